@@ -1,0 +1,50 @@
+# make run    sets up, then shows what contextc does
+# make test   sets up, then runs every check
+# make bench  sets up the peers too, then measures against them
+# make lock   resolves requirements.lock anew (needs uv)
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: run test setup lint types floors tests bench lock clean
+
+run: setup
+	@$(BIN)/contextc tour
+
+test: lint types floors tests
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("contextc needs Python 3.11 or newer; try: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/basedpyright
+
+floors: setup
+	$(BIN)/lint-imports
+
+tests: setup
+	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
+	$(BIN)/python benchmarks/import.py
+	$(BIN)/python benchmarks/store.py
+
+lock:
+	uv export --quiet --no-emit-project --extra postgres --group dev --no-header --output-file requirements.lock
+	rm -f uv.lock
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,107 @@
+"""contextc compiles a stored conversation into exactly what one model should see.
+
+Names are loaded when they are first used, so that importing the package costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contextc.errors import (
+        Conflict,
+        ContextcError,
+        ConversationBusy,
+        ConversationExists,
+        InvalidImport,
+        InvalidInput,
+        InvalidMessage,
+        InvalidSetting,
+        KeyReused,
+        LeaseLost,
+        SchemaTooNew,
+        StaleParent,
+        StoreBusy,
+        StoreCorrupt,
+        StoreError,
+        StoreFull,
+        StoreReadOnly,
+        StoreUnavailable,
+        UnknownConversation,
+        UnknownMessage,
+    )
+    from contextc.messages import (
+        Hint,
+        Media,
+        Message,
+        Native,
+        Part,
+        Reasoning,
+        Text,
+        ToolCall,
+        ToolResult,
+        Usage,
+        assistant,
+        system,
+        tool_result,
+        user,
+    )
+    from contextc.store import Branch, Conversation, Lease, Store, Stream, open_store
+
+__all__ = [
+    "Branch",
+    "Conflict",
+    "ContextcError",
+    "Conversation",
+    "ConversationBusy",
+    "ConversationExists",
+    "Hint",
+    "InvalidImport",
+    "InvalidInput",
+    "InvalidMessage",
+    "InvalidSetting",
+    "KeyReused",
+    "Lease",
+    "LeaseLost",
+    "Media",
+    "Message",
+    "Native",
+    "Part",
+    "Reasoning",
+    "SchemaTooNew",
+    "StaleParent",
+    "Store",
+    "StoreBusy",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "Stream",
+    "Text",
+    "ToolCall",
+    "ToolResult",
+    "UnknownConversation",
+    "UnknownMessage",
+    "Usage",
+    "assistant",
+    "open_store",
+    "system",
+    "tool_result",
+    "user",
+]
+
+_ROOMS = ("errors", "messages", "store")
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        for room in _ROOMS:
+            found = getattr(import_module(f"{__name__}.{room}"), name, None)
+            if found is not None:
+                globals()[name] = found
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,90 @@
+"""Canonical JSON and hashes: the ground everything that is compared or named by content stands on.
+
+Stored JSON keeps the order in which keys were given, because a provider may have signed it. Canonical JSON sorts
+keys, so that equal content has one hash. `check` refuses what JSON cannot hold (NaN, keys that are not strings,
+foreign types) and what a reader could not take apart again: a decoder recurses, and how deep it may go depends on who
+calls it, so the depth is bounded here, once, when the value enters.
+"""
+
+import json
+import math
+from hashlib import sha256
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+JSON: TypeAlias = Any  # msgspec cannot follow a recursive alias; `check` enforces the shape at run time instead
+JSONObject: TypeAlias = dict[str, JSON]
+
+MAX_DEPTH = 100
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
+canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+def blob_name(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def check(value: JSON, path: str = "") -> tuple[str, str] | None:
+    """Where a value stops being JSON, and why; None where it is fine. Iterative, so that depth cannot hurt it."""
+    open_values: list[tuple[object, str, int]] = [(value, path, 0)]
+    while open_values:
+        item, here, depth = open_values.pop()
+        kind = type(item)
+        if kind is str or kind is int or kind is bool or item is None:
+            continue
+        if kind is float:
+            if not math.isfinite(cast(float, item)):
+                return here, f"{item} is not a number JSON can hold."
+        elif kind is dict or kind is list:
+            if depth >= MAX_DEPTH:
+                return path, f"nested deeper than {MAX_DEPTH} levels. Give it as text instead."
+            if kind is list:
+                open_values += [(each, f"{here}[{n}]", depth + 1) for n, each in enumerate(cast(list[object], item))]
+                continue
+            for key, each in cast(dict[object, object], item).items():
+                if type(key) is not str:
+                    return here, f"the key {key!r} is not a string."
+                open_values.append((each, f"{here}.{key}", depth + 1))
+        else:
+            return here, f"a {kind.__name__} is not JSON. Use dict, list, str, int, float, bool or None."
+    return None
+
+
+def parse_object(text: str) -> JSONObject | None:
+    """The JSON object a text holds, or None where it holds none (or one that is nested too deep)."""
+    try:
+        value = decode(text)
+    except msgspec.DecodeError:
+        value = _half_an_emoji(text)
+    except (RecursionError, UnicodeEncodeError):
+        return None
+    return cast(JSONObject, value) if type(value) is dict and check(value) is None else None
+
+
+def _half_an_emoji(text: str) -> JSON:
+    r"""What `{"mood": "\ud83d"}` means: a model cut an emoji in two, and the rest of the call is sound."""
+    if "\\ud" not in text.lower():
+        return None
+    try:
+        return well_formed_json(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def well_formed(text: str) -> str:
+    """The text with surrogate pairs joined, and lone surrogates, which no encoding can carry, as U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def well_formed_json(value: JSON) -> JSON:
+    """`well_formed` for every string inside a JSON value, keys included."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, list):
+        return [well_formed_json(each) for each in cast(list[JSON], value)]
+    if isinstance(value, dict):
+        return {well_formed(key): well_formed_json(each) for key, each in cast(JSONObject, value).items()}
+    return value

@@ -1,0 +1,65 @@
+"""`contextc doctor`: what is configured, and whether the store is sound."""
+
+import msgspec
+import typer
+from rich.table import Table
+
+from contextc.cli.terminal import JSONOption, StoreOption, make_default_folder, out, print_json, progress
+from contextc.config import Settings, masked, read_settings
+from contextc.doctor import Finding, examine
+from contextc.store import Conversation, Recovered, Store, open_store
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    settings: dict[str, dict[str, str]]
+    conversations: list[Conversation]
+    recovered: list[Recovered]
+    findings: list[Finding]
+
+
+def run(store: StoreOption = None, json: JSONOption = False) -> None:
+    """Check every conversation link by link. Exit code 1 if a fault was found."""
+    settings = read_settings(store)
+    make_default_folder(settings)
+    with open_store(settings.store.value) as handle:
+        report = _examine(handle, settings)
+    if json:
+        print_json(report)
+    else:
+        _show(report)
+    raise typer.Exit(1 if any(finding.kind == "fault" for finding in report.findings) else 0)
+
+
+def _examine(store: Store, settings: Settings) -> Report:
+    with progress("checking") as bar:
+        findings = list(examine(store, bar))
+    return Report(
+        settings={
+            name: {"value": masked(value), "source": source} for name, (value, source) in settings._asdict().items()
+        },
+        conversations=store.conversations(),
+        recovered=list(store.recovered),
+        findings=findings,
+    )
+
+
+def _show(report: Report) -> None:
+    table = Table("setting", "value", "from", box=None, header_style="bold")
+    for name, setting in report.settings.items():
+        table.add_row(name, setting["value"] or "-", setting["source"])
+    out.print(table)
+    messages = sum(conversation.length for conversation in report.conversations)
+    out.print(f"\n{len(report.conversations)} conversations, {messages:,} messages")
+    for recovered in report.recovered:
+        out.print(
+            f"recovered [bold]{recovered.conversation}[/]: a turn of {recovered.agent} had died; "
+            f"{len(recovered.messages)} messages put right"
+        )
+    if not report.findings:
+        out.print("[green]no faults[/]")
+        return
+    table = Table("", "code", "conversation", "where", "what", box=None, header_style="bold")
+    for finding in report.findings:
+        mark = "[red]fault[/]" if finding.kind == "fault" else "[yellow]note[/]"
+        table.add_row(mark, finding.code, finding.conversation or "-", finding.where, finding.text)
+    out.print(table)

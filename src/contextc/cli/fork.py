@@ -1,0 +1,23 @@
+"""`contextc fork`: a new conversation that shares the past of another."""
+
+from typing import Annotated
+
+import typer
+
+from contextc.cli.terminal import JSONOption, StoreOption, opened, out, print_json
+
+
+def run(
+    conversation: Annotated[str, typer.Argument(help="The conversation to fork.")],
+    name: Annotated[str, typer.Argument(help="The name of the new one.")],
+    at: Annotated[str | None, typer.Option("--at", help="The last message to share: its number, uid or id.")] = None,
+    store: StoreOption = None,
+    json: JSONOption = False,
+) -> None:
+    """Make a new conversation that shares everything up to a message. Nothing is copied."""
+    with opened(store) as handle:
+        found = handle.fork(conversation, name, at=int(at) if at is not None and at.isdigit() and len(at) < 12 else at)
+    if json:
+        print_json(found)
+    else:
+        out.print(f"[bold]{found.name}[/] shares {found.length:,} messages with [bold]{conversation}[/]")

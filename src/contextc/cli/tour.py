@@ -1,0 +1,105 @@
+"""`contextc tour`: what contextc does, in a minute, on a fresh SQLite file."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from rich.panel import Panel
+from rich.table import Table
+
+from contextc.cli.terminal import out
+from contextc.doctor import examine
+from contextc.messages import Message, Text, ToolCall, assistant, tool_result, user
+from contextc.store import Store, open_store
+
+DYING_WRITER = """
+import sys, time, contextc as cc
+store = cc.open_store(sys.argv[1])
+lease = store.acquire("demo", "coder")
+stream = store.stream(lease)
+for word in "I would start with the parser, because everything else hangs on it".split():
+    stream.write(word + " ")
+    time.sleep(0.05)
+    print(word, flush=True)
+time.sleep(60)
+"""
+
+
+def run() -> None:
+    """Take a tour: append, fork, edit, and a process that is killed while it writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "tour.db")
+        with open_store(f"sqlite:///{path}") as store:
+            _append(store)
+            _fork_and_edit(store)
+            _kill_a_writer(store, path)
+            _check(store)
+    out.print("\nYours to keep: [bold]contextc --help[/], or [bold]import contextc as cc[/] as the README shows.")
+
+
+def _append(store: Store) -> None:
+    _title("1  A conversation is a chain", "Each message's id is the hash of its content and of the id before it.")
+    store.append("demo", user("Help me build a feature"))
+    call = ToolCall(id="c1", name="read_file", arguments={"path": "a.py"})
+    store.append("demo", assistant("Let me look.", tool_calls=[call]))
+    store.append("demo", tool_result("c1", "read_file", "print(1)"))
+    store.append("demo", assistant("It prints 1. What should it print?"))
+    _show(store.load("demo"))
+
+
+def _fork_and_edit(store: Store) -> None:
+    _title("2  Nothing destroys history", "A fork shares its past and copies nothing; an edit is a new branch.")
+    store.fork("demo", "what-if", at=3)
+    store.append("what-if", assistant("The file prints 1. I would rather write a test first."))
+    store.edit("demo", 1, user("Help me build a feature, with tests"))
+    table = Table("conversation", "branch", "begins after", "messages", "", box=None, header_style="bold")
+    for conversation in store.conversations():
+        for branch in store.branches(conversation.name):
+            current = "[green]current[/]" if branch.current else ""
+            table.add_row(conversation.name, str(branch.number), str(branch.base), str(branch.length), current)
+    out.print(table)
+
+
+def _kill_a_writer(store: Store, path: str) -> None:
+    _title("3  Nothing is lost", "A second process streams an answer and is killed with SIGKILL in the middle of it.")
+    child = subprocess.Popen(
+        [sys.executable, "-c", DYING_WRITER, f"sqlite:///{path}"], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None, "it was asked for"
+    while child.stdout.readline().strip() not in ("parser,", ""):
+        pass
+    time.sleep(0.4)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    for recovered in store.recover():
+        out.print(f"recovered what agent [bold]{recovered.agent}[/] had written until then:")
+        _show(list(recovered.messages))
+
+
+def _check(store: Store) -> None:
+    _title("4  And it adds up", "The doctor follows every chain, link by link.")
+    faults = [finding for finding in examine(store) if finding.kind == "fault"]
+    out.print("[green]no faults[/]" if not faults else f"[red]{len(faults)} faults[/]")
+
+
+def _title(title: str, text: str) -> None:
+    out.print()
+    out.print(Panel(text, title=title, title_align="left", border_style="cyan", expand=False))
+
+
+def _show(messages: list[Message]) -> None:
+    table = Table("seq", "role", "says", "status", "id", box=None, header_style="bold")
+    for message in messages:
+        table.add_row(str(message.seq), message.role, _says(message), message.status, message.id[:16])
+    out.print(table)
+
+
+def _says(message: Message) -> str:
+    said = [part.text for part in message.parts if isinstance(part, Text)]
+    said += [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    said += [f"{result.name} → {result.text}" for result in message.tool_results]
+    return " ".join(said)

@@ -1,0 +1,160 @@
+"""Looks a store over and says what is wrong with it, and what to do. It changes nothing.
+
+Every chain is followed link by link: the numbers have no gap, and each message's content gives its id. The database's
+own check comes first, because nothing else can be believed where that fails.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+
+from contextc._json import blob_name
+from contextc.messages import Message, chain_id, content_of, from_json
+from contextc.store import Store, chain
+from contextc.store.base import Transaction
+
+CHUNK = 1000
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to know about. A `fault` should not be; a `note` may be as it is."""
+
+    kind: Literal["fault", "note"]
+    code: str
+    conversation: str | None
+    where: str
+    text: str
+
+
+def examine(store: Store, progress: Callable[[int, int], None] | None = None) -> Iterator[Finding]:
+    """Every finding, worst first within a conversation; `progress` is told how many messages were looked at, of how
+    many.
+    """
+    damage = store.read(_damage)
+    yield from damage
+    if damage:
+        return
+    total = store.read(lambda tx: _number(tx, "SELECT count(*) FROM message"))
+    done = 0
+    for number, conversation, base, base_id in store.read(_branches):
+        last = store.read(lambda tx, b=number: chain.branch_end(tx, b)[0])
+        before: bytes = base_id
+        for start in range(base, last, CHUNK):
+            stop = min(start + CHUNK, last)
+            rows = store.read(lambda tx, b=number, low=start, high=stop: _rows(tx, b, low, high))
+            findings, before = _follow(conversation, number, start, rows, before)
+            yield from findings
+            done += len(rows)
+            if progress:
+                progress(done, total)
+    yield from store.read(_open_calls)
+    yield from _blobs(store)
+
+
+def _damage(tx: Transaction) -> list[Finding]:
+    rows = tx.rows(tx.dialect.check) if tx.dialect.check else [("ok",)]
+    return [
+        Finding(
+            kind="fault",
+            code="damaged-file",
+            conversation=None,
+            where="database",
+            text=f"{text} Restore a copy, or recover the file with the database's own tools.",
+        )
+        for (text,) in rows
+        if text != "ok"
+    ]
+
+
+def _branches(tx: Transaction) -> list[tuple[int, str | None, int, bytes]]:
+    return [
+        (number, name, base, base_id)
+        for number, name, base, base_id in tx.rows(
+            "SELECT number, conversation, base_seq, base_id FROM branch ORDER BY number"
+        )
+    ]
+
+
+def _rows(tx: Transaction, branch: int, after: int, upto: int) -> list[tuple[int, bytes, bytes]]:
+    return [
+        (place & chain.SEQ_MASK, identity, body)
+        for place, identity, body in tx.rows(
+            "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
+            chain.place(branch, after + 1),
+            chain.place(branch, upto),
+        )
+    ]
+
+
+def _follow(
+    conversation: str | None, branch: int, after: int, rows: list[tuple[int, bytes, bytes]], before: bytes
+) -> tuple[list[Finding], bytes]:
+    """Hold a stretch of a chain against its ids; what is wrong in it, and the id it ends with."""
+    findings: list[Finding] = []
+
+    def fault(code: str, seq: int, text: str) -> None:
+        where = f"branch {branch}, message {seq}"
+        findings.append(Finding(kind="fault", code=code, conversation=conversation, where=where, text=text))
+
+    for expected, (seq, identity, body) in enumerate(rows, after + 1):
+        try:
+            message: Message = from_json(body)
+        except msgspec.MsgspecError as error:
+            fault("unreadable", seq, f"It cannot be read: {error}. Redact it, or restore a copy of the store.")
+        else:
+            if seq != expected:
+                fault("gap", seq, f"Message {expected} is missing. Restore a copy of the store.")
+            elif (message.seq, message.id) != (seq, identity.hex()) or (
+                not message.redacted and chain_id(before, content_of(message)) != identity
+            ):
+                fault(
+                    "broken-link", seq, "Its content or its place is not what its id says. Restore a copy of the store."
+                )
+        before = identity
+    return findings, before
+
+
+def _open_calls(tx: Transaction) -> list[Finding]:
+    """Calls that nothing answers, in conversations where no turn is running."""
+    findings: list[Finding] = []
+    running = {name for (name,) in tx.rows("SELECT conversation FROM lease WHERE holder <> ''")}
+    for (name,) in tx.rows("SELECT name FROM conversation ORDER BY name"):
+        if name in running:
+            continue
+        at = chain.head(tx, name)
+        recent = chain.messages_between(tx, at.branch, max(0, at.seq - CHUNK), at.seq)
+        answered = {result.call_id for message in recent for result in message.tool_results}
+        findings += [
+            Finding(
+                kind="note",
+                code="open-call",
+                conversation=name,
+                where=f"message {message.seq}",
+                text=f"Call {call.id!r} of {call.name!r} has no result. Append one, or rewind to before it.",
+            )
+            for message in recent
+            for call in message.tool_calls
+            if call.id not in answered
+        ]
+    return findings
+
+
+def _blobs(store: Store) -> Iterator[Finding]:
+    missing = store.read(
+        lambda tx: tx.rows(
+            "SELECT u.name, u.place FROM blob_use u LEFT JOIN blob b ON b.name = u.name WHERE b.name IS NULL"
+        )
+    )
+    for name, place in missing:
+        where = f"branch {place >> chain.SEQ_BITS}, message {place & chain.SEQ_MASK}"
+        yield Finding(kind="fault", code="missing-blob", conversation=None, where=where, text=f"Blob {name} is gone.")
+    for (name,) in store.read(lambda tx: tx.rows("SELECT name FROM blob ORDER BY name")):
+        if blob_name(store.blob(name)) != name:
+            text = "Its bytes are not the ones it was named for. Restore a copy of the store."
+            yield Finding(kind="fault", code="changed-blob", conversation=None, where=f"blob {name}", text=text)
+
+
+def _number(tx: Transaction, sql: str) -> int:
+    row = tx.row(sql)
+    return row[0] if row else 0

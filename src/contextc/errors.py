@@ -1,0 +1,174 @@
+"""Every exception contextc raises, in one tree. Whose fault it is decides the branch.
+
+    ContextcError
+    ├── InvalidInput                what the caller gave cannot be taken
+    │   ├── InvalidMessage          a message breaks a rule; `field` says where in it
+    │   ├── InvalidImport           a line of a file cannot be read; `line` says which
+    │   ├── InvalidSetting          a store address, an option, the configuration file
+    │   ├── UnknownConversation     there is no conversation of that name
+    │   ├── UnknownMessage          the conversation has no such message
+    │   └── ConversationExists      the name is taken
+    ├── Conflict                    somebody else was there first
+    │   ├── StaleParent             the chain has moved on past the stated parent
+    │   ├── KeyReused               the key stands for a message with other content
+    │   ├── ConversationBusy        another turn holds the lease
+    │   └── LeaseLost               this lease has ended; nothing may be written under it
+    └── StoreError                  the store, its disk or its server
+        ├── StoreUnavailable        cannot be reached, or is gone
+        ├── StoreBusy               other writers held the lock for too long
+        ├── StoreFull               no space left
+        ├── StoreReadOnly           may be read, not written
+        ├── StoreCorrupt            what is stored does not add up
+        └── SchemaTooNew            written by a newer contextc
+
+A message says what happened, to what, and the way out; the figures are attributes too. Whatever raises one of these has
+written nothing.
+"""
+
+
+class ContextcError(Exception):
+    """The root of the tree: catch this to catch everything contextc raises."""
+
+
+class InvalidInput(ContextcError, ValueError):
+    """What the caller gave cannot be taken. Nothing was stored."""
+
+
+class InvalidMessage(InvalidInput):
+    """A message breaks a rule. `field` is the place inside it, such as `parts[1].arguments`."""
+
+    def __init__(self, problem: str, *, field: str = "", index: int | None = None, conversation: str = "") -> None:
+        self.problem, self.field, self.index, self.conversation = problem, field, index, conversation
+        place = "".join(
+            [
+                f"conversation {conversation!r}, " if conversation else "",
+                f"message {index} of the call, " if index is not None else "",
+                field,
+            ]
+        ).removesuffix(", ")
+        super().__init__(f"{place}: {problem}" if place else problem)
+
+
+class InvalidImport(InvalidInput):
+    """A line of an imported file cannot be read."""
+
+    def __init__(self, problem: str, *, line: int) -> None:
+        self.line = line
+        super().__init__(f"line {line}: {problem} Nothing was imported.")
+
+
+class InvalidSetting(InvalidInput):
+    """A store address, an option or a line of the configuration cannot be used."""
+
+
+class UnknownConversation(InvalidInput, LookupError):
+    """There is no conversation of that name."""
+
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        super().__init__(
+            f"There is no conversation {conversation!r} in this store. `store.conversations()` lists those there are; "
+            "the first `append` makes a new one."
+        )
+
+
+class UnknownMessage(InvalidInput, LookupError):
+    """The conversation has no such message, or not on the branch that was asked for."""
+
+    def __init__(self, conversation: str, reference: object, *, hint: str = "") -> None:
+        self.conversation, self.reference = conversation, reference
+        super().__init__(
+            f"Conversation {conversation!r} has no message {reference!r}. "
+            + (hint or "Name one by its seq, its uid or its id, as `store.load` gives them.")
+        )
+
+
+class ConversationExists(InvalidInput):
+    """The name is taken."""
+
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        super().__init__(f"There is already a conversation {conversation!r}. Choose another name, or delete that one.")
+
+
+class Conflict(ContextcError):
+    """Somebody else was there first. Nothing was stored; look again and decide."""
+
+
+class StaleParent(Conflict):
+    """The chain has moved on past the stated parent."""
+
+    def __init__(self, conversation: str, parent: object, *, tip: str, behind: int) -> None:
+        self.conversation, self.parent, self.tip, self.behind = conversation, parent, tip, behind
+        super().__init__(
+            f"Conversation {conversation!r} has {behind} message(s) after the stated parent {parent!r}; its tip is "
+            f"{tip}. Load what came after, then append to the tip, or fork at that parent."
+        )
+
+
+class KeyReused(Conflict):
+    """A key names one append for ever, and this one came with other content."""
+
+    def __init__(self, conversation: str, key: str, *, seq: int) -> None:
+        self.conversation, self.key, self.seq = conversation, key, seq
+        super().__init__(
+            f"Key {key!r} of conversation {conversation!r} already stands for message {seq}, whose content is not the "
+            "same. Use a new key for a new message."
+        )
+
+
+class ConversationBusy(Conflict):
+    """Another turn of the same agent holds the lease."""
+
+    def __init__(self, conversation: str, agent: str, *, number: int, seconds: float) -> None:
+        self.conversation, self.agent, self.number, self.seconds = conversation, agent, number, seconds
+        super().__init__(
+            f"Conversation {conversation!r} is in a turn of agent {agent!r} (lease {number}, {seconds:.0f} s left "
+            "unless renewed). Wait for it with `wait=seconds`, or try again later."
+        )
+
+
+class LeaseLost(Conflict):
+    """The lease ended before this write, so the write was refused."""
+
+    def __init__(self, conversation: str, agent: str, *, number: int) -> None:
+        self.conversation, self.agent, self.number = conversation, agent, number
+        super().__init__(
+            f"Lease {number} on conversation {conversation!r}, agent {agent!r}, has ended: it was released, or its "
+            "holder was silent for too long. Take a new lease, load the conversation again, and decide anew."
+        )
+
+
+class StoreError(ContextcError):
+    """The store, its disk or its server."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached, or is gone."""
+
+
+class StoreBusy(StoreError):
+    """Other writers held the lock for longer than this one may wait."""
+
+
+class StoreFull(StoreError):
+    """No space left. What was there is untouched."""
+
+
+class StoreReadOnly(StoreError):
+    """The store may be read, not written."""
+
+
+class StoreCorrupt(StoreError):
+    """What is stored does not add up."""
+
+
+class SchemaTooNew(StoreError):
+    """The store was written by a newer contextc."""
+
+    def __init__(self, store: str, *, found: int, known: int) -> None:
+        self.found, self.known = found, known
+        super().__init__(
+            f"{store} has schema version {found}, and this contextc knows versions up to {known}. Upgrade contextc; "
+            "the store was not touched."
+        )

@@ -1,0 +1,48 @@
+"""Messages and their parts: frozen values, their JSON form, their hash, and the door through which they enter a
+store.
+"""
+
+from contextc.messages.admission import Admitted, admit
+from contextc.messages.make import Content, assistant, system, tool_result, user
+from contextc.messages.message import (
+    Message,
+    Role,
+    Status,
+    Usage,
+    chain_id,
+    content_hash,
+    content_of,
+    from_json,
+    new_root,
+    to_json,
+)
+from contextc.messages.parts import AnyPart, Hint, Media, Native, Part, Reasoning, Text, ToolCall, ToolResult
+
+__all__ = [
+    "Admitted",
+    "AnyPart",
+    "Content",
+    "Hint",
+    "Media",
+    "Message",
+    "Native",
+    "Part",
+    "Reasoning",
+    "Role",
+    "Status",
+    "Text",
+    "ToolCall",
+    "ToolResult",
+    "Usage",
+    "admit",
+    "assistant",
+    "chain_id",
+    "content_hash",
+    "content_of",
+    "from_json",
+    "new_root",
+    "system",
+    "to_json",
+    "tool_result",
+    "user",
+]

@@ -1,0 +1,69 @@
+"""The short way to write a message: `user("hi")`, `assistant("Let me look.", tool_calls=[…])`, `tool_result("c1",
+…)`.
+"""
+
+from collections.abc import Iterable
+from typing import TypeAlias, TypedDict, Unpack
+
+from contextc._json import JSONObject
+from contextc.messages.message import Message, Role, Status, Usage
+from contextc.messages.parts import AnyPart, Part, Reasoning, Text, ToolCall, ToolResult
+
+Content: TypeAlias = str | AnyPart | Iterable[str | AnyPart]
+
+
+class Circumstance(TypedDict, total=False):
+    """The fields of a message that are not its content."""
+
+    author: str | None
+    recipients: tuple[str, ...]
+    uid: str
+    audience: str | None
+    as_role: Role | None
+    run: str | None
+    turn: int | None
+    step: int | None
+    status: Status
+    error: str | None
+    finish: str | None
+    time: int
+    usage: Usage | None
+    meta: JSONObject | None
+
+
+def user(content: Content, **fields: Unpack[Circumstance]) -> Message:
+    return Message(role="user", parts=_parts(content), **fields)
+
+
+def system(content: Content, **fields: Unpack[Circumstance]) -> Message:
+    """A system message between two others. `audience` makes it one agent's alone."""
+    return Message(role="system", parts=_parts(content), **fields)
+
+
+def assistant(
+    content: Content = (),
+    *,
+    reasoning: str | Reasoning | None = None,
+    tool_calls: Iterable[ToolCall] = (),
+    **fields: Unpack[Circumstance],
+) -> Message:
+    """What a model said: its reasoning first, then its content, then its calls."""
+    thought = (Reasoning(text=reasoning) if isinstance(reasoning, str) else reasoning,) if reasoning else ()
+    return Message(role="assistant", parts=(*thought, *_parts(content), *tool_calls), **fields)
+
+
+def tool_result(
+    call_id: str, name: str, content: object = None, *, is_error: bool = False, **fields: Unpack[Circumstance]
+) -> Message:
+    """The answer to one call. `content` is text, parts (text and media), or anything JSON can hold."""
+    # ToolResult turns every other value into text by itself; its field is typed as what it holds afterwards.
+    result = ToolResult(call_id=call_id, name=name, content=content, is_error=is_error)  # pyright: ignore[reportArgumentType]
+    return Message(role="tool", parts=(result,), **fields)
+
+
+def _parts(content: Content) -> tuple[AnyPart, ...]:
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    if isinstance(content, Part):
+        return (content,)
+    return tuple(Text(each) if isinstance(each, str) else each for each in content)

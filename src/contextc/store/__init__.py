@@ -1,0 +1,75 @@
+"""The record: conversations that nothing can lose. One interface, three back-ends, chosen by address."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from contextc.errors import InvalidSetting
+from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference
+from contextc.store.store import Store as AnyStore
+from contextc.store.streams import Stream
+
+__all__ = ["Branch", "Conversation", "Lease", "Recovered", "Reference", "Store", "Stream", "open_store"]
+
+Store: TypeAlias = AnyStore[Any]
+"""A store of any back-end; what its connections are is its own affair."""
+
+
+def open_store(address: str | os.PathLike[str], *, retention: timedelta | None = None) -> Store:
+    """Open the store at an address, make or migrate its tables, and put right what dead processes left.
+
+    `memory:`, `sqlite:///chat.db` (`sqlite:////var/lib/chat.db` for an absolute path, `?mode=ro` to read only),
+    `postgresql://user@host/database` (`?schema=name` for another schema than `contextc`), or a path to a SQLite file.
+    With `retention`, the content of older messages is redacted first.
+    """
+    if isinstance(address, os.PathLike):
+        address = f"sqlite:///{os.fspath(address)}"
+    scheme = address.partition(":")[0]
+    if scheme not in BACKENDS:
+        raise InvalidSetting(
+            f"{address!r} is no store address. Use memory:, sqlite:///chat.db or postgresql://user@host/database."
+        )
+    store = BACKENDS[scheme](address)
+    try:
+        store.ready()
+        if retention is not None:
+            store.expire(retention)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+# A back-end and its driver are imported when a store of that kind is opened.
+
+
+def _memory(address: str) -> Store:
+    from contextc.store.memory import MemoryStore
+
+    return MemoryStore()
+
+
+def _sqlite(address: str) -> Store:
+    from contextc.store.sqlite import SQLiteStore
+
+    path, _, query = address.removeprefix("sqlite:").removeprefix("///").partition("?")
+    if not path or (address.startswith("sqlite://") and not address.startswith("sqlite:///")):
+        raise InvalidSetting(f"{address!r} names no file. Use sqlite:///chat.db, or sqlite:////absolute/path/chat.db.")
+    if query not in ("", "mode=ro"):
+        raise InvalidSetting(f"{address!r}: the only option of a SQLite address is ?mode=ro.")
+    return SQLiteStore(path, read_only=query == "mode=ro")
+
+
+def _postgres(address: str) -> Store:
+    from contextc.store.postgres import PostgresStore
+
+    return PostgresStore(address)
+
+
+BACKENDS: dict[str, Callable[[str], Store]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+}

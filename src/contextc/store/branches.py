@@ -1,0 +1,165 @@
+"""Forks, rewinds, edits: new branches that share what came before. None of them copies or changes a message.
+
+`delete` is the only call that removes any, and it leaves alone what a fork of another conversation still stands on.
+"""
+
+from contextc.errors import ConversationExists, InvalidInput, UnknownConversation
+from contextc.messages import Message
+from contextc.store.base import Branch, Conversation, Reference, Transaction
+from contextc.store.chain import (
+    SEQ_MASK,
+    Entry,
+    Head,
+    Spot,
+    branch_end,
+    check_name,
+    find,
+    head,
+    new_branch,
+    now_ms,
+    on_branch,
+    place,
+    place_messages,
+    root,
+)
+from contextc.store.redaction import drop_blobs
+
+
+def describe(tx: Transaction, name: str) -> Conversation:
+    at = head(tx, name)
+    created = tx.row("SELECT created FROM conversation WHERE name = ?", name)
+    return Conversation(
+        name=name,
+        root=root(tx, at.tree).hex(),
+        tip=at.id.hex(),
+        length=at.seq,
+        branch=at.branch,
+        revision=at.revision,
+        edge=_edge(tx, at.branch, at.seq),
+        created=created[0] if created else 0,
+    )
+
+
+def listing(tx: Transaction) -> list[Conversation]:
+    return [describe(tx, row[0]) for row in tx.rows("SELECT name FROM conversation ORDER BY name")]
+
+
+def branches(tx: Transaction, conversation: str) -> list[Branch]:
+    at = head(tx, conversation)
+    rows = tx.rows(
+        "SELECT number, parent, base_seq, created FROM branch WHERE conversation = ? ORDER BY number", conversation
+    )
+    ends = {number: branch_end(tx, number) for number, *_ in rows}
+    return [
+        Branch(
+            number=number,
+            parent=parent,
+            base=base,
+            length=ends[number][0],
+            tip=ends[number][1].hex(),
+            current=number == at.branch,
+            created=created,
+        )
+        for number, parent, base, created in rows
+    ]
+
+
+def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conversation:
+    check_name(name)
+    here = head(tx, source, lock=True)
+    spot = find(tx, source, here, here.seq if at is None else at, anywhere=True)
+    made = tx.run(
+        "INSERT INTO conversation (name, tree, branch, created) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING",
+        name,
+        here.tree,
+        now_ms(),
+    )
+    if not made:
+        raise ConversationExists(name)
+    number = _branch_at(tx, name, here, spot)
+    tx.run("UPDATE conversation SET branch = ? WHERE name = ?", number, name)
+    return describe(tx, name)
+
+
+def rewind(tx: Transaction, conversation: str, to: Reference) -> Conversation:
+    here = head(tx, conversation, lock=True)
+    spot = find(tx, conversation, here, to)
+    if spot.seq != here.seq:
+        _turn_to(tx, conversation, _branch_at(tx, conversation, here, spot))
+    return describe(tx, conversation)
+
+
+def edit(tx: Transaction, conversation: str, target: Reference, entry: Entry) -> Message:
+    here = head(tx, conversation, lock=True)
+    spot = find(tx, conversation, here, target)
+    if spot.seq == 0:
+        raise InvalidInput("The root is no message, and cannot be edited.")
+    before = find(tx, conversation, here, spot.seq - 1)
+    number = _branch_at(tx, conversation, here, before)
+    _turn_to(tx, conversation, number)
+    there = Head(here.conversation, here.tree, number, here.revision + 1, before.seq, before.id)
+    return place_messages(tx, conversation, there, [entry])[0]
+
+
+def switch(tx: Transaction, conversation: str, branch: int) -> Conversation:
+    here = head(tx, conversation, lock=True)
+    if branch != here.branch:
+        _turn_to(tx, conversation, on_branch(tx, conversation, here, branch).branch)
+    return describe(tx, conversation)
+
+
+def reset(tx: Transaction, conversation: str) -> Conversation:
+    """Set the context edge behind the last message. The history stays."""
+    here = head(tx, conversation, lock=True)
+    if here.seq > _edge(tx, here.branch, here.seq):
+        tx.run("INSERT INTO edge (place) VALUES (?)", place(here.branch, here.seq))
+        _turn_to(tx, conversation, here.branch)
+    return describe(tx, conversation)
+
+
+def delete(tx: Transaction, conversation: str) -> None:
+    found = tx.row(f"SELECT tree FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
+    if found is None:
+        raise UnknownConversation(conversation)
+    tx.run(
+        "DELETE FROM stream_delta WHERE uid IN (SELECT uid FROM stream WHERE conversation = ?)",
+        conversation,
+    )
+    for table in ("stream", "lease", "append_key"):
+        tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
+    tx.run("UPDATE branch SET conversation = NULL WHERE conversation = ?", conversation)
+    tx.run("DELETE FROM conversation WHERE name = ?", conversation)
+    _drop_unused_branches(tx, found[0])
+
+
+def _drop_unused_branches(tx: Transaction, tree: int) -> None:
+    """Newest first, remove what belongs to no conversation and carries no branch; of the rest, what lies past the
+    forks.
+    """
+    rows = tx.rows("SELECT number FROM branch WHERE tree = ? AND conversation IS NULL ORDER BY number DESC", tree)
+    for (number,) in rows:
+        needed = tx.row("SELECT max(base_seq) FROM branch WHERE parent = ?", number)
+        keep = needed[0] if needed and needed[0] is not None else -1
+        low, high = place(number, keep + 1), place(number, SEQ_MASK)
+        drop_blobs(tx, low, high)
+        for table in ("message", "early_uid", "edge", "append_key"):
+            tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+        if keep < 0:
+            tx.run("DELETE FROM branch WHERE number = ?", number)
+
+
+def _branch_at(tx: Transaction, conversation: str, here: Head, spot: Spot) -> int:
+    number = new_branch(tx, conversation, tree=here.tree, parent=spot.branch, base_seq=spot.seq, base_id=spot.id)
+    edge = max(_edge(tx, here.branch, spot.seq), _edge(tx, spot.branch, spot.seq))
+    if edge:
+        tx.run("INSERT INTO edge (place) VALUES (?)", place(number, edge))
+    return number
+
+
+def _edge(tx: Transaction, branch: int, upto: int) -> int:
+    row = tx.row("SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", place(branch, 0), place(branch, upto))
+    return row[0] & SEQ_MASK if row and row[0] is not None else 0
+
+
+def _turn_to(tx: Transaction, conversation: str, branch: int) -> None:
+    tx.run("UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?", branch, conversation)

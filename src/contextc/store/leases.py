@@ -1,0 +1,155 @@
+"""Turns, one at a time: leases that end by themselves, and the repair of what a dead turn left behind.
+
+A lease has a number that only grows. Every write of a turn carries it, and is refused once the lease was released, ran
+out, or was taken over. Taking over and opening a store both put right what the dead turn left: its unfinished messages
+enter the chain as `error`, and calls that nobody will answer any more get a result that says so. No tool is run again.
+"""
+
+from contextc.errors import ConversationBusy, LeaseLost
+from contextc.messages import Message, admit, tool_result
+from contextc.store import streams
+from contextc.store.base import Lease, Recovered, Transaction
+from contextc.store.chain import append, entry, head, load
+from contextc.store.holder import current_holder, is_gone
+
+DIED = "The process that was running this turn ended before the turn was over."
+UNANSWERED = (
+    "Interrupted: the process that was running this turn ended before the tool's result was stored. "
+    "Whether the tool ran is not known; it was not run again."
+)
+
+
+def acquire(tx: Transaction, conversation: str, agent: str, ttl: float) -> Lease:
+    here = head(tx, conversation, lock=True)
+    row = tx.row(
+        f"SELECT number, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ?",
+        conversation,
+        agent,
+    )
+    number, holder, left = row or (0, "", 0.0)
+    if holder:
+        if left > 0 and not is_gone(holder):
+            raise ConversationBusy(conversation, agent, number=number, seconds=left)
+        recover(tx, conversation, agent, number)
+        here, number = head(tx, conversation, lock=True), number + 1
+    number += 1
+    tx.run(
+        "INSERT INTO lease (conversation, agent, number, holder, expires, seq)"
+        f" VALUES (?, ?, ?, ?, {tx.dialect.now} + ?, ?)"
+        " ON CONFLICT (conversation, agent) DO UPDATE SET number = excluded.number, holder = excluded.holder,"
+        " expires = excluded.expires, seq = excluded.seq",
+        conversation,
+        agent,
+        number,
+        current_holder(),
+        ttl,
+        here.seq,
+    )
+    return Lease(conversation=conversation, agent=agent, number=number, ttl=ttl)
+
+
+def check(tx: Transaction, lease: Lease, conversation: str) -> None:
+    """Refuse the write of an outlived turn, or of a turn of another conversation.
+
+    The conversation is locked first, as everybody does who takes a lease over: two locks in one order never block.
+    """
+    if tx.dialect.lock:
+        tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
+    row = tx.row(
+        f"SELECT 1 FROM lease WHERE conversation = ? AND agent = ? AND number = ? AND expires > {tx.dialect.now}"
+        " AND holder <> ''",
+        conversation,
+        lease.agent,
+        lease.number,
+    )
+    if row is None or lease.conversation != conversation:
+        raise LeaseLost(lease.conversation, lease.agent, number=lease.number)
+
+
+def renew(tx: Transaction, lease: Lease) -> None:
+    kept = tx.run(
+        f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE conversation = ? AND agent = ? AND number = ?"
+        f" AND holder <> '' AND expires > {tx.dialect.now}",
+        lease.ttl,
+        lease.conversation,
+        lease.agent,
+        lease.number,
+    )
+    if not kept:
+        raise LeaseLost(lease.conversation, lease.agent, number=lease.number)
+
+
+def release(tx: Transaction, lease: Lease) -> None:
+    """End the turn. A lease that has already ended is left as it is."""
+    tx.run(
+        "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
+        lease.conversation,
+        lease.agent,
+        lease.number,
+    )
+
+
+def ended(tx: Transaction) -> list[tuple[str, str, int]]:
+    """The turns whose lease has run out or whose process is gone: conversation, agent, number."""
+    rows = tx.rows(
+        f"SELECT conversation, agent, number, holder, expires - {tx.dialect.now} FROM lease WHERE holder <> ''"
+    )
+    return [(name, agent, number) for name, agent, number, holder, left in rows if left <= 0 or is_gone(holder)]
+
+
+def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Recovered | None:
+    """Close one dead turn; None where another process did so first, or the holder came back in time."""
+    head(tx, conversation, lock=True)
+    row = tx.row(
+        f"SELECT seq, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ? AND number = ?"
+        " AND holder <> ''",
+        conversation,
+        agent,
+        number,
+    )
+    if row is None or (row[2] > 0 and not is_gone(row[1])):
+        return None
+    messages = [
+        close_stream(tx, conversation, stream.uid, "error", DIED)
+        for stream in streams.of_agent(tx, conversation, agent)
+    ]
+    messages += _answer_open_calls(tx, conversation, agent, row[0])
+    tx.run(
+        "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
+    )
+    return Recovered(conversation=conversation, agent=agent, lease=number, messages=tuple(messages))
+
+
+def close_stream(tx: Transaction, conversation: str, uid: str, status: streams.Ending, error: str | None) -> Message:
+    """Move a message that was being written into the chain, as far as it had come."""
+    message = streams.assemble(tx, uid, status, error)
+    streams.forget(tx, uid)
+    return append(tx, conversation, [entry(admit(message))])[0]
+
+
+def _answer_open_calls(tx: Transaction, conversation: str, agent: str, since: int) -> list[Message]:
+    here = head(tx, conversation)
+    written = load(tx, conversation, after=min(since, here.seq))
+    answered = {result.call_id for message in written for result in message.tool_results}
+    open_calls = [
+        (message, call)
+        for message in written
+        if message.author in (agent, None)
+        for call in message.tool_calls
+        if call.id not in answered
+    ]
+    results = [
+        tool_result(
+            call.id,
+            call.name,
+            UNANSWERED,
+            is_error=True,
+            author=message.author,
+            run=message.run,
+            turn=message.turn,
+            step=message.step,
+            error=DIED,
+        )
+        for message, call in open_calls
+    ]
+    return append(tx, conversation, [entry(admit(result)) for result in results]) if results else []

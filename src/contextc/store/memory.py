@@ -1,0 +1,45 @@
+"""A store that lives as long as its process: SQLite without a file, so that it behaves like the durable one in
+everything but durability."""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+
+from contextc.store.base import T, Transaction
+from contextc.store.sqlite import SQLiteStore
+
+
+class MemoryStore(SQLiteStore):
+    """One connection holds the whole store, so transactions take turns."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.address = "memory:"
+        self._turn = threading.RLock()
+        self._only = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+
+    def _connect(self) -> sqlite3.Connection:
+        return self._only
+
+    def _disconnect(self, connection: sqlite3.Connection) -> None:
+        if self._closed:
+            super()._disconnect(connection)
+
+    def _run(
+        self, connection: sqlite3.Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool
+    ) -> T:
+        with self._turn:
+            return super()._run(connection, work, writing=writing, again=again)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        """There is nothing to keep: the one connection is always at hand."""
+
+    def _look_at_file(self) -> None:
+        """There is no file that could go."""
+
+    def _scrub(self) -> None:
+        """There is no file that could remember."""
+
+    def close(self) -> None:
+        super().close()
+        self._disconnect(self._only)

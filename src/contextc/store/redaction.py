@@ -1,0 +1,54 @@
+"""Taking content out for good: one message, or all that is older than a retention age.
+
+The message keeps its id and its place, so every chain, fork and cursor that runs through it stays whole. Its parts
+go, and so do media that nobody else uses. Every conversation of the tree gets a new revision, because what was
+compiled from the old content must not be used again.
+"""
+
+from msgspec.structs import replace
+
+from contextc.errors import UnknownMessage
+from contextc.messages import Message, from_json, to_json
+from contextc.store.base import Reference, Transaction
+from contextc.store.chain import SEQ_BITS, find, head, place
+
+
+def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
+    here = head(tx, conversation, lock=True)
+    spot = find(tx, conversation, here, target, anywhere=True)
+    if spot.seq == 0:
+        raise UnknownMessage(conversation, target, hint="The root holds no content.")
+    message = _blank(tx, place(spot.branch, spot.seq))
+    tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
+    return message
+
+
+def expire(tx: Transaction, before: int, limit: int) -> int:
+    """Redact up to `limit` messages from before a moment (milliseconds); how many it were."""
+    rows = tx.rows("SELECT place FROM message WHERE redacted = 0 AND time < ? LIMIT ?", before, limit)
+    for (where,) in rows:
+        _blank(tx, where)
+    for branch in sorted({where >> SEQ_BITS for (where,) in rows}):
+        tx.run(
+            "UPDATE conversation SET revision = revision + 1 WHERE tree = (SELECT tree FROM branch WHERE number = ?)",
+            branch,
+        )
+    return len(rows)
+
+
+def drop_blobs(tx: Transaction, low: int, high: int) -> None:
+    """Let go of the media used by the messages in a range of places; what nobody uses any more is removed."""
+    names = sorted({row[0] for row in tx.rows("SELECT name FROM blob_use WHERE place BETWEEN ? AND ?", low, high)})
+    tx.run("DELETE FROM blob_use WHERE place BETWEEN ? AND ?", low, high)
+    for name in names:
+        tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.lock}", name)
+        tx.run("DELETE FROM blob WHERE name = ? AND NOT EXISTS (SELECT 1 FROM blob_use WHERE name = ?)", name, name)
+
+
+def _blank(tx: Transaction, where: int) -> Message:
+    row = tx.row(f"SELECT body FROM message WHERE place = ?{tx.dialect.lock}", where)
+    assert row is not None, "the caller found this message in the same transaction"
+    message = replace(from_json(row[0]), parts=(), meta=None, error=None, redacted=True)
+    tx.run("UPDATE message SET body = ?, redacted = 1 WHERE place = ?", to_json(message), where)
+    drop_blobs(tx, where, where)
+    return message

@@ -1,0 +1,226 @@
+"""SQLite: the embedded default. WAL, so that readers and a writer do not wait for each other; full sync, so that a
+commit that returned survives a power cut.
+
+A writer takes the write lock at its first statement, so a transaction never loses a race half-way. SQLite itself goes
+on writing into a file that was deleted or moved away; we look, and refuse.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from time import monotonic
+
+from contextc.errors import (
+    ContextcError,
+    SchemaTooNew,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from contextc.store.base import Dialect, Row, T, Transaction
+from contextc.store.migrations import migrations
+from contextc.store.store import Store
+
+SQLITE = Dialect(
+    name="sqlite", lock="", now="((julianday('now') - 2440587.5) * 86400.0)", check="PRAGMA integrity_check"
+)
+BUSY_SECONDS = 60
+LOOK_SECONDS = 0.02
+OLDEST = (3, 35, 0)
+
+
+class SQLiteTransaction:
+    """SQL on one connection, between BEGIN and COMMIT."""
+
+    dialect = SQLITE
+    again = False
+    __slots__ = ("_execute", "_executemany")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._execute, self._executemany = connection.execute, connection.executemany
+
+    def run(self, sql: str, *values: object) -> int:
+        return self._execute(sql, values).rowcount  # pyright: ignore[reportArgumentType]
+
+    def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        self._executemany(sql, rows)  # pyright: ignore[reportArgumentType]
+
+    def rows(self, sql: str, *values: object) -> list[Row]:
+        return self._execute(sql, values).fetchall()  # pyright: ignore[reportArgumentType]
+
+    def row(self, sql: str, *values: object) -> Row | None:
+        return self._execute(sql, values).fetchone()  # pyright: ignore[reportArgumentType]
+
+
+class SQLiteStore(Store[sqlite3.Connection]):
+    dialect = SQLITE
+
+    def __init__(self, path: str, *, read_only: bool = False) -> None:
+        super().__init__(f"sqlite:///{path}")
+        self._path, self._read_only = path, read_only
+        self._file: tuple[int, int] | None = None
+        self._looked = 0.0
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise StoreUnavailable(
+                f"This Python has SQLite {sqlite3.sqlite_version}; contextc needs 3.35 or newer. Use a newer Python."
+            )
+
+    def _connect(self) -> sqlite3.Connection:
+        folder = os.path.dirname(os.path.abspath(self._path))
+        if not os.path.isdir(folder):
+            raise StoreUnavailable(
+                f"{self.address}: the folder {folder} does not exist. Make it, or choose another path."
+            )
+        if self._file is not None:
+            self._look_at_file()
+        mode = "ro" if self._read_only else "rwc"
+        try:
+            connection = sqlite3.connect(
+                f"file:{_quote(self._path)}?mode={mode}",
+                uri=True,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+            )
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise self._ours(error) from error
+        if self._file is None:
+            self._file = _identity(self._path)
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        if not self._read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA secure_delete = ON")
+
+    def _disconnect(self, connection: sqlite3.Connection) -> None:
+        with suppress(sqlite3.Error):
+            connection.close()
+
+    def _run(
+        self, connection: sqlite3.Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool
+    ) -> T:
+        try:
+            connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+            try:
+                result = work(SQLiteTransaction(connection))
+                connection.execute("COMMIT")
+                if writing:
+                    self._look_at_file()
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise self._ours(error) from error
+        return result
+
+    def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
+        connection = self._take()
+        try:
+            changed = connection.execute(sql, values).rowcount  # pyright: ignore[reportArgumentType]
+            self._look_at_file()
+        except sqlite3.Error as error:
+            self._drop_all(connection)
+            raise self._ours(error) from error
+        self._give_back(connection)
+        return changed == 1
+
+    def _look_at_file(self) -> None:
+        """Refuse to go on in a file that nobody can open any more. A look costs as much as a write, so not at every
+        one.
+        """
+        now = monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        found = _identity(self._path)
+        if found != self._file:
+            self._closed = True
+            what = "was replaced by another file" if found else "was removed"
+            raise StoreUnavailable(
+                f"{self.address} {what} while it was open, and what was written to it since is gone with it. Put it "
+                "back or restore a copy, then open it again; opening a path with no file makes a new, empty store."
+            )
+
+    def ready(self) -> None:
+        if not self._read_only:
+            super().ready()
+        elif (version := self.read(self._version)) != (known := migrations()[-1].version):
+            if version > known:
+                raise SchemaTooNew(self.address, found=version, known=known)
+            raise StoreReadOnly(
+                f"{self.address} has an older schema, and may not be changed. Open it once without ?mode=ro."
+            )
+
+    def _has_schema(self, tx: Transaction) -> bool:
+        tables = {row[0] for row in tx.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables and "schema_version" not in tables:
+            raise StoreCorrupt(
+                f"{self.address} is a SQLite file of something else (it has tables such as {min(tables)!r}). "
+                "Choose another path; it was not touched."
+            )
+        return bool(tables)
+
+    def _lock_schema(self, tx: Transaction) -> None:
+        """BEGIN IMMEDIATE has already taken the one write lock there is."""
+
+    def _scrub(self) -> None:
+        """Freed pages are zeroed as they are freed; the log of older pages is emptied here, when no reader needs it."""
+        connection = self._take()
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise self._ours(error) from error
+        finally:
+            self._give_back(connection)
+
+    def _ours(self, error: sqlite3.Error) -> ContextcError:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        for prefix, kind, advice in ERRORS:
+            if name.startswith(prefix):
+                return kind(f"{self.address}: {error}. {advice}")
+        return StoreError(f"{self.address}: {error} ({name or type(error).__name__}). Nothing was written.")
+
+
+ERRORS: tuple[tuple[str, type[StoreError], str], ...] = (
+    ("SQLITE_FULL", StoreFull, "The disk is full. Nothing was written; make room and try again."),
+    (
+        "SQLITE_READONLY",
+        StoreReadOnly,
+        "The file or its folder may not be written. Change its permissions, or copy it.",
+    ),
+    ("SQLITE_BUSY", StoreBusy, f"Other writers held the lock for {BUSY_SECONDS} s. Nothing was written; try again."),
+    ("SQLITE_CORRUPT", StoreCorrupt, "The file is damaged. Restore a copy, or recover it with the sqlite3 program."),
+    ("SQLITE_NOTADB", StoreCorrupt, "This is not a SQLite file. Choose another path; it was not touched."),
+    ("SQLITE_CANTOPEN", StoreUnavailable, "The file cannot be opened. Check the path and its permissions."),
+    (
+        "SQLITE_IOERR",
+        StoreUnavailable,
+        "The disk did not do what was asked. Nothing was written; check it and try again.",
+    ),
+    ("SQLITE_TOOBIG", StoreError, "The message is too large for SQLite. Split it, or store it as Media."),
+)
+
+
+def _quote(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,497 @@
+"""The one interface of every back-end. Each method is one transaction: durable when it returns, or it never happened.
+
+What differs between back-ends is how a transaction is run, and that is all a subclass adds (`_connect`, `_begin`,
+`_end` and the table that turns its driver's exceptions into ours). A connection serves one transaction at a time and
+is kept for the next, so a store may be used from many threads.
+"""
+
+import os
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+from weakref import WeakSet
+
+from msgspec.structs import replace
+
+from contextc.errors import (
+    ConversationBusy,
+    InvalidInput,
+    InvalidMessage,
+    LeaseLost,
+    SchemaTooNew,
+    StoreError,
+    StoreUnavailable,
+    UnknownConversation,
+)
+from contextc.messages import Admitted, AnyPart, Message, admit
+from contextc.store import branches, chain, leases, redaction, streams
+from contextc.store.base import Branch, Conversation, Dialect, Lease, Recovered, Reference, T, Transaction
+from contextc.store.keeper import Keeper
+from contextc.store.migrations import migrations
+from contextc.store.sync import compare
+
+DEFAULT_AGENT = "assistant"
+TRIES = 8
+EXPIRE_BATCH = 500
+
+
+class Again(Exception):
+    """The transaction lost a race and left no trace: run it again."""
+
+
+class Cut(Exception):
+    """The connection broke. `committing` says that the answer to a commit was lost, so its outcome is not known."""
+
+    def __init__(self, *, committing: bool) -> None:
+        self.committing = committing
+
+
+Connection = TypeVar("Connection")
+
+
+class Store(ABC, Generic[Connection]):
+    """A record of conversations. `contextc.open_store` opens one."""
+
+    dialect: Dialect
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._idle: list[Connection] = []
+        self._inherited: list[Connection] = []
+        self._keeper = Keeper()
+        self._renewals: dict[Lease, Callable[[], None]] = {}
+        self.recovered: tuple[Recovered, ...] = ()
+        """What had to be put right when this handle was opened."""
+        self._tips: dict[str, chain.Head] = {}
+        self._closed = False
+        _OPEN.add(self)
+
+    # ── appending and reading ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def append(
+        self,
+        conversation: str,
+        message: Message,
+        *,
+        key: str | None = None,
+        parent: Reference | None = None,
+        lease: Lease | None = None,
+    ) -> Message:
+        """Put a message at the end of a conversation, which is made if it is new.
+
+        Two plain appends are two messages, however alike. With a `key`, or a stated `parent`, the same append made
+        again returns the message that is already there. A `parent` that is no longer the tip, and is followed by
+        something else, raises `StaleParent`.
+        """
+        entry = chain.entry(_admit(message, conversation))
+        if key is None and parent is None and lease is None and (stored := self._append_at_tip(conversation, entry)):
+            return stored
+        return self._append(conversation, [entry], key=key, parent=parent, lease=lease)[0]
+
+    def extend(self, conversation: str, messages: Iterable[Message], *, lease: Lease | None = None) -> list[Message]:
+        """Append several messages: all of them, next to each other, or none."""
+        entries = [chain.entry(_admit(message, conversation, index=index)) for index, message in enumerate(messages)]
+        return self._append(conversation, entries, lease=lease) if entries else []
+
+    def load(
+        self,
+        conversation: str,
+        *,
+        last: int | None = None,
+        after: Reference | None = None,
+        upto: Reference | None = None,
+        branch: int | None = None,
+    ) -> list[Message]:
+        """The messages of a conversation in order: all, those after one and up to another, or the last few of these."""
+        return self.read(lambda tx: chain.load(tx, conversation, last=last, after=after, upto=upto, branch=branch))
+
+    def sync(self, conversation: str, history: Iterable[Message]) -> list[Message]:
+        """Take in a history that a client sends whole each time, and return what was new in it.
+
+        Entries the client never received are passed over. Where it changed or dropped something it had, the new tail
+        goes to a new branch, and everything before it stays as it was.
+        """
+        theirs = list(history)
+        entries = [chain.entry(_admit(message, conversation, index=index)) for index, message in enumerate(theirs)]
+
+        def work(tx: Transaction) -> list[Message]:
+            try:
+                here = chain.head(tx, conversation, lock=True)
+            except UnknownConversation:
+                return chain.append(tx, conversation, entries) if entries else []
+            difference = compare(chain.load(tx, conversation), theirs)
+            if difference.rewrites and difference.after < here.seq:
+                branches.rewind(tx, conversation, difference.after)
+            tail = entries[len(entries) - len(difference.tail) :]
+            return chain.append(tx, conversation, tail) if tail else []
+
+        return self.write(work)
+
+    def conversation(self, name: str) -> Conversation:
+        """Where a conversation stands: its length, tip, branch and revision."""
+        return self.read(lambda tx: branches.describe(tx, name))
+
+    def conversations(self) -> list[Conversation]:
+        return self.read(branches.listing)
+
+    def blob(self, name: str) -> bytes:
+        """The bytes of a Media part, by its `blob`."""
+        row = self.read(lambda tx: tx.row("SELECT data FROM blob WHERE name = ?", name))
+        if row is None:
+            raise InvalidInput(f"This store has no blob {name!r}: it was redacted, or never stored here.")
+        return bytes(row[0])
+
+    # ── branches ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def branches(self, conversation: str) -> list[Branch]:
+        """Every line of a conversation with its tip, oldest first; one is current."""
+        return self.read(lambda tx: branches.branches(tx, conversation))
+
+    def fork(self, conversation: str, name: str, *, at: Reference | None = None) -> Conversation:
+        """A new conversation that shares everything up to `at` (default: the tip). It copies nothing."""
+        return self.write(lambda tx: branches.fork(tx, conversation, name, at))
+
+    def rewind(self, conversation: str, to: Reference) -> Conversation:
+        """Go on from an earlier message (0: from the start). What came after stays, on its own branch."""
+        return self.write(lambda tx: branches.rewind(tx, conversation, to))
+
+    def edit(self, conversation: str, target: Reference, message: Message) -> Message:
+        """Put another message in the place of one, on a new branch. What followed the old one stays behind it."""
+        entry = chain.entry(_admit(replace(message, uid="", time=0), conversation))
+        return self.write(lambda tx: branches.edit(tx, conversation, target, entry))
+
+    def switch(self, conversation: str, branch: int) -> Conversation:
+        """Go on from the tip of another branch."""
+        return self.write(lambda tx: branches.switch(tx, conversation, branch))
+
+    def reset(self, conversation: str) -> Conversation:
+        """Clear the context: what was said so far stays in the record and is not sent to a model any more."""
+        return self.write(lambda tx: branches.reset(tx, conversation))
+
+    def delete(self, conversation: str) -> None:
+        """Delete a conversation and its messages, except those that a fork of it still stands on."""
+        self.write(lambda tx: branches.delete(tx, conversation))
+        self._scrub()
+
+    # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def redact(self, conversation: str, target: Reference) -> Message:
+        """Take the content of one message away for good. Its id and its place stay."""
+        message = self.write(lambda tx: redaction.redact(tx, conversation, target))
+        self._scrub()
+        return message
+
+    def expire(self, age: timedelta) -> int:
+        """Redact every message older than `age`, and say how many it were."""
+        before, total = chain.now_ms() - int(age.total_seconds() * 1000), 0
+        while count := self.write(lambda tx: redaction.expire(tx, before, EXPIRE_BATCH)):
+            total += count
+        if total:
+            self._scrub()
+        return total
+
+    # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def lease(
+        self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0
+    ) -> Generator[Lease]:
+        """Hold the turn of an agent in a conversation, renewed until the block ends.
+
+        `wait` is how many seconds to stand in line where another turn is running; then `ConversationBusy`.
+        """
+        lease = self.acquire(conversation, agent, ttl=ttl, wait=wait)
+        try:
+            yield lease
+        finally:
+            self.release(lease)
+
+    def acquire(self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0) -> Lease:
+        """Take the lease, for code that cannot use a `with`. Give it back with `release`."""
+        chain.check_name(agent, "agent")
+        if ttl <= 0:
+            raise InvalidInput(f"ttl={ttl}: a lease needs some time to live.")
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                lease = self.write(lambda tx: leases.acquire(tx, conversation, agent, ttl))
+                break
+            except ConversationBusy:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                time.sleep(min(left, random.uniform(0.02, 0.1)))
+        self._renewals[lease] = self._keeper.every(ttl / 3, lambda: self._renew(lease))
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        self._stop_renewing(lease)
+        self.write(lambda tx: leases.release(tx, lease))
+
+    def stream(self, lease: Lease, head: Message | None = None) -> streams.Stream:
+        """Begin a message whose content is still coming in. It enters the chain when it ends.
+
+        `head` is that message without its parts (its role, run, step …); by default a reply of the lease's agent.
+        """
+        head = head or Message(role="assistant", author=lease.agent)
+        if head.uid:
+            chain.check_name(head.uid, "message")
+        uid = head.uid or chain.new_uid()
+        head = replace(head, parts=(), uid=uid, status="pending", time=head.time or chain.now_ms())
+
+        def begin(tx: Transaction) -> None:
+            leases.check(tx, lease, lease.conversation)
+            streams.begin(tx, lease.conversation, lease.agent, lease.number, head)
+
+        def save(number: int, parts: list[AnyPart]) -> None:
+            def work(tx: Transaction) -> None:
+                leases.check(tx, lease, lease.conversation)
+                streams.journal(tx, uid, number, parts)
+
+            self.write(work)
+
+        def close(
+            number: int, parts: list[AnyPart], status: streams.Ending, error: str | None, message: Message | None
+        ) -> Message:
+            def work(tx: Transaction) -> Message:
+                leases.check(tx, lease, lease.conversation)
+                if message is None:
+                    if parts:
+                        streams.journal(tx, uid, number, parts)
+                    return leases.close_stream(tx, lease.conversation, uid, status, error)
+                streams.forget(tx, uid)
+                final = replace(message, uid=uid, status=status, error=error or message.error)
+                return chain.append(tx, lease.conversation, [chain.entry(_admit(final, lease.conversation))])[0]
+
+            stored = self.write(work)
+            stop()
+            return stored
+
+        self.write(begin)
+        stream = streams.Stream(uid, save, close)
+        stop = self._keeper.every(streams.BATCH_SECONDS, stream.flush)
+        return stream
+
+    def recover(self) -> list[Recovered]:
+        """Put right what turns left whose process died. Done on open; a live turn is never touched."""
+        found = self.read(leases.ended)
+        recovered = [self.write(lambda tx, turn=turn: leases.recover(tx, *turn)) for turn in found]
+        return [each for each in recovered if each is not None]
+
+    def _renew(self, lease: Lease) -> None:
+        try:
+            self.write(lambda tx: leases.renew(tx, lease))
+        except LeaseLost:
+            self._stop_renewing(lease)
+            raise
+
+    def _stop_renewing(self, lease: Lease) -> None:
+        if stop := self._renewals.pop(lease, None):
+            stop()
+
+    # ── transactions ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run work that changes nothing on one consistent view of the store."""
+        return self._attempt(work, writing=False, repeatable=True)
+
+    def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
+        """Run work in one transaction. Where it loses a race it is run again, so it must have no other effect.
+
+        `repeatable` work looks at `tx.again` and finds what it did before: it may be run again even where the
+        connection broke while committing.
+        """
+        return self._attempt(work, writing=True, repeatable=repeatable)
+
+    def close(self) -> None:
+        """Close every connection. Leases that are still held run out by themselves."""
+        self._closed = True
+        self._keeper.stop()
+        while self._idle:
+            self._disconnect(self._idle.pop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ready(self) -> None:
+        """Bring the schema up to date, then put right what dead turns left."""
+        self.migrate()
+        self.recovered = tuple(self.recover())
+
+    def migrate(self) -> None:
+        """Bring the schema up to date, or refuse a store that is ahead of us."""
+        known = migrations()[-1].version
+        if self.read(self._version) == known:
+            return
+
+        def work(tx: Transaction) -> None:
+            self._lock_schema(tx)
+            version = self._version(tx)
+            if version > known:
+                raise SchemaTooNew(self.address, found=version, known=known)
+            for migration in migrations()[version:]:
+                for statement in migration.statements:
+                    tx.run(tx.dialect.ddl(statement))
+            if version == 0:
+                tx.run("CREATE TABLE schema_version (version INTEGER NOT NULL)")
+                tx.run("INSERT INTO schema_version (version) VALUES (?)", known)
+            else:
+                tx.run("UPDATE schema_version SET version = ?", known)
+
+        self.write(work)
+
+    def _append_at_tip(self, conversation: str, entry: chain.Entry) -> Message | None:
+        """The short way for a plain append: one statement, right where this handle last saw the conversation end.
+
+        The statement itself checks that it still ends there. None where it does not, or where more than a row is
+        needed.
+        """
+        tip = self._tips.get(conversation)
+        if tip is None or entry.admitted.blobs or entry.admitted.message.uid:
+            return None
+        message, values = chain.placed(tip, entry)
+        number, tree, branch, revision, _, _ = tip
+        if not self._run_alone(chain.APPEND_AT_TIP, (*values, number, branch, revision)):
+            return None
+        self._tips[conversation] = chain.Head(number, tree, branch, revision, message.seq, values[1])
+        return message
+
+    def _append(
+        self,
+        conversation: str,
+        entries: list[chain.Entry],
+        *,
+        key: str | None = None,
+        parent: Reference | None = None,
+        lease: Lease | None = None,
+    ) -> list[Message]:
+        def work(tx: Transaction) -> list[Message]:
+            if lease is not None:
+                leases.check(tx, lease, conversation)
+            stored = chain.append(tx, conversation, entries, key=key, parent=parent)
+            ends.append(chain.head(tx, conversation))
+            return stored
+
+        ends: list[chain.Head] = []
+        stored = self.write(work, repeatable=True)
+        self._tips[conversation] = ends[-1]
+        return stored
+
+    def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
+        again = False
+        for attempt in range(TRIES):
+            connection = self._take()
+            try:
+                result = self._run(connection, work, writing=writing, again=again)
+            except Again:
+                self._give_back(connection)
+                time.sleep(random.uniform(0, 0.001 * 2**attempt))
+                continue
+            except Cut as cut:
+                self._drop_all(connection)
+                if cut.committing and not repeatable:
+                    raise StoreUnavailable(
+                        f"The connection to {self.address} broke while committing, so whether the last change was "
+                        "stored is not known. Look before you repeat it."
+                    ) from cut.__cause__
+                again = again or cut.committing
+                time.sleep(random.uniform(0, 0.01 * 2**attempt))
+                continue
+            except StoreError:
+                self._drop_all(connection)
+                raise
+            except BaseException:
+                self._give_back(connection)
+                raise
+            self._give_back(connection)
+            return result
+        raise StoreUnavailable(
+            f"{self.address} cut the connection, or refused the transaction, {TRIES} times in a row. Nothing was "
+            "stored that was not confirmed. Try again when it is back."
+        )
+
+    def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
+        """Run one statement as a transaction of its own; whether it changed anything. A back-end may decline."""
+        return False
+
+    def _take(self) -> Connection:
+        if self._closed:
+            raise StoreUnavailable(f"The store {self.address} has been closed. Open it again with open_store.")
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def _give_back(self, connection: Connection) -> None:
+        if self._closed:
+            self._disconnect(connection)
+        else:
+            self._idle.append(connection)
+
+    def _forked(self) -> None:
+        """In a child process: a connection must not be shared with the parent, not even to close it."""
+        self._inherited += self._idle
+        self._idle, self._keeper, self._renewals = [], Keeper(), {}
+
+    def _drop_all(self, connection: Connection) -> None:
+        """After a failure of the store itself no connection is trusted any more."""
+        self._disconnect(connection)
+        while self._idle:
+            self._disconnect(self._idle.pop())
+
+    def _version(self, tx: Transaction) -> int:
+        if not self._has_schema(tx):
+            return 0
+        row = tx.row("SELECT version FROM schema_version")
+        return row[0] if row else 0
+
+    @abstractmethod
+    def _connect(self) -> Connection: ...
+
+    @abstractmethod
+    def _disconnect(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def _run(self, connection: Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
+        """Run work in a transaction on a connection, and turn the driver's exceptions into ours, `Again` or `Cut`."""
+
+    @abstractmethod
+    def _has_schema(self, tx: Transaction) -> bool: ...
+
+    @abstractmethod
+    def _lock_schema(self, tx: Transaction) -> None:
+        """Keep other processes from migrating the same store at once."""
+
+    @abstractmethod
+    def _scrub(self) -> None:
+        """Make removed content unreadable in the files too, as far as the back-end allows."""
+
+
+def _admit(message: Message, conversation: str, *, index: int | None = None) -> Admitted:
+    try:
+        return admit(message)
+    except InvalidMessage as error:
+        raise InvalidMessage(error.problem, field=error.field, index=index, conversation=conversation) from error
+
+
+_OPEN: "WeakSet[Store[Any]]" = WeakSet()
+
+
+def _after_fork() -> None:
+    chain.after_fork()
+    for store in _OPEN:
+        store._forked()  # pyright: ignore[reportPrivateUsage]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,116 @@
+"""A conversation written out: its branches, its messages, its media, in order and complete."""
+
+import base64
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from contextc.messages import from_json
+from contextc.store import Store, chain
+from contextc.store.base import Transaction
+from contextc.transfer.lines import (
+    CHUNK,
+    VERSION,
+    BlobLine,
+    BranchLine,
+    Header,
+    MessageLine,
+    Progress,
+    blob_names,
+    encode_line,
+)
+
+
+class Reach(NamedTuple):
+    """How much of a branch belongs to a conversation: the messages after `base` up to `upto`."""
+
+    number: int
+    parent: int | None
+    base: int
+    upto: int
+    own: bool
+
+
+def export_lines(store: Store, conversation: str, progress: Progress | None = None) -> Iterator[bytes]:
+    """A conversation as lines of JSON, without their line ends."""
+    header, reaches = store.read(lambda tx: _header(tx, conversation))
+    yield encode_line(header)
+    blobs: set[str] = set()
+    done = 0
+    for reach in reaches:
+        for start in range(reach.base, reach.upto, CHUNK):
+            stop = min(start + CHUNK, reach.upto)
+            for line in store.read(lambda tx, r=reach, a=start, b=stop: _messages(tx, conversation, r, a, b)):
+                for name in blob_names(line.message):
+                    if name not in blobs:
+                        blobs.add(name)
+                        yield encode_line(BlobLine(name=name, data=base64.b64encode(store.blob(name)).decode()))
+                yield encode_line(line)
+            done += stop - start
+            if progress:
+                progress(done, header.messages)
+
+
+def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach]]:
+    at = chain.head(tx, conversation)
+    reaches = _reaches(tx, conversation)
+    lines = tuple(
+        BranchLine(
+            number=reach.number,
+            parent=reach.parent,
+            base=reach.base,
+            edges=tuple(
+                row[0] & chain.SEQ_MASK
+                for row in tx.rows(
+                    "SELECT place FROM edge WHERE place BETWEEN ? AND ? ORDER BY place",
+                    chain.place(reach.number, 0),
+                    chain.place(reach.number, reach.upto),
+                )
+            ),
+        )
+        for reach in reaches
+    )
+    header = Header(
+        version=VERSION,
+        conversation=conversation,
+        root=chain.root(tx, at.tree).hex(),
+        branch=at.branch,
+        branches=lines,
+        messages=sum(reach.upto - reach.base for reach in reaches),
+    )
+    return header, reaches
+
+
+def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
+    """The branches of a conversation and those they stand on, oldest first."""
+    found: dict[int, Reach] = {}
+    own = tx.rows("SELECT number, parent, base_seq FROM branch WHERE conversation = ?", conversation)
+    for number, parent, base in own:
+        found[number] = Reach(number, parent, base, chain.branch_end(tx, number)[0], True)
+    below = [(parent, base) for _, parent, base in own]
+    while below:
+        number, upto = below.pop()
+        if number is None or (number in found and (found[number].own or found[number].upto >= upto)):
+            continue
+        row = tx.row("SELECT parent, base_seq FROM branch WHERE number = ?", number)
+        assert row is not None, "a branch that another stands on is kept"
+        found[number] = Reach(number, row[0], row[1], upto, False)
+        below.append((row[0], row[1]))
+    return sorted(found.values())
+
+
+def _messages(tx: Transaction, conversation: str, reach: Reach, after: int, upto: int) -> list[MessageLine]:
+    low, high = chain.place(reach.number, after + 1), chain.place(reach.number, upto)
+    keys = dict(
+        tx.rows(
+            "SELECT place, key FROM append_key WHERE conversation = ? AND place BETWEEN ? AND ?",
+            conversation,
+            low,
+            high,
+        )
+    )
+    return [
+        MessageLine(branch=reach.number, message=from_json(body), key=keys.get(place))
+        for place, body in tx.rows(
+            "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high
+        )
+    ]

@@ -1,0 +1,231 @@
+"""A file read back in, link by link.
+
+Everything is parsed and checked before the first row is written, and all rows are written in one transaction: a file
+that was cut off or changed leaves nothing behind. What comes back has the ids, uids, keys and branches it had. A file
+without a header may hold plain messages, one a line; these are appended as new ones.
+"""
+
+import base64
+from collections.abc import Iterable
+
+import msgspec
+
+from contextc._json import blob_name
+from contextc.errors import ContextcError, ConversationExists, InvalidImport
+from contextc.messages import Message, admit, chain_id, content_of, from_json, to_json
+from contextc.store import Conversation, Store, chain
+from contextc.store.base import Transaction
+from contextc.store.branches import describe
+from contextc.transfer.lines import (
+    CHUNK,
+    VERSION,
+    BlobLine,
+    BranchLine,
+    Header,
+    MessageLine,
+    Progress,
+    blob_names,
+    decode_line,
+)
+
+
+def import_lines(
+    store: Store, lines: Iterable[bytes | str], name: str | None = None, progress: Progress | None = None
+) -> Conversation:
+    """Read a conversation from lines of JSON, under its own name or another. All of it is stored, or nothing."""
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        raise InvalidImport("there is nothing to import: the file is empty.", line=1)
+    if b'"role"' in _bytes(numbered[0][1]) and b'"contextc"' not in _bytes(numbered[0][1])[:40]:
+        return _appendfrom_json(store, numbered, name)
+    return _Import(numbered, name, progress).into(store)
+
+
+def _appendfrom_json(store: Store, lines: list[tuple[int, bytes | str]], name: str | None) -> Conversation:
+    if name is None:
+        raise InvalidImport("these messages name no conversation. Say which one they belong to.", line=1)
+    messages: list[Message] = []
+    for number, line in lines:
+        try:
+            messages.append(admit(from_json(line)).message)
+        except (msgspec.MsgspecError, ContextcError, UnicodeDecodeError) as error:
+            raise InvalidImport(f"{error}", line=number) from error
+    store.extend(name, messages)
+    return store.conversation(name)
+
+
+HEX = "0123456789abcdef"
+
+
+class _Import:
+    """One file on its way in: parsed and checked first, then written in one transaction."""
+
+    def __init__(self, lines: list[tuple[int, bytes | str]], name: str | None, progress: Progress | None) -> None:
+        first, *rest = [(number, self._parse(number, line)) for number, line in lines]
+        if not isinstance(first[1], Header):
+            raise InvalidImport("a contextc file begins with its header.", line=first[0])
+        self.header, self.rest = first[1], rest
+        self.name = name or self.header.conversation
+        self.progress = progress
+        if self.header.version > VERSION:
+            raise InvalidImport(
+                f"this file has version {self.header.version}, this contextc reads up to {VERSION}. Upgrade contextc.",
+                line=1,
+            )
+        self._check()
+
+    def into(self, store: Store) -> Conversation:
+        return store.write(self._write)
+
+    @staticmethod
+    def _parse(number: int, line: bytes | str) -> Header | MessageLine | BlobLine:
+        try:
+            return decode_line(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InvalidImport(f"{error}.", line=number) from error
+
+    def _check(self) -> None:
+        """Every message follows the one before it, and has the id that its content gives it there."""
+        branches = self._check_header()
+        ends: dict[int, int] = {}
+        ids: dict[tuple[int, int], str] = {}
+        count = 0
+        for number, line in self.rest:
+            if isinstance(line, BlobLine):
+                if blob_name(_decoded(number, line)) != line.name:
+                    raise InvalidImport(
+                        f"the bytes of blob {line.name} are not the ones it was named for.", line=number
+                    )
+                continue
+            if isinstance(line, Header):
+                raise InvalidImport("a second header. Import one conversation at a time.", line=number)
+            branch = branches.get(line.branch)
+            if branch is None:
+                raise InvalidImport(f"the header has no branch {line.branch}.", line=number)
+            message, seq = line.message, ends.get(line.branch, branch.base) + 1
+            before = (
+                (line.branch, seq - 1) if seq > branch.base + 1 else (_holder(branches, line.branch, seq - 1), seq - 1)
+            )
+            parent = self.header.root if seq == 1 else ids.get(before)
+            if message.seq != seq or parent is None:
+                raise InvalidImport(
+                    f"message {message.seq} of branch {line.branch} does not follow the one before.", line=number
+                )
+            if not message.redacted and chain_id(bytes.fromhex(parent), content_of(message)).hex() != message.id:
+                raise InvalidImport(
+                    f"message {message.seq} was changed: its content does not give its id.", line=number
+                )
+            ends[line.branch], ids[line.branch, seq] = seq, message.id
+            count += 1
+        if count != self.header.messages:
+            raise InvalidImport(
+                f"the header announces {self.header.messages} messages and {count} are here: the file was cut off.",
+                line=self.rest[-1][0] if self.rest else 1,
+            )
+
+    def _check_header(self) -> dict[int, BranchLine]:
+        """The branches by number: one that begins at the root, and others that each begin on an earlier one."""
+        header = self.header
+        branches: dict[int, BranchLine] = {}
+        for branch in sorted(header.branches, key=lambda each: each.number):
+            fits = branch.parent in branches if branches else branch.parent is None and branch.base == 0
+            if not fits or branch.number in branches:
+                raise InvalidImport(f"branch {branch.number} begins nowhere, or is there twice.", line=1)
+            branches[branch.number] = branch
+        if header.branch not in branches:
+            raise InvalidImport(f"the current branch {header.branch} is not among the branches.", line=1)
+        if len(header.root) != 40 or not header.root.startswith("00000000") or not set(header.root) <= set(HEX):
+            raise InvalidImport(f"{header.root!r} is no root of a conversation.", line=1)
+        return branches
+
+    def _write(self, tx: Transaction) -> Conversation:
+        if tx.row("SELECT 1 FROM conversation WHERE name = ?", self.name):
+            raise ConversationExists(self.name)
+        numbers = self._write_branches(tx)
+        tree = tx.row("SELECT tree FROM conversation WHERE name = ?", self.name)
+        assert tree is not None, "it was made a moment ago"
+        blobs: dict[str, bytes] = {}
+        batch: list[tuple[int, Message]] = []
+        done = 0
+        for number, line in self.rest:
+            if isinstance(line, BlobLine):
+                blobs[line.name] = _decoded(number, line)
+            elif isinstance(line, MessageLine):
+                place = chain.place(numbers[line.branch], line.message.seq)
+                batch.append((place, line.message))
+                if used := {name: blobs.get(name) for name in blob_names(line.message)}:
+                    chain.keep_blobs(tx, self.name, place, used)
+                if line.key is not None:
+                    tx.run(
+                        "INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", self.name, line.key, place
+                    )
+                if len(batch) == CHUNK:
+                    done += self._write_messages(tx, tree[0], batch)
+                    if self.progress:
+                        self.progress(done, self.header.messages)
+        self._write_messages(tx, tree[0], batch)
+        if self.progress:
+            self.progress(self.header.messages, self.header.messages)
+        return describe(tx, self.name)
+
+    def _write_branches(self, tx: Transaction) -> dict[int, int]:
+        """Make the branches, each with the id of the message it begins after; which number each was given."""
+        ids = {
+            (line.branch, line.message.seq): line.message.id for _, line in self.rest if isinstance(line, MessageLine)
+        }
+        branches = {branch.number: branch for branch in self.header.branches}
+        numbers: dict[int, int] = {}
+        for branch in sorted(self.header.branches, key=lambda each: each.number):
+            if branch.parent is None:
+                head = chain.create(tx, self.name, bytes.fromhex(self.header.root))
+                numbers[branch.number] = head.branch
+            else:
+                holder = _holder(branches, branch.number, branch.base)
+                base = ids[holder, branch.base] if branch.base else self.header.root
+                numbers[branch.number] = chain.new_branch(
+                    tx,
+                    self.name,
+                    tree=min(numbers.values()),
+                    parent=numbers[branch.parent],
+                    base_seq=branch.base,
+                    base_id=bytes.fromhex(base),
+                )
+            for edge in branch.edges:
+                tx.run("INSERT INTO edge (place) VALUES (?)", chain.place(numbers[branch.number], edge))
+        tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
+        return numbers
+
+    @staticmethod
+    def _write_messages(tx: Transaction, tree: int, batch: list[tuple[int, Message]]) -> int:
+        tx.run_many(
+            "INSERT INTO message (place, id, time, redacted, body) VALUES (?, ?, ?, ?, ?)",
+            [
+                (place, bytes.fromhex(message.id), message.time, int(message.redacted), to_json(message))
+                for place, message in batch
+            ],
+        )
+        tx.run_many(
+            "INSERT INTO early_uid (tree, uid, place) VALUES (?, ?, ?)",
+            [(tree, message.uid, place) for place, message in batch],
+        )
+        count = len(batch)
+        batch.clear()
+        return count
+
+
+def _holder(branches: dict[int, BranchLine], number: int, seq: int) -> int:
+    """The branch that holds message `seq` of the chain that ends on a branch."""
+    while branches[number].base >= seq and (parent := branches[number].parent) is not None:
+        number = parent
+    return number
+
+
+def _decoded(number: int, line: BlobLine) -> bytes:
+    try:
+        return base64.b64decode(line.data, validate=True)
+    except ValueError as error:
+        raise InvalidImport(f"blob {line.name} is not base64.", line=number) from error
+
+
+def _bytes(line: bytes | str) -> bytes:
+    return line.encode("utf-8", "replace") if isinstance(line, str) else line
