@@ -83,7 +83,7 @@ def well_formed_json(value: JSON) -> JSON:
     """`well_formed` for every string inside a JSON value, keys included."""
     if isinstance(value, str):
         return well_formed(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [well_formed_json(each) for each in cast(list[JSON], value)]
     if isinstance(value, dict):
         return {well_formed(key): well_formed_json(each) for key, each in cast(JSONObject, value).items()}

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, cast
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, encode, parse_object
+from contextc._json import JSON, JSONObject, encode, parse_object, well_formed_json
 from contextc.errors import InvalidMessage
 
 set_once = msgspec.structs.force_setattr
@@ -130,9 +130,16 @@ def _result_content(value: object) -> str | tuple[Text | Media, ...]:
         items = cast(tuple[Text | Media, ...], tuple(cast(list[object], value)))
         if all(isinstance(item, Text | Media) for item in items):
             return items
+    return _as_json(cast(object, value))
+
+
+def _as_json(value: object) -> str:
     try:
-        return encode(cast(object, value)).decode()
-    except (TypeError, RecursionError, UnicodeEncodeError) as error:
+        try:
+            return encode(value).decode()
+        except UnicodeEncodeError:
+            return encode(well_formed_json(msgspec.to_builtins(value))).decode()
+    except (TypeError, RecursionError) as error:
         raise InvalidMessage(
             f"a {type(value).__name__} cannot become a tool result ({error}). Return text, or something JSON can hold.",
             field="content",

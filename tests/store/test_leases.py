@@ -1,0 +1,166 @@
+"""Turns: one at a time, ended by themselves, and put right when their process dies. Every test runs on every store."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from multiprocessing.connection import Connection
+
+import pytest
+
+import contextc as cc
+from contextc.store.holder import current_holder, is_gone
+
+PROCESSES = multiprocessing.get_context("forkserver")
+
+
+def test_a_second_turn_is_refused(store: cc.Store) -> None:
+    """SPEC 3.2: turns never interleave."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo"):
+        with pytest.raises(cc.ConversationBusy, match="in a turn of agent 'assistant'"):
+            store.acquire("demo")
+        with store.lease("demo", "another agent"):
+            pass
+    with store.lease("demo") as again:
+        assert again.number == 2
+
+
+def test_a_second_turn_may_wait(store: cc.Store) -> None:
+    """SPEC 3.2."""
+    store.append("demo", cc.user("hi"))
+    lease = store.acquire("demo")
+    threading.Timer(0.3, store.release, [lease]).start()
+    started = time.monotonic()
+    with store.lease("demo", wait=10):
+        assert 0.2 < time.monotonic() - started < 5
+
+
+def test_a_turn_needs_a_conversation_and_some_time(store: cc.Store) -> None:
+    with pytest.raises(cc.UnknownConversation):
+        store.acquire("nope")
+    store.append("demo", cc.user("hi"))
+    with pytest.raises(cc.InvalidInput, match="ttl=0"):
+        store.acquire("demo", ttl=0)
+    with pytest.raises(cc.InvalidInput, match="cannot name a agent"):
+        store.acquire("demo", "")
+
+
+def test_a_lease_is_renewed_until_it_is_released(store: cc.Store) -> None:
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo", ttl=0.3) as lease:
+        time.sleep(0.8)
+        store.append("demo", cc.assistant("still here"), lease=lease)
+    with pytest.raises(cc.LeaseLost):
+        store.append("demo", cc.assistant("too late"), lease=lease)
+    assert len(store.load("demo")) == 2
+
+
+def test_an_outlived_lease_is_refused(store: cc.Store) -> None:
+    """SPEC 3.2: a process that slept through its own end must not write over its successor."""
+    store.append("demo", cc.user("hi"))
+    outlived = store.acquire("demo", ttl=0.1)
+    store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # as if this process had been suspended
+    time.sleep(0.3)
+    with pytest.raises(cc.LeaseLost, match=f"Lease {outlived.number} on conversation 'demo'"):
+        store.append("demo", cc.assistant("zombie"), lease=outlived)
+    with store.lease("demo") as successor:
+        assert successor.number > outlived.number
+        store.append("demo", cc.assistant("alive"), lease=successor)
+        with pytest.raises(cc.LeaseLost):
+            store.append("demo", cc.assistant("zombie"), lease=outlived)
+        store.release(outlived)
+        store.append("demo", cc.assistant("still alive"), lease=successor)
+    assert [message.text for message in store.load("demo")] == ["hi", "alive", "still alive"]
+
+
+def test_a_lease_of_another_conversation_is_refused(store: cc.Store) -> None:
+    store.append("demo", cc.user("hi"))
+    store.append("other", cc.user("hi"))
+    with store.lease("demo") as lease, pytest.raises(cc.LeaseLost):
+        store.append("other", cc.assistant("x"), lease=lease)
+
+
+def test_this_process_is_there_and_a_made_up_one_is_not() -> None:
+    machine, pid, started = current_holder().split()
+    assert not is_gone(current_holder())
+    assert is_gone(f"{machine} {pid} {int(started) + 1}")
+    assert not is_gone(f"elsewhere {pid} {int(started) + 1}")
+    assert not is_gone("unknown 1 ")
+
+
+def die_in_the_middle(address: str, pipe: Connection) -> None:
+    """A turn that has asked for two tools, got one result, and is streaming when it is killed."""
+    store = cc.open_store(address)
+    lease = store.acquire("demo", "coder", ttl=300)
+    calls = [cc.ToolCall(id=name, name=name, arguments={}) for name in ("done", "open")]
+    store.append("demo", cc.assistant("Let me look.", tool_calls=calls, author="coder", turn=1, step=0), lease=lease)
+    store.append("demo", cc.tool_result("done", "done", "ok", author="coder"), lease=lease)
+    stream = store.stream(lease)
+    stream.write(cc.Reasoning(text="Hm. "))
+    stream.write("I would ")
+    stream.flush()
+    stream.write("say")
+    stream.flush()
+    pipe.send(stream.uid)
+    signal.pause()
+
+
+def killed(address: str) -> str:
+    """Run that turn, kill it with SIGKILL; the uid of what it was writing."""
+    ours, theirs = PROCESSES.Pipe()
+    child = PROCESSES.Process(target=die_in_the_middle, args=(address, theirs))
+    child.start()
+    assert ours.poll(30), "the child did not get that far"
+    uid = str(ours.recv())
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    return uid
+
+
+def test_what_a_dead_turn_left_is_put_right_on_open(shared_address: str) -> None:
+    """SPEC 3.6: at once on the same machine, although its lease had minutes to go."""
+    with cc.open_store(shared_address) as store:
+        store.append("demo", cc.user("hi"))
+    uid = killed(shared_address)
+    with cc.open_store(shared_address) as store:
+        (recovered,) = store.recovered
+        assert (recovered.conversation, recovered.agent) == ("demo", "coder")
+        *_, partial, answer = messages = store.load("demo")
+        assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant", "tool"]
+        assert (partial.uid, partial.status, partial.text) == (uid, "error", "I would say")
+        assert "ended before the turn was over" in (partial.error or "")
+        (result,) = answer.tool_results
+        assert (result.call_id, result.is_error) == ("open", True)
+        assert "it was not run again" in result.text
+        assert store.recover() == []
+        with store.lease("demo", "coder") as lease:
+            store.append("demo", cc.assistant("on we go"), lease=lease)
+    with cc.open_store(shared_address) as store:
+        assert store.recovered == ()
+
+
+def test_taking_over_puts_right_what_the_dead_turn_left(shared_address: str) -> None:
+    """SPEC 3.6: also for a process that had the store open all along."""
+    with cc.open_store(shared_address) as store:
+        store.append("demo", cc.user("hi"))
+        killed(shared_address)
+        with store.lease("demo", "coder") as lease:
+            store.append("demo", cc.assistant("on we go"), lease=lease)
+        assert [message.status for message in store.load("demo")][-3:] == ["error", "sent", "sent"]
+
+
+def test_another_process_that_is_alive_is_never_touched(shared_address: str) -> None:
+    """SPEC 3.6."""
+    with cc.open_store(shared_address) as holder:
+        holder.append("demo", cc.user("hi"))
+        with holder.lease("demo") as lease, holder.stream(lease) as stream:
+            stream.write("I am ")
+            stream.flush()
+            with cc.open_store(shared_address) as visitor:
+                assert visitor.recovered == ()
+                assert len(visitor.load("demo")) == 1
+            stream.write("alive")
+        assert holder.load("demo")[-1].text == "I am alive"

@@ -1,0 +1,91 @@
+"""Content that goes for good. Every test runs on every store."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc.doctor import examine
+
+SECRET = "card 4242 4242 4242 4242"
+
+
+def test_redacting_takes_the_content_and_leaves_id_and_place(store: cc.Store) -> None:
+    """SPEC 2.8."""
+    before = store.extend("demo", [cc.user("a"), cc.user(SECRET, meta={"note": SECRET}, author="ann"), cc.user("c")])
+    redacted = store.redact("demo", 2)
+    after = store.load("demo")
+    assert [(message.id, message.uid, message.seq) for message in after] == [
+        (message.id, message.uid, message.seq) for message in before
+    ]
+    assert (redacted.parts, redacted.meta, redacted.redacted, redacted.author) == ((), None, True, "ann")
+    assert after[1] == redacted
+    assert [finding for finding in examine(store) if finding.kind == "fault"] == []
+
+
+def test_redacting_is_seen_by_every_fork_and_bumps_their_revision(store: cc.Store) -> None:
+    """SPEC 2.8: what was compiled from the old content must not be used again."""
+    store.extend("demo", [cc.user(SECRET), cc.user("b")])
+    store.fork("demo", "other")
+    store.redact("other", 1)
+    assert store.load("demo")[0].redacted
+    assert (store.conversation("demo").revision, store.conversation("other").revision) == (1, 1)
+
+
+def test_a_message_on_a_branch_that_was_left_can_be_redacted(store: cc.Store) -> None:
+    secret = store.extend("demo", [cc.user("a"), cc.user(SECRET)])[1]
+    store.rewind("demo", 1)
+    store.redact("demo", secret)
+    assert store.load("demo", branch=store.branches("demo")[0].number)[1].redacted
+
+
+def test_redacting_takes_media_that_nobody_else_uses(store: cc.Store) -> None:
+    """SPEC 2.8: from blobs too."""
+    shared = cc.Media(mime_type="image/png", data=b"shared")
+    own = cc.Media(mime_type="image/png", data=b"own")
+    first = store.append("demo", cc.user([shared, own]))
+    store.append("other", cc.user(shared))
+    names = [part.blob or "" for part in first.parts if isinstance(part, cc.Media)]
+    store.redact("demo", 1)
+    assert store.blob(names[0]) == b"shared"
+    with pytest.raises(cc.InvalidInput, match="no blob"):
+        store.blob(names[1])
+
+
+def test_the_root_holds_nothing_to_redact(store: cc.Store) -> None:
+    store.append("demo", cc.user("a"))
+    with pytest.raises(cc.UnknownMessage, match="The root holds no content"):
+        store.redact("demo", 0)
+
+
+def test_nothing_of_it_is_left_in_the_files(tmp_path: Path) -> None:
+    """SPEC 2.8: not in free pages and not in the log either."""
+    picture = b"\x89PNG" + SECRET.encode() * 2_000
+    with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
+        for number in range(50):
+            store.append("demo", cc.user(f"filler {number} " * 50))
+        store.append("demo", cc.user([cc.Text(SECRET * 500), cc.Media(mime_type="image/png", data=picture)]))
+        store.append("gone", cc.user(SECRET))
+        store.append("demo", cc.user("last"))
+        store.redact("demo", 51)
+        store.delete("gone")
+        for file in tmp_path.iterdir():
+            assert SECRET.encode() not in file.read_bytes(), file.name
+
+
+def test_messages_beyond_the_retention_age_are_redacted(store: cc.Store) -> None:
+    """SPEC 2.8: retention by age is a setting."""
+    store.append("demo", cc.user("old", time=1_000))
+    store.append("demo", cc.user("new"))
+    assert store.expire(timedelta(days=1)) == 1
+    assert store.expire(timedelta(days=1)) == 0
+    assert [message.redacted for message in store.load("demo")] == [True, False]
+    assert store.conversation("demo").revision == 1
+
+
+def test_retention_is_applied_when_a_store_is_opened(shared_address: str) -> None:
+    with cc.open_store(shared_address) as store:
+        store.extend("demo", [cc.user("old", time=1_000 + number) for number in range(1_200)])
+    with cc.open_store(shared_address, retention=timedelta(days=30)) as store:
+        assert all(message.redacted for message in store.load("demo"))

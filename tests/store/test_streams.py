@@ -1,0 +1,127 @@
+"""Messages that are still being written. Every test runs on every store."""
+
+import asyncio
+import time
+
+import pytest
+
+import contextc as cc
+
+
+def deltas(store: cc.Store) -> int:
+    row = store.read(lambda tx: tx.row("SELECT count(*) FROM stream_delta"))
+    return row[0] if row else 0
+
+
+def test_a_stream_is_outside_the_chain_until_it_ends(store: cc.Store) -> None:
+    """SPEC 2.1: `pending` never stands in a chain."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo", "coder") as lease:
+        stream = store.stream(lease)
+        stream.write("Hel")
+        stream.flush()
+        assert len(store.load("demo")) == 1
+        store.append("demo", cc.user("and another thing"))
+        stream.write("lo")
+        message = stream.end()
+    assert (message.uid, message.seq, message.status, message.author) == (stream.uid, 3, "sent", "coder")
+    assert store.load("demo")[-1] == message
+    assert message.parts == (cc.Text("Hello"),)
+    assert deltas(store) == 0
+
+
+def test_its_uid_names_it_from_the_first_token_on(store: cc.Store) -> None:
+    """SPEC 2.7."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease, store.stream(lease, cc.Message(role="assistant", uid="m-7", step=3)) as stream:
+        stream.write("Hello")
+        assert stream.uid == "m-7"
+    assert store.load("demo", after=1, upto="m-7")[0].step == 3
+
+
+def test_deltas_are_journaled_by_themselves_in_batches(store: cc.Store) -> None:
+    """SPEC 3.3: at most 250 ms apart, also when nothing more comes."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease, store.stream(lease) as stream:
+        for _ in range(100):
+            stream.write("x")
+        time.sleep(0.6)
+        assert deltas(store) == 1
+
+
+def test_a_delta_is_journaled_once(store: cc.Store) -> None:
+    """SPEC 3.3: what is written follows what is new."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease, store.stream(lease) as stream:
+        for text in ("one ", "two ", "three"):
+            stream.write(text)
+            stream.flush()
+        rows = store.read(lambda tx: tx.rows("SELECT parts FROM stream_delta ORDER BY number"))
+        assert [bytes(row[0]).count(b"one") for row in rows] == [1, 0, 0]
+
+
+def test_pieces_become_whole_parts(store: cc.Store) -> None:
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease, store.stream(lease) as stream:
+        stream.write(cc.Reasoning(text="Let me "))
+        stream.write(cc.Reasoning(text="think.", signature="s1"))
+        stream.write(cc.Reasoning(text="And again.", signature="s2"))
+        stream.write("I will ")
+        stream.flush()
+        stream.write("look.")
+        for piece in ('{"pa', 'th": "a', '.py"}'):
+            stream.write(cc.ToolCall(id="c1", name="read", arguments=piece))  # pyright: ignore[reportArgumentType]
+        stream.write(cc.ToolCall(id="c2", name="list", arguments="{}"))  # pyright: ignore[reportArgumentType]
+    assert store.load("demo")[-1].parts == (
+        cc.Reasoning(text="Let me think.", signature="s1"),
+        cc.Reasoning(text="And again.", signature="s2"),
+        cc.Text("I will look."),
+        cc.ToolCall(id="c1", name="read", arguments={"path": "a.py"}, raw='{"path": "a.py"}'),
+        cc.ToolCall(id="c2", name="list", arguments={}, raw="{}"),
+    )
+
+
+def test_the_final_message_may_know_more_than_its_pieces(store: cc.Store) -> None:
+    """Usage and finish reason come last."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease, store.stream(lease) as stream:
+        stream.write("Hel")
+        message = stream.end(cc.assistant("Hello", usage=cc.Usage(output=2), finish="stop"))
+    assert (message.uid, message.finish, message.text) == (stream.uid, "stop", "Hello")
+    assert store.load("demo") == [store.load("demo")[0], message]
+
+
+def test_a_failure_keeps_what_came_and_why(store: cc.Store) -> None:
+    """SPEC 2.1, agent-framework#8157: the partial answer is not lost."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease:
+        with pytest.raises(ConnectionError), store.stream(lease) as stream:
+            stream.write("I was say")
+            raise ConnectionError("cut")
+        with pytest.raises(asyncio.CancelledError), store.stream(lease) as stream:
+            raise asyncio.CancelledError
+    failed, cancelled = store.load("demo", last=2)
+    assert (failed.text, failed.status, failed.error) == ("I was say", "error", "ConnectionError: cut")
+    assert (cancelled.parts, cancelled.status) == ((), "cancelled")
+
+
+def test_a_stream_of_an_outlived_turn_cannot_end(store: cc.Store) -> None:
+    """SPEC 3.2."""
+    store.append("demo", cc.user("hi"))
+    lease = store.acquire("demo")
+    stream = store.stream(lease)
+    stream.write("late")
+    store.release(lease)
+    with pytest.raises(cc.LeaseLost):
+        stream.end()
+    with pytest.raises(cc.LeaseLost):
+        store.stream(lease)
+    assert len(store.load("demo")) == 1
+
+
+def test_ending_twice_is_ending_once(store: cc.Store) -> None:
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease, store.stream(lease) as stream:
+        stream.write("Hello")
+        assert stream.end() == stream.end()
+    assert len(store.load("demo")) == 2

@@ -1,0 +1,114 @@
+"""A client that resends its whole history. Every test runs on every store."""
+
+import pytest
+
+import contextc as cc
+
+U1, A1, U2, A2 = cc.user("u1"), cc.assistant("a1"), cc.user("u2"), cc.assistant("a2")
+
+
+def texts(store: cc.Store) -> list[str]:
+    return [message.text for message in store.load("demo")]
+
+
+def test_a_new_conversation_takes_everything(store: cc.Store) -> None:
+    assert [message.seq for message in store.sync("demo", [U1, A1])] == [1, 2]
+    assert store.sync("empty", []) == []
+    assert [each.name for each in store.conversations()] == ["demo"]
+
+
+def test_a_client_resending_its_history_adds_only_the_tail(store: cc.Store) -> None:
+    """SPEC 3.5, agent-framework#7211: every round used to store the whole conversation again."""
+    history: list[cc.Message] = []
+    for number in range(5):
+        history += [cc.user(f"question {number}"), cc.assistant(f"answer {number}")]
+        assert len(store.sync("demo", history)) == 2
+    assert store.sync("demo", history) == []
+    assert len(store.load("demo")) == 10
+
+
+def test_entries_the_client_never_received_are_passed_over(store: cc.Store) -> None:
+    """SPEC 3.5: system messages, and an answer whose connection broke."""
+    store.extend("demo", [U1, cc.system("Memory is low."), A1])
+    added = store.sync("demo", [U1, A1, U2])
+    assert [message.text for message in added] == ["u2"]
+    store.append("demo", cc.assistant("the client lost this"))
+    store.sync("demo", [U1, A1, U2, cc.user("hello?")])
+    assert texts(store) == ["u1", "Memory is low.", "a1", "u2", "the client lost this", "hello?"]
+    assert len(store.branches("demo")) == 1
+
+
+def test_the_same_words_twice_are_two_messages(store: cc.Store) -> None:
+    yes, go_on = cc.user("yes"), cc.assistant("Go on?")
+    store.sync("demo", [yes, go_on])
+    assert len(store.sync("demo", [yes, go_on, yes, go_on])) == 2
+    assert store.sync("demo", [yes, go_on, yes, go_on]) == []
+
+
+def test_a_uid_is_matched_before_the_words(store: cc.Store) -> None:
+    """SPEC 3.5: uid if sent."""
+    store.sync("demo", [cc.user("hi", uid="m1"), cc.assistant("hello", uid="m2")])
+    added = store.sync("demo", [cc.user("hi (edited in place)", uid="m1"), cc.assistant("…", uid="m2"), cc.user("new")])
+    assert [message.text for message in added] == ["new"]
+    assert texts(store) == ["hi", "hello", "new"]
+
+
+def test_calls_and_results_are_matched_by_their_ids(store: cc.Store) -> None:
+    """SPEC 3.5: role, text and call ids; a page may show a result cut short."""
+    call = cc.assistant("", tool_calls=[cc.ToolCall(id="c1", name="f", arguments={"x": 1})])
+    store.extend("demo", [U1, call, cc.tool_result("c1", "f", "a very long result")])
+    added = store.sync("demo", [U1, call, cc.tool_result("c1", "f", "a very…"), A1])
+    assert [message.text for message in added] == ["a1"]
+
+
+def test_white_space_at_the_ends_does_not_make_a_message_new(store: cc.Store) -> None:
+    store.extend("demo", [U1, cc.assistant("a1\n")])
+    assert store.sync("demo", [U1, cc.assistant("a1")]) == []
+
+
+@pytest.mark.parametrize(
+    ("resent", "result"),
+    [
+        ([U1, A1, cc.user("u2, but better")], ["u1", "a1", "u2, but better"]),
+        ([U1, cc.assistant("another a1")], ["u1", "another a1"]),
+        ([cc.user("u1, but better")], ["u1, but better"]),
+    ],
+    ids=["edited last question", "regenerated answer", "edited first question"],
+)
+def test_a_rewritten_past_becomes_a_branch(store: cc.Store, resent: list[cc.Message], result: list[str]) -> None:
+    """SPEC 3.5: everything before the change stays as it was, and what was replaced is still there."""
+    before = store.extend("demo", [U1, A1, U2, A2])
+    store.sync("demo", resent)
+    assert texts(store) == result
+    old, new = store.branches("demo")
+    assert store.load("demo", branch=old.number) == before
+    assert store.load("demo")[: new.base] == before[: new.base]
+
+
+def test_another_persons_message_is_passed_over(store: cc.Store) -> None:
+    """Two people in one conversation: ann's page has not seen what bob wrote a moment ago."""
+    store.extend("demo", [cc.user("hi", author="ann"), cc.assistant("hello"), cc.user("me too", author="bob")])
+    store.sync("demo", [cc.user("hi", author="ann"), cc.assistant("hello"), cc.user("next", author="ann")])
+    assert texts(store) == ["hi", "hello", "me too", "next"]
+
+
+def test_a_shorter_history_rewinds_nothing(store: cc.Store) -> None:
+    """Nothing new is nothing to do: rewinding is a call of its own."""
+    store.extend("demo", [U1, A1, U2])
+    assert store.sync("demo", [U1]) == []
+    assert texts(store) == ["u1", "a1", "u2"]
+
+
+def test_redacted_words_do_not_come_back(store: cc.Store) -> None:
+    """SPEC 2.8: the client may still have them."""
+    store.extend("demo", [cc.user("my card is 4242"), A1])
+    store.redact("demo", 1)
+    store.sync("demo", [cc.user("my card is 4242"), A1, U2])
+    assert texts(store) == ["", "a1", "u2"]
+
+
+def test_a_bad_entry_stores_nothing(store: cc.Store) -> None:
+    """SPEC 15.1."""
+    with pytest.raises(cc.InvalidMessage, match="message 1 of the call"):
+        store.sync("demo", [U1, cc.user("")])
+    assert store.conversations() == []
