@@ -25,9 +25,7 @@ def test_eight_processes_make_one_unbroken_chain(shared_address: str) -> None:
     """SPEC 3.2, langgraph#8115: eight writers on other stores keep one message in eight. The losers of a race are
     retried inside, so none of them may end with an error; they also open the new store at the same moment."""
     start = PROCESSES.Barrier(WRITERS)
-    writers = [
-        PROCESSES.Process(target=append_many, args=(shared_address, number, start)) for number in range(WRITERS)
-    ]
+    writers = [PROCESSES.Process(target=append_many, args=(shared_address, number, start)) for number in range(WRITERS)]
     for writer in writers:
         writer.start()
     for writer in writers:

@@ -23,14 +23,7 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
     `postgresql://user@host/database` (`?schema=name` for another schema than `contextc`), or a path to a SQLite file.
     With `retention`, the content of older messages is redacted first.
     """
-    if isinstance(address, os.PathLike):
-        address = f"sqlite:///{os.fspath(address)}"
-    scheme = address.partition(":")[0]
-    if scheme not in BACKENDS:
-        raise InvalidSetting(
-            f"{address!r} is no store address. Use memory:, sqlite:///chat.db or postgresql://user@host/database."
-        )
-    store = BACKENDS[scheme](address)
+    store = _backend(address)
     try:
         store.ready()
         if retention is not None:
@@ -42,6 +35,19 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
 
 
 # A back-end and its driver are imported when a store of that kind is opened.
+
+
+def _backend(address: str | os.PathLike[str]) -> Store:
+    if isinstance(address, os.PathLike):
+        from contextc.store.sqlite import SQLiteStore
+
+        return SQLiteStore(os.fspath(address))
+    scheme = address.partition(":")[0]
+    if scheme not in BACKENDS:
+        raise InvalidSetting(
+            f"{address!r} is no store address. Use memory:, sqlite:///chat.db or postgresql://user@host/database."
+        )
+    return BACKENDS[scheme](address)
 
 
 def _memory(address: str) -> Store:

@@ -3,7 +3,7 @@
 `delete` is the only call that removes any, and it leaves alone what a fork of another conversation still stands on.
 """
 
-from contextc.errors import ConversationExists, InvalidInput
+from contextc.errors import ConversationExists, InvalidInput, UnknownMessage
 from contextc.messages import Message
 from contextc.store.base import Branch, Conversation, Reference, Transaction
 from contextc.store.chain import (
@@ -67,7 +67,11 @@ def branches(tx: Transaction, conversation: str) -> list[Branch]:
 def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conversation:
     check_name(name)
     here = head(tx, source, lock=True)
-    spot = find(tx, source, here, here.seq if at is None else at, anywhere=True)
+    try:
+        line, spot = here.branch, find(tx, source, here, here.seq if at is None else at)
+    except UnknownMessage:
+        spot = find(tx, source, here, here.seq if at is None else at, anywhere=True)
+        line = spot.branch
     made = tx.run(
         "INSERT INTO conversation (name, tree, branch, created) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING",
         name,
@@ -76,7 +80,7 @@ def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conve
     )
     if not made:
         raise ConversationExists(name)
-    number = _branch_at(tx, name, here, spot)
+    number = _branch_at(tx, name, here.tree, line, spot)
     tx.run("UPDATE conversation SET branch = ? WHERE name = ?", number, name)
     return describe(tx, name)
 
@@ -85,7 +89,7 @@ def rewind(tx: Transaction, conversation: str, to: Reference) -> Conversation:
     here = head(tx, conversation, lock=True)
     spot = find(tx, conversation, here, to)
     if spot.seq != here.seq:
-        _turn_to(tx, conversation, _branch_at(tx, conversation, here, spot))
+        _turn_to(tx, conversation, _branch_at(tx, conversation, here.tree, here.branch, spot))
     return describe(tx, conversation)
 
 
@@ -95,7 +99,7 @@ def edit(tx: Transaction, conversation: str, target: Reference, entry: Entry) ->
     if spot.seq == 0:
         raise InvalidInput("The root is no message, and cannot be edited.")
     before = find(tx, conversation, here, spot.seq - 1)
-    number = _branch_at(tx, conversation, here, before)
+    number = _branch_at(tx, conversation, here.tree, here.branch, before)
     _turn_to(tx, conversation, number)
     there = Head(here.conversation, here.tree, number, here.revision + 1, before.seq, before.id)
     return place_messages(tx, conversation, there, [entry])[0]
@@ -146,11 +150,15 @@ def _drop_unused_branches(tx: Transaction, tree: int) -> None:
             tx.run("DELETE FROM branch WHERE number = ?", number)
 
 
-def _branch_at(tx: Transaction, conversation: str, here: Head, spot: Spot) -> int:
-    number = new_branch(tx, conversation, tree=here.tree, parent=spot.branch, base_seq=spot.seq, base_id=spot.id)
-    edge = max(_edge(tx, here.branch, spot.seq), _edge(tx, spot.branch, spot.seq))
-    if edge:
-        tx.run("INSERT INTO edge (place) VALUES (?)", place(number, edge))
+def _branch_at(tx: Transaction, conversation: str, tree: int, line: int, spot: Spot) -> int:
+    """A new branch that begins after a message, with the edges that branch `line` has up to there."""
+    number = new_branch(tx, conversation, tree=tree, parent=spot.branch, base_seq=spot.seq, base_id=spot.id)
+    tx.run(
+        "INSERT INTO edge (place) SELECT place + ? FROM edge WHERE place BETWEEN ? AND ?",
+        place(number, 0) - place(line, 0),
+        place(line, 0),
+        place(line, spot.seq),
+    )
     return number
 
 

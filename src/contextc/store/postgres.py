@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import LiteralString, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from contextc.errors import (
     ContextcError,
@@ -74,7 +74,7 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
             return connection
         except psycopg.Error as error:
             raise StoreUnavailable(
-                f"{self.address} cannot be reached: {str(error).strip()}. Check that the server runs and the address, "
+                f"{self.address} cannot be reached: {_one_line(error)}. Check that the server runs and the address, "
                 "user and password are right."
             ) from error
 
@@ -124,8 +124,8 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
     def _ours(self, error: psycopg.Error) -> ContextcError:
         for kinds, kind, advice in ERRORS:
             if isinstance(error, kinds):
-                return kind(f"{self.address}: {str(error).strip()}. {advice}")
-        return StoreError(f"{self.address}: {str(error).strip()} ({error.sqlstate}). Nothing was written.")
+                return kind(f"{self.address}: {_one_line(error)}. {advice}")
+        return StoreError(f"{self.address}: {_one_line(error)} ({error.sqlstate}). Nothing was written.")
 
 
 LOST_RACES = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
@@ -153,6 +153,10 @@ def _spelled(sql: str) -> LiteralString:
     return cast(LiteralString, sql.replace("%", "%%").replace("?", "%s"))
 
 
+def _one_line(error: psycopg.Error) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
 def _take_schema(url: str) -> tuple[str, str]:
     """Our own `?schema=` taken out of an address; the rest is the driver's business."""
     pieces = urlsplit(url)
@@ -160,7 +164,7 @@ def _take_schema(url: str) -> tuple[str, str]:
     schema = query.pop("schema", "contextc")
     if not schema.replace("_", "").isalnum() or not schema.isascii() or len(schema) > 63:
         raise InvalidSetting(f"schema={schema!r}: use letters, digits and underscores.")
-    return urlunsplit(pieces._replace(query=urlencode(query))), schema
+    return urlunsplit(pieces._replace(query=urlencode(query, quote_via=quote))), schema
 
 
 def _without_password(url: str) -> str:

@@ -77,32 +77,42 @@ class SQLiteStore(Store[sqlite3.Connection]):
             )
         if self._file is not None:
             self._look_at_file()
-        mode = "ro" if self._read_only else "rwc"
         try:
-            connection = sqlite3.connect(
-                f"file:{_quote(self._path)}?mode={mode}",
-                uri=True,
-                timeout=BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=256,
-            )
-            try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
+            connection = self._open_file()
         except sqlite3.Error as error:
             raise self._ours(error) from error
         if self._file is None:
             self._file = _identity(self._path)
         return connection
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def _open_file(self) -> sqlite3.Connection:
         if not self._read_only:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA secure_delete = ON")
+            return self._open("mode=rwc", "journal_mode = WAL", "synchronous = FULL", "secure_delete = ON")
+        try:
+            return self._open("mode=ro", "schema_version")
+        except sqlite3.OperationalError:
+            if os.path.exists(f"{self._path}-wal") or not os.path.exists(self._path):
+                raise
+            # A reader of a WAL file makes a small file beside it, which a read-only folder refuses; with no log left to
+            # read, the file can be taken as it is.
+            return self._open("mode=ro&immutable=1", "schema_version")
+
+    def _open(self, how: str, *pragmas: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{_quote(self._path)}?{how}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            for pragma in pragmas:
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _disconnect(self, connection: sqlite3.Connection) -> None:
         with suppress(sqlite3.Error):

@@ -58,6 +58,7 @@ def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach]]:
             number=reach.number,
             parent=reach.parent,
             base=reach.base,
+            own=reach.own,
             edges=tuple(
                 row[0] & chain.SEQ_MASK
                 for row in tx.rows(

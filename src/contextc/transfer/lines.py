@@ -17,9 +17,12 @@ Progress = Callable[[int, int], None]
 
 
 class BranchLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A branch, or as much of another conversation's branch as ours stand on."""
+
     number: int
     parent: int | None = None
     base: int = 0
+    own: bool = True
     edges: tuple[int, ...] = ()
 
 

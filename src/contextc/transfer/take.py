@@ -36,12 +36,20 @@ def import_lines(
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
         raise InvalidImport("there is nothing to import: the file is empty.", line=1)
-    if b'"role"' in _bytes(numbered[0][1]) and b'"contextc"' not in _bytes(numbered[0][1])[:40]:
-        return _appendfrom_json(store, numbered, name)
+    if _is_plain(numbered[0][1]):
+        return _append_plain(store, numbered, name)
     return _Import(numbered, name, progress).into(store)
 
 
-def _appendfrom_json(store: Store, lines: list[tuple[int, bytes | str]], name: str | None) -> Conversation:
+def _is_plain(line: bytes | str) -> bool:
+    """Whether a file begins with a message, and not with a header."""
+    try:
+        return "role" in msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+
+
+def _append_plain(store: Store, lines: list[tuple[int, bytes | str]], name: str | None) -> Conversation:
     if name is None:
         raise InvalidImport("these messages name no conversation. Say which one they belong to.", line=1)
     messages: list[Message] = []
@@ -190,6 +198,8 @@ class _Import:
                     base_seq=branch.base,
                     base_id=bytes.fromhex(base),
                 )
+            if not branch.own:
+                tx.run("UPDATE branch SET conversation = NULL WHERE number = ?", numbers[branch.number])
             for edge in branch.edges:
                 tx.run("INSERT INTO edge (place) VALUES (?)", chain.place(numbers[branch.number], edge))
         tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
@@ -225,7 +235,3 @@ def _decoded(number: int, line: BlobLine) -> bytes:
         return base64.b64decode(line.data, validate=True)
     except ValueError as error:
         raise InvalidImport(f"blob {line.name} is not base64.", line=number) from error
-
-
-def _bytes(line: bytes | str) -> bytes:
-    return line.encode("utf-8", "replace") if isinstance(line, str) else line

@@ -53,7 +53,8 @@ CREATE TABLE append_key (
 );
 CREATE INDEX append_key_place ON append_key (place);
 
--- Context edges: what lies before one is kept, and not sent to a model any more.
+-- Context edges: what lies before one is kept, and not sent to a model any more. A branch has its own, and those that its
+-- line had when it began.
 CREATE TABLE edge (
     place INTEGER PRIMARY KEY
 );

@@ -1,0 +1,122 @@
+"""The commands, run as a person runs them: as processes, with their output and exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run a command in a home of its own."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CONTEXTC_", "XDG_"))}
+    environment = {**clean, "HOME": str(tmp_path), "COLUMNS": "200", "NO_COLOR": "1"}
+
+    def command(*arguments: str, text: str | None = None, **more: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "contextc", *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**environment, **more},
+            check=False,
+        )
+
+    return command
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> str:
+    address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        store.extend("demo", [cc.user("hi"), cc.assistant("hello"), cc.user("bye")])
+    return address
+
+
+def test_export_and_import_move_a_conversation(run: Run, filled: str, tmp_path: Path) -> None:
+    """SPEC 3.8, on the command line."""
+    written = run("export", "demo", "-o", "demo.jsonl", "--store", filled)
+    assert (written.returncode, written.stderr) == (0, "wrote demo.jsonl\n")
+    taken = run("import", "demo.jsonl", "--store", "sqlite:///other.db")
+    assert taken.stdout.startswith("imported demo: 3 messages, tip 00000003")
+    with cc.open_store(filled) as one, cc.open_store(tmp_path / "other.db") as two:
+        assert two.load("demo") == one.load("demo")
+
+
+def test_export_and_import_work_as_a_pipe(run: Run, filled: str) -> None:
+    lines = run("export", "demo", "--store", filled).stdout
+    taken = run("import", "-", "--as", "copy", "--json", "--store", filled, text=lines)
+    assert json.loads(taken.stdout)["name"] == "copy"
+
+
+def test_a_failed_export_leaves_the_old_file_alone(run: Run, filled: str, tmp_path: Path) -> None:
+    target = tmp_path / "demo.jsonl"
+    target.write_text("precious")
+    assert run("export", "nope", "-o", "demo.jsonl", "--store", filled).returncode == 2
+    assert target.read_text() == "precious"
+    assert not target.with_suffix(".jsonl.part").exists()
+
+
+def test_fork_by_number_and_by_id(run: Run, filled: str) -> None:
+    assert run("fork", "demo", "one", "--at", "2", "--store", filled).stdout == "one shares 2 messages with demo\n"
+    with cc.open_store(filled) as store:
+        tip = store.load("demo")[0].id
+    forked = run("fork", "demo", "two", "--at", tip, "--json", "--store", filled)
+    assert json.loads(forked.stdout)["length"] == 1
+
+
+def test_doctor_shows_what_is_in_force_and_that_all_is_well(run: Run, filled: str) -> None:
+    shown = run("doctor", CONTEXTC_STORE=filled)
+    assert shown.returncode == 0
+    assert "CONTEXTC_STORE" in shown.stdout
+    assert "1 conversations, 3 messages\nno faults" in shown.stdout
+
+
+def test_doctor_finds_a_fault_and_exits_with_1(run: Run, filled: str) -> None:
+    with cc.open_store(filled) as store:
+        store.write(lambda tx: tx.run("DELETE FROM message WHERE place % 4294967296 = 2"))
+    shown = run("doctor", "--store", filled)
+    assert (shown.returncode, "gap" in shown.stdout) == (1, True)
+    report = json.loads(run("doctor", "--json", "--store", filled).stdout)
+    assert [finding["code"] for finding in report["findings"]] == ["gap"]
+
+
+def test_the_default_store_is_made_in_the_home(run: Run, tmp_path: Path) -> None:
+    assert run("doctor").returncode == 0
+    assert list(tmp_path.rglob("contextc.db"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["export", "nope", "--store", "sqlite:///new.db"], "There is no conversation 'nope' in this store"),
+        (["import", "none.jsonl"], "none.jsonl cannot be read: No such file"),
+        (["import", "-"], "there is nothing to import"),
+        (["fork", "demo", "x", "--store", "oracle://"], "is no store address"),
+        (["doctor", "--store", "sqlite:///no/such/folder.db"], "does not exist. Make it"),
+        (["frobnicate"], "No such command"),
+    ],
+)
+def test_a_wrong_call_exits_with_2_and_says_why(run: Run, arguments: list[str], problem: str) -> None:
+    """SPEC 15.1."""
+    failed = run(*arguments, text="")
+    assert failed.returncode == 2
+    assert problem in " ".join(failed.stderr.split())
+    assert "Traceback" not in failed.stderr
+
+
+def test_the_tour_runs(run: Run) -> None:
+    """What `make run` shows: a chain, branches, a process killed while it writes, and what became of it."""
+    shown = run("tour")
+    assert shown.returncode == 0, shown.stderr
+    assert "I would start with the parser," in shown.stdout
+    assert "no faults" in shown.stdout

@@ -1,0 +1,159 @@
+"""What can happen to a server: a connection cut in the middle, no server, no rights, tables gone."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+import contextc as cc
+from contextc.store.base import Row, T, Transaction
+from contextc.store.migrations import migrations
+from contextc.store.postgres import PostgresStore
+from contextc.store.store import Cut
+
+
+def backend(tx: Transaction) -> int:
+    row = tx.row("SELECT pg_backend_pid()")
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.fixture
+def cut(postgres_server: str) -> Callable[[int], None]:
+    """End a connection from the server's side."""
+
+    def terminate(pid: int) -> None:
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            while connection.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone():
+                time.sleep(0.01)
+
+    return terminate
+
+
+def test_a_connection_cut_in_a_transaction_is_taken_up_again(postgres_address: str, cut: Callable[[int], None]) -> None:
+    """The server has rolled it back, so it may be run again: once, and completely."""
+    with cc.open_store(postgres_address) as store:
+        store.append("demo", cc.user("before"))
+        tries: list[int] = []
+
+        def work(tx: Transaction) -> None:
+            tx.run("INSERT INTO edge (place) VALUES (?)", 7)
+            tries.append(backend(tx))
+            if len(tries) == 1:
+                cut(tries[0])
+            tx.row("SELECT 1")
+
+        store.write(work)
+        assert len(tries) == 2
+        assert store.read(lambda tx: tx.rows("SELECT place FROM edge")) == [(7,)]
+        store.append("demo", cc.user("after"))
+        assert [message.text for message in store.load("demo")] == ["before", "after"]
+
+
+def test_connections_cut_between_calls_are_replaced(postgres_address: str, cut: Callable[[int], None]) -> None:
+    """A server that restarts must not hand an error to everybody who holds a store."""
+    with cc.open_store(postgres_address) as store:
+        for number in range(5):
+            store.append("demo", cc.user(str(number)))
+            cut(store.read(backend))
+        assert [message.text for message in store.load("demo")] == list("01234")
+
+
+class CutWhileCommitting(PostgresStore):
+    """A store whose connection breaks right after the server has committed, before its answer arrives."""
+
+    cuts = 0
+
+    def _run(
+        self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
+    ) -> T:
+        result = super()._run(connection, work, writing=writing, again=again)
+        if writing and self.cuts:
+            self.cuts -= 1
+            connection.close()
+            raise Cut(committing=True)
+        return result
+
+
+def test_an_append_whose_commit_was_cut_is_neither_lost_nor_doubled(postgres_address: str) -> None:
+    """The outcome is open then, and the message's uid settles it; what has no such mark is not repeated."""
+    cc.open_store(postgres_address).close()
+    with CutWhileCommitting(postgres_address) as store:
+        store.cuts = 1
+        stored = store.append("demo", cc.user("once"))
+        assert (store.cuts, store.load("demo")) == (0, [stored])
+        store.cuts = 2
+        assert len(store.extend("demo", [cc.user("a"), cc.user("b", uid="b")])) == 2
+        assert [message.text for message in store.load("demo")] == ["once", "a", "b"]
+        store.cuts = 1
+        with pytest.raises(cc.StoreUnavailable, match=r"broke while committing.*Look before you repeat it"):
+            store.fork("demo", "other")
+
+
+def test_connections_cut_under_load_lose_and_double_nothing(postgres_address: str, postgres_server: str) -> None:
+    """A hundred appends while every connection is ended again and again."""
+    done = threading.Event()
+
+    def cut_everything() -> None:
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            while not done.wait(0.05):
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+                )
+
+    with cc.open_store(postgres_address) as store:
+        enemy = threading.Thread(target=cut_everything)
+        enemy.start()
+        try:
+            for number in range(100):
+                store.append("demo", cc.user(str(number)))
+                time.sleep(0.003)
+        finally:
+            done.set()
+            enemy.join()
+        assert [message.text for message in store.load("demo")] == [str(number) for number in range(100)]
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    """SPEC 15.1; and keys are never printed."""
+    with pytest.raises(cc.StoreUnavailable, match=r"cannot be reached.*Check that the server runs") as caught:
+        cc.open_store("postgresql://ann:hunter2@127.0.0.1:9/none")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_user_who_may_not_write_is_told_so(postgres_address: str) -> None:
+    cc.open_store(postgres_address).close()
+    read_only = f"{postgres_address}&options=-c%20default_transaction_read_only%3Don"
+    with cc.open_store(read_only) as store, pytest.raises(cc.StoreReadOnly, match="may not write here"):
+        store.append("demo", cc.user("x"))
+
+
+def test_tables_that_are_gone_are_said_to_be_gone(postgres_address: str, postgres_server: str) -> None:
+    """The store removed underneath; opening it again makes a new one."""
+    with cc.open_store(postgres_address) as store:
+        store.append("demo", cc.user("x"))
+        schema = postgres_address.rpartition("schema=")[2]
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f'DROP SCHEMA "{schema}" CASCADE'.encode())
+        with pytest.raises(cc.StoreCorrupt, match="Our tables are gone"):
+            store.append("demo", cc.user("y"))
+    with cc.open_store(postgres_address) as store:
+        assert store.conversations() == []
+
+
+def test_a_newer_schema_is_refused(postgres_address: str) -> None:
+    """SPEC 3.7."""
+    newest = migrations()[-1].version
+    with cc.open_store(postgres_address) as store:
+        store.write(lambda tx: tx.run("UPDATE schema_version SET version = ?", newest + 1))
+    with pytest.raises(cc.SchemaTooNew, match="Upgrade contextc"):
+        cc.open_store(postgres_address)
+
+
+def test_a_schema_name_that_is_none_is_refused() -> None:
+    with pytest.raises(cc.InvalidSetting, match="use letters, digits and underscores"):
+        cc.open_store('postgresql://localhost/x?schema=a"; DROP TABLE')

@@ -1,0 +1,69 @@
+"""Every example in the README and the docs is run, and prints what the page shows.
+
+A ```python block is run; a ```text block right after it is its output. In a ```console block the lines after `$` are
+run and the others are the output. The blocks of one page are one session, in one folder. `…` in an output stands for
+anything.
+"""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+
+
+def matches(shown: str, printed: str) -> bool:
+    lines = [re.escape(line.rstrip()).replace("…", ".*") for line in shown.strip().splitlines()]
+    return re.fullmatch("\n".join(lines), "\n".join(line.rstrip() for line in printed.strip().splitlines())) is not None
+
+
+def run_python(code: str, names: dict[str, object]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "example", "exec"), names)
+    return printed.getvalue()
+
+
+def run_console(block: str) -> tuple[str, str]:
+    """What a block shows and what its commands print."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "100",
+    }
+    shown, printed = "", ""
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            result = subprocess.run(line[2:], shell=True, env=environment, capture_output=True, text=True, check=False)
+            printed += result.stdout + result.stderr
+        else:
+            shown += line + "\n"
+    return shown, printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_of_a_page_run_and_print_what_it_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("CONTEXTC_STORE", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    names: dict[str, object] = {"__name__": "example"}
+    printed = ""
+    for kind, block in BLOCK.findall(page.read_text()):
+        if kind == "python":
+            printed = run_python(block, names)
+        elif kind == "text":
+            assert matches(block, printed), f"{page.name} shows:\n{block}\nbut it prints:\n{printed}"
+        elif kind == "console":
+            shown, printed = run_console(block)
+            assert matches(shown, printed), f"{page.name} shows:\n{shown}\nbut it prints:\n{printed}"

@@ -1,0 +1,62 @@
+"""The doctor finds what is wrong with a store, and only that."""
+
+import pytest
+
+import contextc as cc
+from contextc.doctor import Finding, examine
+
+
+def codes(store: cc.Store) -> list[tuple[str, str]]:
+    return [(finding.kind, finding.code) for finding in examine(store)]
+
+
+def test_a_sound_store_has_no_findings(store: cc.Store) -> None:
+    store.extend("demo", [cc.user("a"), cc.user("b"), cc.user(cc.Media(mime_type="image/png", data=b"x"))])
+    store.fork("demo", "other", at=1)
+    store.edit("demo", 2, cc.user("B"))
+    store.redact("demo", 1)
+    assert codes(store) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        ("UPDATE message SET body = replace(body, 'm5', 'M5') WHERE place % 4294967296 = 5", "broken-link"),
+        ("UPDATE message SET id = x'00' WHERE place % 4294967296 = 5", "broken-link"),
+        ("DELETE FROM message WHERE place % 4294967296 = 5", "gap"),
+        ("UPDATE message SET body = x'7b' WHERE place % 4294967296 = 5", "unreadable"),
+        ("DELETE FROM blob", "missing-blob"),
+        ("UPDATE blob SET data = x'00'", "changed-blob"),
+    ],
+)
+def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:
+    """A store whose rows were changed behind its back: the doctor must see it, or it is worth nothing."""
+    with cc.open_store("memory:") as store:
+        store.extend("demo", [cc.user(f"m{number}") for number in range(1, 10)])
+        store.append("demo", cc.user(cc.Media(mime_type="image/png", data=b"x")))
+        store.write(lambda tx: tx.run(damage))
+        findings = list(examine(store))
+        assert {finding.code for finding in findings} == {code}
+        assert all(finding.kind == "fault" for finding in findings)
+
+
+def test_open_calls_are_noted_unless_their_turn_is_running(store: cc.Store) -> None:
+    calls = [cc.ToolCall(id=name, name="f", arguments={}) for name in ("answered", "open")]
+    store.extend("demo", [cc.user("hi"), cc.assistant(tool_calls=calls), cc.tool_result("answered", "f", "ok")])
+    (finding,) = examine(store)
+    assert finding == Finding(
+        kind="note",
+        code="open-call",
+        conversation="demo",
+        where="message 2",
+        text="Call 'open' of 'f' has no result. Append one, or rewind to before it.",
+    )
+    with store.lease("demo"):
+        assert codes(store) == []
+
+
+def test_progress_counts_every_message(store: cc.Store) -> None:
+    store.extend("demo", [cc.user(str(number)) for number in range(1_500)])
+    seen: list[tuple[int, int]] = []
+    list(examine(store, lambda done, total: seen.append((done, total))))
+    assert seen == [(1_000, 1_500), (1_500, 1_500)]

@@ -1,0 +1,51 @@
+"""The public face: the names that are the promise to users, and what importing them costs."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_public_name_is_there_and_nothing_else_is_promised() -> None:
+    for name in cc.__all__:
+        assert getattr(cc, name) is not None
+    assert sorted(cc.__all__) == cc.__all__ == dir(cc)
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        cc.nope  # noqa: B018  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+
+
+def test_every_exception_is_in_the_tree_and_public() -> None:
+    """SPEC 15.1: one tree."""
+    errors = import_module("contextc.errors")
+    kinds = [value for value in vars(errors).values() if isinstance(value, type)]
+    assert all(issubclass(kind, cc.ContextcError) for kind in kinds)
+    assert {kind.__name__ for kind in kinds} <= set(cc.__all__)
+    for kind in kinds:
+        assert f"── {kind.__name__} " in (errors.__doc__ or "") or kind is cc.ContextcError
+
+
+def test_importing_loads_nothing_that_is_not_needed() -> None:
+    """Names are loaded on first use; a driver or a terminal library only by whoever needs it."""
+    code = "import sys, contextc; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"msgspec", "sqlite3", "psycopg", "typer", "rich", "asyncio"} & set(loaded)
+    code = "import sys, contextc; contextc.open_store('memory:'); contextc.user; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"psycopg", "typer", "rich", "asyncio"} & set(loaded)
+
+
+def test_a_missing_driver_is_named_with_the_way_out() -> None:
+    code = "import sys; sys.modules['psycopg'] = None; import contextc as cc; cc.open_store('postgresql://x')"
+    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "InvalidSetting: A postgresql:// store needs psycopg: pip install 'contextc[postgres]'" in failed.stderr
+
+
+def test_the_changelog_speaks_of_this_version() -> None:
+    version = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version"))
+    assert f"## {version.split('"')[1]}" in (ROOT / "CHANGELOG.md").read_text()
