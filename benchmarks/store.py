@@ -5,12 +5,15 @@ both with the same sync setting as ours (WAL, synchronous=FULL); `SQLiteSession`
 checkpointer of langgraph. All keep the same texts of 400 characters, each history in a file of its own on the disk the
 project is on. Raw holds the message as the caller made it; ours also holds its ids, its place and its time.
 
-All subjects at all lengths take turns in blocks of appends or single loads, and a ratio is the median over the rounds
-(`measure.py`). A checkpoint of the write-ahead log falls into few blocks, which a median does not show, so the ratio
+All subjects at all lengths take turns in blocks of appends or single loads, each after a short warm-up that is not
+timed, because the one before has filled the processor's caches. A ratio is the median over the rounds (`measure.py`).
+The histories grow by some thousand messages on the way. Every write-ahead log is brought to its full size first, which
+is how a file in use looks: while a log still grows, each sync costs everybody half as much again. A checkpoint of the write-ahead log falls into few blocks, which a median does not show, so the ratio
 of the sums stands beside it. Written bytes are counted over some hundred appends and the checkpoint that follows.
 """
 
 import argparse
+import gc
 import json
 import platform
 import sqlite3
@@ -36,6 +39,7 @@ MAKERS: dict[str, Callable[[Path], Subject]] = {
     GRAPH: LangGraph,
 }
 LAST = 100
+LOG_PAGES = 1_100  # SQLite empties a log of 1,000 pages into the database, and all subjects leave it at that
 TWICE = 2.0
 SAME = 1.25
 """How far apart two figures may be that are to be independent of the length."""
@@ -50,12 +54,13 @@ class Plan(NamedTuple):
     lengths: tuple[int, ...]
     rounds: int
     block: int
+    warm: int
     counted: int
     loads: int
 
 
-FULL = Plan(lengths=(1_000, 10_000, 100_000), rounds=20, block=50, counted=400, loads=7)
-QUICK = Plan(lengths=(1_000, 10_000), rounds=8, block=50, counted=200, loads=3)
+FULL = Plan(lengths=(1_000, 10_000, 100_000), rounds=20, block=50, warm=5, counted=400, loads=7)
+QUICK = Plan(lengths=(1_000, 10_000), rounds=10, block=50, warm=5, counted=200, loads=3)
 
 
 class Found(NamedTuple):
@@ -70,19 +75,31 @@ class Found(NamedTuple):
 def open_subjects(folder: Path, plan: Plan) -> dict[Spot, Subject]:
     """A filled file for each subject at each length. A peer that is not installed is left out."""
     opened: dict[Spot, Subject] = {}
-    for name, make in MAKERS.items():
-        for length in plan.lengths:
+    for length in plan.lengths:
+        for name, make in MAKERS.items():
             try:
                 subject = make(file_of(folder, (name, length)))
             except ModuleNotFoundError:
-                break
+                continue
             subject.fill(length)
+            fill_log(file_of(folder, (name, length)))
             opened[name, length] = subject
     return opened
 
 
 def file_of(folder: Path, spot: Spot) -> Path:
     return folder / f"{spot[0].replace(' ', '')}-{spot[1]}.db"
+
+
+def fill_log(path: Path) -> None:
+    """Write the log full from outside, in a table of its own; from then on it is written over, and grows no more."""
+    connection = sqlite3.connect(path, timeout=60, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute("CREATE TABLE log_filler (number INTEGER)")
+    connection.execute("INSERT INTO log_filler VALUES (0)")
+    for _ in range(LOG_PAGES):
+        connection.execute("UPDATE log_filler SET number = number + 1")
+    connection.close()
 
 
 def checkpoint(path: Path) -> None:
@@ -97,15 +114,16 @@ def few(spot: Spot, plan: Plan) -> Plan:
     if spot[0] != GRAPH:
         return plan
     rounds = 3 if spot[1] > QUICK.lengths[-1] else 6
-    return plan._replace(rounds=min(rounds, plan.rounds), block=1, counted=rounds, loads=min(3, plan.loads))
+    return plan._replace(rounds=min(rounds, plan.rounds), block=1, warm=0, counted=rounds, loads=min(3, plan.loads))
 
 
 def measure_appends(subjects: dict[Spot, Subject], plan: Plan) -> Costs:
     costs: Costs = {spot: [] for spot in subjects}
     for turn in range(plan.rounds):
         for spot in in_turn(list(subjects), turn):
-            rounds, block = few(spot, plan).rounds, few(spot, plan).block
+            rounds, block, warm = few(spot, plan).rounds, few(spot, plan).block, few(spot, plan).warm
             if turn < rounds:
+                subjects[spot].append(warm)
                 costs[spot].append(timed(lambda spot=spot, block=block: subjects[spot].append(block), per=block))
     return costs
 
@@ -130,6 +148,8 @@ def measure_loads(subjects: dict[Spot, Subject], plan: Plan, *, last: int | None
     for turn in range(rounds):
         for spot in in_turn(list(subjects), turn):
             if turn < (few(spot, plan).loads if spot[0] == GRAPH else rounds):
+                if last is not None and spot[0] != GRAPH:
+                    subjects[spot].load(last)
                 costs[spot].append(timed(lambda spot=spot: subjects[spot].load(last)))
     return costs
 
@@ -268,6 +288,8 @@ def footnotes(subjects: dict[Spot, Subject], plan: Plan) -> list[str]:
 
 def measure_all(folder: Path, plan: Plan) -> tuple[Found, list[str]]:
     subjects = open_subjects(folder, plan)
+    gc.collect()
+    gc.freeze()  # what the imports left is not walked through again while somebody is measured
     try:
         found = Found(
             measure_appends(subjects, plan),

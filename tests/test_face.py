@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -47,5 +48,5 @@ def test_a_missing_driver_is_named_with_the_way_out() -> None:
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
-    version = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version"))
-    assert f"## {version.split('"')[1]}" in (ROOT / "CHANGELOG.md").read_text()
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()

@@ -28,18 +28,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(store: Store, progress: Callable[[int, int], None] | None = None) -> Iterator[Finding]:
-    """Every finding, worst first within a conversation; `progress` is told how many messages were looked at, of how
-    many.
-    """
-    damage = store.read(_damage)
-    yield from damage
-    if damage:
-        return
+    """Every finding; `progress` is told how many messages were looked at, of how many."""
+    faults = store.read(_damage)
+    if not faults:
+        faults = [*_chains(store, progress), *_blobs(store)]
+    yield from faults
+    if not faults:  # what cannot be read cannot be asked for its open calls
+        yield from store.read(_open_calls)
+
+
+def _chains(store: Store, progress: Callable[[int, int], None] | None) -> Iterator[Finding]:
     total = store.read(lambda tx: _number(tx, "SELECT count(*) FROM message"))
     done = 0
     for number, conversation, base, base_id in store.read(_branches):
         last = store.read(lambda tx, b=number: chain.branch_end(tx, b)[0])
-        before: bytes = base_id
+        before = base_id
         for start in range(base, last, CHUNK):
             stop = min(start + CHUNK, last)
             rows = store.read(lambda tx, b=number, low=start, high=stop: _rows(tx, b, low, high))
@@ -48,8 +51,6 @@ def examine(store: Store, progress: Callable[[int, int], None] | None = None) ->
             done += len(rows)
             if progress:
                 progress(done, total)
-    yield from store.read(_open_calls)
-    yield from _blobs(store)
 
 
 def _damage(tx: Transaction) -> list[Finding]:
@@ -97,7 +98,8 @@ def _follow(
         where = f"branch {branch}, message {seq}"
         findings.append(Finding(kind="fault", code=code, conversation=conversation, where=where, text=text))
 
-    for expected, (seq, identity, body) in enumerate(rows, after + 1):
+    expected = after + 1
+    for seq, identity, body in rows:
         try:
             message: Message = from_json(body)
         except msgspec.MsgspecError as error:
@@ -111,7 +113,7 @@ def _follow(
                 fault(
                     "broken-link", seq, "Its content or its place is not what its id says. Restore a copy of the store."
                 )
-        before = identity
+        before, expected = identity, seq + 1
     return findings, before
 
 

@@ -1,7 +1,7 @@
 """kill -9 at random moments of appending and committing.
 
-A child appends and says so after each append that returned; it is killed at a moment nobody chose. Then every append that
-it reported must be there, none may be half there, and the store must open and go on.
+A child appends and says so after each append that returned; it is killed at a moment nobody chose. Then every append
+that it reported must be there, none may be half there, and the store must open and go on.
 """
 
 import multiprocessing

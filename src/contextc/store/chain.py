@@ -12,9 +12,18 @@ from itertools import count
 from time import time_ns
 from typing import NamedTuple
 
+from msgspec import MsgspecError
 from msgspec.structs import replace
 
-from contextc.errors import InvalidInput, InvalidMessage, KeyReused, StaleParent, UnknownConversation, UnknownMessage
+from contextc.errors import (
+    InvalidInput,
+    InvalidMessage,
+    KeyReused,
+    StaleParent,
+    StoreCorrupt,
+    UnknownConversation,
+    UnknownMessage,
+)
 from contextc.messages import (
     Admitted,
     Message,
@@ -246,7 +255,13 @@ def messages_between(tx: Transaction, branch: int, after: int, upto: int) -> lis
             place(number, first),
             place(number, last),
         )
-        found += [from_json(body) for (body,) in rows]
+        try:
+            found += [from_json(body) for (body,) in rows]
+        except MsgspecError as error:
+            raise StoreCorrupt(
+                f"A message of branch {number} between {first} and {last} cannot be read: {error}. Run `contextc "
+                "doctor` to see which."
+            ) from error
     return found
 
 
