@@ -11,7 +11,7 @@ import msgspec
 
 from contextc._json import blob_name
 from contextc.messages import Message, chain_id, content_of, from_json
-from contextc.store import Store, chain
+from contextc.store import Store, chain, places
 from contextc.store.base import Transaction
 
 CHUNK = 1000
@@ -41,7 +41,7 @@ def _chains(store: Store, progress: Callable[[int, int], None] | None) -> Iterat
     total = store.read(lambda tx: _number(tx, "SELECT count(*) FROM message"))
     done = 0
     for number, conversation, base, base_id in store.read(_branches):
-        last = store.read(lambda tx, b=number: chain.branch_end(tx, b)[0])
+        last = store.read(lambda tx, b=number: places.branch_end(tx, b)[0])
         before = base_id
         for start in range(base, last, CHUNK):
             stop = min(start + CHUNK, last)
@@ -79,11 +79,11 @@ def _branches(tx: Transaction) -> list[tuple[int, str | None, int, bytes]]:
 
 def _rows(tx: Transaction, branch: int, after: int, upto: int) -> list[tuple[int, bytes, bytes]]:
     return [
-        (place & chain.SEQ_MASK, identity, body)
+        (place & places.SEQ_MASK, identity, body)
         for place, identity, body in tx.rows(
             "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
-            chain.place(branch, after + 1),
-            chain.place(branch, upto),
+            places.place(branch, after + 1),
+            places.place(branch, upto),
         )
     ]
 
@@ -124,7 +124,7 @@ def _open_calls(tx: Transaction) -> list[Finding]:
     for (name,) in tx.rows("SELECT name FROM conversation ORDER BY name"):
         if name in running:
             continue
-        at = chain.head(tx, name)
+        at = places.head(tx, name)
         recent = chain.messages_between(tx, at.branch, max(0, at.seq - CHUNK), at.seq)
         answered = {result.call_id for message in recent for result in message.tool_results}
         findings += [
@@ -149,7 +149,7 @@ def _blobs(store: Store) -> Iterator[Finding]:
         )
     )
     for name, place in missing:
-        where = f"branch {place >> chain.SEQ_BITS}, message {place & chain.SEQ_MASK}"
+        where = f"branch {place >> places.SEQ_BITS}, message {place & places.SEQ_MASK}"
         yield Finding(kind="fault", code="missing-blob", conversation=None, where=where, text=f"Blob {name} is gone.")
     for (name,) in store.read(lambda tx: tx.rows("SELECT name FROM blob ORDER BY name")):
         if blob_name(store.blob(name)) != name:

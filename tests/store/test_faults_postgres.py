@@ -9,9 +9,9 @@ import pytest
 
 import contextc as cc
 from contextc.store.base import Row, T, Transaction
+from contextc.store.engine import Cut
 from contextc.store.migrations import migrations
 from contextc.store.postgres import PostgresStore
-from contextc.store.store import Cut
 
 
 def backend(tx: Transaction) -> int:

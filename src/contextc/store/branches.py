@@ -6,22 +6,8 @@
 from contextc.errors import ConversationExists, InvalidInput, UnknownMessage
 from contextc.messages import Message
 from contextc.store.base import Branch, Conversation, Reference, Transaction
-from contextc.store.chain import (
-    SEQ_MASK,
-    Entry,
-    Head,
-    Spot,
-    branch_end,
-    check_name,
-    find,
-    head,
-    new_branch,
-    now_ms,
-    on_branch,
-    place,
-    place_messages,
-    root,
-)
+from contextc.store.chain import Entry, new_branch, now_ms, place_messages
+from contextc.store.places import SEQ_MASK, Head, Spot, branch_end, check_name, find, head, on_branch, place, root
 from contextc.store.redaction import drop_blobs
 
 

@@ -1,13 +1,10 @@
 """Appending to a chain and reading it back: the two things that happen all the time.
 
-A chain is read along its lineage: the branch itself, then the part of its parent up to where it begins, and so on to
-the root. Each stretch is one range of the message table. An append looks at one conversation row and one message row,
-whatever the length of the history, and writes one row.
+An append looks at one conversation row and one message row, whatever the length of the history, and writes one row.
 """
 
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 from time import time_ns
 from typing import NamedTuple
@@ -21,8 +18,6 @@ from contextc.errors import (
     KeyReused,
     StaleParent,
     StoreCorrupt,
-    UnknownConversation,
-    UnknownMessage,
 )
 from contextc.messages import (
     Admitted,
@@ -34,32 +29,23 @@ from contextc.messages import (
     to_json,
 )
 from contextc.store.base import Reference, Transaction
+from contextc.store.places import (
+    SEQ_BITS,
+    UID,
+    Head,
+    by_name,
+    check_name,
+    find,
+    find_head,
+    head,
+    lineage,
+    on_branch,
+    place,
+    root,
+    stretches,
+)
 
-SEQ_BITS = 32
-SEQ_MASK = (1 << SEQ_BITS) - 1
-MAX_NAME = 512
-UID = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
-ID = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
 LOOK_BACK = 10_000
-
-
-class Head(NamedTuple):
-    """Where a conversation's current branch ends: its last message, or the root."""
-
-    conversation: int
-    tree: int
-    branch: int
-    revision: int
-    seq: int
-    id: bytes
-
-
-class Spot(NamedTuple):
-    """A message found: the branch that holds it, its seq and its id. Seq 0 is the root."""
-
-    branch: int
-    seq: int
-    id: bytes
 
 
 class Entry(NamedTuple):
@@ -73,177 +59,29 @@ class Entry(NamedTuple):
     time: int
 
 
-def place(branch: int, seq: int) -> int:
-    return branch << SEQ_BITS | seq
-
-
 def now_ms() -> int:
     return time_ns() // 1_000_000
 
 
+marks = count(int.from_bytes(os.urandom(8)) >> 1)  # a random start, so that no two processes count alike
+
+
+def _count_anew() -> None:
+    global marks
+    marks = count(int.from_bytes(os.urandom(8)) >> 1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_anew)
+
+
 def entry(admitted: Admitted) -> Entry:
-    return Entry(admitted, f"{next(_marks):016x}", admitted.message.time or time_ns() // 1_000_000)
-
-
-def new_marks() -> "count[int]":
-    """Numbers no other process counts through: a random start each."""
-    return count(int.from_bytes(os.urandom(8)) >> 1)
-
-
-_marks = new_marks()
-
-
-def after_fork() -> None:
-    global _marks
-    _marks = new_marks()
+    return Entry(admitted, f"{next(marks):016x}", admitted.message.time or time_ns() // 1_000_000)
 
 
 def new_uid() -> str:
     """A name for a message whose place is not known yet."""
     return f"{now_ms():012x}{os.urandom(10).hex()}"
-
-
-def check_name(name: object, what: str = "conversation") -> None:
-    if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
-        raise InvalidInput(f"{name!r} cannot name a {what}: use 1 to {MAX_NAME} printable characters.")
-
-
-# ── where things are ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def head(tx: Transaction, conversation: str, *, lock: bool = False) -> Head:
-    """The conversation's end. With `lock`, nobody else may move it before this transaction is over."""
-    found = _head(tx, conversation, lock)
-    if found is None:
-        raise UnknownConversation(conversation)
-    return found
-
-
-def _head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
-    check_name(conversation)
-    if lock and tx.dialect.lock:
-        tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
-    row = tx.row(
-        "SELECT c.number, c.tree, c.branch, c.revision, m.place, m.id"
-        " FROM conversation c LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
-        " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
-        " WHERE c.name = ?",
-        conversation,
-    )
-    if row is None:
-        return None
-    number, tree, branch, revision, last, tip = row
-    if last is None:
-        return Head(number, tree, branch, revision, *_base(tx, branch))
-    return Head(number, tree, branch, revision, last & SEQ_MASK, tip)
-
-
-def branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
-    last = tx.row(
-        "SELECT place, id FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
-        place(branch, 0),
-        place(branch, SEQ_MASK),
-    )
-    return (last[0] & SEQ_MASK, last[1]) if last is not None else _base(tx, branch)
-
-
-def _base(tx: Transaction, branch: int) -> tuple[int, bytes]:
-    row = tx.row("SELECT base_seq, base_id FROM branch WHERE number = ?", branch)
-    assert row is not None, "a conversation's branch is there as long as the conversation is"
-    return row[0], row[1]
-
-
-def lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
-    """The branches a chain runs through, newest first, each with the seq after which it begins."""
-    return [
-        (number, base)
-        for number, base in tx.rows(
-            "WITH RECURSIVE line (number, parent, base_seq, depth) AS ("
-            " SELECT number, parent, base_seq, 0 FROM branch WHERE number = ?"
-            " UNION ALL"
-            " SELECT b.number, b.parent, b.base_seq, line.depth + 1 FROM branch b JOIN line ON b.number = line.parent"
-            ") SELECT number, base_seq FROM line ORDER BY depth",
-            branch,
-        )
-    ]
-
-
-def stretches(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[tuple[int, int, int]]:
-    """The parts of a lineage that hold the messages after `after` up to `upto`, oldest first: branch, first, last."""
-    found: list[tuple[int, int, int]] = []
-    for number, base in line:
-        if base < upto and after < upto:
-            found.append((number, max(base, after) + 1, upto))
-        upto = min(upto, base)
-    return reversed(found)
-
-
-def find(tx: Transaction, conversation: str, at: Head, reference: Reference, *, anywhere: bool = False) -> Spot:
-    """The message a caller means. `anywhere` also finds those that are on other branches of the conversation's tree."""
-    if isinstance(reference, bool) or not isinstance(reference, int | str | Message):
-        raise UnknownMessage(conversation, reference)
-    if isinstance(reference, int):
-        if not 0 <= reference <= at.seq:
-            raise UnknownMessage(conversation, reference, hint=f"It has messages 1 to {at.seq}.")
-        return _by_seq(tx, at, reference)
-    wanted = reference.uid if isinstance(reference, Message) else reference
-    spots = _by_name(tx, at.tree, wanted)
-    here = list(stretches(lineage(tx, at.branch), 0, at.seq)) if spots else []
-    for spot in spots:
-        if any(spot.branch == branch and first <= spot.seq <= last for branch, first, last in here):
-            return spot
-    if spots and anywhere:
-        return spots[0]
-    hint = f"It is on branch {spots[0].branch}: `switch` to that, or fork there." if spots else ""
-    raise UnknownMessage(conversation, wanted, hint=hint)
-
-
-def _by_seq(tx: Transaction, at: Head, seq: int) -> Spot:
-    for branch, first, _ in stretches(lineage(tx, at.branch), seq - 1, seq):
-        row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, first))
-        if row is not None:
-            return Spot(branch, seq, row[0])
-    return Spot(at.tree, 0, root(tx, at.tree))
-
-
-def _by_name(tx: Transaction, tree: int, name: str) -> list[Spot]:
-    """The messages of a tree with this uid, or whose id begins so."""
-    found: list[Spot] = []
-    for where in _possible_places(tx, tree, name):
-        row = tx.row(
-            "SELECT m.id, m.body FROM message m JOIN branch b ON b.number = ? WHERE m.place = ? AND b.tree = ?",
-            where >> SEQ_BITS,
-            where,
-            tree,
-        )
-        if row is not None and (row[0].hex().startswith(name) or from_json(row[1]).uid == name):
-            found.append(Spot(where >> SEQ_BITS, where & SEQ_MASK, row[0]))
-    return found
-
-
-def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
-    if not name.isprintable():
-        return []
-    found: list[int] = [row[0] for row in tx.rows("SELECT place FROM early_uid WHERE tree = ? AND uid = ?", tree, name)]
-    if match := UID.fullmatch(name):
-        found.append(place(int(match[1], 16), int(match[2], 16)))
-    elif match := ID.fullmatch(name):
-        found += [
-            row[0]
-            for row in tx.rows(
-                "SELECT m.place FROM branch b JOIN message m ON m.place = b.number * 4294967296 + ? WHERE b.tree = ?",
-                int(match[1], 16),
-                tree,
-            )
-        ]
-    return found
-
-
-def root(tx: Transaction, tree: int) -> bytes:
-    return _base(tx, tree)[1]
-
-
-# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def messages_between(tx: Transaction, branch: int, after: int, upto: int) -> list[Message]:
@@ -286,18 +124,6 @@ def load(
     return messages_between(tx, at.branch, low, high)
 
 
-def on_branch(tx: Transaction, conversation: str, at: Head, branch: int) -> Head:
-    """The same conversation seen from another of its branches."""
-    row = tx.row("SELECT 1 FROM branch WHERE number = ? AND conversation = ?", branch, conversation)
-    if row is None:
-        raise UnknownMessage(conversation, branch, hint="It has no such branch; `store.branches` lists those it has.")
-    seq, tip = branch_end(tx, branch)
-    return Head(at.conversation, at.tree, branch, at.revision, seq, tip)
-
-
-# ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def append(
     tx: Transaction,
     conversation: str,
@@ -307,7 +133,7 @@ def append(
     parent: Reference | None = None,
 ) -> list[Message]:
     """Put messages at the end of the conversation, which is made if there is none yet."""
-    at = _head(tx, conversation, True) or create(tx, conversation)
+    at = find_head(tx, conversation, True) or create(tx, conversation)
     if tx.again and (stored := _stored_before(tx, at, entries)):
         return stored
     if key is not None and (known := _by_key(tx, conversation, key, entries[0])):
@@ -442,7 +268,7 @@ def _after_parent(tx: Transaction, conversation: str, at: Head, parent: Referenc
 
 def _keep_uid(tx: Transaction, conversation: str, tree: int, uid: str, where: int) -> None:
     check_name(uid, "message")
-    if (UID.fullmatch(uid) and _by_name(tx, tree, uid)) or not tx.run(
+    if (UID.fullmatch(uid) and by_name(tx, tree, uid)) or not tx.run(
         "INSERT INTO early_uid (tree, uid, place) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", tree, uid, where
     ):
         raise InvalidMessage(

@@ -9,8 +9,9 @@ from contextc.errors import ConversationBusy, LeaseLost
 from contextc.messages import Message, admit, tool_result
 from contextc.store import streams
 from contextc.store.base import Lease, Recovered, Transaction
-from contextc.store.chain import append, entry, head, load
+from contextc.store.chain import append, entry, load
 from contextc.store.holder import current_holder, is_gone
+from contextc.store.places import head
 
 DIED = "The process that was running this turn ended before the turn was over."
 UNANSWERED = (

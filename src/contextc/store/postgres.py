@@ -23,7 +23,8 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.store.base import Dialect, Row, T, Transaction
-from contextc.store.store import Again, Cut, Store
+from contextc.store.engine import Again, Cut
+from contextc.store.store import Store
 
 try:
     import psycopg

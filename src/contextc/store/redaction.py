@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from contextc.errors import UnknownMessage
 from contextc.messages import Message, from_json, to_json
 from contextc.store.base import Reference, Transaction
-from contextc.store.chain import SEQ_BITS, find, head, place
+from contextc.store.places import SEQ_BITS, find, head, place
 
 
 def redact(tx: Transaction, conversation: str, target: Reference) -> Message:

@@ -1,20 +1,10 @@
-"""The one interface of every back-end. Each method is one transaction: durable when it returns, or it never happened.
+"""The one interface of every back-end. Each method is one transaction: durable when it returns, or never happened."""
 
-What differs between back-ends is how a transaction is run, and that is all a subclass adds (`_connect`, `_begin`,
-`_end` and the table that turns its driver's exceptions into ours). A connection serves one transaction at a time and
-is kept for the next, so a store may be used from many threads.
-"""
-
-import os
 import random
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
-from weakref import WeakSet
 
 from msgspec.structs import replace
 
@@ -23,53 +13,34 @@ from contextc.errors import (
     InvalidInput,
     InvalidMessage,
     LeaseLost,
-    SchemaTooNew,
-    StoreError,
-    StoreUnavailable,
     UnknownConversation,
 )
 from contextc.messages import Admitted, AnyPart, Message, admit
-from contextc.store import branches, chain, leases, redaction, streams
-from contextc.store.base import Branch, Conversation, Dialect, Lease, Recovered, Reference, T, Transaction
-from contextc.store.keeper import Keeper
-from contextc.store.migrations import migrations
+from contextc.store import branches, chain, leases, places, redaction, streams
+from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
+from contextc.store.engine import Connection, Engine
+from contextc.store.places import Head, check_name
 from contextc.store.sync import compare
 
 DEFAULT_AGENT = "assistant"
-TRIES = 8
 EXPIRE_BATCH = 500
+TIPS_KEPT = 10_000
 
 
-class Again(Exception):
-    """The transaction lost a race and left no trace: run it again."""
-
-
-class Cut(Exception):
-    """The connection broke. `committing` says that the answer to a commit was lost, so its outcome is not known."""
-
-    def __init__(self, *, committing: bool) -> None:
-        self.committing = committing
-
-
-Connection = TypeVar("Connection")
-
-
-class Store(ABC, Generic[Connection]):
+class Store(Engine[Connection]):
     """A record of conversations. `contextc.open_store` opens one."""
 
-    dialect: Dialect
-
     def __init__(self, address: str) -> None:
-        self.address = address
-        self._idle: list[Connection] = []
-        self._inherited: list[Connection] = []
-        self._keeper = Keeper()
+        super().__init__(address)
         self._renewals: dict[Lease, Callable[[], None]] = {}
         self.recovered: tuple[Recovered, ...] = ()
         """What had to be put right when this handle was opened."""
-        self._tips: dict[str, chain.Head] = {}
-        self._closed = False
-        _OPEN.add(self)
+        self._tips: dict[str, Head] = {}
+
+    def ready(self) -> None:
+        """Bring the schema up to date, then put right what dead turns left."""
+        self.migrate()
+        self.recovered = tuple(self.recover())
 
     # ── appending and reading ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,7 +92,7 @@ class Store(ABC, Generic[Connection]):
 
         def work(tx: Transaction) -> list[Message]:
             try:
-                here = chain.head(tx, conversation, lock=True)
+                here = places.head(tx, conversation, lock=True)
             except UnknownConversation:
                 return chain.append(tx, conversation, entries) if entries else []
             difference = compare(chain.load(tx, conversation), theirs)
@@ -213,7 +184,7 @@ class Store(ABC, Generic[Connection]):
 
     def acquire(self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0) -> Lease:
         """Take the lease, for code that cannot use a `with`. Give it back with `release`."""
-        chain.check_name(agent, "agent")
+        check_name(agent, "agent")
         if ttl <= 0:
             raise InvalidInput(f"ttl={ttl}: a lease needs some time to live.")
         deadline = time.monotonic() + wait
@@ -240,7 +211,7 @@ class Store(ABC, Generic[Connection]):
         """
         head = head or Message(role="assistant", author=lease.agent)
         if head.uid:
-            chain.check_name(head.uid, "message")
+            check_name(head.uid, "message")
         uid = head.uid or chain.new_uid()
         head = replace(head, parts=(), uid=uid, status="pending", time=head.time or chain.now_ms())
 
@@ -290,65 +261,13 @@ class Store(ABC, Generic[Connection]):
             self._stop_renewing(lease)
             raise
 
+    def _forked(self) -> None:
+        super()._forked()
+        self._renewals = {}
+
     def _stop_renewing(self, lease: Lease) -> None:
         if stop := self._renewals.pop(lease, None):
             stop()
-
-    # ── transactions ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run work that changes nothing on one consistent view of the store."""
-        return self._attempt(work, writing=False, repeatable=True)
-
-    def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
-        """Run work in one transaction. Where it loses a race it is run again, so it must have no other effect.
-
-        `repeatable` work looks at `tx.again` and finds what it did before: it may be run again even where the
-        connection broke while committing.
-        """
-        return self._attempt(work, writing=True, repeatable=repeatable)
-
-    def close(self) -> None:
-        """Close every connection. Leases that are still held run out by themselves."""
-        self._closed = True
-        self._keeper.stop()
-        while self._idle:
-            self._disconnect(self._idle.pop())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def ready(self) -> None:
-        """Bring the schema up to date, then put right what dead turns left."""
-        self.migrate()
-        self.recovered = tuple(self.recover())
-
-    def migrate(self) -> None:
-        """Bring the schema up to date, or refuse a store that is ahead of us."""
-        known = migrations()[-1].version
-        if self.read(self._version) == known:
-            return
-
-        def work(tx: Transaction) -> None:
-            self._lock_schema(tx)
-            version = self._version(tx)
-            if version > known:
-                raise SchemaTooNew(self.address, found=version, known=known)
-            for migration in migrations()[version:]:
-                for statement in migration.statements:
-                    tx.run(tx.dialect.ddl(statement))
-            if version == 0:
-                tx.run("CREATE TABLE schema_version (version INTEGER NOT NULL)")
-                tx.run("INSERT INTO schema_version (version) VALUES (?)", known)
-            else:
-                tx.run("UPDATE schema_version SET version = ?", known)
-
-        self.write(work)
 
     def _append_at_tip(self, conversation: str, entry: chain.Entry) -> Message | None:
         """The short way for a plain append: one statement, right where this handle last saw the conversation end.
@@ -363,7 +282,7 @@ class Store(ABC, Generic[Connection]):
         number, tree, branch, revision, _, _ = tip
         if not self._run_alone(chain.APPEND_AT_TIP, (*values, number, branch, revision)):
             return None
-        self._tips[conversation] = chain.Head(number, tree, branch, revision, message.seq, values[1])
+        self._tips[conversation] = Head(number, tree, branch, revision, message.seq, values[1])
         return message
 
     def _append(
@@ -379,102 +298,17 @@ class Store(ABC, Generic[Connection]):
             if lease is not None:
                 leases.check(tx, lease, conversation)
             stored = chain.append(tx, conversation, entries, key=key, parent=parent)
-            ends.append(chain.head(tx, conversation))
+            if plain:
+                ends.append(places.head(tx, conversation))
             return stored
 
-        ends: list[chain.Head] = []
+        plain, ends = key is None and parent is None and lease is None, list[Head]()
         stored = self.write(work, repeatable=True)
-        self._tips[conversation] = ends[-1]
+        if plain:
+            if len(self._tips) >= TIPS_KEPT:
+                self._tips.clear()
+            self._tips[conversation] = ends[-1]
         return stored
-
-    def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
-        again = False
-        for attempt in range(TRIES):
-            connection = self._take()
-            try:
-                result = self._run(connection, work, writing=writing, again=again)
-            except Again:
-                self._give_back(connection)
-                time.sleep(random.uniform(0, 0.001 * 2**attempt))
-                continue
-            except Cut as cut:
-                self._drop_all(connection)
-                if cut.committing and not repeatable:
-                    raise StoreUnavailable(
-                        f"The connection to {self.address} broke while committing, so whether the last change was "
-                        "stored is not known. Look before you repeat it."
-                    ) from cut.__cause__
-                again = again or cut.committing
-                time.sleep(random.uniform(0, 0.01 * 2**attempt))
-                continue
-            except StoreError:
-                self._drop_all(connection)
-                raise
-            except BaseException:
-                self._give_back(connection)
-                raise
-            self._give_back(connection)
-            return result
-        raise StoreUnavailable(
-            f"{self.address} cut the connection, or refused the transaction, {TRIES} times in a row. Nothing was "
-            "stored that was not confirmed. Try again when it is back."
-        )
-
-    def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
-        """Run one statement as a transaction of its own; whether it changed anything. A back-end may decline."""
-        return False
-
-    def _take(self) -> Connection:
-        if self._closed:
-            raise StoreUnavailable(f"The store {self.address} has been closed. Open it again with open_store.")
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._connect()
-
-    def _give_back(self, connection: Connection) -> None:
-        if self._closed:
-            self._disconnect(connection)
-        else:
-            self._idle.append(connection)
-
-    def _forked(self) -> None:
-        """In a child process: a connection must not be shared with the parent, not even to close it."""
-        self._inherited += self._idle
-        self._idle, self._keeper, self._renewals = [], Keeper(), {}
-
-    def _drop_all(self, connection: Connection) -> None:
-        """After a failure of the store itself no connection is trusted any more."""
-        self._disconnect(connection)
-        while self._idle:
-            self._disconnect(self._idle.pop())
-
-    def _version(self, tx: Transaction) -> int:
-        if not self._has_schema(tx):
-            return 0
-        row = tx.row("SELECT version FROM schema_version")
-        return row[0] if row else 0
-
-    @abstractmethod
-    def _connect(self) -> Connection: ...
-
-    @abstractmethod
-    def _disconnect(self, connection: Connection) -> None: ...
-
-    @abstractmethod
-    def _run(self, connection: Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
-        """Run work in a transaction on a connection, and turn the driver's exceptions into ours, `Again` or `Cut`."""
-
-    @abstractmethod
-    def _has_schema(self, tx: Transaction) -> bool: ...
-
-    @abstractmethod
-    def _lock_schema(self, tx: Transaction) -> None:
-        """Keep other processes from migrating the same store at once."""
-
-    @abstractmethod
-    def _scrub(self) -> None:
-        """Make removed content unreadable in the files too, as far as the back-end allows."""
 
 
 def _admit(message: Message, conversation: str, *, index: int | None = None) -> Admitted:
@@ -482,16 +316,3 @@ def _admit(message: Message, conversation: str, *, index: int | None = None) -> 
         return admit(message)
     except InvalidMessage as error:
         raise InvalidMessage(error.problem, field=error.field, index=index, conversation=conversation) from error
-
-
-_OPEN: "WeakSet[Store[Any]]" = WeakSet()
-
-
-def _after_fork() -> None:
-    chain.after_fork()
-    for store in _OPEN:
-        store._forked()  # pyright: ignore[reportPrivateUsage]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

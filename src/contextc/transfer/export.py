@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from contextc.messages import from_json
-from contextc.store import Store, chain
+from contextc.store import Store, places
 from contextc.store.base import Transaction
 from contextc.transfer.lines import (
     CHUNK,
@@ -51,7 +51,7 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
 
 
 def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach]]:
-    at = chain.head(tx, conversation)
+    at = places.head(tx, conversation)
     reaches = _reaches(tx, conversation)
     lines = tuple(
         BranchLine(
@@ -60,11 +60,11 @@ def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach]]:
             base=reach.base,
             own=reach.own,
             edges=tuple(
-                row[0] & chain.SEQ_MASK
+                row[0] & places.SEQ_MASK
                 for row in tx.rows(
                     "SELECT place FROM edge WHERE place BETWEEN ? AND ? ORDER BY place",
-                    chain.place(reach.number, 0),
-                    chain.place(reach.number, reach.upto),
+                    places.place(reach.number, 0),
+                    places.place(reach.number, reach.upto),
                 )
             ),
         )
@@ -73,7 +73,7 @@ def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach]]:
     header = Header(
         version=VERSION,
         conversation=conversation,
-        root=chain.root(tx, at.tree).hex(),
+        root=places.root(tx, at.tree).hex(),
         branch=at.branch,
         branches=lines,
         messages=sum(reach.upto - reach.base for reach in reaches),
@@ -86,7 +86,7 @@ def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
     found: dict[int, Reach] = {}
     own = tx.rows("SELECT number, parent, base_seq FROM branch WHERE conversation = ?", conversation)
     for number, parent, base in own:
-        found[number] = Reach(number, parent, base, chain.branch_end(tx, number)[0], True)
+        found[number] = Reach(number, parent, base, places.branch_end(tx, number)[0], True)
     below = [(parent, base) for _, parent, base in own]
     while below:
         number, upto = below.pop()
@@ -100,7 +100,7 @@ def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
 
 
 def _messages(tx: Transaction, conversation: str, reach: Reach, after: int, upto: int) -> list[MessageLine]:
-    low, high = chain.place(reach.number, after + 1), chain.place(reach.number, upto)
+    low, high = places.place(reach.number, after + 1), places.place(reach.number, upto)
     keys = dict(
         tx.rows(
             "SELECT place, key FROM append_key WHERE conversation = ? AND place BETWEEN ? AND ?",

@@ -13,7 +13,7 @@ import msgspec
 from contextc._json import blob_name
 from contextc.errors import ContextcError, ConversationExists, InvalidImport
 from contextc.messages import Message, admit, chain_id, content_of, from_json, to_json
-from contextc.store import Conversation, Store, chain
+from contextc.store import Conversation, Store, chain, places
 from contextc.store.base import Transaction
 from contextc.store.branches import describe
 from contextc.transfer.lines import (
@@ -159,7 +159,7 @@ class _Import:
             if isinstance(line, BlobLine):
                 blobs[line.name] = _decoded(number, line)
             elif isinstance(line, MessageLine):
-                place = chain.place(numbers[line.branch], line.message.seq)
+                place = places.place(numbers[line.branch], line.message.seq)
                 batch.append((place, line.message))
                 if used := {name: blobs.get(name) for name in blob_names(line.message)}:
                     chain.keep_blobs(tx, self.name, place, used)
@@ -201,7 +201,7 @@ class _Import:
             if not branch.own:
                 tx.run("UPDATE branch SET conversation = NULL WHERE number = ?", numbers[branch.number])
             for edge in branch.edges:
-                tx.run("INSERT INTO edge (place) VALUES (?)", chain.place(numbers[branch.number], edge))
+                tx.run("INSERT INTO edge (place) VALUES (?)", places.place(numbers[branch.number], edge))
         tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
         return numbers
 

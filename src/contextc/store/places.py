@@ -1,0 +1,190 @@
+"""Where messages are, and how they are found: by number, uid or id, along the lines a chain runs through.
+
+A branch holds a run of messages; `place` is its number and a message's seq in one. A chain is read along its lineage:
+the branch itself, then the part of its parent up to where it begins, and so on to the root. No name needs an index:
+an id begins with its seq, and a uid of ours holds its place.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from contextc.errors import InvalidInput, UnknownConversation, UnknownMessage
+from contextc.messages import Message, from_json
+from contextc.store.base import Reference, Transaction
+
+SEQ_BITS = 32
+SEQ_MASK = (1 << SEQ_BITS) - 1
+MAX_NAME = 512
+UID = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
+ID = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
+
+
+class Head(NamedTuple):
+    """Where a conversation's current branch ends: its last message, or the root."""
+
+    conversation: int
+    tree: int
+    branch: int
+    revision: int
+    seq: int
+    id: bytes
+
+
+class Spot(NamedTuple):
+    """A message found: the branch that holds it, its seq and its id. Seq 0 is the root."""
+
+    branch: int
+    seq: int
+    id: bytes
+
+
+def place(branch: int, seq: int) -> int:
+    return branch << SEQ_BITS | seq
+
+
+def check_name(name: object, what: str = "conversation") -> None:
+    if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
+        raise InvalidInput(f"{name!r} cannot name a {what}: use 1 to {MAX_NAME} printable characters.")
+
+
+def head(tx: Transaction, conversation: str, *, lock: bool = False) -> Head:
+    """The conversation's end. With `lock`, nobody else may move it before this transaction is over."""
+    found = find_head(tx, conversation, lock)
+    if found is None:
+        raise UnknownConversation(conversation)
+    return found
+
+
+def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
+    """`head`, or None where there is no such conversation."""
+    check_name(conversation)
+    if lock and tx.dialect.lock:
+        tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
+    row = tx.row(
+        "SELECT c.number, c.tree, c.branch, c.revision, m.place, m.id"
+        " FROM conversation c LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+        " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
+        " WHERE c.name = ?",
+        conversation,
+    )
+    if row is None:
+        return None
+    number, tree, branch, revision, last, tip = row
+    if last is None:
+        return Head(number, tree, branch, revision, *_base(tx, branch))
+    return Head(number, tree, branch, revision, last & SEQ_MASK, tip)
+
+
+def branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
+    last = tx.row(
+        "SELECT place, id FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
+        place(branch, 0),
+        place(branch, SEQ_MASK),
+    )
+    return (last[0] & SEQ_MASK, last[1]) if last is not None else _base(tx, branch)
+
+
+def _base(tx: Transaction, branch: int) -> tuple[int, bytes]:
+    row = tx.row("SELECT base_seq, base_id FROM branch WHERE number = ?", branch)
+    assert row is not None, "a conversation's branch is there as long as the conversation is"
+    return row[0], row[1]
+
+
+def lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
+    """The branches a chain runs through, newest first, each with the seq after which it begins."""
+    return [
+        (number, base)
+        for number, base in tx.rows(
+            "WITH RECURSIVE line (number, parent, base_seq, depth) AS ("
+            " SELECT number, parent, base_seq, 0 FROM branch WHERE number = ?"
+            " UNION ALL"
+            " SELECT b.number, b.parent, b.base_seq, line.depth + 1 FROM branch b JOIN line ON b.number = line.parent"
+            ") SELECT number, base_seq FROM line ORDER BY depth",
+            branch,
+        )
+    ]
+
+
+def stretches(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[tuple[int, int, int]]:
+    """The parts of a lineage that hold the messages after `after` up to `upto`, oldest first: branch, first, last."""
+    found: list[tuple[int, int, int]] = []
+    for number, base in line:
+        if base < upto and after < upto:
+            found.append((number, max(base, after) + 1, upto))
+        upto = min(upto, base)
+    return reversed(found)
+
+
+def find(tx: Transaction, conversation: str, at: Head, reference: Reference, *, anywhere: bool = False) -> Spot:
+    """The message a caller means. `anywhere` also finds those that are on other branches of the conversation's tree."""
+    if isinstance(reference, bool) or not isinstance(reference, int | str | Message):
+        raise UnknownMessage(conversation, reference)
+    if isinstance(reference, int):
+        if not 0 <= reference <= at.seq:
+            raise UnknownMessage(conversation, reference, hint=f"It has messages 1 to {at.seq}.")
+        return _by_seq(tx, at, reference)
+    wanted = reference.uid if isinstance(reference, Message) else reference
+    spots = by_name(tx, at.tree, wanted)
+    here = list(stretches(lineage(tx, at.branch), 0, at.seq)) if spots else []
+    for spot in spots:
+        if any(spot.branch == branch and first <= spot.seq <= last for branch, first, last in here):
+            return spot
+    if spots and anywhere:
+        return spots[0]
+    hint = f"It is on branch {spots[0].branch}: `switch` to that, or fork there." if spots else ""
+    raise UnknownMessage(conversation, wanted, hint=hint)
+
+
+def _by_seq(tx: Transaction, at: Head, seq: int) -> Spot:
+    for branch, first, _ in stretches(lineage(tx, at.branch), seq - 1, seq):
+        row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, first))
+        if row is not None:
+            return Spot(branch, seq, row[0])
+    return Spot(at.tree, 0, root(tx, at.tree))
+
+
+def by_name(tx: Transaction, tree: int, name: str) -> list[Spot]:
+    """The messages of a tree with this uid, or whose id begins so."""
+    found: list[Spot] = []
+    for where in _possible_places(tx, tree, name):
+        row = tx.row(
+            "SELECT m.id, m.body FROM message m JOIN branch b ON b.number = ? WHERE m.place = ? AND b.tree = ?",
+            where >> SEQ_BITS,
+            where,
+            tree,
+        )
+        if row is not None and (row[0].hex().startswith(name) or from_json(row[1]).uid == name):
+            found.append(Spot(where >> SEQ_BITS, where & SEQ_MASK, row[0]))
+    return found
+
+
+def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
+    if not name.isprintable():
+        return []
+    found: list[int] = [row[0] for row in tx.rows("SELECT place FROM early_uid WHERE tree = ? AND uid = ?", tree, name)]
+    if match := UID.fullmatch(name):
+        found.append(place(int(match[1], 16), int(match[2], 16)))
+    elif match := ID.fullmatch(name):
+        found += [
+            row[0]
+            for row in tx.rows(
+                "SELECT m.place FROM branch b JOIN message m ON m.place = b.number * 4294967296 + ? WHERE b.tree = ?",
+                int(match[1], 16),
+                tree,
+            )
+        ]
+    return found
+
+
+def root(tx: Transaction, tree: int) -> bytes:
+    return _base(tx, tree)[1]
+
+
+def on_branch(tx: Transaction, conversation: str, at: Head, branch: int) -> Head:
+    """The same conversation seen from another of its branches."""
+    row = tx.row("SELECT 1 FROM branch WHERE number = ? AND conversation = ?", branch, conversation)
+    if row is None:
+        raise UnknownMessage(conversation, branch, hint="It has no such branch; `store.branches` lists those it has.")
+    seq, tip = branch_end(tx, branch)
+    return Head(at.conversation, at.tree, branch, at.revision, seq, tip)
