@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from rich.console import Console
 
@@ -23,6 +23,11 @@ class Cost(NamedTuple):
 
     wall: float
     cpu: float
+
+
+Spot: TypeAlias = tuple[str, int]
+"""A subject's name, and the length of its history."""
+Costs: TypeAlias = dict[Spot, list[Cost]]
 
 
 class Written(NamedTuple):

@@ -5,11 +5,14 @@ both with the same sync setting as ours (WAL, synchronous=FULL); `SQLiteSession`
 checkpointer of langgraph. All keep the same texts of 400 characters, each history in a file of its own on the disk the
 project is on. Raw holds the message as the caller made it; ours also holds its ids, its place and its time.
 
-All subjects at all lengths take turns in blocks of appends or single loads, each after a short warm-up that is not
-timed, because the one before has filled the processor's caches. A ratio is the median over the rounds (`measure.py`).
-Loads come first, on histories of exactly their length; the appends then make them longer by some 1,500. Every write-ahead log is brought to its full size first, which
-is how a file in use looks: while a log still grows, each sync costs everybody half as much again. A checkpoint of the write-ahead log falls into few blocks, which a median does not show, so the ratio
-of the sums stands beside it. Written bytes are counted over some hundred appends and the checkpoint that follows.
+All subjects at all lengths take turns, in blocks of appends or single loads. Before each stands a short run of the same
+that is not timed: the subject before has left its traces in the processor's caches and in the allocator. Loads come
+first, on histories of exactly their length; the appends then make them longer by some 1,500. A ratio is the median
+over the rounds (`measure.py`). A checkpoint of the write-ahead log falls into few blocks, which a median does not show,
+so the ratio of the sums stands beside it.
+
+Every log is brought to its full size first, which is how a file in use looks: while a log still grows, each sync costs
+everybody half as much again. Written bytes are counted over some hundred appends and the checkpoint that follows them.
 """
 
 import argparse
@@ -21,16 +24,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
-from measure import Cost, Goal, Written, cpu, in_turn, ratio, show_goals, timed, typical, wall, written
+from measure import Costs, Goal, Spot, Written, cpu, in_turn, ratio, show_goals, timed, wall, written
 from peers import WORKPLACE, version
-from subjects import LangGraph, OpenAIAgents, Ours, Raw, Subject
+from subjects import AGENTS, GRAPH, INDEXED, NAMES, OURS, RAW, LangGraph, OpenAIAgents, Ours, Raw, Subject
+from tables import append_table, bytes_table, load_table
 
-RAW, INDEXED, OURS, AGENTS, GRAPH = NAMES = ("raw", "raw + index", "contextc", "openai-agents", "langgraph")
 MAKERS: dict[str, Callable[[Path], Subject]] = {
     RAW: lambda path: Raw(path, index=False),
     INDEXED: lambda path: Raw(path, index=True),
@@ -43,9 +45,6 @@ LOG_PAGES = 1_100  # SQLite empties a log of 1,000 pages into the database, and 
 TWICE = 2.0
 SAME = 1.25
 """How far apart two figures may be that are to be independent of the length."""
-
-Spot: TypeAlias = tuple[str, int]
-Costs: TypeAlias = dict[Spot, list[Cost]]
 
 
 class Plan(NamedTuple):
@@ -148,89 +147,17 @@ def measure_loads(subjects: dict[Spot, Subject], plan: Plan, *, last: int | None
     for turn in range(rounds):
         for spot in in_turn(list(subjects), turn):
             if turn < (few(spot, plan).loads if spot[0] == GRAPH else rounds):
-                if last is not None and spot[0] != GRAPH:
+                if spot[0] != GRAPH:
                     subjects[spot].load(last)
                 costs[spot].append(timed(lambda spot=spot: subjects[spot].load(last)))
     return costs
 
 
-# ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def show(console: Console, found: Found, plan: Plan) -> None:
-    console.print(append_table(found.append, plan))
-    console.print(bytes_table(found.bytes, plan))
-    console.print(load_table(f"Load of the last {LAST} messages", found.last, plan))
-    console.print(load_table("Load of all messages", found.all, plan))
-
-
-def append_table(costs: Costs, plan: Plan) -> Table:
-    table = new_table(
-        "Append of one message", "wall", "CPU", "wall / raw", "CPU / raw", "wall / indexed", "CPU / indexed"
-    )
-    table.caption = "Ratios: median of the rounds (ratio of the sums)."
-    for length in plan.lengths:
-        for name in NAMES:
-            own = costs.get((name, length))
-            if own is None:
-                table.add_row(f"{length:,}", name, "not installed")
-                continue
-            raw, indexed, middle = costs[RAW, length], costs[INDEXED, length], typical(own)
-            both = (compared(own, other, pick) for other in (raw, indexed) for pick in (wall, cpu))
-            table.add_row(f"{length:,}", name, duration(middle.wall), duration(middle.cpu), *both)
-        table.add_section()
-    return table
-
-
-def bytes_table(found: dict[Spot, Written], plan: Plan) -> Table:
-    table = new_table(
-        "Bytes written for one append", "written", "to disk", "written / raw", f"/ own at {plan.lengths[0]:,}"
-    )
-    for length in plan.lengths:
-        for name in NAMES:
-            own = found.get((name, length))
-            if own is None:
-                table.add_row(f"{length:,}", name, "not counted")
-                continue
-            raw, first = found[RAW, length], found[name, plan.lengths[0]]
-            shares = (f"{own.handed / raw.handed:.2f}", f"{own.handed / first.handed:.2f}")
-            table.add_row(f"{length:,}", name, f"{own.handed:,}", f"{own.paged:,}", *shares)
-        table.add_section()
-    return table
-
-
-def load_table(title: str, costs: Costs, plan: Plan) -> Table:
-    table = new_table(title, "wall", "CPU", "wall / raw", "wall / indexed", f"wall / own at {plan.lengths[0]:,}")
-    for length in plan.lengths:
-        for name in NAMES:
-            own = costs.get((name, length))
-            if own is None:
-                table.add_row(f"{length:,}", name, "not installed")
-                continue
-            others = (costs[RAW, length], costs[INDEXED, length], costs[name, plan.lengths[0]])
-            middle = typical(own)
-            shares = (f"{ratio(wall(own), wall(other)).median:.2f}" for other in others)
-            table.add_row(f"{length:,}", name, duration(middle.wall), duration(middle.cpu), *shares)
-        table.add_section()
-    return table
-
-
-def new_table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", caption_justify="left")
-    table.add_column("messages", justify="right")
-    table.add_column("store", no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
-
-
-def compared(own: Sequence[Cost], other: Sequence[Cost], pick: Callable[[Sequence[Cost]], list[float]]) -> str:
-    found = ratio(pick(own), pick(other))
-    return f"{found.median:.2f} ({found.total:.2f})"
-
-
-def duration(seconds: float) -> str:
-    return f"{seconds * 1e6:,.0f} µs" if seconds < 0.01 else f"{seconds * 1e3:,.0f} ms"
+    console.print(append_table(found.append, plan.lengths))
+    console.print(bytes_table(found.bytes, plan.lengths))
+    console.print(load_table(f"Load of the last {LAST} messages", found.last, plan.lengths))
+    console.print(load_table("Load of all messages", found.all, plan.lengths))
 
 
 # ── goals ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,8 +218,7 @@ def measure_all(folder: Path, plan: Plan) -> tuple[Found, list[str]]:
     gc.collect()
     gc.freeze()  # what the imports left is not walked through again while somebody is measured
     try:
-        # Loads come first, while every history has exactly its length: a history that grows beyond SQLite's page cache
-        # (2 MB) is loaded at another price, and rows of different sizes reach that point at different lengths.
+        # Loads come first, while every history has exactly its length.
         last = measure_loads(subjects, plan, last=LAST, rounds=plan.rounds * 2)
         everything = measure_loads(subjects, plan, last=None, rounds=plan.loads)
         append = measure_appends(subjects, plan)
@@ -304,7 +230,7 @@ def measure_all(folder: Path, plan: Plan) -> tuple[Found, list[str]]:
 
 
 def save(path: Path, found: Found, reached: Sequence[Goal]) -> None:
-    def flat(costs: Costs) -> dict[str, list[Cost]]:
+    def flat(costs: Costs) -> dict[str, list[dict[str, float]]]:
         return {f"{name}, {length}": [cost._asdict() for cost in each] for (name, length), each in costs.items()}
 
     figures = {

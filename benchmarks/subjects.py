@@ -15,6 +15,7 @@ from typing import Annotated, Any, Protocol, TypedDict
 import contextc as cc
 from contextc.messages import from_json, to_json
 
+RAW, INDEXED, OURS, AGENTS, GRAPH = NAMES = ("raw", "raw + index", "contextc", "openai-agents", "langgraph")
 CONVERSATION = "benchmark"
 BATCH = 1000
 SENTENCE = "The harbour office asks for the papers of the third ship before noon, and for the name of its captain. "
@@ -49,7 +50,7 @@ class Raw:
     """What a developer writes without a library: a table, an insert, a select. Bodies are encoded by msgspec."""
 
     def __init__(self, path: Path, *, index: bool) -> None:
-        self.name = "raw + index" if index else "raw"
+        self.name = INDEXED if index else RAW
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
@@ -89,8 +90,7 @@ class Raw:
 
 class Ours:
     def __init__(self, path: Path) -> None:
-        self.name = "contextc"
-        self._path = path
+        self.name = OURS
         self._store = cc.open_store(path)
         self._messages = [cc.user(text(index)) for index in range(BATCH)]
 
@@ -106,8 +106,8 @@ class Ours:
         return self._store.load(CONVERSATION, last=last)
 
     def settings(self) -> str:
-        # The store's own connection, so that what is printed is what was measured.
-        return self._store.read(lambda tx: ", ".join(f"{name}={tx.row(f'PRAGMA {name}')[0]}" for name in PRAGMAS))  # pyright: ignore[reportOptionalSubscript]
+        # Read through the store, so that what is printed is what was measured.
+        return self._store.read(lambda tx: ", ".join(f"{name}={tx.rows(f'PRAGMA {name}')[0][0]}" for name in PRAGMAS))
 
     def close(self) -> None:
         self._store.close()
@@ -117,7 +117,7 @@ class OpenAIAgents:
     """`SQLiteSession`, one item a call. One event loop for the whole run, as in a server."""
 
     def __init__(self, path: Path) -> None:
-        self.name = "openai-agents"
+        self.name = AGENTS
         # Any: the package is not part of this project's environment, so its types are not known here.
         package: Any = import_module("agents")
         self._session: Any = package.SQLiteSession(CONVERSATION, path)
@@ -153,7 +153,7 @@ class LangGraph:
     """
 
     def __init__(self, path: Path) -> None:
-        self.name = "langgraph"
+        self.name = GRAPH
         # Any: the packages are not part of this project's environment, so their types are not known here.
         graph: Any = import_module("langgraph.graph")
         saver: Any = import_module("langgraph.checkpoint.sqlite").SqliteSaver

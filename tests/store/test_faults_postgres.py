@@ -89,6 +89,16 @@ def test_an_append_whose_commit_was_cut_is_neither_lost_nor_doubled(postgres_add
         assert len(store.extend("demo", [cc.user("a"), cc.user("b", uid="b")])) == 2
         assert [message.text for message in store.load("demo")] == ["once", "a", "b"]
         store.cuts = 1
+        assert [message.text for message in store.sync("demo", [*store.load("demo"), cc.user("c")])] == ["c"]
+        with store.lease("demo") as lease:
+            stream = store.stream(lease)
+            stream.write("d")
+            store.cuts = 1
+            stream.flush()
+            store.cuts = 1
+            assert stream.end().text == "d"
+        assert [message.text for message in store.load("demo")] == ["once", "a", "b", "c", "d"]
+        store.cuts = 1
         with pytest.raises(cc.StoreUnavailable, match=r"broke while committing.*Look before you repeat it"):
             store.fork("demo", "other")
 

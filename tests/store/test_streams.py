@@ -120,7 +120,39 @@ def test_a_stream_of_an_outlived_turn_cannot_end(store: cc.Store) -> None:
         stream.end()
     with pytest.raises(cc.LeaseLost):
         store.stream(lease)
-    assert len(store.load("demo")) == 1
+    assert [message.status for message in store.load("demo")] == ["sent", "error"]
+
+
+def test_a_turn_that_ends_ends_what_it_was_writing(store: cc.Store) -> None:
+    """SPEC 2.1: no stream stays pending when nobody can end it any more."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease:
+        stream = store.stream(lease)
+        stream.write("I was say")
+        stream.flush()
+    last = store.load("demo")[-1]
+    assert (last.uid, last.text, last.status) == (stream.uid, "I was say", "error")
+    assert last.error == "The turn ended before this message was complete."
+    assert deltas(store) == 0
+
+
+def test_what_cannot_be_stored_is_refused_before_it_is_journaled(store: cc.Store) -> None:
+    """SPEC 15.1: the repair of a dead turn must never stumble over what it finds."""
+    store.append("demo", cc.user("hi", uid="taken"))
+    with store.lease("demo") as lease:
+        with pytest.raises(cc.InvalidMessage, match="already a message 'taken'"):
+            store.stream(lease, cc.Message(role="assistant", uid="taken"))
+        with pytest.raises(cc.InvalidMessage, match="a user message is not streamed"):
+            store.stream(lease, cc.Message(role="user"))
+        stream = store.stream(lease, cc.Message(role="assistant", uid="open"))
+        with pytest.raises(cc.InvalidMessage, match="already a message 'open'"):
+            store.stream(lease, cc.Message(role="assistant", uid="open"))
+        for bad in (5, cc.Hint("x"), cc.ToolCall(id="", name="f", arguments={}), cc.Text(5)):  # pyright: ignore[reportArgumentType]
+            with pytest.raises(cc.InvalidMessage):
+                stream.write(bad)  # pyright: ignore[reportArgumentType]
+        stream.write("half \ud83d")
+        stream.flush()
+        assert stream.end().text == "half \ufffd"
 
 
 def test_ending_twice_is_ending_once(store: cc.Store) -> None:

@@ -5,7 +5,7 @@ conversations is written once, as functions over a transaction: `chain` (append,
 delete), `leases`, `streams`, `redaction`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -100,11 +100,3 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     number: int
     ttl: float
-
-
-class Runner(Protocol):
-    """Runs work in a transaction: what a store is to its own parts."""
-
-    def read(self, work: Callable[[Transaction], T]) -> T: ...
-
-    def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T: ...

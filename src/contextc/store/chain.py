@@ -134,7 +134,7 @@ def append(
 ) -> list[Message]:
     """Put messages at the end of the conversation, which is made if there is none yet."""
     at = find_head(tx, conversation, True) or create(tx, conversation)
-    if tx.again and (stored := _stored_before(tx, at, entries)):
+    if tx.again and (stored := stored_before(tx, at, entries)):
         return stored
     if key is not None and (known := _by_key(tx, conversation, key, entries[0])):
         return [known]
@@ -231,7 +231,7 @@ def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
         tx.run("INSERT INTO blob_use (name, place) VALUES (?, ?)", name, where)
 
 
-def _stored_before(tx: Transaction, at: Head, entries: Sequence[Entry]) -> list[Message]:
+def stored_before(tx: Transaction, at: Head, entries: Sequence[Entry]) -> list[Message]:
     """What an earlier try of the same transaction left, whose answer was lost on the way."""
     recent = messages_between(tx, at.branch, max(0, at.seq - LOOK_BACK), at.seq)
     marks = {entry.admitted.message.uid or entry.mark for entry in entries}

@@ -14,6 +14,7 @@ from contextc.store.holder import current_holder, is_gone
 from contextc.store.places import head
 
 DIED = "The process that was running this turn ended before the turn was over."
+LEFT_OPEN = "The turn ended before this message was complete."
 UNANSWERED = (
     "Interrupted: the process that was running this turn ended before the tool's result was stored. "
     "Whether the tool ran is not known; it was not run again."
@@ -81,7 +82,11 @@ def renew(tx: Transaction, lease: Lease) -> None:
 
 
 def release(tx: Transaction, lease: Lease) -> None:
-    """End the turn. A lease that has already ended is left as it is."""
+    """End the turn, and what it was still writing. A lease that has already ended is left as it is."""
+    if left := streams.open_under(tx, lease):
+        check(tx, lease, lease.conversation)
+        for uid in left:
+            close_stream(tx, lease.conversation, uid, Message(role="assistant", status="error", error=LEFT_OPEN))
     tx.run(
         "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
         lease.conversation,
@@ -110,10 +115,9 @@ def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Reco
     )
     if row is None or (row[2] > 0 and not is_gone(row[1])):
         return None
-    messages = [
-        close_stream(tx, conversation, stream.uid, "error", DIED)
-        for stream in streams.of_agent(tx, conversation, agent)
-    ]
+    dead = Lease(conversation=conversation, agent=agent, number=number, ttl=0)
+    ending = Message(role="assistant", status="error", error=DIED)
+    messages = [close_stream(tx, conversation, uid, ending) for uid in streams.open_under(tx, dead)]
     messages += _answer_open_calls(tx, conversation, agent, row[0])
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
@@ -121,9 +125,11 @@ def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Reco
     return Recovered(conversation=conversation, agent=agent, lease=number, messages=tuple(messages))
 
 
-def close_stream(tx: Transaction, conversation: str, uid: str, status: streams.Ending, error: str | None) -> Message:
-    """Move a message that was being written into the chain, as far as it had come."""
-    message = streams.assemble(tx, uid, status, error)
+def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -> Message:
+    """Move a message that was being written into the chain: `final`, with what was journaled where it has no parts."""
+    message = streams.assemble(tx, uid, final)
+    if message is None:  # closed before, by a try whose answer was lost
+        return load(tx, conversation, upto=uid, last=1)[0]
     streams.forget(tx, uid)
     return append(tx, conversation, [entry(admit(message))])[0]
 

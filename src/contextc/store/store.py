@@ -95,13 +95,15 @@ class Store(Engine[Connection]):
                 here = places.head(tx, conversation, lock=True)
             except UnknownConversation:
                 return chain.append(tx, conversation, entries) if entries else []
+            if tx.again and (stored := chain.stored_before(tx, here, entries)):
+                return stored
             difference = compare(chain.load(tx, conversation), theirs)
             if difference.rewrites and difference.after < here.seq:
                 branches.rewind(tx, conversation, difference.after)
             tail = entries[len(entries) - len(difference.tail) :]
             return chain.append(tx, conversation, tail) if tail else []
 
-        return self.write(work)
+        return self.write(work, repeatable=True)
 
     def conversation(self, name: str) -> Conversation:
         """Where a conversation stands: its length, tip, branch and revision."""
@@ -210,42 +212,43 @@ class Store(Engine[Connection]):
         `head` is that message without its parts (its role, run, step …); by default a reply of the lease's agent.
         """
         head = head or Message(role="assistant", author=lease.agent)
-        if head.uid:
-            check_name(head.uid, "message")
+        if head.role != "assistant":
+            raise InvalidMessage(f"a {head.role} message is not streamed. Append it when it is complete.", field="role")
         uid = head.uid or chain.new_uid()
         head = replace(head, parts=(), uid=uid, status="pending", time=head.time or chain.now_ms())
 
         def begin(tx: Transaction) -> None:
             leases.check(tx, lease, lease.conversation)
-            streams.begin(tx, lease.conversation, lease.agent, lease.number, head)
+            streams.begin(tx, lease, head)
 
         def save(number: int, parts: list[AnyPart]) -> None:
             def work(tx: Transaction) -> None:
                 leases.check(tx, lease, lease.conversation)
                 streams.journal(tx, uid, number, parts)
 
-            self.write(work)
+            self.write(work, repeatable=True)
 
-        def close(
-            number: int, parts: list[AnyPart], status: streams.Ending, error: str | None, message: Message | None
-        ) -> Message:
+        def close(number: int, parts: list[AnyPart], final: Message) -> Message:
             def work(tx: Transaction) -> Message:
                 leases.check(tx, lease, lease.conversation)
-                if message is None:
-                    if parts:
-                        streams.journal(tx, uid, number, parts)
-                    return leases.close_stream(tx, lease.conversation, uid, status, error)
-                streams.forget(tx, uid)
-                final = replace(message, uid=uid, status=status, error=error or message.error)
-                return chain.append(tx, lease.conversation, [chain.entry(_admit(final, lease.conversation))])[0]
+                if parts:
+                    streams.journal(tx, uid, number, parts)
+                return leases.close_stream(tx, lease.conversation, uid, final)
 
-            stored = self.write(work)
+            stored = self.write(work, repeatable=True)
             stop()
             return stored
 
-        self.write(begin)
+        def flush() -> None:
+            try:
+                stream.flush()
+            except LeaseLost:
+                stop()
+                raise
+
+        self.write(begin, repeatable=True)
         stream = streams.Stream(uid, save, close)
-        stop = self._keeper.every(streams.BATCH_SECONDS, stream.flush)
+        stop = self._keeper.every(streams.BATCH_SECONDS, flush)
         return stream
 
     def recover(self) -> list[Recovered]:

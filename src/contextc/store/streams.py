@@ -7,13 +7,15 @@ into the chain in the same transaction that removes the journal, so it is never 
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, from_json, to_json
-from contextc.store.base import Transaction
+from contextc.errors import InvalidMessage
+from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, admit, from_json, to_json
+from contextc.store.base import Lease, Transaction
+from contextc.store.places import by_name, check_name, head
 
 BATCH_SECONDS = 0.25
 Ending: TypeAlias = Literal["sent", "error", "cancelled"]
@@ -23,40 +25,57 @@ _parts_to_json = msgspec.json.Encoder().encode
 _parts_from_json = msgspec.json.Decoder(list[AnyPart]).decode
 
 
-class Row(NamedTuple):
-    uid: str
-    lease: int
-
-
-def begin(tx: Transaction, conversation: str, agent: str, lease: int, head: Message) -> None:
-    tx.run(
-        "INSERT INTO stream (uid, conversation, agent, lease, head) VALUES (?, ?, ?, ?, ?)",
-        head.uid,
-        conversation,
-        agent,
-        lease,
-        to_json(head),
+def begin(tx: Transaction, lease: Lease, beginning: Message) -> None:
+    """Make the journal of a message, which so far has everything but its parts."""
+    uid = beginning.uid
+    check_name(uid, "message")
+    made = tx.run(
+        "INSERT INTO stream (uid, conversation, agent, lease, head) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        uid,
+        lease.conversation,
+        lease.agent,
+        lease.number,
+        to_json(beginning),
     )
+    if (not made and not tx.again) or by_name(tx, head(tx, lease.conversation).tree, uid):
+        raise InvalidMessage(
+            f"there is already a message {uid!r}. Leave uid empty for a new one.",
+            field="uid",
+            conversation=lease.conversation,
+        )
 
 
 def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> None:
-    tx.run("INSERT INTO stream_delta (uid, number, parts) VALUES (?, ?, ?)", uid, number, _parts_to_json(parts))
-
-
-def of_agent(tx: Transaction, conversation: str, agent: str) -> list[Row]:
-    rows = tx.rows(
-        "SELECT uid, lease FROM stream WHERE conversation = ? AND agent = ? ORDER BY uid", conversation, agent
+    tx.run(
+        "INSERT INTO stream_delta (uid, number, parts) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        uid,
+        number,
+        _parts_to_json(parts),
     )
-    return [Row(*row) for row in rows]
 
 
-def assemble(tx: Transaction, uid: str, status: Ending, error: str | None) -> Message:
-    """The message as far as it was journaled."""
+def open_under(tx: Transaction, lease: Lease) -> list[str]:
+    """The streams that a turn, or one before it, has not ended."""
+    rows = tx.rows(
+        "SELECT uid FROM stream WHERE conversation = ? AND agent = ? AND lease <= ? ORDER BY uid",
+        lease.conversation,
+        lease.agent,
+        lease.number,
+    )
+    return [uid for (uid,) in rows]
+
+
+def assemble(tx: Transaction, uid: str, final: Message) -> Message | None:
+    """The message as it ends: its head, with the ending and whatever else `final` says. None where it has ended."""
     row = tx.row("SELECT head FROM stream WHERE uid = ?", uid)
-    assert row is not None, "a stream is closed once, by its writer or by the repair of a dead turn"
+    if row is None:
+        return None
+    begun = from_json(row[0])
+    if final.parts or final.finish is not None:
+        return replace(final, uid=uid, author=final.author or begun.author, time=begun.time)
     deltas = tx.rows("SELECT parts FROM stream_delta WHERE uid = ? ORDER BY number", uid)
-    parts = [part for (batch,) in deltas for part in _parts_from_json(batch)]
-    return replace(from_json(row[0]), parts=join(parts), status=status, error=error)
+    parts = join(part for (batch,) in deltas for part in _parts_from_json(batch))
+    return replace(begun, parts=parts, status=final.status, error=final.error)
 
 
 def forget(tx: Transaction, uid: str) -> None:
@@ -98,10 +117,11 @@ class Stream:
         self,
         uid: str,
         save: Callable[[int, list[AnyPart]], None],
-        close: Callable[[int, list[AnyPart], Ending, str | None, Message | None], Message],
+        close: Callable[[int, list[AnyPart], Message], Message],
     ) -> None:
         self.uid = uid
         self.message: Message | None = None
+        """The message as it was stored, once the stream has ended."""
         self._save, self._close = save, close
         self._waiting: list[AnyPart] = []
         self._batches = 0
@@ -109,8 +129,12 @@ class Stream:
 
     def write(self, delta: Delta | str) -> None:
         """Add what came in: text, reasoning, or a call whose `arguments` are the next piece of its JSON text."""
+        part = Text(delta) if isinstance(delta, str) else delta
+        if not isinstance(part, Text | Reasoning | ToolCall):
+            raise InvalidMessage(f"a {type(delta).__name__} cannot be streamed. Write text, Reasoning or a ToolCall.")
+        (sound,) = admit(Message(role="assistant", parts=(part,), status="error")).message.parts
         with self._lock:
-            self._waiting.append(Text(delta) if isinstance(delta, str) else delta)
+            self._waiting.append(sound)
 
     def flush(self) -> None:
         """Journal what has been written so far. The store does this by itself, four times a second."""
@@ -119,14 +143,15 @@ class Stream:
                 self._save(self._batches, list(join(self._waiting)))
                 self._batches, self._waiting = self._batches + 1, []
 
-    def end(self, message: Message | None = None, *, status: Ending = "sent", error: str | None = None) -> Message:
+    def end(self, message: Message | None = None, *, status: Ending | None = None, error: str | None = None) -> Message:
         """Put the message into the chain: what was written, or `message`, which is the same with all that is known
         now.
         """
+        final = message or Message(role="assistant")
+        final = replace(final, status=status or final.status, error=error or final.error)
         with self._lock:
             if self.message is None:
-                waiting = list(join(self._waiting))
-                self.message = self._close(self._batches, waiting, status, error, message)
+                self.message = self._close(self._batches, list(join(self._waiting)), final)
             return self.message
 
     def __enter__(self) -> Self:
