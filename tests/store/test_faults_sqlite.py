@@ -143,8 +143,9 @@ def test_a_database_of_something_else_is_not_touched(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(cc.StoreCorrupt, match=r"a SQLite file of something else .*'cookies'"):
         cc.open_store(f"sqlite:///{path}")
-    tables = sqlite3.connect(path).execute("SELECT name FROM sqlite_master").fetchall()
-    assert tables == [("cookies",)]
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("cookies",)]
+    connection.close()
 
 
 def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:

@@ -141,9 +141,11 @@ class SQLiteStore(Store[sqlite3.Connection]):
         try:
             changed = connection.execute(sql, values).rowcount  # pyright: ignore[reportArgumentType]
             self._look_at_file()
-        except sqlite3.Error as error:
+        except BaseException as error:
             self._drop_all(connection)
-            raise self._ours(error) from error
+            if isinstance(error, sqlite3.Error):
+                raise self._ours(error) from error
+            raise
         self._give_back(connection)
         return changed == 1
 

@@ -95,14 +95,15 @@ class Store(Engine[Connection]):
                 here = places.head(tx, conversation, lock=True)
             except UnknownConversation:
                 return chain.append(tx, conversation, entries) if entries else []
-            if tx.again and (stored := chain.stored_before(tx, here, entries)):
+            if tx.again and (stored := chain.stored_before(tx, here, tails[-1])):
                 return stored
             difference = compare(chain.load(tx, conversation), theirs)
             if difference.rewrites and difference.after < here.seq:
                 branches.rewind(tx, conversation, difference.after)
-            tail = entries[len(entries) - len(difference.tail) :]
-            return chain.append(tx, conversation, tail) if tail else []
+            tails.append(entries[len(entries) - len(difference.tail) :])
+            return chain.append(tx, conversation, tails[-1]) if tails[-1] else []
 
+        tails = [entries]
         return self.write(work, repeatable=True)
 
     def conversation(self, name: str) -> Conversation:
