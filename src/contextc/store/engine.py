@@ -10,6 +10,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
@@ -73,6 +74,12 @@ class Engine(ABC, Generic[Connection]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        """A script that simply ends has closed its store, too."""
+        if not getattr(self, "_closed", True):
+            with suppress(Exception):
+                self.close()
 
     def migrate(self) -> None:
         """Bring the schema up to date, or refuse a store that is ahead of us."""
