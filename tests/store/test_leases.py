@@ -90,6 +90,21 @@ def test_this_process_is_there_and_a_made_up_one_is_not() -> None:
     assert not is_gone("unknown 1 ")
 
 
+def test_a_dead_process_that_nobody_has_collected_is_gone() -> None:
+    """Its parent may take its time, or be stuck itself."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, current_holder().encode())
+        os._exit(0)
+    holder = os.read(reader, 1_000).decode()
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert is_gone(holder)
+    os.waitpid(child, 0)
+    os.close(reader)
+    os.close(writer)
+
+
 def die_in_the_middle(address: str, pipe: Connection) -> None:
     """A turn that has asked for two tools, got one result, and is streaming when it is killed."""
     store = cc.open_store(address)

@@ -5,7 +5,6 @@ import os
 import threading
 from collections import Counter
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 
 import contextc as cc
 from contextc.doctor import examine
@@ -86,15 +85,18 @@ def test_the_same_keys_from_many_processes_are_stored_once(shared_address: str) 
         assert sorted(message.text for message in store.load("demo", after=1)) == sorted(map(str, range(50)))
 
 
-def test_a_forked_process_gets_its_own_connections(tmp_path: Path) -> None:
+def test_a_forked_process_gets_its_own_connections(shared_address: str) -> None:
     """Servers fork their workers after opening what they need; a shared connection would corrupt both."""
-    with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
+    with cc.open_store(shared_address) as store:
         store.append("demo", cc.user("parent"))
         child = os.fork()
         if child == 0:
-            store.append("demo", cc.user("child"))
+            for _ in range(50):
+                store.append("demo", cc.user("child"))
             os._exit(0)
+        for _ in range(50):
+            store.append("demo", cc.user("parent"))
         assert os.waitpid(child, 0)[1] == 0
-        store.append("demo", cc.user("parent again"))
-        assert [message.text for message in store.load("demo")] == ["parent", "child", "parent again"]
-        assert len({message.uid for message in store.load("demo")}) == 3
+        messages = store.load("demo")
+        assert Counter(message.text for message in messages) == {"parent": 51, "child": 50}
+        assert len({message.uid.rpartition("-")[2] for message in messages}) == 101
