@@ -4,8 +4,8 @@ Names are loaded when they are first used, so that importing the package costs n
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # what type checkers take for true; typing's own would be most of what importing costs
 if TYPE_CHECKING:
     from contextc.errors import (
         Conflict,

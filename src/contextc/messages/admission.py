@@ -14,7 +14,7 @@ What it decides, each with a test:
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from contextc.messages.parts import AnyPart, Hint, Media, Native, Part, Reasonin
 MAX_BYTES = 256 * 1024 * 1024
 
 
-class Admitted(NamedTuple):
+class Admitted(msgspec.Struct, frozen=True, gc=False):
     """A message that may be stored: a copy nobody else holds, its canonical content, and its media.
 
     `blobs` names every blob the message uses; its bytes stand beside it where the message brought them.
@@ -82,13 +82,15 @@ def _problem(message: Message) -> tuple[str, str] | None:
     """The first rule the message breaks: where, and what and the way out."""
     role, says_something = message.role, False
     for index, part in enumerate(message.parts):
+        if type(part) is Text:
+            if type(part.text) is not str:
+                return f"parts[{index}].text", f"a {type(part.text).__name__} is not text."
+            says_something = says_something or not (part.text == "" or part.text.isspace())
+            continue
         if not isinstance(part, Part):
             return f"parts[{index}]", f"a {type(part).__name__} is not a part. Use contextc.Text and its siblings."
-        if type(part) is not Text:
-            for field, problem in _part_problems(part, role):
-                return f"parts[{index}]{field}", problem
-        elif not isinstance(part.text, str):
-            return f"parts[{index}].text", f"a {type(part.text).__name__} is not text."
+        for field, problem in _part_problems(part, role):
+            return f"parts[{index}]{field}", problem
         says_something = says_something or _says_something(part)
     if message.status == "pending":
         return "status", "a pending message is in no chain yet. Open a stream for it, or append it when it is complete."
@@ -156,13 +158,11 @@ def _needs_names(*names: tuple[str, object]) -> Iterator[tuple[str, str]]:
 
 def _says_something(part: AnyPart) -> bool:
     match part:
-        case Text():
-            return bool(part.text.strip())
         case Reasoning():
             return bool(part.text or part.data)
         case Hint():
             return False
-        case ToolCall() | ToolResult() | Media() | Native():
+        case Text() | ToolCall() | ToolResult() | Media() | Native():
             return True
         case _:
             assert_never(part)

@@ -7,9 +7,8 @@ import os
 from collections.abc import Sequence
 from itertools import count
 from time import time_ns
-from typing import NamedTuple
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Struct
 from msgspec.structs import replace
 
 from contextc.errors import (
@@ -48,7 +47,7 @@ from contextc.store.places import (
 LOOK_BACK = 10_000
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True, gc=False):
     """A message on its way in, with what stays the same if its transaction has to be run again.
 
     Its uid is the one it brought, or its place and `mark`, which is random.
@@ -163,10 +162,9 @@ def place_messages(tx: Transaction, conversation: str, at: Head, entries: Sequen
 
 def placed(at: Head, entry: Entry) -> tuple[Message, tuple[int, bytes, int, bytes]]:
     """The message that follows the end of a conversation, and its row: place, id, time, body."""
-    (message, content, _), mark, moment = entry
-    _, _, branch, _, seq, tip = at
-    seq, identity = seq + 1, chain_id(tip, content)
-    uid = message.uid or f"{branch:x}-{seq:x}-{mark}"
+    message, moment = entry.admitted.message, entry.time
+    branch, seq, identity = at.branch, at.seq + 1, chain_id(at.id, entry.admitted.content)
+    uid = message.uid or f"{branch:x}-{seq:x}-{entry.mark}"
     message = replace(message, uid=uid, id=identity.hex(), seq=seq, time=moment)
     return message, (branch << SEQ_BITS | seq, identity, moment, to_json(message))
 

@@ -6,7 +6,6 @@ forked process makes its own.
 """
 
 import os
-import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -21,6 +20,11 @@ from contextc.store.keeper import Keeper
 from contextc.store.migrations import migrations
 
 TRIES = 8
+
+
+def jitter(seconds: float) -> float:
+    """Somewhere between nothing and that long, so that those who collided do not meet again."""
+    return seconds * os.urandom(1)[0] / 255
 
 
 class Again(Exception):
@@ -111,7 +115,7 @@ class Engine(ABC, Generic[Connection]):
                 result = self._run(connection, work, writing=writing, again=again)
             except Again:
                 self._give_back(connection)
-                time.sleep(random.uniform(0, 0.001 * 2**attempt))
+                time.sleep(jitter(0.001 * 2**attempt))
                 continue
             except Cut as cut:
                 self._drop_all(connection)
@@ -121,7 +125,7 @@ class Engine(ABC, Generic[Connection]):
                         "stored is not known. Look before you repeat it."
                     ) from cut.__cause__
                 again = again or cut.committing
-                time.sleep(random.uniform(0, 0.01 * 2**attempt))
+                time.sleep(jitter(0.01 * 2**attempt))
                 continue
             except StoreError:
                 self._drop_all(connection)

@@ -4,12 +4,9 @@ It starts with the first task and sleeps until the next one is due. A task that 
 next turn: whoever depends on it learns the truth from its own next write.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable
-
-log = logging.getLogger("contextc.store")
 
 
 class Keeper:
@@ -59,4 +56,6 @@ class Keeper:
             try:
                 task()
             except Exception as error:
-                log.warning("a background task of the store failed: %s", error)
+                import logging  # here, because it costs as much as the rest of the store, and is hardly needed
+
+                logging.getLogger("contextc.store").warning("a background task of the store failed: %s", error)

@@ -7,7 +7,8 @@ an id begins with its seq, and a uid of ours holds its place.
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from contextc.errors import InvalidInput, UnknownConversation, UnknownMessage
 from contextc.messages import Message, from_json
@@ -20,7 +21,7 @@ UID = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
 ID = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
 
 
-class Head(NamedTuple):
+class Head(Struct, frozen=True, gc=False):
     """Where a conversation's current branch ends: its last message, or the root."""
 
     conversation: int
@@ -31,7 +32,7 @@ class Head(NamedTuple):
     id: bytes
 
 
-class Spot(NamedTuple):
+class Spot(Struct, frozen=True, gc=False):
     """A message found: the branch that holds it, its seq and its id. Seq 0 is the root."""
 
     branch: int

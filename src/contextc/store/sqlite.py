@@ -29,7 +29,7 @@ SQLITE = Dialect(
     name="sqlite", lock="", now="((julianday('now') - 2440587.5) * 86400.0)", check="PRAGMA integrity_check"
 )
 BUSY_SECONDS = 60
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.02  # a look costs as much as a small write, so a burst of writes shares one
 OLDEST = (3, 35, 0)
 
 
@@ -140,7 +140,8 @@ class SQLiteStore(Store[sqlite3.Connection]):
         connection = self._take()
         try:
             changed = connection.execute(sql, values).rowcount  # pyright: ignore[reportArgumentType]
-            self._look_at_file()
+            if monotonic() - self._looked > LOOK_SECONDS:
+                self._look_at_file()
         except BaseException as error:
             self._drop_all(connection)
             if isinstance(error, sqlite3.Error):
@@ -150,13 +151,8 @@ class SQLiteStore(Store[sqlite3.Connection]):
         return changed == 1
 
     def _look_at_file(self) -> None:
-        """Refuse to go on in a file that nobody can open any more. A look costs as much as a write, so not at every
-        one.
-        """
-        now = monotonic()
-        if now - self._looked < LOOK_SECONDS:
-            return
-        self._looked = now
+        """Refuse to go on in a file that nobody can open any more."""
+        self._looked = monotonic()
         found = _identity(self._path)
         if found != self._file:
             self._closed = True

@@ -1,6 +1,5 @@
 """The one interface of every back-end. Each method is one transaction: durable when it returns, or never happened."""
 
-import random
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from contextc.errors import (
 from contextc.messages import Admitted, AnyPart, Message, admit
 from contextc.store import branches, chain, leases, places, redaction, streams
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
-from contextc.store.engine import Connection, Engine
+from contextc.store.engine import Connection, Engine, jitter
 from contextc.store.places import Head, check_name
 from contextc.store.sync import compare
 
@@ -199,7 +198,7 @@ class Store(Engine[Connection]):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
-                time.sleep(min(left, random.uniform(0.02, 0.1)))
+                time.sleep(min(left, 0.02 + jitter(0.08)))
         self._renewals[lease] = self._keeper.every(ttl / 3, lambda: self._renew(lease))
         return lease
 
@@ -283,10 +282,9 @@ class Store(Engine[Connection]):
         if tip is None or entry.admitted.blobs or entry.admitted.message.uid:
             return None
         message, values = chain.placed(tip, entry)
-        number, tree, branch, revision, _, _ = tip
-        if not self._run_alone(chain.APPEND_AT_TIP, (*values, number, branch, revision)):
+        if not self._run_alone(chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)):
             return None
-        self._tips[conversation] = Head(number, tree, branch, revision, message.seq, values[1])
+        self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message
 
     def _append(
