@@ -1,12 +1,13 @@
 # make run    sets up, then shows what contextc does
 # make test   sets up, then runs every check
-# make bench  sets up the peers too, then measures against them
+# make bench  sets up the peers in an environment of their own, then measures against them
 # make lock   resolves requirements.lock anew (needs uv)
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PEERS  := .cache/bench/peers
 
 .PHONY: run test setup lint types floors tests bench lock clean
 
@@ -37,14 +38,18 @@ floors: setup
 tests: setup
 	$(BIN)/python -m pytest
 
-bench: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
-	$(BIN)/python benchmarks/import.py
-	$(BIN)/python benchmarks/store.py
+bench: $(PEERS)/.ready
+	$(PEERS)/bin/python benchmarks/import.py
+	$(PEERS)/bin/python benchmarks/store.py
+
+$(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . -r benchmarks/requirements.txt
+	@touch $@
 
 lock:
 	uv export --quiet --no-emit-project --extra postgres --group dev --no-header --output-file requirements.lock
 	rm -f uv.lock
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
