@@ -59,9 +59,13 @@ def postgres_address(postgres_server: str) -> Iterator[str]:
     import psycopg
 
     schema = f"test_{uuid.uuid4().hex}"
-    yield f"{postgres_server}{'&' if '?' in postgres_server else '?'}schema={schema}"
+    yield in_schema(postgres_server, schema)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+
+
+def in_schema(server: str, schema: str) -> str:
+    return f"{server}{'&' if '?' in server else '?'}schema={schema}"
 
 
 @pytest.fixture(params=BACKENDS)

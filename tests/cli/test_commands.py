@@ -90,6 +90,18 @@ def test_doctor_finds_a_fault_and_exits_with_1(run: Run, filled: str) -> None:
     assert [finding["code"] for finding in report["findings"]] == ["gap"]
 
 
+def test_what_is_in_a_store_cannot_style_or_steer_the_terminal(run: Run, filled: str) -> None:
+    """Model output is data: a call's name may hold markup and escape sequences."""
+    nasty = "[red]x[/] \x1b[2J\x07"
+    with cc.open_store(filled) as store:
+        store.append("[bold]", cc.assistant(tool_calls=[cc.ToolCall(id=nasty, name=nasty, arguments={})]))
+    shown = run("doctor", "--store", filled, COLUMNS="400").stdout
+    assert "[red]x[/]" in shown
+    assert "[bold]" in shown
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+
+
 def test_the_default_store_is_made_in_the_home(run: Run, tmp_path: Path) -> None:
     assert run("doctor").returncode == 0
     assert list(tmp_path.rglob("contextc.db"))

@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 import contextc as cc
 from contextc.doctor import examine
 from contextc.transfer import export_lines, import_lines
+from tests.conftest import in_schema
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 TEXTS = st.sampled_from(["yes", "no", "日本", "a\0b", "x" * 3_000])
@@ -261,7 +262,7 @@ def test_the_postgres_store_agrees_with_the_model(postgres_server: str) -> None:
         def new_address(self) -> str:
             self.schema = f"model_{uuid.uuid4().hex}"
             self.folder = TemporaryDirectory()
-            return f"{postgres_server}&schema={self.schema}"
+            return in_schema(postgres_server, self.schema)
 
         def teardown(self) -> None:
             super().teardown()

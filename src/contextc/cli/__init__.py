@@ -8,7 +8,7 @@ import sys
 import typer
 
 from contextc.cli import doctor, export, fork, import_, tour
-from contextc.cli.terminal import err
+from contextc.cli.terminal import err, plain
 from contextc.errors import ContextcError
 
 app = typer.Typer(
@@ -29,12 +29,8 @@ def main() -> None:
     try:
         app()
     except ContextcError as error:
-        err.print(f"[bold red]error:[/] {_plain(error)}")
+        err.print(f"[bold red]error:[/] {plain(str(error))}")
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has seen enough
         sys.stderr.close()
         sys.exit(0)
-
-
-def _plain(error: ContextcError) -> str:
-    return str(error).replace("[", r"\[")

@@ -4,7 +4,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from contextc.cli.terminal import JSONOption, StoreOption, make_default_folder, out, print_json, progress
+from contextc.cli.terminal import JSONOption, StoreOption, make_default_folder, out, plain, print_json, progress
 from contextc.config import Settings, masked, read_settings
 from contextc.doctor import Finding, examine
 from contextc.store import Conversation, Recovered, Store, open_store
@@ -46,13 +46,13 @@ def _examine(store: Store, settings: Settings) -> Report:
 def _show(report: Report) -> None:
     table = Table("setting", "value", "from", box=None, header_style="bold")
     for name, setting in report.settings.items():
-        table.add_row(name, setting["value"] or "-", setting["source"])
+        table.add_row(name, plain(setting["value"]) or "-", plain(setting["source"]))
     out.print(table)
     messages = sum(conversation.length for conversation in report.conversations)
     out.print(f"\n{len(report.conversations)} conversations, {messages:,} messages")
     for recovered in report.recovered:
         out.print(
-            f"recovered [bold]{recovered.conversation}[/]: a turn of {recovered.agent} had died; "
+            f"recovered [bold]{plain(recovered.conversation)}[/]: a turn of {plain(recovered.agent)} had died; "
             f"{len(recovered.messages)} messages put right"
         )
     if not report.findings:
@@ -61,5 +61,5 @@ def _show(report: Report) -> None:
     table = Table("", "code", "conversation", "where", "what", box=None, header_style="bold")
     for finding in report.findings:
         mark = "[red]fault[/]" if finding.kind == "fault" else "[yellow]note[/]"
-        table.add_row(mark, finding.code, finding.conversation or "-", finding.where, finding.text)
+        table.add_row(mark, finding.code, plain(finding.conversation or "-"), finding.where, plain(finding.text))
     out.print(table)

@@ -6,7 +6,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from contextc.cli.terminal import StoreOption, err, opened, progress
+from contextc.cli.terminal import StoreOption, err, opened, plain, progress
 from contextc.errors import InvalidSetting
 from contextc.store import Store
 from contextc.transfer import export_lines
@@ -32,7 +32,7 @@ def run(
         finally:
             if os.path.exists(partial):
                 os.remove(partial)
-    err.print(f"wrote [bold]{output}[/]")
+    err.print(f"wrote [bold]{plain(output)}[/]")
 
 
 def _write(store: Store, conversation: str, target: BinaryIO) -> None:

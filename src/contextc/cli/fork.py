@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.terminal import JSONOption, StoreOption, opened, out, print_json
+from contextc.cli.terminal import JSONOption, StoreOption, opened, out, plain, print_json
 
 
 def run(
@@ -20,4 +20,4 @@ def run(
     if json:
         print_json(found)
     else:
-        out.print(f"[bold]{found.name}[/] shares {found.length:,} messages with [bold]{conversation}[/]")
+        out.print(f"[bold]{plain(found.name)}[/] shares {found.length:,} messages with [bold]{plain(conversation)}[/]")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.terminal import JSONOption, StoreOption, opened, out, print_json, progress
+from contextc.cli.terminal import JSONOption, StoreOption, opened, out, plain, print_json, progress
 from contextc.errors import InvalidSetting
 from contextc.transfer import import_lines
 
@@ -23,7 +23,7 @@ def run(
     if json:
         print_json(found)
     else:
-        out.print(f"imported [bold]{found.name}[/]: {found.length:,} messages, tip {found.tip[:12]}")
+        out.print(f"imported [bold]{plain(found.name)}[/]: {found.length:,} messages, tip {found.tip[:12]}")
 
 
 def _read(file: str) -> list[bytes]:

@@ -9,13 +9,14 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from contextc.config import Settings, read_settings
 from contextc.store import Store, open_store
 
-out = Console()
-err = Console(stderr=True)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
 
 StoreOption = Annotated[
     str | None, typer.Option("--store", help="sqlite:///chat.db, postgresql://… (default: what is configured)")
@@ -44,6 +45,13 @@ def progress(title: str) -> Generator[Callable[[int, int], None]]:
     with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def plain(text: str) -> str:
+    """What is in a store is data: nothing in it may style, or steer, a terminal."""
+    return escape(
+        "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
+    )
 
 
 def print_json(value: object) -> None:

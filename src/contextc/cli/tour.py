@@ -10,7 +10,7 @@ import time
 from rich.panel import Panel
 from rich.table import Table
 
-from contextc.cli.terminal import out
+from contextc.cli.terminal import out, plain
 from contextc.doctor import examine
 from contextc.messages import Message, Text, ToolCall, assistant, tool_result, user
 from contextc.store import Store, open_store
@@ -102,4 +102,4 @@ def _says(message: Message) -> str:
     said = [part.text for part in message.parts if isinstance(part, Text)]
     said += [f"{call.name}({call.arguments})" for call in message.tool_calls]
     said += [f"{result.name} → {result.text}" for result in message.tool_results]
-    return " ".join(said)
+    return plain(" ".join(said))

@@ -17,7 +17,7 @@ from weakref import WeakSet
 from contextc.errors import SchemaTooNew, StoreError, StoreUnavailable
 from contextc.store.base import Dialect, T, Transaction
 from contextc.store.keeper import Keeper
-from contextc.store.migrations import migrations
+from contextc.store.migrations import Migration, migrations
 
 TRIES = 8
 
@@ -85,9 +85,10 @@ class Engine(ABC, Generic[Connection]):
             with suppress(Exception):
                 self.close()
 
-    def migrate(self) -> None:
+    def migrate(self, steps: tuple[Migration, ...] | None = None) -> None:
         """Bring the schema up to date, or refuse a store that is ahead of us."""
-        known = migrations()[-1].version
+        steps = steps or migrations()
+        known = steps[-1].version
         if self.read(self._version) == known:
             return
 
@@ -96,8 +97,8 @@ class Engine(ABC, Generic[Connection]):
             version = self._version(tx)
             if version > known:
                 raise SchemaTooNew(self.address, found=version, known=known)
-            for migration in migrations()[version:]:
-                for statement in migration.statements:
+            for step in steps[version:]:
+                for statement in step.statements:
                     tx.run(tx.dialect.ddl(statement))
             if version == 0:
                 tx.run("CREATE TABLE schema_version (version INTEGER NOT NULL)")
