@@ -74,6 +74,9 @@ REFUSED: dict[str, tuple[object, str]] = {
     "native too deep": (cc.assistant(cc.Native(provider="x", data=nested(1_000))), "parts[0].data: nested deeper"),
     "native of nobody": (cc.assistant(cc.Native(provider="", data={})), "parts[0].provider: provider must be"),
     "pending": (cc.user("x", status="pending"), "status: a pending message is in no chain yet"),
+    "extra that is no JSON": (cc.user(cc.Text("x", extra={"f": {"a": {1}}})), "parts[0].extra.f.a: a set is not JSON"),
+    "extra of a message": (cc.user("x", extra={"f": {"a": float("nan")}}), "extra.f.a: nan is not a number"),
+    "blank text with extra": (cc.user(cc.Text(" ", extra={"f": {}})), "parts: a user message needs text"),
     "redacted": (cc.Message(role="user", parts=(cc.Text("x"),), redacted=True), "redacted: a message is redacted"),
 }
 

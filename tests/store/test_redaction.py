@@ -13,13 +13,17 @@ SECRET = "card 4242 4242 4242 4242"
 
 def test_redacting_takes_the_content_and_leaves_id_and_place(store: cc.Store) -> None:
     """SPEC 2.8."""
-    before = store.extend("demo", [cc.user("a"), cc.user(SECRET, meta={"note": SECRET}, author="ann"), cc.user("c")])
+    before = store.extend(
+        "demo",
+        [cc.user("a"), cc.user(SECRET, meta={"note": SECRET}, extra={"x": {"y": SECRET}}, author="ann"), cc.user("c")],
+    )
     redacted = store.redact("demo", 2)
     after = store.load("demo")
     assert [(message.id, message.uid, message.seq) for message in after] == [
         (message.id, message.uid, message.seq) for message in before
     ]
-    assert (redacted.parts, redacted.meta, redacted.redacted, redacted.author) == ((), None, True, "ann")
+    assert (redacted.parts, redacted.meta, redacted.extra, redacted.author) == ((), None, None, "ann")
+    assert redacted.redacted
     assert after[1] == redacted
     assert [finding for finding in examine(store) if finding.kind == "fault"] == []
 

@@ -16,12 +16,13 @@ from contextc.messages.message import (
     new_root,
     to_json,
 )
-from contextc.messages.parts import AnyPart, Hint, Media, Native, Part, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import AnyPart, Extra, Hint, Media, Native, Part, Reasoning, Text, ToolCall, ToolResult
 
 __all__ = [
     "Admitted",
     "AnyPart",
     "Content",
+    "Extra",
     "Hint",
     "Media",
     "Message",

@@ -82,7 +82,7 @@ def _problem(message: Message) -> tuple[str, str] | None:
     """The first rule the message breaks: where, and what and the way out."""
     role, says_something = message.role, False
     for index, part in enumerate(message.parts):
-        if type(part) is Text:
+        if type(part) is Text and part.extra is None:
             if type(part.text) is not str:
                 return f"parts[{index}].text", f"a {type(part.text).__name__} is not text."
             says_something = says_something or not (part.text == "" or part.text.isspace())
@@ -97,6 +97,8 @@ def _problem(message: Message) -> tuple[str, str] | None:
     if message.redacted:
         return "redacted", "a message is redacted where it is stored, with store.redact; it cannot be appended so."
     if message.meta is not None and (found := check(message.meta, "meta")):
+        return found
+    if message.extra is not None and (found := check(message.extra, "extra")):
         return found
     if role == "user" or role == "system":
         if not says_something:
@@ -117,6 +119,8 @@ def _problem(message: Message) -> tuple[str, str] | None:
 
 
 def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
+    if part.extra is not None and (found := check(part.extra, ".extra")):
+        yield found
     match part:
         case ToolCall():
             if role != "assistant":
@@ -145,7 +149,8 @@ def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
             if found := check(part.data, ".data"):
                 yield found
         case Text() | Hint():
-            pass
+            if type(part.text) is not str:
+                yield ".text", f"a {type(part.text).__name__} is not text."
         case _:
             assert_never(part)
 
@@ -162,7 +167,9 @@ def _says_something(part: AnyPart) -> bool:
             return bool(part.text or part.data)
         case Hint():
             return False
-        case Text() | ToolCall() | ToolResult() | Media() | Native():
+        case Text():
+            return not (part.text == "" or part.text.isspace())
+        case ToolCall() | ToolResult() | Media() | Native():
             return True
         case _:
             assert_never(part)

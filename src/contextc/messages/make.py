@@ -7,7 +7,7 @@ from typing import TypeAlias, TypedDict, Unpack
 
 from contextc._json import JSONObject
 from contextc.messages.message import Message, Role, Status, Usage
-from contextc.messages.parts import AnyPart, Part, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import AnyPart, Extra, Part, Reasoning, Text, ToolCall, ToolResult
 
 Content: TypeAlias = str | AnyPart | Iterable[str | AnyPart]
 
@@ -29,6 +29,7 @@ class Circumstance(TypedDict, total=False):
     time: int
     usage: Usage | None
     meta: JSONObject | None
+    extra: Extra | None
 
 
 def user(content: Content, **fields: Unpack[Circumstance]) -> Message:

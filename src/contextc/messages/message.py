@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from contextc._json import JSONObject, canonical
-from contextc.messages.parts import AnyPart, Text, ToolCall, ToolResult
+from contextc.messages.parts import AnyPart, Extra, Text, ToolCall, ToolResult
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Status: TypeAlias = Literal["pending", "sent", "error", "cancelled"]
@@ -53,6 +53,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     time: int = 0
     usage: Usage | None = None
     meta: JSONObject | None = None
+    extra: Extra | None = None
     redacted: bool = False
 
     @property

@@ -15,8 +15,22 @@ from contextc.errors import InvalidMessage
 set_once = msgspec.structs.force_setattr
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type", gc=False):
-    """What every part has in common: it is frozen, and its JSON form names its kind."""
+Extra: TypeAlias = dict[str, JSONObject]
+"""What a provider said that has no place in our types, under the name of its format; given back to it alone."""
+
+
+class Part(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    gc=False,
+    kw_only=True,
+):
+    """What every part has in common: it is frozen, its JSON form names its kind, and it keeps what did not fit."""
+
+    extra: Extra | None = None
 
 
 class Text(Part, frozen=True, tag="text"):

@@ -48,7 +48,7 @@ def drop_blobs(tx: Transaction, low: int, high: int) -> None:
 def _blank(tx: Transaction, where: int) -> Message:
     row = tx.row(f"SELECT body FROM message WHERE place = ?{tx.dialect.lock}", where)
     assert row is not None, "the caller found this message in the same transaction"
-    message = replace(from_json(row[0]), parts=(), meta=None, error=None, redacted=True)
+    message = replace(from_json(row[0]), parts=(), meta=None, extra=None, error=None, redacted=True)
     tx.run("UPDATE message SET body = ?, redacted = 1 WHERE place = ?", to_json(message), where)
     drop_blobs(tx, where, where)
     return message

@@ -1,0 +1,126 @@
+"""Calls and their results: however a log has them, every call is followed at once by its result."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import contextc as cc
+from contextc.pairing import SAID, Repair, pair
+
+
+def asks(*ids: str, text: str = "") -> cc.Message:
+    return cc.assistant(text, tool_calls=[cc.ToolCall(id=each, name=f"tool_{each}", arguments={}) for each in ids])
+
+
+def answers(call_id: str, content: str = "ok") -> cc.Message:
+    return cc.tool_result(call_id, f"tool_{call_id}", content)
+
+
+def shape(messages: list[cc.Message]) -> list[str]:
+    """A history in short: `a?` asks for a, `a=ok` answers it, anything else is what was said."""
+    return [
+        " ".join(
+            [
+                *([message.text] if message.text else []),
+                *[f"{call.id}?" for call in message.tool_calls],
+                *[f"{result.call_id}={result.text}" for result in message.tool_results],
+            ]
+        )
+        for message in messages
+    ]
+
+
+def test_a_history_in_order_stays_as_it_is() -> None:
+    history = [cc.user("hi"), asks("a", "b"), answers("a"), answers("b"), cc.assistant("done")]
+    paired = pair(history)
+    assert shape(paired.messages) == ["hi", "a? b?", "a=ok b=ok", "done"]
+    assert paired.repairs == []
+
+
+def test_a_result_anywhere_later_is_brought_to_its_call() -> None:
+    """SPEC 5.2, FIELD-BUGS 13: texts between keep their order, after the group."""
+    history = [asks("a", "b"), cc.user("and hurry"), answers("b"), cc.system("low memory"), answers("a"), cc.user("!")]
+    paired = pair(history)
+    assert shape(paired.messages) == ["a? b?", "a=ok b=ok", "and hurry", "low memory", "!"]
+    assert paired.repairs == [Repair("moved", "b", 2), Repair("moved", "a", 4)]
+
+
+def test_a_call_without_a_result_gets_one_that_says_so() -> None:
+    """SPEC 5.3, pydantic-ai#4728: a dangling call must not make every later request fail."""
+    history = [asks("a", "b"), answers("b"), cc.user("next"), asks("c")]
+    paired = pair(history, unanswered="still running")
+    assert shape(paired.messages) == [
+        "a? b?",
+        f"a={SAID['interrupted']} b=ok",
+        "next",
+        "c?",
+        f"c={SAID['still running']}",
+    ]
+    assert [repair.kind for repair in paired.repairs] == ["synthetic", "synthetic"]
+    assert all(result.is_error for result in paired.messages[-1].tool_results)
+
+
+def test_a_cancelled_call_says_that_it_was_cancelled() -> None:
+    """SPEC 5.3, 11.10."""
+    history = [cc.assistant(tool_calls=[cc.ToolCall(id="a", name="f", arguments={})], status="cancelled")]
+    assert shape(pair(history).messages)[1] == f"a={SAID['cancelled']}"
+
+
+def test_a_result_without_a_call_is_left_out_that_part_alone() -> None:
+    """SPEC 5.3, openai-agents-python#4322, #4827: also one that came before its call."""
+    both = cc.Message(role="tool", parts=(*answers("ghost").parts, *answers("a").parts, cc.Hint("for people")))
+    paired = pair([answers("a", "too early"), asks("a"), both, cc.user("hi")])
+    assert shape(paired.messages) == ["a?", "a=ok", "", "hi"]
+    assert paired.repairs == [Repair("orphan", "a", 0), Repair("orphan", "ghost", 2)]
+
+
+def test_of_two_results_for_one_call_the_first_wins() -> None:
+    """SPEC 5.3."""
+    paired = pair([asks("a"), answers("a", "first"), answers("a", "second")])
+    assert shape(paired.messages) == ["a?", "a=first"]
+    assert paired.repairs == [Repair("duplicate", "a", 2)]
+
+
+def test_an_empty_result_is_a_result() -> None:
+    """SPEC 5.3."""
+    assert pair([asks("a"), cc.tool_result("a", "f", None)]).repairs == []
+
+
+def test_an_id_that_is_used_again_is_another_call() -> None:
+    """Some providers number their calls anew in every reply."""
+    history = [asks("0"), answers("0", "one"), asks("0"), answers("0", "two")]
+    assert shape(pair(history).messages) == ["0?", "0=one", "0?", "0=two"]
+
+
+def test_names_and_positions_do_not_count() -> None:
+    """SPEC 5.1."""
+    history = [asks("a", "b"), cc.tool_result("b", "tool_a", "for b"), cc.tool_result("a", "tool_b", "for a")]
+    assert shape(pair(history).messages) == ["a? b?", "a=for a b=for b"]
+
+
+IDS = st.sampled_from("abc")
+ANYTHING = st.lists(
+    st.one_of(
+        st.lists(IDS, min_size=1, max_size=3).map(lambda ids: asks(*ids)),
+        IDS.map(answers),
+        st.sampled_from(["u1", "u2"]).map(cc.user),
+        st.just(cc.system("s")),
+        st.just(cc.assistant("t")),
+    ),
+    max_size=12,
+)
+
+
+@given(ANYTHING)
+def test_whatever_the_log_holds_the_outcome_is_paired(history: list[cc.Message]) -> None:
+    """SPEC 5.1: every call is answered once, right behind it; nothing else moves, is lost or doubled."""
+    paired = pair(history)
+    waiting: list[str] = []
+    for message in paired.messages:
+        assert [result.call_id for result in message.tool_results] == waiting
+        waiting = [call.id for call in message.tool_calls]
+    assert waiting == []
+    said = [message for message in paired.messages if message.role != "tool"]
+    assert said == [message for message in history if message.role != "tool"]
+    again = pair(paired.messages)
+    assert [message.parts for message in again.messages] == [message.parts for message in paired.messages]
+    assert again.repairs == []
