@@ -42,10 +42,10 @@ def test_a_file_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str
         read_settings(environment={"HOME": str(tmp_path)}, folder=str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["90", "d", "ninety days", "-1d"])
+@pytest.mark.parametrize("text", ["90", "d", "ninety days", "-1d", "0d", "30m"])
 def test_a_retention_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     found = read_settings(environment={"HOME": "/", "CONTEXTC_RETENTION": text}, folder=str(tmp_path))
-    with pytest.raises(cc.InvalidSetting, match="write it like 90d, 12h or 30m"):
+    with pytest.raises(cc.InvalidSetting, match="write days or hours, like 90d or 12h"):
         found.retention_age()
 
 

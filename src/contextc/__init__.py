@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         StoreFull,
         StoreReadOnly,
         StoreUnavailable,
+        UnknownBranch,
         UnknownConversation,
         UnknownMessage,
     )
@@ -42,10 +43,11 @@ if TYPE_CHECKING:
         Usage,
         assistant,
         system,
+        tool_call,
         tool_result,
         user,
     )
-    from contextc.store import Branch, Conversation, Lease, Store, Stream, open_store
+    from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
 
 __all__ = [
     "Branch",
@@ -67,6 +69,7 @@ __all__ = [
     "Native",
     "Part",
     "Reasoning",
+    "Recovered",
     "SchemaTooNew",
     "StaleParent",
     "Store",
@@ -80,12 +83,14 @@ __all__ = [
     "Text",
     "ToolCall",
     "ToolResult",
+    "UnknownBranch",
     "UnknownConversation",
     "UnknownMessage",
     "Usage",
     "assistant",
     "open_store",
     "system",
+    "tool_call",
     "tool_result",
     "user",
 ]
@@ -94,6 +99,8 @@ _ROOMS = ("errors", "messages", "store")
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return import_module("importlib.metadata").version(__name__)
     if name in __all__:
         for room in _ROOMS:
             found = getattr(import_module(f"{__name__}.{room}"), name, None)

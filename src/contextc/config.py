@@ -15,7 +15,7 @@ from typing import NamedTuple
 from contextc.errors import InvalidSetting
 
 FILE = "contextc.toml"
-UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+UNITS = {"d": "days", "h": "hours"}
 
 
 class Setting(NamedTuple):
@@ -32,8 +32,8 @@ class Settings(NamedTuple):
         text = self.retention.value
         if not text:
             return None
-        if not text[:-1].isdigit() or text[-1] not in UNITS:
-            raise InvalidSetting(f"retention {text!r} ({self.retention.source}): write it like 90d, 12h or 30m.")
+        if not text[:-1].isdigit() or text[-1] not in UNITS or int(text[:-1]) == 0:
+            raise InvalidSetting(f"retention {text!r} ({self.retention.source}): write days or hours, like 90d or 12h.")
         return timedelta(**{UNITS[text[-1]]: int(text[:-1])})
 
 

@@ -7,6 +7,7 @@
     │   ├── InvalidSetting          a store address, an option, the configuration file
     │   ├── UnknownConversation     there is no conversation of that name
     │   ├── UnknownMessage          the conversation has no such message
+    │   ├── UnknownBranch           the conversation has no such branch
     │   └── ConversationExists      the name is taken
     ├── Conflict                    somebody else was there first
     │   ├── StaleParent             the chain has moved on past the stated parent
@@ -42,7 +43,7 @@ class InvalidMessage(InvalidInput):
         place = "".join(
             [
                 f"conversation {conversation!r}, " if conversation else "",
-                f"message {index} of the call, " if index is not None else "",
+                f"messages[{index}], " if index is not None else "",
                 field,
             ]
         ).removesuffix(", ")
@@ -54,7 +55,7 @@ class InvalidImport(InvalidInput):
 
     def __init__(self, problem: str, *, line: int) -> None:
         self.line = line
-        super().__init__(f"line {line}: {problem} Nothing was imported.")
+        super().__init__(f"line {line}: {problem.rstrip('.')}. Nothing was imported.")
 
 
 class InvalidSetting(InvalidInput):
@@ -67,8 +68,8 @@ class UnknownConversation(InvalidInput, LookupError):
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
         super().__init__(
-            f"There is no conversation {conversation!r} in this store. `store.conversations()` lists those there are; "
-            "the first `append` makes a new one."
+            f"There is no conversation {conversation!r} in this store. `store.conversations()`, or `contextc list`, "
+            "shows those there are; the first `append` makes a new one."
         )
 
 
@@ -83,12 +84,24 @@ class UnknownMessage(InvalidInput, LookupError):
         )
 
 
+class UnknownBranch(InvalidInput, LookupError):
+    """The conversation has no such branch."""
+
+    def __init__(self, conversation: str, branch: object) -> None:
+        self.conversation, self.branch = conversation, branch
+        super().__init__(
+            f"Conversation {conversation!r} has no branch {branch!r}. `store.branches` lists those it has."
+        )
+
+
 class ConversationExists(InvalidInput):
     """The name is taken."""
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
-        super().__init__(f"There is already a conversation {conversation!r}. Choose another name, or delete that one.")
+        super().__init__(
+            f"There is already a conversation {conversation!r}. Choose another name (--as), or delete it first."
+        )
 
 
 class Conflict(ContextcError):

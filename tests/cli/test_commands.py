@@ -78,7 +78,7 @@ def test_doctor_shows_what_is_in_force_and_that_all_is_well(run: Run, filled: st
     shown = run("doctor", CONTEXTC_STORE=filled)
     assert shown.returncode == 0
     assert "CONTEXTC_STORE" in shown.stdout
-    assert "1 conversations, 3 messages\nno faults" in shown.stdout
+    assert "1 conversation, 3 messages\nno faults" in shown.stdout
 
 
 def test_doctor_finds_a_fault_and_exits_with_1(run: Run, filled: str) -> None:
@@ -102,25 +102,65 @@ def test_what_is_in_a_store_cannot_style_or_steer_the_terminal(run: Run, filled:
     assert "\x07" not in shown
 
 
-def test_the_default_store_is_made_in_the_home(run: Run, tmp_path: Path) -> None:
-    assert run("doctor").returncode == 0
+def test_only_an_import_makes_a_store(run: Run, tmp_path: Path) -> None:
+    """A typing error in an address must not look like an empty store."""
+    assert "0 conversations" in run("doctor").stdout
+    for arguments in (["list"], ["export", "x"], ["fork", "x", "y"], ["doctor", "--store", "sqlite:///typo.db"]):
+        failed = run(*arguments)
+        assert (failed.returncode, "there is no store yet" in failed.stderr) == (2, True)
+    assert not list(tmp_path.rglob("*.db"))
+    line = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
+    assert run("import", "-", "--as", "demo", text=f"\ufeff{line}\n").stdout.startswith("imported demo: 1 message, tip")
     assert list(tmp_path.rglob("contextc.db"))
+
+
+def test_list_shows_what_is_there(run: Run, filled: str) -> None:
+    with cc.open_store(filled) as store:
+        store.edit("demo", 2, cc.assistant("other"))
+    assert [word for line in run("list", "--store", filled).stdout.splitlines()[1:] for word in line.split()][:3] == [
+        "demo",
+        "2",
+        "2",
+    ]
+    assert json.loads(run("list", "--json", "--store", filled).stdout)[0]["name"] == "demo"
+    assert run("--version").stdout == f"contextc {cc.__version__}\n"
+
+
+def test_looking_at_a_store_redacts_nothing(run: Run, filled: str) -> None:
+    """Retention cannot be undone, so it happens where something is written, and never by mistake."""
+    with cc.open_store(filled) as store:
+        store.append("demo", cc.user("old", time=1_000))
+    for arguments in (["export", "demo"], ["list"], ["doctor"]):
+        assert run(*arguments, "--store", filled, CONTEXTC_RETENTION="90d").returncode == 0
+    assert run("doctor", "--store", filled, CONTEXTC_RETENTION="0d").returncode == 2
+    with cc.open_store(filled) as store:
+        assert not any(message.redacted for message in store.load("demo"))
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(run: Run, filled: str) -> None:
+    with cc.open_store(filled) as store:
+        store.extend("demo", [cc.user("x" * 1_000) for _ in range(500)])
+    command = f"{sys.executable} -m contextc export demo --store {filled} | head -1; echo ${{PIPESTATUS[0]}}"
+    shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert (shown.stdout.splitlines()[-1], shown.stderr) == ("0", "")
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["export", "nope", "--store", "sqlite:///new.db"], "There is no conversation 'nope' in this store"),
+        (["export", "nope", "--store", "sqlite:///new.db"], "there is no store yet"),
         (["import", "none.jsonl"], "none.jsonl cannot be read: No such file"),
         (["import", "-"], "there is nothing to import"),
         (["fork", "demo", "x", "--store", "oracle://"], "is no store address"),
-        (["doctor", "--store", "sqlite:///no/such/folder.db"], "does not exist. Make it"),
+        (["import", "{name}", "--store", "sqlite:///no/such/folder.db"], "does not exist. Make it"),
+        (["import", "{name}", "--store", "memory:"], "line 1: Expected `object`"),
         (["frobnicate"], "No such command"),
     ],
 )
-def test_a_wrong_call_exits_with_2_and_says_why(run: Run, arguments: list[str], problem: str) -> None:
+def test_a_wrong_call_exits_with_2_and_says_why(run: Run, arguments: list[str], problem: str, tmp_path: Path) -> None:
     """SPEC 15.1."""
-    failed = run(*arguments, text="")
+    (tmp_path / "odd.jsonl").write_text("[]")
+    failed = run(*[each.replace("{name}", "odd.jsonl") for each in arguments], text="")
     assert failed.returncode == 2
     assert problem in " ".join(failed.stderr.split())
     assert "Traceback" not in failed.stderr

@@ -60,6 +60,11 @@ REFUSED: dict[str, tuple[object, str]] = {
         cc.user(cc.Media(mime_type="image/png", data="x")),  # pyright: ignore[reportArgumentType]
         "parts[0].data: a str is not bytes",
     ),
+    "media type that is none": (
+        cc.user(cc.Media(mime_type="png", data=b"x")),
+        "parts[0].mime_type: 'png' is no media type",
+    ),
+    "status that is none": (cc.user("x", status="done"), "Use sent, error or cancelled"),  # pyright: ignore[reportArgumentType]
     "NaN": (cc.user("x", meta={"a": [1, {"b": float("nan")}]}), "meta.a[1].b: nan is not a number JSON can hold"),
     "infinity": (
         cc.assistant(tool_calls=[cc.ToolCall(id="c", name="f", arguments={"x": float("inf")})]),

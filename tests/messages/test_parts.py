@@ -99,6 +99,7 @@ def test_half_an_emoji_in_the_arguments_does_not_spoil_the_call() -> None:
         ([], "[]"),
         (["x", "y"], '["x","y"]'),
         (["bad \udcff name"], '["bad \ufffd name"]'),
+        ({1: ("a", 2)}, '{"1":["a",2]}'),
     ],
 )
 def test_results_become_text(value: object, stored: str) -> None:
@@ -115,10 +116,40 @@ def test_results_may_hold_media() -> None:
     assert result.text == "The page:"
 
 
-def test_a_result_that_cannot_be_stored_says_so() -> None:
+def test_words_and_media_may_be_mixed_in_a_result() -> None:
+    """As in a user message: text among parts is a part."""
+    picture = cc.Media(mime_type="image/png", data=b"\x89PNG")
+    (result,) = cc.tool_result("c1", "f", ["The page:", picture]).tool_results
+    assert result.content == (cc.Text("The page:"), picture)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (object(), r"content: a object cannot become a tool result .* Return text"),
+        (float("nan"), r"content: nan is not a number"),
+        ({"a": [float("inf")]}, r"content\.a\[0\]: inf is not a number"),
+        (b"abc", r"content: a bytes is not JSON.*\[Media"),
+        ({"shot": cc.Media(mime_type="image/png", data=b"x")}, r"content\.shot.*Bytes go into a list of parts"),
+        ([cc.Text("x"), {"a": 1}], r"content: a result holds text and media"),
+    ],
+)
+def test_a_result_that_cannot_be_stored_says_so(value: object, problem: str) -> None:
     """SPEC 15.1: what is wrong, where, and the way out."""
-    with pytest.raises(cc.InvalidMessage, match=r"content: a object cannot become a tool result .* Return text"):
-        cc.tool_result("c1", "f", object())
+    with pytest.raises(cc.InvalidMessage, match=problem):
+        cc.tool_result("c1", "f", value)
+
+
+def test_the_short_forms_take_what_sdks_give() -> None:
+    """OpenAI's content is None whenever there are calls."""
+    call = cc.tool_call("c1", "f", '{"a": 1}')
+    assert call == cc.ToolCall(id="c1", name="f", arguments={"a": 1}, raw='{"a": 1}')
+    assert cc.assistant(None, tool_calls=[call]).parts == (call,)
+    for wrong in (5, b"abc"):
+        with pytest.raises(cc.InvalidMessage, match=r"content: a \w+ is not content. Give text"):
+            cc.user(wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(cc.InvalidMessage, match="one call is not a list of calls"):
+        cc.assistant(tool_calls=call)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

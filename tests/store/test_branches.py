@@ -127,7 +127,7 @@ def test_switching_goes_back_to_another_branch(store: cc.Store) -> None:
     assert store.switch("demo", old).tip == store.load("demo")[-1].id
     store.append("demo", cc.user("d"))
     assert texts(store) == ["a", "b", "c", "d"]
-    with pytest.raises(cc.UnknownMessage, match="no such branch"):
+    with pytest.raises(cc.UnknownBranch, match="has no branch 999"):
         store.switch("demo", 999)
 
 

@@ -96,7 +96,7 @@ def test_the_root_may_be_stated_as_the_parent(store: cc.Store) -> None:
 
 def test_extend_appends_all_or_nothing(store: cc.Store) -> None:
     """SPEC 15.1: bad input leaves nothing half-written."""
-    with pytest.raises(cc.InvalidMessage, match="conversation 'demo', message 1 of the call, parts: a user") as caught:
+    with pytest.raises(cc.InvalidMessage, match=r"conversation 'demo', messages\[1\], parts: a user") as caught:
         store.extend("demo", [cc.user("good"), cc.user(" ")])
     assert caught.value.index == 1
     with pytest.raises(cc.UnknownConversation):

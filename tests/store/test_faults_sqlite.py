@@ -60,7 +60,7 @@ def test_a_store_opened_read_only_can_be_read_and_not_written(tmp_path: Path) ->
     fill(path)
     with cc.open_store(f"sqlite:///{path}?mode=ro") as store:
         assert len(store.load("demo")) == 20
-        with pytest.raises(cc.StoreReadOnly, match="may not be written"):
+        with pytest.raises(cc.StoreReadOnly, match=r"may not be written: it was opened with \?mode=ro"):
             store.append("demo", cc.user("x"))
         assert len(store.load("demo")) == 20
     with pytest.raises(cc.StoreUnavailable):
@@ -173,7 +173,18 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "chat.db", "mysql://x", "sqlite:", "sqlite:///", "sqlite://host/x.db", "sqlite:///x.db?mode=rw", "sqlite3:x"],
+    [
+        "",
+        "chat.db",
+        "sqlite:///:memory:",
+        None,
+        "mysql://x",
+        "sqlite:",
+        "sqlite:///",
+        "sqlite://host/x.db",
+        "sqlite:///x.db?mode=rw",
+        "sqlite3:x",
+    ],
 )
 def test_an_address_that_is_none_is_refused_with_the_right_form(address: str) -> None:
     """SPEC 15.1."""

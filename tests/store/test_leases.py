@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
@@ -37,10 +38,14 @@ def test_a_second_turn_may_wait(store: cc.Store) -> None:
         assert 0.2 < time.monotonic() - started < 5
 
 
-def test_a_turn_needs_a_conversation_and_some_time(store: cc.Store) -> None:
-    with pytest.raises(cc.UnknownConversation):
-        store.acquire("nope")
-    store.append("demo", cc.user("hi"))
+def test_a_turn_may_begin_a_conversation(store: cc.Store) -> None:
+    """As an append may: the first thing an agent does is take its turn."""
+    with store.lease("demo", "coder") as lease:
+        store.append("demo", cc.user("hi"), lease=lease)
+    assert len(store.load("demo")) == 1
+
+
+def test_a_turn_needs_some_time_and_a_name(store: cc.Store) -> None:
     with pytest.raises(cc.InvalidInput, match="ttl=0"):
         store.acquire("demo", ttl=0)
     with pytest.raises(cc.InvalidInput, match="cannot name a agent"):
@@ -78,8 +83,58 @@ def test_an_outlived_lease_is_refused(store: cc.Store) -> None:
 def test_a_lease_of_another_conversation_is_refused(store: cc.Store) -> None:
     store.append("demo", cc.user("hi"))
     store.append("other", cc.user("hi"))
-    with store.lease("demo") as lease, pytest.raises(cc.LeaseLost):
-        store.append("other", cc.assistant("x"), lease=lease)
+    with store.lease("demo") as lease:
+        with pytest.raises(cc.InvalidInput, match="not for"):
+            store.append("other", cc.assistant("x"), lease=lease)
+        with pytest.raises(cc.InvalidInput, match=r"a str is not a lease\. Use: with store\.lease"):
+            store.append("demo", cc.assistant("x"), lease="lease 1")  # pyright: ignore[reportArgumentType]
+
+
+def fail(store: cc.Store) -> None:
+    with store.lease("demo", "coder") as lease:
+        calls = [cc.ToolCall(id=name, name=name, arguments={}) for name in ("done", "open")]
+        store.append("demo", cc.assistant("Let me look.", tool_calls=calls, author="coder"), lease=lease)
+        store.append("demo", cc.tool_result("done", "done", "ok"), lease=lease)
+        store.stream(lease).write("not yet journaled")
+        raise RuntimeError("the tool broke")
+
+
+def test_a_turn_that_fails_leaves_no_call_without_a_result(store: cc.Store) -> None:
+    """SPEC 3.6: an exception is handled no worse than a kill."""
+    with pytest.raises(RuntimeError):
+        fail(store)
+    *_, answer, partial = store.load("demo")
+    assert (answer.tool_results[0].call_id, answer.tool_results[0].is_error) == ("open", True)
+    assert "ended with an error" in answer.tool_results[0].text
+    assert (partial.text, partial.status) == ("not yet journaled", "error")
+
+
+def test_closing_a_store_ends_its_turns(shared_address: str) -> None:
+    """An orderly end loses nothing, not even the last quarter of a second."""
+    with cc.open_store(shared_address) as store:
+        lease = store.acquire("demo")
+        store.stream(lease).write("I was say")
+    with cc.open_store(shared_address) as store:
+        assert store.recovered == ()
+        assert [(message.text, message.status) for message in store.load("demo")] == [("I was say", "error")]
+        store.acquire("demo")
+
+
+def test_a_forked_process_cannot_end_its_parents_turn(tmp_path: Path) -> None:
+    with cc.open_store(tmp_path / "chat.db") as store:
+        store.append("demo", cc.user("hi"))
+        lease = store.acquire("demo")
+        store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # a process with threads is not forked
+        child = os.fork()
+        if child == 0:
+            store.release(lease)
+            try:
+                store.append("demo", cc.assistant("from the child"), lease=lease)
+            except cc.InvalidInput:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        store.append("demo", cc.assistant("still mine"), lease=lease)
 
 
 def test_this_process_is_there_and_a_made_up_one_is_not() -> None:
@@ -164,6 +219,7 @@ def test_taking_over_puts_right_what_the_dead_turn_left(shared_address: str) -> 
         killed(shared_address)
         with store.lease("demo", "coder") as lease:
             store.append("demo", cc.assistant("on we go"), lease=lease)
+        assert [each.agent for each in store.recovered] == ["coder"]
         assert [message.status for message in store.load("demo")][-3:] == ["error", "sent", "sent"]
 
 

@@ -81,6 +81,69 @@ def test_pieces_become_whole_parts(store: cc.Store) -> None:
     )
 
 
+def test_pieces_of_several_calls_may_take_turns(store: cc.Store) -> None:
+    """Parallel calls stream side by side, with words between, across batches too; a whole call replaces pieces."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease, store.stream(lease) as stream:
+        for id, piece in (("a", '{"x":'), ("b", '{"y":'), ("a", " 1}")):
+            stream.write_call(id, "f", piece)
+            stream.flush()
+        stream.write("meanwhile")
+        stream.write_call("b", "f", " 2}")
+        stream.write(cc.ToolCall(id="c", name="f", arguments={"z": 0}))
+        stream.write(cc.ToolCall(id="c", name="f", arguments={"z": 3}))
+    calls = store.load("demo")[-1].tool_calls
+    assert [(call.id, call.arguments, call.malformed) for call in calls] == [
+        ("a", {"x": 1}, False),
+        ("b", {"y": 2}, False),
+        ("c", {"z": 3}, False),
+    ]
+
+
+def test_what_is_known_at_the_end_joins_what_was_written(store: cc.Store) -> None:
+    """Finish reason and usage come last; what the head said stays."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease:
+        for ending in (None, cc.assistant(meta={"k": 1})):
+            stream = store.stream(lease, cc.assistant(turn=1, step=2))
+            stream.write("a long answer")
+            stream.end(ending, finish="stop", usage=cc.Usage(input=3))
+            last = store.load("demo")[-1]
+            assert (last.text, last.finish, last.turn, last.step) == ("a long answer", "stop", 1, 2)
+            assert last.usage == cc.Usage(input=3)
+        assert last.meta == {"k": 1}
+
+
+def test_an_empty_reply_is_a_reply(store: cc.Store) -> None:
+    """SPEC 2.2: a provider's empty reply is stored with its finish reason."""
+    with store.lease("demo") as lease, store.stream(lease):
+        pass
+    assert [(message.parts, message.finish, message.status) for message in store.load("demo")] == [((), "stop", "sent")]
+
+
+def test_a_writer_learns_that_its_turn_is_over(store: cc.Store) -> None:
+    """An agent must not go on paying for tokens that nobody will keep."""
+    lease = store.acquire("demo", ttl=0.2)
+    stream = store.stream(lease)
+    for stop in list(store._renewals.values()):  # pyright: ignore[reportPrivateUsage]  # as if it could not be renewed
+        stop()
+    with pytest.raises(cc.LeaseLost):
+        write_for_seconds(stream, 5)
+    with store.lease("demo") as other:
+        ended = store.stream(other)
+        ended.end()
+        with pytest.raises(cc.InvalidInput, match="This stream has ended"):
+            ended.write("more")
+        with pytest.raises(cc.InvalidMessage, match="are written"):
+            store.stream(other, cc.assistant("text"))
+
+
+def write_for_seconds(stream: cc.Stream, seconds: int) -> None:
+    for _ in range(seconds * 20):
+        stream.write("token ")
+        time.sleep(0.05)
+
+
 def test_the_final_message_may_know_more_than_its_pieces(store: cc.Store) -> None:
     """Usage and finish reason come last."""
     store.append("demo", cc.user("hi"))

@@ -4,20 +4,22 @@ Exit code 0: done. 1: something was found. 2: the call or its input was wrong; t
 """
 
 import sys
+from typing import Annotated
 
 import typer
 
-from contextc.cli import doctor, export, fork, import_, tour
-from contextc.cli.terminal import err, plain
+import contextc
+from contextc.cli import doctor, export, fork, import_, list_, tour
+from contextc.cli.terminal import err, out, plain
 from contextc.errors import ContextcError
 
 app = typer.Typer(
     name="contextc",
-    help="Compiles a stored conversation into exactly what one model should see.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("list")(list_.run)
 app.command("import")(import_.run)
 app.command("export")(export.run)
 app.command("fork")(fork.run)
@@ -25,12 +27,19 @@ app.command("doctor")(doctor.run)
 app.command("tour")(tour.run)
 
 
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Compiles a stored conversation into exactly what one model should see."""
+    if version:
+        out.print(f"contextc {contextc.__version__}")
+        raise typer.Exit
+
+
 def main() -> None:
     try:
         app()
     except ContextcError as error:
-        err.print(f"[bold red]error:[/] {plain(str(error))}")
+        err.print(f"[bold red]error:[/] {plain(str(error))}", soft_wrap=True)
         sys.exit(2)
-    except BrokenPipeError:  # the reader of our output has seen enough
-        sys.stderr.close()
-        sys.exit(0)

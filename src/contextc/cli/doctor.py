@@ -4,10 +4,10 @@ import msgspec
 import typer
 from rich.table import Table
 
-from contextc.cli.terminal import JSONOption, StoreOption, make_default_folder, out, plain, print_json, progress
+from contextc.cli.terminal import JSONOption, StoreOption, count, missing_file, opened, out, plain, print_json, progress
 from contextc.config import Settings, masked, read_settings
 from contextc.doctor import Finding, examine
-from contextc.store import Conversation, Recovered, Store, open_store
+from contextc.store import Conversation, Recovered, Store
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,9 +20,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def run(store: StoreOption = None, json: JSONOption = False) -> None:
     """Check every conversation link by link. Exit code 1 if a fault was found."""
     settings = read_settings(store)
-    make_default_folder(settings)
-    with open_store(settings.store.value) as handle:
-        report = _examine(handle, settings)
+    settings.retention_age()
+    if missing_file(settings) and settings.store.source == "default":
+        report = Report(settings=_shown(settings), conversations=[], recovered=[], findings=[])
+    else:
+        with opened(store) as handle:
+            report = _examine(handle, settings)
     if json:
         print_json(report)
     else:
@@ -34,13 +37,15 @@ def _examine(store: Store, settings: Settings) -> Report:
     with progress("checking") as bar:
         findings = list(examine(store, bar))
     return Report(
-        settings={
-            name: {"value": masked(value), "source": source} for name, (value, source) in settings._asdict().items()
-        },
+        settings=_shown(settings),
         conversations=store.conversations(),
         recovered=list(store.recovered),
         findings=findings,
     )
+
+
+def _shown(settings: Settings) -> dict[str, dict[str, str]]:
+    return {name: {"value": masked(value), "source": source} for name, (value, source) in settings._asdict().items()}
 
 
 def _show(report: Report) -> None:
@@ -49,7 +54,7 @@ def _show(report: Report) -> None:
         table.add_row(name, plain(setting["value"]) or "-", plain(setting["source"]))
     out.print(table)
     messages = sum(conversation.length for conversation in report.conversations)
-    out.print(f"\n{len(report.conversations)} conversations, {messages:,} messages")
+    out.print(f"\n{count(len(report.conversations), 'conversation')}, {count(messages, 'message')}")
     for recovered in report.recovered:
         out.print(
             f"recovered [bold]{plain(recovered.conversation)}[/]: a turn of {plain(recovered.agent)} had died; "

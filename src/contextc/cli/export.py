@@ -20,7 +20,10 @@ def run(
     """Write a conversation with all its branches and media as JSON Lines. Nothing is lost on the way."""
     with opened(store) as handle:
         if output == "-":
-            _write(handle, conversation, sys.stdout.buffer)
+            try:
+                _write(handle, conversation, sys.stdout.buffer)
+            except BrokenPipeError:  # the reader has seen enough, and that is no failure
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
         partial = f"{output}.part"  # so that a file of that name is always a whole one
         try:
@@ -39,4 +42,4 @@ def _write(store: Store, conversation: str, target: BinaryIO) -> None:
     with progress("exporting") as report:
         for line in export_lines(store, conversation, report):
             target.write(line + b"\n")
-    target.flush()
+        target.flush()

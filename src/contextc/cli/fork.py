@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.terminal import JSONOption, StoreOption, opened, out, plain, print_json
+from contextc.cli.terminal import JSONOption, StoreOption, count, opened, out, plain, print_json
 
 
 def run(
@@ -20,4 +20,6 @@ def run(
     if json:
         print_json(found)
     else:
-        out.print(f"[bold]{plain(found.name)}[/] shares {found.length:,} messages with [bold]{plain(conversation)}[/]")
+        out.print(
+            f"[bold]{plain(found.name)}[/] shares {count(found.length, 'message')} with [bold]{plain(conversation)}[/]"
+        )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.terminal import JSONOption, StoreOption, opened, out, plain, print_json, progress
+from contextc.cli.terminal import JSONOption, StoreOption, count, opened, out, plain, print_json, progress
 from contextc.errors import InvalidSetting
 from contextc.transfer import import_lines
 
@@ -18,12 +18,12 @@ def run(
 ) -> None:
     """Read a conversation from JSON Lines: all of it, or nothing."""
     lines = _read(file)
-    with opened(store) as handle, progress("importing") as report:
+    with opened(store, new=True) as handle, progress("importing") as report:
         found = import_lines(handle, lines, name, report)
     if json:
         print_json(found)
     else:
-        out.print(f"imported [bold]{plain(found.name)}[/]: {found.length:,} messages, tip {found.tip[:12]}")
+        out.print(f"imported [bold]{plain(found.name)}[/]: {count(found.length, 'message')}, tip {found.tip[:12]}")
 
 
 def _read(file: str) -> list[bytes]:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from contextc.config import Settings, read_settings
+from contextc.errors import InvalidSetting
 from contextc.store import Store, open_store
 
 out = Console(highlight=False)
@@ -25,17 +26,26 @@ JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machin
 
 
 @contextmanager
-def opened(store: str | None) -> Generator[Store]:
-    """The configured store; the folder of the default one is made if it is not there yet."""
+def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
+    """The configured store. Only a command that may begin a `new` one makes a file where there is none.
+
+    Old content is redacted only there, too: looking at a store changes nothing in it.
+    """
     settings = read_settings(store)
-    make_default_folder(settings)
-    with open_store(settings.store.value, retention=settings.retention_age()) as handle:
+    age, missing = settings.retention_age(), missing_file(settings)
+    if missing and not new:
+        raise InvalidSetting(f"{settings.store.value}: there is no store yet. `contextc import` begins one.")
+    if missing and settings.store.source == "default":
+        os.makedirs(os.path.dirname(missing), exist_ok=True)
+    with open_store(settings.store.value, retention=age if new else None) as handle:
         yield handle
 
 
-def make_default_folder(settings: Settings) -> None:
-    if settings.store.source == "default":
-        os.makedirs(os.path.dirname(settings.store.value.removeprefix("sqlite:///")), exist_ok=True)
+def missing_file(settings: Settings) -> str | None:
+    """The path of a SQLite store whose file is not there."""
+    scheme, _, path = settings.store.value.partition(":///")
+    path = os.path.expanduser(path.partition("?")[0])
+    return path if scheme == "sqlite" and path and not os.path.exists(path) else None
 
 
 @contextmanager
@@ -45,6 +55,10 @@ def progress(title: str) -> Generator[Callable[[int, int], None]]:
     with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def plain(text: str) -> str:

@@ -65,16 +65,19 @@ def _fork_and_edit(store: Store) -> None:
 
 def _kill_a_writer(store: Store, path: str) -> None:
     _title("3  Nothing is lost", "A second process streams an answer and is killed with SIGKILL in the middle of it.")
-    child = subprocess.Popen(
-        [sys.executable, "-c", DYING_WRITER, f"sqlite:///{path}"], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None, "it was asked for"
-    while child.stdout.readline().strip() not in ("parser,", ""):
-        pass
-    time.sleep(0.4)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
+    with subprocess.Popen(
+        [sys.executable, "-c", DYING_WRITER, f"sqlite:///{path}"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        try:
+            assert child.stdout is not None, "it was asked for"
+            while child.stdout.readline().strip() not in ("parser,", ""):
+                pass
+            time.sleep(0.4)
+        finally:
+            child.send_signal(signal.SIGKILL)
     for recovered in store.recover():
         out.print(f"recovered what agent [bold]{recovered.agent}[/] had written until then:")
         _show(list(recovered.messages))

@@ -3,7 +3,7 @@ store.
 """
 
 from contextc.messages.admission import Admitted, admit
-from contextc.messages.make import Content, assistant, system, tool_result, user
+from contextc.messages.make import Content, assistant, system, tool_call, tool_result, user
 from contextc.messages.message import (
     Message,
     Role,
@@ -44,6 +44,7 @@ __all__ = [
     "new_root",
     "system",
     "to_json",
+    "tool_call",
     "tool_result",
     "user",
 ]

@@ -25,6 +25,10 @@ from contextc.messages.message import Message, content_of, from_json, to_json
 from contextc.messages.parts import AnyPart, Hint, Media, Native, Part, Reasoning, Text, ToolCall, ToolResult
 
 MAX_BYTES = 256 * 1024 * 1024
+ALLOWED = {
+    "status": " Use sent, error or cancelled.",
+    "as_role": " Use system, user, assistant or tool.",
+}
 
 
 class Admitted(msgspec.Struct, frozen=True, gc=False):
@@ -73,7 +77,8 @@ def _copy(message: Message) -> Message:
         return from_json(body)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
-        raise InvalidMessage(f"{problem}.", field=path.rstrip("`")) from error
+        allowed = ALLOWED.get(path.rstrip("`"), "")
+        raise InvalidMessage(f"{problem}.{allowed}", field=path.rstrip("`")) from error
     except TypeError as error:
         raise InvalidMessage(f"{error}.") from error
 
@@ -88,7 +93,7 @@ def _problem(message: Message) -> tuple[str, str] | None:
             says_something = says_something or not (part.text == "" or part.text.isspace())
             continue
         if not isinstance(part, Part):
-            return f"parts[{index}]", f"a {type(part).__name__} is not a part. Use contextc.Text and its siblings."
+            return f"parts[{index}]", f"a {type(part).__name__} is not a part. Use Text, ToolCall and their siblings."
         for field, problem in _part_problems(part, role):
             return f"parts[{index}]{field}", problem
         says_something = says_something or _says_something(part)
@@ -126,7 +131,10 @@ def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
             if role != "assistant":
                 yield "", f"a tool call stands in an assistant message, not in a {role} message."
             yield from _needs_names(("id", part.id), ("name", part.name))
-            if found := check(part.arguments, ".arguments"):
+            if not isinstance(part.arguments, dict):
+                kind = type(part.arguments).__name__
+                yield ".arguments", f"a {kind} is not an object. Give a dict, or the text the model wrote."
+            elif found := check(part.arguments, ".arguments"):
                 yield found
         case ToolResult():
             if role != "tool":
@@ -141,7 +149,9 @@ def _part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:
                 yield "", f"reasoning stands in an assistant message, not in a {role} message."
         case Media():
             if part.data is not None:
-                yield ".data", f"a {type(part.data).__name__} is not bytes."
+                yield ".data", f"a {type(part.data).__name__} is not bytes. Decode base64 first."
+            if not isinstance(part.mime_type, str) or "/" not in part.mime_type:
+                yield ".mime_type", f"{part.mime_type!r} is no media type. Write it like image/png."
             if [part.blob, part.url, part.file_id].count(None) != 2:
                 yield "", "media needs exactly one of data, blob, url and file_id."
         case Native():

@@ -2,10 +2,11 @@
 …)`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias, TypedDict, Unpack
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject
+from contextc.errors import InvalidMessage
 from contextc.messages.message import Message, Role, Status, Usage
 from contextc.messages.parts import AnyPart, Extra, Part, Reasoning, Text, ToolCall, ToolResult
 
@@ -33,6 +34,7 @@ class Circumstance(TypedDict, total=False):
 
 
 def user(content: Content, **fields: Unpack[Circumstance]) -> Message:
+    """What a person said: text, a part, or several of both. `author` tells several people apart."""
     return Message(role="user", parts=_parts(content), **fields)
 
 
@@ -42,15 +44,23 @@ def system(content: Content, **fields: Unpack[Circumstance]) -> Message:
 
 
 def assistant(
-    content: Content = (),
+    content: Content | None = None,
     *,
     reasoning: str | Reasoning | None = None,
     tool_calls: Iterable[ToolCall] = (),
     **fields: Unpack[Circumstance],
 ) -> Message:
     """What a model said: its reasoning first, then its content, then its calls."""
+    if isinstance(tool_calls, Part):
+        raise InvalidMessage("one call is not a list of calls. Write tool_calls=[call].", field="tool_calls")
     thought = (Reasoning(text=reasoning) if isinstance(reasoning, str) else reasoning,) if reasoning else ()
     return Message(role="assistant", parts=(*thought, *_parts(content), *tool_calls), **fields)
+
+
+def tool_call(id: str, name: str, arguments: str | Mapping[str, JSON]) -> ToolCall:
+    """A call; its arguments as an object, or as the text the model wrote."""
+    # ToolCall takes text apart by itself; its field is typed as what it holds afterwards.
+    return ToolCall(id=id, name=name, arguments=arguments if isinstance(arguments, str) else dict(arguments))  # pyright: ignore[reportArgumentType]
 
 
 def tool_result(
@@ -62,9 +72,16 @@ def tool_result(
     return Message(role="tool", parts=(result,), **fields)
 
 
-def _parts(content: Content) -> tuple[AnyPart, ...]:
+def _parts(content: Content | None) -> tuple[AnyPart, ...]:
+    if content is None:
+        return ()
     if isinstance(content, str):
         return (Text(content),) if content else ()
     if isinstance(content, Part):
         return (content,)
+    if isinstance(content, bytes) or not isinstance(content, Iterable):
+        raise InvalidMessage(
+            f"a {type(content).__name__} is not content. Give text, a part such as Media, or a list of both.",
+            field="content",
+        )
     return tuple(Text(each) if isinstance(each, str) else each for each in content)

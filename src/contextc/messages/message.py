@@ -33,6 +33,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """One entry of a conversation: a role, parts, and the circumstances (docs/messages.md names them all)."""
+
     role: Role
     parts: tuple[AnyPart, ...] = ()
     author: str | None = None

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, cast
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, encode, parse_object, well_formed_json
+from contextc._json import JSON, JSONObject, check, encode, parse_object, well_formed_json
 from contextc.errors import InvalidMessage
 
 set_once = msgspec.structs.force_setattr
@@ -34,6 +34,8 @@ class Part(
 
 
 class Text(Part, frozen=True, tag="text"):
+    """Words."""
+
     text: str
 
 
@@ -140,21 +142,36 @@ def _result_content(value: object) -> str | tuple[Text | Media, ...]:
         return ""
     if isinstance(value, Text | Media):
         return (value,)
-    if isinstance(value, list | tuple) and value:
-        items = cast(tuple[Text | Media, ...], tuple(cast(list[object], value)))
-        if all(isinstance(item, Text | Media) for item in items):
-            return items
+    if isinstance(value, list | tuple):
+        items = [Text(item) if isinstance(item, str) else item for item in cast(list[object], value)]
+        if any(isinstance(item, Part) for item in cast(list[object], value)):
+            if all(isinstance(item, Text | Media) for item in items):
+                return cast(tuple[Text | Media, ...], tuple(items))
+            raise InvalidMessage("a result holds text and media, nothing else.", field="content")
     return _as_json(cast(object, value))
 
 
 def _as_json(value: object) -> str:
+    """A value as JSON text, by the rules that hold for all JSON here: no NaN, no bytes, not too deep."""
     try:
-        try:
-            return encode(value).decode()
-        except UnicodeEncodeError:
-            return encode(well_formed_json(msgspec.to_builtins(value))).decode()
+        plain = msgspec.to_builtins(value, str_keys=True, builtin_types=(bytes, Part))
+        problem = check(_lists(plain), "content")
+        text = "" if problem else encode(well_formed_json(plain)).decode()
     except (TypeError, RecursionError) as error:
+        kind = type(value).__name__
         raise InvalidMessage(
-            f"a {type(value).__name__} cannot become a tool result ({error}). Return text, or something JSON can hold.",
+            f"a {kind} cannot become a tool result ({error}). Return text, such as str(value), or what JSON can hold.",
             field="content",
         ) from error
+    if problem:
+        way_out = " Bytes go into a list of parts: [Media(…)]." if "bytes" in problem[1] else ""
+        raise InvalidMessage(problem[1] + way_out, field=problem[0])
+    return text
+
+
+def _lists(value: JSON) -> JSON:
+    if isinstance(value, list | tuple):
+        return [_lists(each) for each in cast(list[JSON], value)]
+    if isinstance(value, dict):
+        return {key: _lists(each) for key, each in cast(JSONObject, value).items()}
+    return value

@@ -23,6 +23,8 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
     `postgresql://user@host/database` (`?schema=name` for another schema than `contextc`), or a path to a SQLite file.
     With `retention`, the content of older messages is redacted first.
     """
+    if retention is not None and not isinstance(retention, timedelta):
+        raise InvalidSetting(f"retention={retention!r} is no age. Give a timedelta, such as timedelta(days=90).")
     store = _backend(address)
     try:
         store.ready()
@@ -39,13 +41,12 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
 
 def _backend(address: str | os.PathLike[str]) -> Store:
     if isinstance(address, os.PathLike):
-        from contextc.store.sqlite import SQLiteStore
-
-        return SQLiteStore(os.fspath(address))
-    scheme = address.partition(":")[0]
+        address = f"sqlite:///{os.fspath(address).replace('?', '%3f')}"
+    scheme = address.partition(":")[0] if isinstance(address, str) else None
     if scheme not in BACKENDS:
+        maybe = f" Did you mean sqlite:///{address}?" if isinstance(address, str) and address.endswith(".db") else ""
         raise InvalidSetting(
-            f"{address!r} is no store address. Use memory:, sqlite:///chat.db or postgresql://user@host/database."
+            f"{address!r} is no store address. Use memory:, sqlite:///chat.db or postgresql://user@host/database.{maybe}"
         )
     return BACKENDS[scheme](address)
 
@@ -60,11 +61,13 @@ def _sqlite(address: str) -> Store:
     from contextc.store.sqlite import SQLiteStore
 
     path, _, query = address.removeprefix("sqlite:").removeprefix("///").partition("?")
+    if path == ":memory:":
+        raise InvalidSetting(f"{address!r}: a store that lives in memory has the address memory:")
     if not path or (address.startswith("sqlite://") and not address.startswith("sqlite:///")):
         raise InvalidSetting(f"{address!r} names no file. Use sqlite:///chat.db, or sqlite:////absolute/path/chat.db.")
     if query not in ("", "mode=ro"):
         raise InvalidSetting(f"{address!r}: the only option of a SQLite address is ?mode=ro.")
-    return SQLiteStore(path, read_only=query == "mode=ro")
+    return SQLiteStore(path.replace("%3f", "?"), read_only=query == "mode=ro")
 
 
 def _postgres(address: str) -> Store:

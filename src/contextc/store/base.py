@@ -100,3 +100,4 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     number: int
     ttl: float
+    pid: int = 0

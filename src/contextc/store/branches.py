@@ -3,12 +3,29 @@
 `delete` is the only call that removes any, and it leaves alone what a fork of another conversation still stands on.
 """
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
 from contextc.errors import ConversationExists, InvalidInput, UnknownMessage
 from contextc.messages import Message
 from contextc.store.base import Branch, Conversation, Reference, Transaction
-from contextc.store.chain import Entry, new_branch, now_ms, place_messages
-from contextc.store.places import SEQ_MASK, Head, Spot, branch_end, check_name, find, head, on_branch, place, root
+from contextc.store.chain import Entry, messages_between, new_branch, now_ms, place_messages
+from contextc.store.places import (
+    SEQ_MASK,
+    Head,
+    Spot,
+    branch_end,
+    by_name,
+    check_name,
+    find,
+    head,
+    on_branch,
+    place,
+    root,
+)
 from contextc.store.redaction import drop_blobs
+from contextc.store.sync import EDITED, Difference, compare
 
 
 def describe(tx: Transaction, name: str) -> Conversation:
@@ -96,6 +113,32 @@ def switch(tx: Transaction, conversation: str, branch: int) -> Conversation:
     if branch != here.branch:
         _turn_to(tx, conversation, on_branch(tx, conversation, here, branch).branch)
     return describe(tx, conversation)
+
+
+def reconcile(tx: Transaction, conversation: str, theirs: Sequence[Message]) -> Difference:
+    """Turn to the line that a client's history continues: the current one, another, or a new one."""
+    here = head(tx, conversation, lock=True)
+    difference = compare(messages_between(tx, here.branch, 0, here.seq), theirs)
+    if not difference.rewrites:
+        return difference
+    for branch in reversed(branches(tx, conversation)):
+        other = compare(messages_between(tx, branch.number, 0, branch.length), theirs)
+        if not branch.current and not other.rewrites and other.tail < difference.tail:
+            switch(tx, conversation, branch.number)
+            return other
+    if difference.after < here.seq:
+        rewind(tx, conversation, difference.after)
+    return difference
+
+
+def renamed(tx: Transaction, tree: int, entry: Entry) -> Entry:
+    """The entry, under another version of its uid where that one is taken: an edit that kept its name."""
+    uid, version = entry.admitted.message.uid, 1
+    while uid and by_name(tx, tree, uid):
+        version += 1
+        uid = f"{entry.admitted.message.uid}{EDITED}{version}"
+    message = replace(entry.admitted.message, uid=uid)
+    return replace(entry, admitted=replace(entry.admitted, message=message))
 
 
 def reset(tx: Transaction, conversation: str) -> Conversation:

@@ -117,8 +117,8 @@ def load(
     low = 0 if after is None else find(tx, conversation, at, after).seq
     high = at.seq if upto is None else find(tx, conversation, at, upto).seq
     if last is not None:
-        if last < 0:
-            raise InvalidInput(f"last={last}: ask for 0 or more messages.")
+        if not isinstance(last, int) or last < 0:
+            raise InvalidInput(f"last={last!r}: ask for 0 or more messages.")
         low = max(low, high - last)
     return messages_between(tx, at.branch, low, high)
 

@@ -5,24 +5,31 @@ out, or was taken over. Taking over and opening a store both put right what the 
 enter the chain as `error`, and calls that nobody will answer any more get a result that says so. No tool is run again.
 """
 
-from contextc.errors import ConversationBusy, LeaseLost
+import os
+
+from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
 from contextc.messages import Message, admit, tool_result
 from contextc.store import streams
 from contextc.store.base import Lease, Recovered, Transaction
-from contextc.store.chain import append, entry, load
+from contextc.store.chain import append, create, entry, load
 from contextc.store.holder import current_holder, is_gone
-from contextc.store.places import head
+from contextc.store.places import find_head, head
 
 DIED = "The process that was running this turn ended before the turn was over."
 LEFT_OPEN = "The turn ended before this message was complete."
+FAILED = (
+    "Interrupted: the turn ended with an error before the tool's result was stored. "
+    "Whether the tool ran is not known; it was not run again."
+)
 UNANSWERED = (
     "Interrupted: the process that was running this turn ended before the tool's result was stored. "
     "Whether the tool ran is not known; it was not run again."
 )
 
 
-def acquire(tx: Transaction, conversation: str, agent: str, ttl: float) -> Lease:
-    here = head(tx, conversation, lock=True)
+def acquire(tx: Transaction, conversation: str, agent: str, ttl: float) -> tuple[Lease, Recovered | None]:
+    """The lease, and what a dead turn before it had left."""
+    here, recovered = find_head(tx, conversation, True) or create(tx, conversation), None
     row = tx.row(
         f"SELECT number, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ?",
         conversation,
@@ -32,7 +39,7 @@ def acquire(tx: Transaction, conversation: str, agent: str, ttl: float) -> Lease
     if holder:
         if left > 0 and not is_gone(holder):
             raise ConversationBusy(conversation, agent, number=number, seconds=left)
-        recover(tx, conversation, agent, number)
+        recovered = recover(tx, conversation, agent, number)
         here, number = head(tx, conversation, lock=True), number + 1
     number += 1
     tx.run(
@@ -47,7 +54,7 @@ def acquire(tx: Transaction, conversation: str, agent: str, ttl: float) -> Lease
         ttl,
         here.seq,
     )
-    return Lease(conversation=conversation, agent=agent, number=number, ttl=ttl)
+    return Lease(conversation=conversation, agent=agent, number=number, ttl=ttl, pid=os.getpid()), recovered
 
 
 def check(tx: Transaction, lease: Lease, conversation: str) -> None:
@@ -55,6 +62,14 @@ def check(tx: Transaction, lease: Lease, conversation: str) -> None:
 
     The conversation is locked first, as everybody does who takes a lease over: two locks in one order never block.
     """
+    if not isinstance(lease, Lease):
+        raise InvalidInput(f"a {type(lease).__name__} is not a lease. Use: with store.lease(…) as lease.")
+    if lease.conversation != conversation:
+        raise InvalidInput(
+            f"Lease {lease.number} is for conversation {lease.conversation!r}, not for {conversation!r}."
+        )
+    if lease.pid != os.getpid():
+        raise InvalidInput(f"Lease {lease.number} belongs to another process. Take a lease in this one.")
     if tx.dialect.lock:
         tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
     row = tx.row(
@@ -64,7 +79,7 @@ def check(tx: Transaction, lease: Lease, conversation: str) -> None:
         lease.agent,
         lease.number,
     )
-    if row is None or lease.conversation != conversation:
+    if row is None:
         raise LeaseLost(lease.conversation, lease.agent, number=lease.number)
 
 
@@ -81,8 +96,10 @@ def renew(tx: Transaction, lease: Lease) -> None:
         raise LeaseLost(lease.conversation, lease.agent, number=lease.number)
 
 
-def release(tx: Transaction, lease: Lease) -> None:
+def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     """End the turn, and what it was still writing. A lease that has already ended is left as it is."""
+    if failed and (row := _held(tx, lease)):
+        _answer_open_calls(tx, lease.conversation, lease.agent, row[0], FAILED)
     if left := streams.open_under(tx, lease):
         check(tx, lease, lease.conversation)
         for uid in left:
@@ -93,6 +110,19 @@ def release(tx: Transaction, lease: Lease) -> None:
         lease.agent,
         lease.number,
     )
+
+
+def _held(tx: Transaction, lease: Lease) -> tuple[int] | None:
+    """Where the conversation stood when this turn began; None where the lease has ended."""
+    head(tx, lease.conversation, lock=True)
+    row = tx.row(
+        f"SELECT seq FROM lease WHERE conversation = ? AND agent = ? AND number = ? AND expires > {tx.dialect.now}"
+        " AND holder <> ''",
+        lease.conversation,
+        lease.agent,
+        lease.number,
+    )
+    return (row[0],) if row else None
 
 
 def ended(tx: Transaction) -> list[tuple[str, str, int]]:
@@ -118,7 +148,7 @@ def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Reco
     dead = Lease(conversation=conversation, agent=agent, number=number, ttl=0)
     ending = Message(role="assistant", status="error", error=DIED)
     messages = [close_stream(tx, conversation, uid, ending) for uid in streams.open_under(tx, dead)]
-    messages += _answer_open_calls(tx, conversation, agent, row[0])
+    messages += _answer_open_calls(tx, conversation, agent, row[0], UNANSWERED)
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
     )
@@ -134,7 +164,7 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
     return append(tx, conversation, [entry(admit(message))])[0]
 
 
-def _answer_open_calls(tx: Transaction, conversation: str, agent: str, since: int) -> list[Message]:
+def _answer_open_calls(tx: Transaction, conversation: str, agent: str, since: int, saying: str) -> list[Message]:
     here = head(tx, conversation)
     written = load(tx, conversation, after=min(since, here.seq))
     answered = {result.call_id for message in written for result in message.tool_results}
@@ -149,13 +179,12 @@ def _answer_open_calls(tx: Transaction, conversation: str, agent: str, since: in
         tool_result(
             call.id,
             call.name,
-            UNANSWERED,
+            saying,
             is_error=True,
             author=message.author,
             run=message.run,
             turn=message.turn,
             step=message.step,
-            error=DIED,
         )
         for message, call in open_calls
     ]

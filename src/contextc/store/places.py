@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from contextc.errors import InvalidInput, UnknownConversation, UnknownMessage
+from contextc.errors import InvalidInput, UnknownBranch, UnknownConversation, UnknownMessage
 from contextc.messages import Message, from_json
 from contextc.store.base import Reference, Transaction
 
@@ -46,7 +46,10 @@ def place(branch: int, seq: int) -> int:
 
 def check_name(name: object, what: str = "conversation") -> None:
     if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
-        raise InvalidInput(f"{name!r} cannot name a {what}: use 1 to {MAX_NAME} printable characters.")
+        shown = (
+            f"a {type(name).__name__}" if not isinstance(name, str) else repr(name) if len(name) < 80 else "this text"
+        )
+        raise InvalidInput(f"{shown} cannot name a {what}: use 1 to {MAX_NAME} printable characters.")
 
 
 def head(tx: Transaction, conversation: str, *, lock: bool = False) -> Head:
@@ -186,6 +189,6 @@ def on_branch(tx: Transaction, conversation: str, at: Head, branch: int) -> Head
     """The same conversation seen from another of its branches."""
     row = tx.row("SELECT 1 FROM branch WHERE number = ? AND conversation = ?", branch, conversation)
     if row is None:
-        raise UnknownMessage(conversation, branch, hint="It has no such branch; `store.branches` lists those it has.")
+        raise UnknownBranch(conversation, branch)
     seq, tip = branch_end(tx, branch)
     return Head(at.conversation, at.tree, branch, at.revision, seq, tip)

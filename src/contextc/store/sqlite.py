@@ -60,6 +60,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
     dialect = SQLITE
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
+        path = os.path.expanduser(path)
         super().__init__(f"sqlite:///{path}")
         self._path, self._read_only = path, read_only
         self._file: tuple[int, int] | None = None
@@ -196,6 +197,8 @@ class SQLiteStore(Store[sqlite3.Connection]):
 
     def _ours(self, error: sqlite3.Error) -> ContextcError:
         name = getattr(error, "sqlite_errorname", "") or ""
+        if self._read_only and name.startswith("SQLITE_READONLY"):
+            return StoreReadOnly(f"{self.address} may not be written: it was opened with ?mode=ro.")
         for prefix, kind, advice in ERRORS:
             if name.startswith(prefix):
                 return kind(f"{self.address}: {error}. {advice}")

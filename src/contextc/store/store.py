@@ -1,25 +1,26 @@
 """The one interface of every back-end. Each method is one transaction: durable when it returns, or never happened."""
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from msgspec.structs import replace
 
 from contextc.errors import (
+    ContextcError,
     ConversationBusy,
     InvalidInput,
     InvalidMessage,
+    InvalidSetting,
     LeaseLost,
-    UnknownConversation,
 )
 from contextc.messages import Admitted, AnyPart, Message, admit
 from contextc.store import branches, chain, leases, places, redaction, streams
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
 from contextc.store.engine import Connection, Engine, jitter
 from contextc.store.places import Head, check_name
-from contextc.store.sync import compare
 
 DEFAULT_AGENT = "assistant"
 EXPIRE_BATCH = 500
@@ -32,14 +33,15 @@ class Store(Engine[Connection]):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._renewals: dict[Lease, Callable[[], None]] = {}
+        self._streams: dict[str, streams.Stream] = {}
         self.recovered: tuple[Recovered, ...] = ()
-        """What had to be put right when this handle was opened."""
+        """What dead turns had left, and this handle put right."""
         self._tips: dict[str, Head] = {}
 
     def ready(self) -> None:
         """Bring the schema up to date, then put right what dead turns left."""
         self.migrate()
-        self.recovered = tuple(self.recover())
+        self.recovered += tuple(self.recover())
 
     # ── appending and reading ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -65,7 +67,9 @@ class Store(Engine[Connection]):
 
     def extend(self, conversation: str, messages: Iterable[Message], *, lease: Lease | None = None) -> list[Message]:
         """Append several messages: all of them, next to each other, or none."""
-        entries = [chain.entry(_admit(message, conversation, index=index)) for index, message in enumerate(messages)]
+        entries = [
+            chain.entry(_admit(message, conversation, index=index)) for index, message in enumerate(_listed(messages))
+        ]
         return self._append(conversation, entries, lease=lease) if entries else []
 
     def load(
@@ -84,22 +88,24 @@ class Store(Engine[Connection]):
         """Take in a history that a client sends whole each time, and return what was new in it.
 
         Entries the client never received are passed over. Where it changed or dropped something it had, the new tail
-        goes to a new branch, and everything before it stays as it was.
+        goes to a new branch, and everything before it stays as it was; a history that another branch holds leads back
+        to that branch.
         """
-        theirs = list(history)
-        entries = [chain.entry(_admit(message, conversation, index=index)) for index, message in enumerate(theirs)]
+        entries = [
+            chain.entry(_admit(message, conversation, index=index)) for index, message in enumerate(_listed(history))
+        ]
+        theirs = [entry.admitted.message for entry in entries]
 
         def work(tx: Transaction) -> list[Message]:
-            try:
-                here = places.head(tx, conversation, lock=True)
-            except UnknownConversation:
+            here = places.find_head(tx, conversation, True)
+            if here is None:
                 return chain.append(tx, conversation, entries) if entries else []
             if tx.again and (stored := chain.stored_before(tx, here, tails[-1])):
                 return stored
-            difference = compare(chain.load(tx, conversation), theirs)
-            if difference.rewrites and difference.after < here.seq:
-                branches.rewind(tx, conversation, difference.after)
-            tails.append(entries[len(entries) - len(difference.tail) :])
+            difference = branches.reconcile(tx, conversation, theirs)
+            tails.append(
+                [branches.renamed(tx, here.tree, entry) for entry in entries[len(entries) - difference.tail :]]
+            )
             return chain.append(tx, conversation, tails[-1]) if tails[-1] else []
 
         tails = [entries]
@@ -161,6 +167,8 @@ class Store(Engine[Connection]):
 
     def expire(self, age: timedelta) -> int:
         """Redact every message older than `age`, and say how many it were."""
+        if not isinstance(age, timedelta) or age <= timedelta(0):
+            raise InvalidSetting(f"{age!r} is no age. Give a timedelta above zero, such as timedelta(days=90).")
         before, total = chain.now_ms() - int(age.total_seconds() * 1000), 0
         while count := self.write(lambda tx: redaction.expire(tx, before, EXPIRE_BATCH)):
             total += count
@@ -181,8 +189,10 @@ class Store(Engine[Connection]):
         lease = self.acquire(conversation, agent, ttl=ttl, wait=wait)
         try:
             yield lease
-        finally:
-            self.release(lease)
+        except BaseException:
+            self._release(lease, failed=True)
+            raise
+        self._release(lease, failed=False)
 
     def acquire(self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0) -> Lease:
         """Take the lease, for code that cannot use a `with`. Give it back with `release`."""
@@ -192,19 +202,41 @@ class Store(Engine[Connection]):
         deadline = time.monotonic() + wait
         while True:
             try:
-                lease = self.write(lambda tx: leases.acquire(tx, conversation, agent, ttl))
+                lease, recovered = self.write(lambda tx: leases.acquire(tx, conversation, agent, ttl))
                 break
             except ConversationBusy:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
                 time.sleep(min(left, 0.02 + jitter(0.08)))
+        if recovered is not None:
+            self.recovered += (recovered,)
         self._renewals[lease] = self._keeper.every(ttl / 3, lambda: self._renew(lease))
         return lease
 
     def release(self, lease: Lease) -> None:
+        """End the turn. What it was still writing ends as `error`."""
+        self._release(lease, failed=False)
+
+    def close(self) -> None:
+        """End the turns of this handle, and close every connection."""
+        if not self._closed:
+            for lease in list(self._renewals):
+                with suppress(ContextcError):
+                    self._release(lease, failed=True)
+        super().close()
+
+    def _release(self, lease: Lease, *, failed: bool) -> None:
+        """`failed` turns leave no call without a result: nobody will answer those any more."""
+        if lease.pid != os.getpid():
+            return
+        for uid, stream in list(self._streams.items()):
+            if stream.lease == lease:
+                with suppress(ContextcError):
+                    stream.flush()
+                self._streams.pop(uid, None)
         self._stop_renewing(lease)
-        self.write(lambda tx: leases.release(tx, lease))
+        self.write(lambda tx: leases.release(tx, lease, failed=failed))
 
     def stream(self, lease: Lease, head: Message | None = None) -> streams.Stream:
         """Begin a message whose content is still coming in. It enters the chain when it ends.
@@ -214,6 +246,8 @@ class Store(Engine[Connection]):
         head = head or Message(role="assistant", author=lease.agent)
         if head.role != "assistant":
             raise InvalidMessage(f"a {head.role} message is not streamed. Append it when it is complete.", field="role")
+        if head.parts:
+            raise InvalidMessage("the parts of a stream are written: stream.write(…).", field="parts")
         uid = head.uid or chain.new_uid()
         head = replace(head, parts=(), uid=uid, status="pending", time=head.time or chain.now_ms())
 
@@ -237,17 +271,17 @@ class Store(Engine[Connection]):
 
             stored = self.write(work, repeatable=True)
             stop()
+            self._streams.pop(uid, None)
             return stored
 
         def flush() -> None:
             try:
                 stream.flush()
-            except LeaseLost:
+            except LeaseLost:  # its writer is told at the next write
                 stop()
-                raise
 
         self.write(begin, repeatable=True)
-        stream = streams.Stream(uid, save, close)
+        stream = self._streams[uid] = streams.Stream(uid, lease, save, close)
         stop = self._keeper.every(streams.BATCH_SECONDS, flush)
         return stream
 
@@ -266,7 +300,7 @@ class Store(Engine[Connection]):
 
     def _forked(self) -> None:
         super()._forked()
-        self._renewals = {}
+        self._renewals, self._streams = {}, {}
 
     def _stop_renewing(self, lease: Lease) -> None:
         if stop := self._renewals.pop(lease, None):
@@ -311,6 +345,12 @@ class Store(Engine[Connection]):
                 self._tips.clear()
             self._tips[conversation] = ends[-1]
         return stored
+
+
+def _listed(messages: Iterable[Message]) -> list[Message]:
+    if isinstance(messages, Message):
+        raise InvalidInput("One message is not a list of messages. Use `append`, or write [message].")
+    return list(messages)
 
 
 def _admit(message: Message, conversation: str, *, index: int | None = None) -> Admitted:

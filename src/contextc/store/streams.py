@@ -4,6 +4,7 @@ A stream collects deltas and journals them in batches, at most a quarter of a se
 into the chain in the same transaction that removes the journal, so it is never in both places and never in neither.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -12,14 +13,15 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from contextc.errors import InvalidMessage
-from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, admit, from_json, to_json
+from contextc.errors import InvalidInput, InvalidMessage, LeaseLost
+from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, Usage, admit, from_json, to_json, tool_call
 from contextc.store.base import Lease, Transaction
 from contextc.store.places import by_name, check_name, head
 
 BATCH_SECONDS = 0.25
 Ending: TypeAlias = Literal["sent", "error", "cancelled"]
 Delta: TypeAlias = Text | Reasoning | ToolCall
+BLANK = Message(role="assistant")
 
 _parts_to_json = msgspec.json.Encoder().encode
 _parts_from_json = msgspec.json.Decoder(list[AnyPart]).decode
@@ -66,16 +68,22 @@ def open_under(tx: Transaction, lease: Lease) -> list[str]:
 
 
 def assemble(tx: Transaction, uid: str, final: Message) -> Message | None:
-    """The message as it ends: its head, with the ending and whatever else `final` says. None where it has ended."""
+    """The message as it ends: what `final` says, and where it is silent what was known and written before.
+
+    None where the stream has ended already.
+    """
     row = tx.row("SELECT head FROM stream WHERE uid = ?", uid)
     if row is None:
         return None
     begun = from_json(row[0])
-    if final.parts or final.finish is not None:
-        return replace(final, uid=uid, author=final.author or begun.author, time=begun.time)
-    deltas = tx.rows("SELECT parts FROM stream_delta WHERE uid = ? ORDER BY number", uid)
-    parts = join(part for (batch,) in deltas for part in _parts_from_json(batch))
-    return replace(begun, parts=parts, status=final.status, error=final.error)
+    known = {name: value for name in final.__struct_fields__ if (value := getattr(final, name)) != getattr(BLANK, name)}
+    message = replace(begun, **known | {"uid": uid, "status": final.status, "time": begun.time})
+    if not message.parts:
+        deltas = tx.rows("SELECT parts FROM stream_delta WHERE uid = ? ORDER BY number", uid)
+        message = replace(message, parts=join(part for (batch,) in deltas for part in _parts_from_json(batch)))
+    if not message.parts and message.status == "sent" and message.finish is None:
+        message = replace(message, finish="stop")  # an empty reply; the provider did not say why
+    return message
 
 
 def forget(tx: Transaction, uid: str) -> None:
@@ -84,18 +92,23 @@ def forget(tx: Transaction, uid: str) -> None:
 
 
 def join(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
-    """Deltas as whole parts: neighbouring text and reasoning run together, and so do pieces of one call's arguments."""
+    """Deltas as whole parts: neighbouring text and reasoning run together, pieces of a call meet wherever they came."""
     joined: list[AnyPart] = []
+    calls: dict[str, int] = {}
     for delta in deltas:
-        merged = _merge(joined[-1], delta) if joined else None
-        if merged is None:
-            joined.append(delta)
-        else:
+        if isinstance(delta, ToolCall):
+            if delta.id in calls:
+                joined[calls[delta.id]] = _continued(joined[calls[delta.id]], delta)
+                continue
+            calls[delta.id] = len(joined)
+        elif joined and (merged := _merged(joined[-1], delta)):
             joined[-1] = merged
+            continue
+        joined.append(delta)
     return tuple(joined)
 
 
-def _merge(before: AnyPart, delta: AnyPart) -> AnyPart | None:
+def _merged(before: AnyPart, delta: AnyPart) -> AnyPart | None:
     match before, delta:
         case Text(), Text():
             return Text(before.text + delta.text)
@@ -103,11 +116,14 @@ def _merge(before: AnyPart, delta: AnyPart) -> AnyPart | None:
             return replace(
                 before, text=before.text + delta.text, signature=delta.signature, data=delta.data or before.data
             )
-        case ToolCall(), ToolCall() if before.id == delta.id:
-            written = (before.raw or "") + (delta.raw or "")
-            return ToolCall(id=before.id, name=before.name, arguments=written)  # pyright: ignore[reportArgumentType]
         case _:
             return None
+
+
+def _continued(before: AnyPart, piece: ToolCall) -> ToolCall:
+    """A call with the next piece of its arguments; one that is given whole replaces its pieces."""
+    written = before.raw if isinstance(before, ToolCall) else None
+    return piece if piece.raw is None else tool_call(piece.id, piece.name, (written or "") + piece.raw)
 
 
 class Stream:
@@ -116,39 +132,70 @@ class Stream:
     def __init__(
         self,
         uid: str,
+        lease: Lease,
         save: Callable[[int, list[AnyPart]], None],
         close: Callable[[int, list[AnyPart], Message], Message],
     ) -> None:
-        self.uid = uid
+        self.uid, self.lease = uid, lease
         self.message: Message | None = None
         """The message as it was stored, once the stream has ended."""
         self._save, self._close = save, close
         self._waiting: list[AnyPart] = []
         self._batches = 0
         self._lock = threading.Lock()
+        self._lost: LeaseLost | None = None
+        self._pid = os.getpid()
 
     def write(self, delta: Delta | str) -> None:
-        """Add what came in: text, reasoning, or a call whose `arguments` are the next piece of its JSON text."""
+        """Add what came in: text, or reasoning. `LeaseLost` once the turn has ended."""
         part = Text(delta) if isinstance(delta, str) else delta
         if not isinstance(part, Text | Reasoning | ToolCall):
             raise InvalidMessage(f"a {type(delta).__name__} cannot be streamed. Write text, Reasoning or a ToolCall.")
         (sound,) = admit(Message(role="assistant", parts=(part,), status="error")).message.parts
         with self._lock:
+            if self._lost is not None:
+                raise self._lost
+            if self.message is not None:
+                raise InvalidInput("This stream has ended; what comes now belongs to another message.")
             self._waiting.append(sound)
+
+    def write_call(self, id: str, name: str, piece: str) -> None:
+        """Add the next piece of the JSON text of a call's arguments. Pieces of several calls may take turns."""
+        self.write(tool_call(id, name, piece))
 
     def flush(self) -> None:
         """Journal what has been written so far. The store does this by itself, four times a second."""
         with self._lock:
-            if self._waiting and self.message is None:
+            if not self._waiting or self.message is not None or self._pid != os.getpid():
+                return
+            try:
                 self._save(self._batches, list(join(self._waiting)))
-                self._batches, self._waiting = self._batches + 1, []
+            except LeaseLost as error:
+                self._lost = error
+                raise
+            self._batches, self._waiting = self._batches + 1, []
 
-    def end(self, message: Message | None = None, *, status: Ending | None = None, error: str | None = None) -> Message:
-        """Put the message into the chain: what was written, or `message`, which is the same with all that is known
-        now.
+    def end(
+        self,
+        message: Message | None = None,
+        *,
+        status: Ending | None = None,
+        error: str | None = None,
+        finish: str | None = None,
+        usage: Usage | None = None,
+    ) -> Message:
+        """Put the message into the chain: what was written, and what is known only now, such as `finish` and `usage`.
+
+        `message` may say all of that at once; the parts it has are taken instead of those that were written.
         """
-        final = message or Message(role="assistant")
-        final = replace(final, status=status or final.status, error=error or final.error)
+        final = message or BLANK
+        final = replace(
+            final,
+            status=status or final.status,
+            error=error or final.error,
+            finish=finish or final.finish,
+            usage=usage or final.usage,
+        )
         with self._lock:
             if self.message is None:
                 self.message = self._close(self._batches, list(join(self._waiting)), final)
@@ -160,8 +207,10 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.message is not None or self._pid != os.getpid():
+            return
         if error is None:
             self.end()
-        elif self.message is None:
-            failed = isinstance(error, Exception)
-            self.end(status="error" if failed else "cancelled", error=f"{type(error).__name__}: {error}")
+        else:
+            why = f"{type(error).__name__}: {error}".removesuffix(": ")
+            self.end(status="error" if isinstance(error, Exception) else "cancelled", error=why)

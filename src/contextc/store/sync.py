@@ -1,26 +1,27 @@
 """What a client's resent history adds to ours.
 
 Pages and stateless clients send everything they have with every request. What they have may lack entries they were
-never given (system messages, an answer whose connection broke), so it is matched as a thread through our chain: by
-uid where the client sends one, else by role, text and call ids. What is left over at its end is new.
+never given (system messages, tool calls, an answer whose connection broke), so it is matched as a thread through our
+chain: by uid where the client sends one, else by role, author, text, media and, where it knows them, call ids. What
+is left over at its end is new.
 
-Where the new tail takes the place of something the client itself must have had (a message of the same author, or an
-answer where it brings another answer), it rewrote the past: the tail then belongs on a new branch, after the last
-message both agree on.
+A person's own messages are never passed over: where one is missing or says something else, under its old uid too, the
+client rewrote the past, and the new tail belongs on a new branch, after the last message both agree on.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from contextc.messages import Message
+from contextc.messages import Media, Message
+
+EDITED = "~"  # an edit that kept its uid is stored as `uid~2`, `uid~3` …
 
 
 class Difference(NamedTuple):
-    """`tail` is new, and follows message `after` of our chain; `rewrites` says that other messages follow there
-    today.
-    """
+    """`tail` messages at the end of theirs are new, and follow message `after` of our chain. `rewrites` says that other
+    messages follow there today."""
 
-    tail: list[Message]
+    tail: int
     after: int
     rewrites: bool
 
@@ -32,24 +33,46 @@ def compare(ours: Sequence[Message], theirs: Sequence[Message]) -> Difference:
         if found is None:
             break
         matched, cursor = matched + 1, found + 1
-    tail = list(theirs[matched:])
-    rewrites = bool(tail) and any(_replaced(message, tail[0]) for message in ours[cursor:])
-    return Difference(tail, cursor if rewrites else len(ours), rewrites)
+    if matched == len(theirs):
+        return Difference(0, len(ours), False)
+    first = theirs[matched]
+    rewrites = any(_replaced(message, first) for message in ours[cursor:])
+    return Difference(len(theirs) - matched, cursor if rewrites else len(ours), rewrites)
+
+
+def original_uid(uid: str) -> str:
+    """The uid under which a client knows a message, of which it may have sent several versions."""
+    before, _, version = uid.rpartition(EDITED)
+    return before if before and version.isdigit() else uid
 
 
 def _find(ours: Sequence[Message], start: int, wanted: Message) -> int | None:
     for index in range(start, len(ours)):
         if _same(ours[index], wanted):
             return index
+        if ours[index].role == "user" and _by_the_same(ours[index], wanted):
+            return None
     return None
 
 
 def _same(ours: Message, theirs: Message) -> bool:
     if theirs.uid:
-        return ours.uid == theirs.uid
+        known = ours.uid == theirs.uid or original_uid(ours.uid) == theirs.uid
+        return known and (ours.role != "user" or ours.redacted or _says(ours) == _says(theirs))
     if ours.redacted:  # the client may still have the words; they must not come back as something new
         return ours.role == theirs.role
-    return ours.role == theirs.role and _calls(ours) == _calls(theirs) and ours.text.strip() == theirs.text.strip()
+    calls = _calls(theirs)
+    return (
+        ours.role == theirs.role
+        and _by_the_same(ours, theirs)
+        and (not calls or calls == _calls(ours))
+        and (theirs.role == "tool" or _says(ours) == _says(theirs))
+    )
+
+
+def _says(message: Message) -> tuple[str, list[str]]:
+    media = [part for part in message.parts if isinstance(part, Media)]
+    return message.text.strip(), [part.blob or part.url or part.file_id or "" for part in media]
 
 
 def _calls(message: Message) -> list[str]:
@@ -57,8 +80,13 @@ def _calls(message: Message) -> list[str]:
     return asked + [result.call_id for result in message.tool_results]
 
 
+def _by_the_same(one: Message, other: Message) -> bool:
+    """Whether two messages may be one person's; who gives no author may be anybody."""
+    return one.author is None or other.author is None or one.author == other.author
+
+
 def _replaced(passed: Message, first_new: Message) -> bool:
     """Whether the client must have had `passed`, so that leaving it out was meant."""
     if passed.role == "user":
-        return passed.author == first_new.author or first_new.role != "user"
+        return _by_the_same(passed, first_new)
     return passed.role == "assistant" and first_new.role == "assistant"

@@ -33,12 +33,20 @@ def import_lines(
     store: Store, lines: Iterable[bytes | str], name: str | None = None, progress: Progress | None = None
 ) -> Conversation:
     """Read a conversation from lines of JSON, under its own name or another. All of it is stored, or nothing."""
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    numbered = [(number, _clean(line)) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
         raise InvalidImport("there is nothing to import: the file is empty.", line=1)
     if _is_plain(numbered[0][1]):
         return _append_plain(store, numbered, name)
     return _Import(numbered, name, progress).into(store)
+
+
+EXAMPLE = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
+
+
+def _clean(line: bytes | str) -> bytes | str:
+    """Without the mark some editors put before the first line of a file."""
+    return line.removeprefix(b"\xef\xbb\xbf") if isinstance(line, bytes) else line.removeprefix("\ufeff")
 
 
 def _is_plain(line: bytes | str) -> bool:
@@ -51,13 +59,13 @@ def _is_plain(line: bytes | str) -> bool:
 
 def _append_plain(store: Store, lines: list[tuple[int, bytes | str]], name: str | None) -> Conversation:
     if name is None:
-        raise InvalidImport("these messages name no conversation. Say which one they belong to.", line=1)
+        raise InvalidImport("these messages name no conversation. Say which one they belong to (--as).", line=1)
     messages: list[Message] = []
     for number, line in lines:
         try:
             messages.append(admit(from_json(line)).message)
         except (msgspec.MsgspecError, ContextcError, UnicodeDecodeError) as error:
-            raise InvalidImport(f"{error}", line=number) from error
+            raise InvalidImport(f"{error}. A plain message is a line like {EXAMPLE}", line=number) from error
     store.extend(name, messages)
     return store.conversation(name)
 
