@@ -1,0 +1,58 @@
+"""Anthropic's Messages API."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from contextc._json import JSONObject
+from contextc.formats.anthropic import decode
+from contextc.formats.anthropic.encode import add, encode_blocks, encode_segment
+from contextc.formats.base import Encoded, Formatter, Request
+from contextc.messages import Message
+from contextc.tools import Tool
+
+
+class AnthropicFormatter(Formatter):
+    """`system_between` says that the model takes a system role between other messages."""
+
+    name: ClassVar[str] = "anthropic"
+
+    def __init__(self, *, provider: str = "anthropic", system_between: bool = False) -> None:
+        self.provider, self.system_between = provider, system_between
+
+    def encode(self, segment: Sequence[Message], *, first: bool = False, blobs: Mapping[str, bytes] = {}) -> Encoded:
+        return encode_segment(
+            segment, provider=self.provider, system_between=self.system_between, first=first, blobs=blobs
+        )
+
+    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
+        messages: list[JSONObject] = []
+        for segment in segments:
+            for number, message in enumerate(segment.messages):
+                add(messages, message["role"], message["content"], apart=number > 0)
+        return messages
+
+    def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
+        body: JSONObject = {**request.settings, "messages": messages}
+        if request.system is not None and (blocks := encode_blocks(request.system, self.provider)):
+            body["system"] = blocks
+        if tools := self.encode_tools(request.tools):
+            body["tools"] = tools
+        return body
+
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        return decode.encode_tool(tool)
+
+    def decode_request(self, body: JSONObject) -> Request:
+        return decode.decode_request(body, self.provider)
+
+    def decode_reply(self, reply: JSONObject) -> Message:
+        return decode.decode_reply(reply, self.provider)
+
+    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
+        return self.decode_reply(decode.gather(events))
+
+    def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
+        return self.encode_history(history)
+
+    def get_system_prompt(self, system_prompt: str | None) -> str | None:
+        return system_prompt or None

@@ -1,0 +1,250 @@
+"""Anthropic's requests, replies and streams as our messages.
+
+Each block becomes a part; what our encoding of that part would not say stays in its `extra`, and a block we have no
+part for stays whole as a `Native`. A user message that holds results and text becomes a tool message and a user
+message.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.anthropic.encode import APART, encode_segment
+from contextc.formats.base import Request, remember
+from contextc.messages import (
+    AnyPart,
+    Extra,
+    Media,
+    Message,
+    Native,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    tool_call,
+)
+from contextc.tools import NativeTool, Tool
+
+FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "pause_turn": "pause",
+    "refusal": "refusal",
+}
+UNKNOWN_TOOL = "unknown"
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    decoder = _Decoder(provider)
+    messages: list[Message] = []
+    before = None
+    for wire in cast(list[JSONObject], body.get("messages", [])):
+        decoded = list(decoder.message(wire))
+        if decoded and wire["role"] == before:
+            decoded[0] = decoder.apart(decoded[0])
+        before = wire["role"]
+        messages += decoded
+    system = body.get("system")
+    return Request(
+        messages=tuple(messages),
+        system=Message(role="system", parts=tuple(decoder.parts(system))) if system else None,
+        tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
+        settings={
+            name: value for name, value in body.items() if name not in ("messages", "system", "tools") or value == []
+        },
+    )
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    decoder = _Decoder(provider, model=reply.get("model"))
+    usage = cast(JSONObject, reply.get("usage") or {})
+    read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+    details = cast(JSONObject, usage.get("output_tokens_details") or {})
+    reason = cast(str | None, reply.get("stop_reason"))
+    rest = {
+        name: reply[name] for name in ("id", "model", "stop_reason", "stop_details", "container") if reply.get(name)
+    }
+    return Message(
+        role="assistant",
+        parts=tuple(decoder.parts(reply.get("content"))),
+        finish=FINISH.get(reason, reason) if reason else None,
+        usage=Usage(
+            input=(usage.get("input_tokens") or 0) + read + written,
+            output=usage.get("output_tokens") or 0,
+            cache_read=read,
+            cache_write=written,
+            reasoning=details.get("thinking_tokens") or 0,
+        ),
+        extra={provider: rest} if rest else None,
+    )
+
+
+def gather(events: Iterable[JSONObject]) -> JSONObject:
+    """A reply, from the events of its stream."""
+    reply: JSONObject = {}
+    for event in events:
+        match event.get("type"):
+            case "message_start":
+                reply = {**event["message"], "content": []}
+            case "content_block_start":
+                reply["content"].append(dict(event["content_block"]))
+            case "content_block_delta":
+                _apply(reply["content"][event["index"]], event["delta"])
+            case "content_block_stop":
+                _close(reply["content"][event["index"]])
+            case "message_delta":
+                reply |= {name: value for name, value in event["delta"].items() if value is not None}
+                reply["usage"] = {**reply.get("usage", {}), **(event.get("usage") or {})}
+            case _:  # ping, message_stop, and whatever comes next
+                pass
+    return reply
+
+
+def _apply(block: JSONObject, delta: JSONObject) -> None:
+    match delta["type"]:
+        case "text_delta":
+            block["text"] = block.get("text", "") + delta["text"]
+        case "thinking_delta":
+            block["thinking"] = block.get("thinking", "") + delta["thinking"]
+        case "signature_delta":
+            block["signature"] = delta["signature"]
+        case "input_json_delta":
+            block["input_text"] = block.get("input_text", "") + delta["partial_json"]
+        case "citations_delta":
+            block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+        case _:
+            block.setdefault("deltas", []).append(delta)
+
+
+def _close(block: JSONObject) -> None:
+    if (text := block.pop("input_text", None)) is not None:
+        call = tool_call("-", "-", text)
+        block["input"] = text if call.malformed else call.arguments
+
+
+class _Decoder:
+    def __init__(self, provider: str, model: str | None = None) -> None:
+        self.provider, self.model = provider, model
+        self.names: dict[str, str] = {}
+
+    def message(self, wire: JSONObject) -> Iterator[Message]:
+        role = cast(Role, wire["role"])
+        parts: list[AnyPart] = []
+        for part in self.parts(wire["content"]):
+            if parts and isinstance(part, ToolResult) != isinstance(parts[-1], ToolResult):
+                yield self._made(role, parts)
+                parts = []
+            parts.append(part)
+        if parts:
+            yield self._made(role, parts)
+
+    def _made(self, role: Role, parts: list[AnyPart]) -> Message:
+        return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts))
+
+    def apart(self, message: Message) -> Message:
+        """A message that was not merged with the one before it, and need not be when it goes back."""
+        return replace(message, extra={self.provider: {APART: True}})
+
+    def parts(self, content: JSON) -> Iterator[AnyPart]:
+        if isinstance(content, str):
+            yield Text(content)
+            return
+        for block in cast(list[JSONObject], content or []):
+            yield self.part(block)
+
+    def part(self, block: JSONObject) -> AnyPart:
+        part = self._part(block)
+        if isinstance(part, Native):
+            return part
+        return self._with_rest(part, block)
+
+    def _part(self, block: JSONObject) -> AnyPart:
+        match block.get("type"):
+            case "text":
+                return Text(block["text"])
+            case "thinking":
+                return Reasoning(
+                    text=block["thinking"],
+                    signature=block.get("signature"),
+                    provider=self.provider,
+                    model=self.model,
+                )
+            case "redacted_thinking":
+                return Reasoning(data=block["data"], provider=self.provider, model=self.model)
+            case "tool_use":
+                self.names[block["id"]] = block["name"]
+                return ToolCall(id=block["id"], name=block["name"], arguments=block["input"])
+            case "tool_result":
+                return self._result(block)
+            case "image" | "document":
+                return self._media(block)
+            case _:
+                return Native(provider=self.provider, data=block)
+
+    def _result(self, block: JSONObject) -> ToolResult:
+        call_id, content = block["tool_use_id"], block.get("content")
+        inner = tuple(self.parts(content)) if isinstance(content, list) else ()
+        fits = all(isinstance(part, Text | Media) for part in inner)
+        return ToolResult(
+            call_id=call_id,
+            name=self.names.get(call_id, UNKNOWN_TOOL),
+            content=cast(tuple[Text | Media, ...], inner) if inner and fits else _as_text(content),
+            is_error=bool(block.get("is_error")),
+        )
+
+    def _media(self, block: JSONObject) -> AnyPart:
+        source = cast(JSONObject, block["source"])
+        default = "image/png" if block["type"] == "image" else "application/pdf"
+        match source.get("type"):
+            case "base64":
+                try:
+                    data = base64.b64decode(source["data"], validate=True)
+                except binascii.Error:
+                    return Native(provider=self.provider, data=block)
+                return Media(mime_type=source["media_type"], data=data)
+            case "text":
+                return Media(mime_type=source["media_type"], data=source["data"].encode())
+            case "url":
+                return Media(mime_type=default, url=source["url"])
+            case "file":
+                return Media(mime_type=default, file_id=source["file_id"], provider=self.provider)
+            case _:
+                return Native(provider=self.provider, data=block)
+
+    def _with_rest(self, part: AnyPart, block: JSONObject) -> AnyPart:
+        """The part, and what of its block our encoding would not say."""
+        role: Role = "tool" if isinstance(part, ToolResult) else "assistant"
+        alone = Message(role=role, parts=(part,))
+        wire = encode_segment([alone], provider=self.provider, system_between=False, first=False, blobs={}).messages
+        ours = cast(JSONObject, wire[0]["content"][0]) if wire else {}
+        rest: Extra | None = remember(block, ours, self.provider) if wire else None
+        return replace(part, extra=rest) if rest else part
+
+    def tool(self, tool: JSONObject) -> Tool | NativeTool:
+        if tool.get("type") not in (None, "custom"):
+            return NativeTool(provider=self.provider, data=tool)
+        made = Tool(
+            name=tool["name"], description=tool.get("description") or "", parameters=tool.get("input_schema") or {}
+        )
+        rest = remember(tool, encode_tool(made), self.provider)
+        return Tool(name=made.name, description=made.description, parameters=made.parameters, extra=rest)
+
+
+def encode_tool(tool: Tool) -> JSONObject:
+    described: JSONObject = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name, **described, "input_schema": tool.parameters or {"type": "object"}}
+
+
+def _as_text(content: JSON) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return encode(content).decode()

@@ -1,0 +1,138 @@
+"""Our messages in the shape of Anthropic's Messages API.
+
+Roles alternate: what stands between two replies becomes one user message, results first. A system message between
+others keeps its role where the model takes one and its place allows it ("must follow a user message, and be last or
+followed by an assistant"), and is tagged user text elsewhere. Blank text is left out, because the API refuses it.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import Hint
+
+OPENING = "(The conversation begins with the assistant.)"
+APART = "apart"
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+DOCUMENTS = ("application/pdf", "text/plain")
+
+
+def encode_segment(
+    segment: Sequence[Message], *, provider: str, system_between: bool, first: bool, blobs: Mapping[str, bytes]
+) -> Encoded:
+    encoder = _Encoder(provider, blobs)
+    wire: list[JSONObject] = []
+    for index, message in enumerate(segment):
+        role = "assistant" if message.role == "assistant" else "user"
+        if message.role == "system":
+            last = all(later.role == "system" for later in segment[index:])
+            if system_between and last and wire and wire[-1]["role"] in ("user", "system"):
+                role = "system"
+            blocks = encoder.system(message, tagged=role == "user")
+        else:
+            blocks = encoder.blocks(message)
+        if first and not wire and blocks and role == "assistant":
+            wire.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
+            encoder.notes.append(Note("made up", "a user message, because a request may not begin with the assistant"))
+        add(wire, role, blocks, apart=bool(kept(message.extra, provider).get(APART)))
+    return Encoded(tuple(wire), tuple(encoder.notes))
+
+
+def add(wire: list[JSONObject], role: str, blocks: list[JSONObject], *, apart: bool = False) -> None:
+    """Append blocks to the last message if it has the same role, else as a message of their own."""
+    if not blocks:
+        return
+    if wire and wire[-1]["role"] == role and not apart:
+        wire[-1] = {**wire[-1], "content": [*wire[-1]["content"], *blocks]}
+    else:
+        wire.append({"role": role, "content": blocks})
+
+
+def encode_blocks(message: Message, provider: str) -> list[JSONObject]:
+    """The blocks of one message, such as the system prompt."""
+    return _Encoder(provider, {}).blocks(message)
+
+
+class _Encoder:
+    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
+        self.provider, self.blobs = provider, blobs
+        self.notes: list[Note] = []
+
+    def system(self, message: Message, *, tagged: bool) -> list[JSONObject]:
+        blocks = self.blocks(message)
+        if not tagged:
+            return blocks
+        self.notes.append(Note("tagged", "a system message, as user text in <system-reminder>"))
+        return [
+            {**block, "text": f"<system-reminder>\n{block['text']}\n</system-reminder>"} if "text" in block else block
+            for block in blocks
+        ]
+
+    def blocks(self, message: Message) -> list[JSONObject]:
+        found: list[JSONObject] = []
+        for part in message.parts:
+            block = self.block(part)
+            if block is not None:
+                found.append(restored(block, part.extra, self.provider))
+        return found
+
+    def block(self, part: AnyPart) -> JSONObject | None:
+        match part:
+            case Text():
+                return {"type": "text", "text": part.text} if part.text.strip() else None
+            case Reasoning():
+                return self.reasoning(part)
+            case ToolCall():
+                given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
+                return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
+            case ToolResult():
+                return self.result(part)
+            case Media():
+                return self.media(part)
+            case Native():
+                if part.provider == self.provider:
+                    return part.data
+                self.notes.append(Note("described", f"a block of {part.provider}"))
+                return {"type": "text", "text": describe_native(part)}
+            case Hint():
+                return None
+            case _:
+                assert_never(part)
+
+    def reasoning(self, part: Reasoning) -> JSONObject | None:
+        if is_foreign(part, self.provider) or not (part.signature or part.data):
+            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            return None
+        if part.data is not None:
+            return {"type": "redacted_thinking", "data": part.data}
+        return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+
+    def result(self, part: ToolResult) -> JSONObject:
+        content: JSON = (
+            part.content if isinstance(part.content, str) else self.blocks(Message(role="tool", parts=part.content))
+        )
+        block: JSONObject = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
+        return {**block, "is_error": True} if part.is_error else block
+
+    def media(self, part: Media) -> JSONObject:
+        kind = "image" if part.mime_type in IMAGES else "document" if part.mime_type in DOCUMENTS else None
+        source = self.source(part)
+        if kind is None or source is None:
+            self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+            return {"type": "text", "text": describe_media(part)}
+        return {"type": kind, "source": source}
+
+    def source(self, part: Media) -> JSONObject | None:
+        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
+        if data is not None:
+            if part.mime_type == "text/plain":
+                return {"type": "text", "media_type": part.mime_type, "data": data.decode("utf-8", "replace")}
+            return {"type": "base64", "media_type": part.mime_type, "data": base64.b64encode(data).decode()}
+        if part.url is not None:
+            return {"type": "url", "url": part.url}
+        if part.file_id is not None and part.provider == self.provider:
+            return {"type": "file", "file_id": part.file_id}
+        return None

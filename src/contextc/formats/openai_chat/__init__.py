@@ -1,0 +1,52 @@
+"""OpenAI's Chat Completions, and the endpoints that speak it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from contextc._json import JSONObject
+from contextc.formats.base import Encoded, Formatter, Request
+from contextc.formats.openai_chat import decode
+from contextc.formats.openai_chat.encode import encode_segment
+from contextc.messages import Message, system
+from contextc.tools import Tool
+
+
+class OpenAIFormatter(Formatter):
+    """`reasoning_field` is where an endpoint wants its model's reasoning back, if anywhere: `reasoning_content`, …"""
+
+    name: ClassVar[str] = "openai_chat"
+
+    def __init__(self, *, provider: str = "openai", reasoning_field: str | None = None) -> None:
+        self.provider, self.reasoning_field = provider, reasoning_field
+
+    def encode(self, segment: Sequence[Message], *, first: bool = False, blobs: Mapping[str, bytes] = {}) -> Encoded:
+        return encode_segment(segment, provider=self.provider, reasoning_field=self.reasoning_field, blobs=blobs)
+
+    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
+        return [message for segment in segments for message in segment.messages]
+
+    def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
+        head = self.encode([request.system]).messages if request.system is not None else ()
+        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
+        if tools := self.encode_tools(request.tools):
+            body["tools"] = tools
+        return body
+
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        return decode.encode_tool(tool)
+
+    def decode_request(self, body: JSONObject) -> Request:
+        return decode.decode_request(body, self.provider, self.reasoning_field)
+
+    def decode_reply(self, reply: JSONObject) -> Message:
+        return decode.decode_reply(reply, self.provider, self.reasoning_field)
+
+    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
+        return self.decode_reply(decode.gather(events))
+
+    def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
+        head = self.encode([system(system_prompt)]).messages if system_prompt else ()
+        return [*head, *self.encode_history(history)]
+
+    def get_system_prompt(self, system_prompt: str | None) -> str | None:
+        return None

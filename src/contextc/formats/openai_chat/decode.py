@@ -1,0 +1,237 @@
+"""Chat Completions requests, replies and streams as our messages."""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import Request, remember
+from contextc.formats.openai_chat.encode import SOUNDS, encode_segment
+from contextc.messages import (
+    AnyPart,
+    Media,
+    Message,
+    Native,
+    Reasoning,
+    Role,
+    Text,
+    ToolResult,
+    Usage,
+    tool_call,
+)
+from contextc.tools import NativeTool, Tool
+
+ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+UNKNOWN_TOOL = "unknown"
+MIME = {sound: mime for mime, sound in SOUNDS.items() if mime != "audio/mp3"}
+
+
+def decode_request(body: JSONObject, provider: str, reasoning_field: str | None) -> Request:
+    decoder = _Decoder(provider, reasoning_field)
+    messages = [decoder.message(wire) for wire in cast(list[JSONObject], body.get("messages", []))]
+    system = messages.pop(0) if messages and messages[0].role == "system" else None
+    return Request(
+        messages=tuple(messages),
+        system=system,
+        tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
+        settings={name: value for name, value in body.items() if name not in ("messages", "tools") or value == []},
+    )
+
+
+def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) -> Message:
+    choice = cast(JSONObject, (reply.get("choices") or [{}])[0])
+    decoder = _Decoder(provider, reasoning_field, model=reply.get("model"))
+    message = decoder.message({"role": "assistant", **(choice.get("message") or {})})
+    usage = cast(JSONObject, reply.get("usage") or {})
+    read = cast(JSONObject, usage.get("prompt_tokens_details") or {})
+    wrote = cast(JSONObject, usage.get("completion_tokens_details") or {})
+    rest = {
+        **(message.extra or {}).get(provider, {}),
+        **{name: reply[name] for name in ("id", "model") if reply.get(name)},
+    }
+    return replace(
+        message,
+        finish=choice.get("finish_reason") or "stop",
+        usage=Usage(
+            input=usage.get("prompt_tokens") or 0,
+            output=usage.get("completion_tokens") or 0,
+            cache_read=read.get("cached_tokens") or 0,
+            cache_write=read.get("cache_write_tokens") or 0,
+            reasoning=wrote.get("reasoning_tokens") or 0,
+        ),
+        extra={provider: rest} if rest else None,
+    )
+
+
+def gather(events: Iterable[JSONObject]) -> JSONObject:
+    """A reply, from the chunks of its stream."""
+    reply: JSONObject = {}
+    message: JSONObject = {"role": "assistant"}
+    calls: dict[int, JSONObject] = {}
+    finish = None
+    for event in events:
+        reply |= {name: event[name] for name in ("id", "model", "usage") if event.get(name)}
+        for choice in cast(list[JSONObject], event.get("choices") or []):
+            if choice.get("index", 0) != 0:
+                continue
+            finish = choice.get("finish_reason") or finish
+            _apply(message, calls, cast(JSONObject, choice.get("delta") or {}))
+    if calls:
+        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+    return {**reply, "choices": [{"message": message, "finish_reason": finish}]}
+
+
+def _apply(message: JSONObject, calls: dict[int, JSONObject], delta: JSONObject) -> None:
+    for name, value in delta.items():
+        if name == "tool_calls":
+            for piece in cast(list[JSONObject], value or []):
+                _apply_call(calls, piece)
+        elif isinstance(value, str) and name != "role":
+            message[name] = message.get(name, "") + value
+        elif isinstance(value, list):
+            message[name] = [*cast(list[JSON], message.get(name) or []), *cast(list[JSON], value)]
+
+
+def _apply_call(calls: dict[int, JSONObject], piece: JSONObject) -> None:
+    index = piece.get("index", len(calls))
+    call = calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+    call["id"] = piece.get("id") or call["id"]
+    function = cast(JSONObject, piece.get("function") or {})
+    for name in ("name", "arguments"):
+        call["function"][name] += function.get(name) or ""
+
+
+class _Decoder:
+    def __init__(self, provider: str, reasoning_field: str | None, model: str | None = None) -> None:
+        self.provider, self.reasoning_field, self.model = provider, reasoning_field, model
+        self.names: dict[str, str] = {}
+
+    def message(self, wire: JSONObject) -> Message:
+        if wire["role"] in ("tool", "function"):
+            return Message(role="tool", parts=(self.result(wire),))
+        parts = [*self.reasoning(wire), *self.parts(wire.get("content"))]
+        parts += [self.call(call) for call in cast(list[JSONObject], wire.get("tool_calls") or [])]
+        if isinstance(refusal := wire.get("refusal"), str):
+            parts.append(Native(provider=self.provider, data={"type": "refusal", "refusal": refusal}))
+        message = Message(role=ROLES.get(wire["role"], "user"), parts=tuple(parts))
+        return self.with_rest(message, wire)
+
+    def with_rest(self, message: Message, wire: JSONObject) -> Message:
+        """The message, and what of it our encoding would not say."""
+        encoded = self.encoded(message)
+        ours = encoded[0] if encoded else {}
+        known = {**wire, "refusal": None, "tool_calls": ours.get("tool_calls")}
+        if _blocks(known.get("content")) == _blocks(ours.get("content")):
+            known["content"] = ours.get("content")
+        extra = remember(known, ours, self.provider)
+        return replace(message, extra=extra) if extra else message
+
+    def encoded(self, message: Message) -> tuple[JSONObject, ...]:
+        return encode_segment(
+            [message], provider=self.provider, reasoning_field=self.reasoning_field, blobs={}
+        ).messages
+
+    def reasoning(self, wire: JSONObject) -> Iterator[Reasoning]:
+        for name in REASONING_FIELDS:
+            if isinstance(text := wire.get(name), str) and text:
+                yield Reasoning(text=text, provider=self.provider, model=self.model)
+                return
+
+    def parts(self, content: JSON) -> Iterator[AnyPart]:
+        if isinstance(content, str):
+            if content:
+                yield Text(content)
+            return
+        for block in cast(list[JSONObject], content or []):
+            part = self.part(block)
+            if isinstance(part, Native):
+                yield part
+                continue
+            ours = self.encoded(Message(role="user", parts=(part,)))
+            blocks = cast(list[JSONObject], _blocks(ours[0]["content"])) if ours else [cast(JSONObject, {})]
+            extra = remember(block, blocks[0], self.provider)
+            yield replace(part, extra=extra) if extra else part
+
+    def part(self, block: JSONObject) -> AnyPart:
+        match block.get("type"):
+            case "text":
+                return Text(block["text"])
+            case "image_url":
+                url = block["image_url"]["url"]
+                return self.from_data_url(url) or Media(mime_type="image/png", url=url)
+            case "input_audio":
+                sound = block["input_audio"]
+                data = _decoded(sound["data"])
+                if data is not None and sound["format"] in MIME:
+                    return Media(mime_type=MIME[sound["format"]], data=data)
+            case "file":
+                file = block["file"]
+                if "file_id" in file:
+                    return Media(mime_type="application/octet-stream", file_id=file["file_id"], provider=self.provider)
+                if found := self.from_data_url(file.get("file_data") or "", file.get("filename")):
+                    return found
+            case _:
+                pass
+        return Native(provider=self.provider, data=block)
+
+    def from_data_url(self, url: str, name: str | None = None) -> Media | None:
+        head, comma, text = url.partition(",")
+        if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+            return None
+        data = _decoded(text)
+        mime_type = head.removeprefix("data:").removesuffix(";base64")
+        return Media(mime_type=mime_type, data=data, name=name) if data is not None and "/" in mime_type else None
+
+    def call(self, call: JSONObject) -> AnyPart:
+        function = call.get("function")
+        if not isinstance(function, dict):
+            return Native(provider=self.provider, data=call)
+        named = cast(JSONObject, function)
+        self.names[call["id"]] = named["name"]
+        made = tool_call(call["id"], named["name"], named.get("arguments") or "")
+        ours = cast(list[JSONObject], self.encoded(Message(role="assistant", parts=(made,)))[0]["tool_calls"])[0]
+        extra = remember(call, ours, self.provider)
+        return replace(made, extra=extra) if extra else made
+
+    def result(self, wire: JSONObject) -> ToolResult:
+        call_id, content = cast(str, wire.get("tool_call_id") or ""), wire.get("content")
+        inner = tuple(self.parts(content)) if isinstance(content, list) else ()
+        texts = cast(tuple[Text | Media, ...], tuple(part for part in inner if isinstance(part, Text)))
+        made = ToolResult(
+            call_id=call_id,
+            name=self.names.get(call_id) or cast(str, wire.get("name") or UNKNOWN_TOOL),
+            content=texts or (content if isinstance(content, str) else ""),
+        )
+        extra = remember(wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider)
+        return replace(made, extra=extra) if extra else made
+
+    def tool(self, tool: JSONObject) -> Tool | NativeTool:
+        function = cast(JSONObject | None, tool.get("function"))
+        if function is None:
+            return NativeTool(provider=self.provider, data=tool)
+        made = Tool(
+            name=function["name"],
+            description=function.get("description") or "",
+            parameters=function.get("parameters") or {},
+        )
+        return replace(made, extra=remember(tool, encode_tool(made), self.provider))
+
+
+def encode_tool(tool: Tool) -> JSONObject:
+    described: JSONObject = {"description": tool.description} if tool.description else {}
+    return {"type": "function", "function": {"name": tool.name, **described, "parameters": tool.parameters}}
+
+
+def _blocks(content: JSON) -> JSON:
+    return [{"type": "text", "text": content}] if isinstance(content, str) and content else content
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None

@@ -1,0 +1,124 @@
+"""Our messages in the shape of OpenAI's Chat Completions, which many other endpoints speak too.
+
+Each message stays a message; roles need not alternate. Results are tool messages of their own, and hold text: media
+that a tool returned goes into a user message right after the results of its step. The arguments of a call are the
+text the model wrote. Reasoning goes back only where the endpoint has a field for it.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import Hint
+
+SOUNDS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+def encode_segment(
+    segment: Sequence[Message], *, provider: str, reasoning_field: str | None, blobs: Mapping[str, bytes]
+) -> Encoded:
+    encoder = _Encoder(provider, reasoning_field, blobs)
+    wire: list[JSONObject] = []
+    for message in segment:
+        if message.role == "tool":
+            wire += encoder.results(message)
+        elif (encoded := encoder.message(message)) is not None:
+            wire.append(encoded)
+    return Encoded(tuple(wire), tuple(encoder.notes))
+
+
+class _Encoder:
+    def __init__(self, provider: str, reasoning_field: str | None, blobs: Mapping[str, bytes]) -> None:
+        self.provider, self.reasoning_field, self.blobs = provider, reasoning_field, blobs
+        self.notes: list[Note] = []
+
+    def message(self, message: Message) -> JSONObject | None:
+        """A system, user or assistant message; None where nothing of it can be sent."""
+        rest = kept(message.extra, self.provider)
+        content = [block for part in message.parts if (block := self.block(part)) is not None]
+        calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
+        wire: JSONObject = {"role": message.role, "content": _shortest(content), **self.reasoning(message)}
+        if calls:
+            wire["tool_calls"] = calls
+        if not content and not calls and "content" not in rest:
+            return None
+        return restored(wire, message.extra, self.provider)
+
+    def results(self, message: Message) -> list[JSONObject]:
+        wire: list[JSONObject] = []
+        shown: list[JSONObject] = []
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                content: JSON = part.content
+                if not isinstance(part.content, str):
+                    texts = [each for each in part.content if isinstance(each, Text)]
+                    media = [each for each in part.content if isinstance(each, Media)]
+                    content = [self.text(each) for each in texts] or ""
+                    if media:
+                        self.notes.append(Note("moved", f"media of {part.name}, into a user message after the results"))
+                        shown += [{"type": "text", "text": f"[media returned by {part.name}]"}]
+                        shown += [self.media(each) for each in media]
+                answer: JSONObject = {"role": "tool", "tool_call_id": part.call_id, "content": content}
+                wire.append(restored(answer, part.extra, self.provider))
+        return [*wire, {"role": "user", "content": shown}] if shown else wire
+
+    def block(self, part: AnyPart) -> JSONObject | None:
+        match part:
+            case Text():
+                return self.text(part) if part.text else None
+            case Media():
+                return restored(self.media(part), part.extra, self.provider)
+            case Native():
+                if part.provider == self.provider:
+                    return part.data
+                self.notes.append(Note("described", f"a block of {part.provider}"))
+                return {"type": "text", "text": describe_native(part)}
+            case Reasoning() | ToolCall() | ToolResult() | Hint():
+                return None
+            case _:
+                assert_never(part)
+
+    def text(self, part: Text) -> JSONObject:
+        return restored({"type": "text", "text": part.text}, part.extra, self.provider)
+
+    def call(self, part: ToolCall) -> JSONObject:
+        written = part.raw if part.raw is not None else encode(part.arguments).decode()
+        call: JSONObject = {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": written}}
+        return restored(call, part.extra, self.provider)
+
+    def reasoning(self, message: Message) -> JSONObject:
+        thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
+        ours = [part for part in thoughts if not is_foreign(part, self.provider) and part.text]
+        if len(ours) < len(thoughts) or (ours and not self.reasoning_field):
+            self.notes.append(Note("left out", "reasoning that this endpoint has no place for"))
+        if not ours or not self.reasoning_field:
+            return {}
+        return {self.reasoning_field: "".join(part.text for part in ours)}
+
+    def media(self, part: Media) -> JSONObject:
+        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
+        text = base64.b64encode(data).decode() if data is not None else None
+        if part.kind == "image" and (text is not None or part.url is not None):
+            url = part.url or f"data:{part.mime_type};base64,{text}"
+            return {"type": "image_url", "image_url": {"url": url}}
+        if part.mime_type in SOUNDS and text is not None:
+            return {"type": "input_audio", "input_audio": {"data": text, "format": SOUNDS[part.mime_type]}}
+        if part.kind == "document" and text is not None:
+            name = {"filename": part.name} if part.name else {}
+            return {"type": "file", "file": {"file_data": f"data:{part.mime_type};base64,{text}", **name}}
+        if part.file_id is not None and part.provider == self.provider:
+            return {"type": "file", "file": {"file_id": part.file_id}}
+        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        return {"type": "text", "text": describe_media(part)}
+
+
+def _shortest(content: list[JSONObject]) -> JSON:
+    """One plain text is a string, as everybody writes it; nothing is null."""
+    if not content:
+        return None
+    if len(content) == 1 and content[0].keys() == {"type", "text"}:
+        return content[0]["text"]
+    return content

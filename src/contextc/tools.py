@@ -1,0 +1,22 @@
+"""A tool as a model is told about it."""
+
+from msgspec import Struct
+
+from contextc._json import JSONObject
+from contextc.messages import Extra
+
+
+class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A function a model may call. `parameters` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str = ""
+    parameters: JSONObject = {}
+    extra: Extra | None = None
+
+
+class NativeTool(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A tool that only one provider has, and runs itself: passed on to it as it is, and to nobody else."""
+
+    provider: str
+    data: JSONObject
