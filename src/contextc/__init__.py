@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         UnknownConversation,
         UnknownMessage,
     )
+    from contextc.formats import AnthropicFormatter, OpenAIFormatter
+    from contextc.manager import MessageManager
     from contextc.messages import (
         Hint,
         Media,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
 
 __all__ = [
+    "AnthropicFormatter",
     "Branch",
     "Conflict",
     "ContextcError",
@@ -66,7 +69,9 @@ __all__ = [
     "LeaseLost",
     "Media",
     "Message",
+    "MessageManager",
     "Native",
+    "OpenAIFormatter",
     "Part",
     "Reasoning",
     "Recovered",
@@ -95,7 +100,7 @@ __all__ = [
     "user",
 ]
 
-_ROOMS = ("errors", "messages", "store")
+_ROOMS = ("errors", "messages", "store", "formats", "manager")
 
 
 def __getattr__(name: str) -> object:

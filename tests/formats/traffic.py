@@ -1,0 +1,46 @@
+"""Recorded traffic: the selection that comes with the project, and the whole corpus where it lies beside it."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from contextc._json import JSON, JSONObject
+
+ROOT = Path(__file__).parent.parent.parent
+FILES = (ROOT / "tests" / "data" / "traffic.jsonl", ROOT.parent / "shared" / "corpus" / "provider-traffic.jsonl")
+
+
+class Exchange(NamedTuple):
+    case: str
+    vendor: str
+    request: JSONObject
+    reply: JSON
+
+
+def accepted(api: str) -> list[Exchange]:
+    """The requests of one API that its provider accepted, with its replies."""
+    lines = [line for path in FILES if path.exists() for line in path.read_text().splitlines()]
+    found = [cast(JSONObject, json.loads(line)) for line in lines]
+    return [
+        Exchange(each["case"], each["vendor"], each["request"], each["reply"])
+        for each in found
+        if each["api"] == api and each["status"] == 200
+    ]
+
+
+def events(reply: str) -> list[JSONObject]:
+    """The events of a recorded stream."""
+    lines = [line.removeprefix("data:").strip() for line in reply.splitlines() if line.startswith("data:")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def normal(value: JSON, key: str = "") -> JSON:
+    """A body without null fields, and with strings of content as single text blocks: neither makes a difference."""
+    if key in ("content", "system") and isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    if isinstance(value, dict):
+        items = cast(JSONObject, value).items()
+        return {name: normal(each, name) for name, each in items if each is not None}
+    if isinstance(value, list):
+        return [normal(each) for each in cast(list[JSON], value)]
+    return value

@@ -1,0 +1,107 @@
+"""The small front door (seed C), in memory and on every store."""
+
+import logging
+
+import pytest
+
+import contextc as cc
+
+
+def fill(manager: cc.MessageManager) -> None:
+    manager.add_user_message("What is in a.py?")
+    openai = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
+    manager.add_assistant_message(None, [openai, cc.ToolCall(id="c2", name="list", arguments={})])
+    manager.add_tool_result("c1", "read", {"lines": ["print(1)"]})
+    manager.add_tool_result("c2", "list", None)
+    manager.add_assistant_message("It prints 1.")
+
+
+def test_a_history_is_handed_to_any_vendor_in_its_own_shape() -> None:
+    """SPEC 14.1: the formatter can be changed at any time, and no call is lost."""
+    manager = cc.MessageManager(cc.AnthropicFormatter(), system_prompt="Be brief.")
+    fill(manager)
+    assert manager.get_formatted_system_prompt() == "Be brief."
+    assert [message["role"] for message in manager.get_formatted_messages()] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    manager.formatter = cc.OpenAIFormatter()
+    assert manager.get_formatted_system_prompt() is None
+    roles = [message["role"] for message in manager.get_formatted_messages()]
+    assert roles == ["system", "user", "assistant", "tool", "tool", "assistant"]
+    assert manager.get_formatted_messages()[3]["content"] == '{"lines":["print(1)"]}'
+    assert manager.get_formatted_messages()[4]["content"] == ""
+
+
+def test_the_system_prompt_may_change_and_go() -> None:
+    """SPEC 8.5: an empty one produces no message."""
+    manager = cc.MessageManager(cc.OpenAIFormatter(), "a")
+    manager.set_system_prompt("b")
+    manager.add_user_message("hi")
+    assert (manager.get_system_prompt(), manager.get_formatted_messages()[0]["content"]) == ("b", "b")
+    manager.set_system_prompt("")
+    assert (manager.get_system_prompt(), len(manager.get_formatted_messages())) == (None, 1)
+
+
+def test_plain_dicts_are_taken_and_wrong_ones_refused() -> None:
+    """Seed C's own messages; an unknown role is an error, not a log line."""
+    manager = cc.MessageManager(cc.OpenAIFormatter())
+    for message in (
+        {"role": "system", "content": "careful"},
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "c", "name": "f", "content": "ok"},
+    ):
+        manager.add_message(message)
+    assert [message["role"] for message in manager.get_formatted_messages()] == ["system", "user", "assistant", "tool"]
+    for wrong in ({"role": "robot", "content": "x"}, {"role": "user"}, {"content": "x"}):
+        with pytest.raises(cc.InvalidMessage):
+            manager.add_message(wrong)
+
+
+def test_reset_begins_anew() -> None:
+    manager = cc.MessageManager(cc.OpenAIFormatter())
+    manager.reset()
+    assert manager.get_formatted_messages() == []
+    fill(manager)
+    manager.reset()
+    manager.add_user_message("again")
+    assert [message["content"] for message in manager.get_formatted_messages()] == ["again"]
+
+
+def test_it_works_on_any_store_and_keeps_the_record(store: cc.Store) -> None:
+    """SPEC 14.1, 3.4: a reset on a store destroys nothing."""
+    manager = cc.MessageManager(cc.AnthropicFormatter(), store=store, conversation="demo")
+    assert manager.get_formatted_messages() == []
+    fill(manager)
+    manager.add_user_message([cc.Text("look"), cc.Media(mime_type="image/png", data=b"\x89PNG")])
+    again = cc.MessageManager(cc.AnthropicFormatter(), store=store, conversation="demo")
+    assert again.get_formatted_messages() == manager.get_formatted_messages()
+    assert again.get_formatted_messages()[-1]["content"][1]["source"]["data"] == "iVBORw=="
+    again.reset()
+    assert (again.messages, len(store.load("demo"))) == ([], 6)
+
+
+def test_a_limit_that_does_not_limit_is_refused() -> None:
+    """SPEC 14.1: ignoring it would be worse."""
+    with pytest.raises(cc.InvalidSetting, match="max_tokens is not enforced in this version"):
+        cc.MessageManager(cc.OpenAIFormatter(), max_tokens=8_000)
+
+
+def test_operations_are_logged_and_content_only_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC 13.3."""
+    manager = cc.MessageManager(cc.OpenAIFormatter())
+    with caplog.at_level(logging.INFO, "contextc"):
+        manager.add_user_message("my secret")
+        manager.get_formatted_messages()
+    assert "added message 1: user" in caplog.text
+    assert "my secret" not in caplog.text
+    with caplog.at_level(logging.DEBUG, "contextc"):
+        manager.add_user_message("my secret")
+    assert "my secret" in caplog.text
