@@ -127,7 +127,7 @@ def test_a_history_encoded_as_it_grew_equals_the_same_encoded_at_once() -> None:
             cc.assistant(f"answer {number}"),
         ]
         parts = list(segments(pair(history).messages))
-        encoded = [PLAIN.encode(part, first=index == 0) for index, part in enumerate(parts)]
+        encoded = [PLAIN.encode(part) for part in parts]
         whole = PLAIN.format(history)
         assert PLAIN.join(encoded) == whole
         assert whole[: len(sealed)] == sealed

@@ -50,8 +50,8 @@ class Formatter(ABC):
     provider: str
 
     @abstractmethod
-    def encode(self, segment: Sequence[Message], *, first: bool = False, blobs: Mapping[str, bytes] = {}) -> Encoded:
-        """One segment, whose calls are paired. `first` says that nothing stands before it."""
+    def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
+        """One segment, whose calls are paired. It depends on nothing before or after it."""
 
     @abstractmethod
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
@@ -95,8 +95,7 @@ class Formatter(ABC):
         return self.assemble(request, self.encode_history(request.messages, blobs=blobs))
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
-        parts = segments(pair(history).messages)
-        return self.join(self.encode(segment, first=number == 0, blobs=blobs) for number, segment in enumerate(parts))
+        return self.join(self.encode(segment, blobs=blobs) for segment in segments(pair(history).messages))
 
 
 def segments(history: Sequence[Message]) -> Iterator[list[Message]]:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
-from contextc.formats.anthropic.encode import add, encode_blocks, encode_segment
+from contextc.formats.anthropic.encode import OPENING, add, encode_blocks, encode_segment
 from contextc.formats.base import Encoded, Formatter, Request
 from contextc.messages import Message
 from contextc.tools import Tool
@@ -19,15 +19,15 @@ class AnthropicFormatter(Formatter):
     def __init__(self, *, provider: str = "anthropic", system_between: bool = False) -> None:
         self.provider, self.system_between = provider, system_between
 
-    def encode(self, segment: Sequence[Message], *, first: bool = False, blobs: Mapping[str, bytes] = {}) -> Encoded:
-        return encode_segment(
-            segment, provider=self.provider, system_between=self.system_between, first=first, blobs=blobs
-        )
+    def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
+        return encode_segment(segment, provider=self.provider, system_between=self.system_between, blobs=blobs)
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
         messages: list[JSONObject] = []
         for segment in segments:
             for number, message in enumerate(segment.messages):
+                if not messages and message["role"] != "user":
+                    add(messages, "user", [{"type": "text", "text": OPENING}])
                 add(messages, message["role"], message["content"], apart=number > 0)
         return messages
 

@@ -224,7 +224,7 @@ class _Decoder:
         """The part, and what of its block our encoding would not say."""
         role: Role = "tool" if isinstance(part, ToolResult) else "assistant"
         alone = Message(role=role, parts=(part,))
-        wire = encode_segment([alone], provider=self.provider, system_between=False, first=False, blobs={}).messages
+        wire = encode_segment([alone], provider=self.provider, system_between=False, blobs={}).messages
         ours = cast(JSONObject, wire[0]["content"][0]) if wire else {}
         rest: Extra | None = remember(block, ours, self.provider) if wire else None
         return replace(part, extra=rest) if rest else part

@@ -21,7 +21,7 @@ DOCUMENTS = ("application/pdf", "text/plain")
 
 
 def encode_segment(
-    segment: Sequence[Message], *, provider: str, system_between: bool, first: bool, blobs: Mapping[str, bytes]
+    segment: Sequence[Message], *, provider: str, system_between: bool, blobs: Mapping[str, bytes]
 ) -> Encoded:
     encoder = _Encoder(provider, blobs)
     wire: list[JSONObject] = []
@@ -34,9 +34,6 @@ def encode_segment(
             blocks = encoder.system(message, tagged=role == "user")
         else:
             blocks = encoder.blocks(message)
-        if first and not wire and blocks and role == "assistant":
-            wire.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
-            encoder.notes.append(Note("made up", "a user message, because a request may not begin with the assistant"))
         add(wire, role, blocks, apart=bool(kept(message.extra, provider).get(APART)))
     return Encoded(tuple(wire), tuple(encoder.notes))
 

@@ -19,7 +19,7 @@ class OpenAIFormatter(Formatter):
     def __init__(self, *, provider: str = "openai", reasoning_field: str | None = None) -> None:
         self.provider, self.reasoning_field = provider, reasoning_field
 
-    def encode(self, segment: Sequence[Message], *, first: bool = False, blobs: Mapping[str, bytes] = {}) -> Encoded:
+    def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
         return encode_segment(segment, provider=self.provider, reasoning_field=self.reasoning_field, blobs=blobs)
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
