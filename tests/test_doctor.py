@@ -25,6 +25,7 @@ def test_a_sound_store_has_no_findings(store: cc.Store) -> None:
         ("UPDATE message SET id = x'00' WHERE place % 4294967296 = 5", "broken-link"),
         ("DELETE FROM message WHERE place % 4294967296 = 5", "gap"),
         ("UPDATE message SET body = x'7b' WHERE place % 4294967296 = 5", "unreadable"),
+        ("UPDATE branch SET base_id = x'00' WHERE parent IS NOT NULL", "lost-base"),
         ("DELETE FROM blob", "missing-blob"),
         ("UPDATE blob SET data = x'00'", "changed-blob"),
     ],
@@ -34,6 +35,7 @@ def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:
     with cc.open_store("memory:") as store:
         store.extend("demo", [cc.user(f"m{number}") for number in range(1, 10)])
         store.append("demo", cc.user(cc.Media(mime_type="image/png", data=b"x")))
+        store.fork("demo", "fork", at=3)
         store.write(lambda tx: tx.run(damage))
         findings = list(examine(store))
         assert {finding.code for finding in findings} == {code}

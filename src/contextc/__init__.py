@@ -30,7 +30,14 @@ if TYPE_CHECKING:
         UnknownConversation,
         UnknownMessage,
     )
-    from contextc.formats import AnthropicFormatter, OpenAIFormatter
+    from contextc.formats import (
+        AnthropicFormatter,
+        GeminiFormatter,
+        OpenAIFormatter,
+        OpenAIResponsesFormatter,
+        VercelFormatter,
+        VercelLegacyFormatter,
+    )
     from contextc.manager import MessageManager
     from contextc.messages import (
         Hint,
@@ -59,6 +66,7 @@ __all__ = [
     "Conversation",
     "ConversationBusy",
     "ConversationExists",
+    "GeminiFormatter",
     "Hint",
     "InvalidImport",
     "InvalidInput",
@@ -72,6 +80,7 @@ __all__ = [
     "MessageManager",
     "Native",
     "OpenAIFormatter",
+    "OpenAIResponsesFormatter",
     "Part",
     "Reasoning",
     "Recovered",
@@ -92,6 +101,8 @@ __all__ = [
     "UnknownConversation",
     "UnknownMessage",
     "Usage",
+    "VercelFormatter",
+    "VercelLegacyFormatter",
     "assistant",
     "open_store",
     "system",

@@ -31,7 +31,7 @@ def examine(store: Store, progress: Callable[[int, int], None] | None = None) ->
     """Every finding; `progress` is told how many messages were looked at, of how many."""
     faults = store.read(_damage)
     if not faults:
-        faults = [*_chains(store, progress), *_blobs(store)]
+        faults = [*store.read(_bases), *_chains(store, progress), *_blobs(store)]
     yield from faults
     if not faults:  # what cannot be read cannot be asked for its open calls
         yield from store.read(_open_calls)
@@ -65,6 +65,24 @@ def _damage(tx: Transaction) -> list[Finding]:
         )
         for (text,) in rows
         if text != "ok"
+    ]
+
+
+def _bases(tx: Transaction) -> list[Finding]:
+    """Branches that begin after a message which is not there, or is another."""
+    rows = tx.rows(
+        "SELECT b.number, b.conversation, b.base_seq FROM branch b LEFT JOIN message m"
+        " ON m.place = b.parent * 4294967296 + b.base_seq AND m.id = b.base_id WHERE b.base_seq > 0 AND m.place IS NULL"
+    )
+    return [
+        Finding(
+            kind="fault",
+            code="lost-base",
+            conversation=conversation,
+            where=f"branch {number}",
+            text=f"Message {base}, after which it begins, is not there. Restore a copy of the store.",
+        )
+        for number, conversation, base in rows
     ]
 
 

@@ -1,6 +1,7 @@
 """OpenAI's Chat Completions and its relatives, there and back."""
 
 import base64
+from typing import cast
 
 import pytest
 
@@ -120,10 +121,12 @@ def test_every_reply_decodes(exchange: Exchange) -> None:
         message = CHAT.decode_stream(events(exchange.reply))
     else:
         message = CHAT.decode_reply(exchange.reply)
-        said = exchange.reply["choices"][0]["message"]
-        assert [each.id for each in message.tool_calls] == [each["id"] for each in said.get("tool_calls") or []]
+        said = cast(JSONObject, exchange.reply["choices"][0]["message"])
+        calls = cast(list[JSONObject], said.get("tool_calls") or [])
+        assert [each.id for each in message.tool_calls] == [each["id"] for each in calls]
         if isinstance(said.get("content"), str):
             assert message.text == said["content"]
     assert message.finish is not None
+    assert all("id" not in each and "model" not in each for each in CHAT.encode([message]).messages)
     with cc.open_store("memory:") as store:
         assert store.append("demo", message).parts == message.parts

@@ -78,6 +78,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     ),
     "native too deep": (cc.assistant(cc.Native(provider="x", data=nested(1_000))), "parts[0].data: nested deeper"),
     "native of nobody": (cc.assistant(cc.Native(provider="", data={})), "parts[0].provider: provider must be"),
+    "time that is none": (cc.user("x", time=2**70), "is no moment: give milliseconds"),
     "pending": (cc.user("x", status="pending"), "status: a pending message is in no chain yet"),
     "extra that is no JSON": (cc.user(cc.Text("x", extra={"f": {"a": {1}}})), "parts[0].extra.f.a: a set is not JSON"),
     "extra of a message": (cc.user("x", extra={"f": {"a": float("nan")}}), "extra.f.a: nan is not a number"),

@@ -138,7 +138,10 @@ def test_a_message_is_found_by_seq_uid_id_the_start_of_its_id_and_itself(store: 
         assert store.load("demo", after=reference)[0].seq == 15
 
 
-@pytest.mark.parametrize("reference", [99, -1, "nobody", "0000000effff", "", "1-1-0000000000000000", True, 1.5, "\0"])
+@pytest.mark.parametrize(
+    "reference",
+    [99, -1, "nobody", "0000000effff", "", "1-1-0000000000000000", "ffffffff-1-0123456789abcdef", True, 1.5, "\0"],
+)
 def test_an_unknown_message_is_said_to_be_unknown(store: cc.Store, reference: cc.Message) -> None:
     fill(store, 3)
     with pytest.raises(cc.UnknownMessage):

@@ -109,6 +109,55 @@ def test_a_turn_that_fails_leaves_no_call_without_a_result(store: cc.Store) -> N
     assert (partial.text, partial.status) == ("not yet journaled", "error")
 
 
+def test_a_lease_ends_with_its_conversation(store: cc.Store) -> None:
+    """SPEC 3.2: one of the same name is another conversation, and its turn another turn."""
+    outlived = store.acquire("demo")
+    store.delete("demo")
+    with store.lease("demo") as lease:
+        with pytest.raises(cc.LeaseLost):
+            store.append("demo", cc.assistant("from the past"), lease=outlived)
+        store.release(outlived)
+        store.append("demo", cc.assistant("now"), lease=lease)
+    assert [message.text for message in store.load("demo")] == ["now"]
+
+
+def test_a_failing_agent_does_not_answer_for_another(store: cc.Store) -> None:
+    """Two agents in one conversation: the other one's tool is still running."""
+    other = store.acquire("demo", "b")
+    store.append("demo", cc.assistant(tool_calls=[cc.tool_call("c1", "t", {})]), lease=other)
+    with pytest.raises(RuntimeError), store.lease("demo", "a"):
+        raise RuntimeError
+    store.append("demo", cc.tool_result("c1", "t", "real"), lease=other)
+    assert [result.text for message in store.load("demo") for result in message.tool_results] == ["real"]
+    assert store.load("demo")[0].author == "b"
+
+
+def rewind_and_fail(store: cc.Store) -> None:
+    with store.lease("demo") as lease:
+        store.rewind("demo", 2)
+        store.append("demo", cc.assistant(tool_calls=[cc.tool_call("c1", "t", {})]), lease=lease)
+        raise RuntimeError
+
+
+def test_a_turn_that_was_rewound_leaves_no_open_call_either(store: cc.Store) -> None:
+    store.extend("demo", [cc.user(str(number)) for number in range(10)])
+    with pytest.raises(RuntimeError):
+        rewind_and_fail(store)
+    assert [message.role for message in store.load("demo", last=2)] == ["assistant", "tool"]
+
+
+def delete_and_fail(store: cc.Store) -> None:
+    with store.lease("demo") as lease:
+        store.stream(lease)
+        store.delete("demo")
+        raise RuntimeError("the real reason")
+
+
+def test_the_reason_a_turn_failed_is_not_hidden(store: cc.Store) -> None:
+    with pytest.raises(RuntimeError, match="the real reason"):
+        delete_and_fail(store)
+
+
 def test_closing_a_store_ends_its_turns(shared_address: str) -> None:
     """An orderly end loses nothing, not even the last quarter of a second."""
     with cc.open_store(shared_address) as store:

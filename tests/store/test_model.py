@@ -37,6 +37,10 @@ class Said:
     """One message, shared by every line it stands on: redacting it redacts it everywhere."""
 
     text: str
+    original: str = ""
+
+    def __post_init__(self) -> None:
+        self.original = self.original or self.text
 
 
 @dataclass
@@ -183,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
     def sync(self, pick: int, texts: list[str]) -> None:
         name = sorted(self.model)[pick % len(self.model)]
         line = self.model[name].line
-        known = [cc.user(said.text or "the client still has this") for said in line.said]
+        known = [cc.user(said.original) for said in line.said]  # redacted words too: the client still has them
         self.store.sync(name, [*known, *[cc.user(text) for text in texts]])
         line.said += [Said(text) for text in texts]
 
@@ -202,7 +206,9 @@ class StoreMachine(RuleBasedStateMachine):
         copies: dict[int, Said] = {}
 
         def copy(line: Line) -> Line:
-            return Line([copies.setdefault(id(said), Said(said.text)) for said in line.said], list(line.edges))
+            return Line(
+                [copies.setdefault(id(said), Said(said.text, said.original)) for said in line.said], list(line.edges)
+            )
 
         talk = self.model[source]
         lines_ = [copy(line) for line in talk.lines]

@@ -199,12 +199,54 @@ def test_a_turn_that_ends_ends_what_it_was_writing(store: cc.Store) -> None:
     assert deltas(store) == 0
 
 
+def test_a_page_that_resends_what_is_being_written_does_no_harm(store: cc.Store) -> None:
+    """It knows the uid from the first token on, and may send the half of the answer it has."""
+    store.append("demo", cc.user("q"))
+    with store.lease("demo") as lease, store.stream(lease, cc.Message(role="assistant", uid="m1")) as stream:
+        stream.write("the whole answer")
+        assert store.sync("demo", [cc.user("q"), cc.assistant("the wh", uid="m1")]) == []
+        store.append("demo", cc.assistant("somebody took the name", uid="m1"))
+    assert [(message.uid, message.text) for message in store.load("demo", last=2)] == [
+        ("m1", "somebody took the name"),
+        ("m1~2", "the whole answer"),
+    ]
+
+
+def test_reasoning_and_extras_survive_joining(store: cc.Store) -> None:
+    """SPEC 2.4: redacted blocks are two, and a signature's provider comes with it."""
+    store.append("demo", cc.user("q"))
+    parts = [
+        cc.Reasoning(data="A", provider="p"),
+        cc.Reasoning(data="B", provider="p"),
+        cc.Text("a", extra={"f": {"x": 1}}),
+        cc.Text("b", extra={"f": {"x": 2}}),
+    ]
+    with store.lease("demo") as lease, store.stream(lease) as stream:
+        for part in parts:
+            stream.write(part)
+        stream.write(cc.Reasoning(text="t"))
+        stream.write(cc.Reasoning(text="u", signature="s", provider="p", model="m"))
+    joined = cc.Reasoning(text="tu", signature="s", provider="p", model="m")
+    assert store.load("demo")[-1].parts == (*parts, joined)
+
+
+def test_ended_streams_leave_nothing_running(store: cc.Store) -> None:
+    """A service opens thousands of them."""
+    for _ in range(5):
+        with store.lease("demo") as lease:
+            store.stream(lease).end()
+            store.stream(lease)
+    assert store._keeper._tasks == {}  # pyright: ignore[reportPrivateUsage]
+
+
 def test_what_cannot_be_stored_is_refused_before_it_is_journaled(store: cc.Store) -> None:
     """SPEC 15.1: the repair of a dead turn must never stumble over what it finds."""
     store.append("demo", cc.user("hi", uid="taken"))
     with store.lease("demo") as lease:
         with pytest.raises(cc.InvalidMessage, match="already a message 'taken'"):
             store.stream(lease, cc.Message(role="assistant", uid="taken"))
+        with pytest.raises(cc.InvalidMessage, match="step"):
+            store.stream(lease, cc.Message(role="assistant", step="1"))  # pyright: ignore[reportArgumentType]
         with pytest.raises(cc.InvalidMessage, match="a user message is not streamed"):
             store.stream(lease, cc.Message(role="user"))
         stream = store.stream(lease, cc.Message(role="assistant", uid="open"))

@@ -76,6 +76,30 @@ def test_going_back_to_an_earlier_version_finds_its_branch(store: cc.Store, name
     assert len(store.branches("demo")) == 2
 
 
+def test_an_edit_on_another_branch_leaves_that_branch(store: cc.Store) -> None:
+    """The nearest line is the one that shares the most."""
+    one = [cc.user("q1", uid="1"), cc.assistant("r1", uid="2")]
+    two = [cc.user("Q1", uid="3"), cc.assistant("R1", uid="4"), cc.user("Q2", uid="5")]
+    for version in (one, two, one):
+        store.sync("demo", version)
+    added = store.sync("demo", [*two[:2], cc.user("Q2, but better", uid="5")])
+    assert [(message.uid, message.seq) for message in added] == [("5~2", 3)]
+    assert texts(store) == ["Q1", "R1", "Q2, but better"]
+
+
+def test_another_native_block_is_another_message(store: cc.Store) -> None:
+    for number in (1, 2):
+        assert len(store.sync("demo", [cc.user(cc.Native(provider="p", data={"x": number}))])) == 1
+
+
+def test_a_new_question_is_not_taken_for_redacted_words(store: cc.Store) -> None:
+    """SPEC 2.8: the id of what was redacted says what it was not."""
+    store.extend("demo", [U1, cc.user("secret", author="ann")])
+    store.redact("demo", 2)
+    assert store.sync("demo", [U1, cc.user("secret")]) == []
+    assert [message.text for message in store.sync("demo", [U1, cc.user("a new question")])] == ["a new question"]
+
+
 def test_another_picture_is_another_message(store: cc.Store) -> None:
     def look(data: bytes) -> cc.Message:
         return cc.user([cc.Text("see"), cc.Media(mime_type="image/png", data=data)])

@@ -142,7 +142,8 @@ def describe_media(media: Media) -> str:
 
 def describe_native(native: Native) -> str:
     """One line in place of a block nobody else understands."""
-    kind = cast(JSONObject, native.data).get("type", "block") if isinstance(native.data, dict) else "block"
+    data = cast(JSONObject, native.data) if isinstance(native.data, dict) else {}
+    kind = data.get("type") or next(iter(data), "block")
     return f"[{native.provider} {kind}; not shown]"
 
 

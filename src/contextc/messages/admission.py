@@ -99,6 +99,8 @@ def _problem(message: Message) -> tuple[str, str] | None:
         says_something = says_something or _says_something(part)
     if message.status == "pending":
         return "status", "a pending message is in no chain yet. Open a stream for it, or append it when it is complete."
+    if type(message.time) is not int or not 0 <= message.time < 1 << 53:
+        return "time", f"{message.time!r} is no moment: give milliseconds since 1970."
     if message.redacted:
         return "redacted", "a message is redacted where it is stored, with store.redact; it cannot be appended so."
     if message.meta is not None and (found := check(message.meta, "meta")):

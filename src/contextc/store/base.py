@@ -100,4 +100,6 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     number: int
     ttl: float
-    pid: int = 0
+    pid: int
+    root: int
+    """The number of the conversation, which a later one of the same name does not have."""

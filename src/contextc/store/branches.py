@@ -10,22 +10,22 @@ from msgspec.structs import replace
 from contextc.errors import ConversationExists, InvalidInput, UnknownMessage
 from contextc.messages import Message
 from contextc.store.base import Branch, Conversation, Reference, Transaction
-from contextc.store.chain import Entry, messages_between, new_branch, now_ms, place_messages
+from contextc.store.chain import Entry, free_uid, messages_between, new_branch, now_ms, place_messages
 from contextc.store.places import (
     SEQ_MASK,
     Head,
     Spot,
     branch_end,
-    by_name,
     check_name,
     find,
     head,
+    lock_tree,
     on_branch,
     place,
     root,
 )
 from contextc.store.redaction import drop_blobs
-from contextc.store.sync import EDITED, Difference, compare
+from contextc.store.sync import Difference, compare
 
 
 def describe(tx: Transaction, name: str) -> Conversation:
@@ -69,6 +69,7 @@ def branches(tx: Transaction, conversation: str) -> list[Branch]:
 
 def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conversation:
     check_name(name)
+    lock_tree(tx, source)
     here = head(tx, source, lock=True)
     try:
         line, spot = here.branch, find(tx, source, here, here.seq if at is None else at)
@@ -116,28 +117,26 @@ def switch(tx: Transaction, conversation: str, branch: int) -> Conversation:
 
 
 def reconcile(tx: Transaction, conversation: str, theirs: Sequence[Message]) -> Difference:
-    """Turn to the line that a client's history continues: the current one, another, or a new one."""
+    """Turn to the line that a client's history continues: the current one, another, or a new one that leaves the
+    nearest.
+    """
     here = head(tx, conversation, lock=True)
-    difference = compare(messages_between(tx, here.branch, 0, here.seq), theirs)
-    if not difference.rewrites:
-        return difference
+    best, line = compare(messages_between(tx, here.branch, 0, here.seq), theirs), here.branch
+    if not best.rewrites:
+        return best
     for branch in reversed(branches(tx, conversation)):
         other = compare(messages_between(tx, branch.number, 0, branch.length), theirs)
-        if not branch.current and not other.rewrites and other.tail < difference.tail:
-            switch(tx, conversation, branch.number)
-            return other
-    if difference.after < here.seq:
-        rewind(tx, conversation, difference.after)
-    return difference
+        if (other.tail, other.rewrites) < (best.tail, best.rewrites):
+            best, line = other, branch.number
+    switch(tx, conversation, line)
+    if best.rewrites:
+        rewind(tx, conversation, best.after)
+    return best
 
 
 def renamed(tx: Transaction, tree: int, entry: Entry) -> Entry:
     """The entry, under another version of its uid where that one is taken: an edit that kept its name."""
-    uid, version = entry.admitted.message.uid, 1
-    while uid and by_name(tx, tree, uid):
-        version += 1
-        uid = f"{entry.admitted.message.uid}{EDITED}{version}"
-    message = replace(entry.admitted.message, uid=uid)
+    message = replace(entry.admitted.message, uid=free_uid(tx, tree, entry.admitted.message.uid))
     return replace(entry, admitted=replace(entry.admitted, message=message))
 
 
@@ -151,6 +150,7 @@ def reset(tx: Transaction, conversation: str) -> Conversation:
 
 
 def delete(tx: Transaction, conversation: str) -> None:
+    lock_tree(tx, conversation)
     tree = head(tx, conversation, lock=True).tree
     tx.run(
         "DELETE FROM stream_delta WHERE uid IN (SELECT uid FROM stream WHERE conversation = ?)",

@@ -29,6 +29,7 @@ from contextc.messages import (
 )
 from contextc.store.base import Reference, Transaction
 from contextc.store.places import (
+    MAX_NAME,
     SEQ_BITS,
     UID,
     Head,
@@ -43,6 +44,7 @@ from contextc.store.places import (
     root,
     stretches,
 )
+from contextc.store.sync import EDITED
 
 LOOK_BACK = 10_000
 
@@ -262,6 +264,15 @@ def _after_parent(tx: Transaction, conversation: str, at: Head, parent: Referenc
     if follower.id == chain_id(spot.id, wanted.admitted.content).hex():
         return follower
     raise StaleParent(conversation, spot.seq, tip=at.id.hex(), behind=at.seq - spot.seq)
+
+
+def free_uid(tx: Transaction, tree: int, uid: str) -> str:
+    """The uid, or another version of it where that one is taken."""
+    free, version = uid, 1
+    while free and by_name(tx, tree, free):
+        version += 1
+        free = f"{uid[: MAX_NAME - 10]}{EDITED}{version}"
+    return free
 
 
 def _keep_uid(tx: Transaction, conversation: str, tree: int, uid: str, where: int) -> None:

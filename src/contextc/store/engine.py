@@ -109,24 +109,29 @@ class Engine(ABC, Generic[Connection]):
         self.write(work)
 
     def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
+        cut: Cut | None = None
         again = False
         for attempt in range(TRIES):
-            connection = self._take()
+            try:
+                connection = self._take()
+            except StoreUnavailable:
+                if cut is None or self._closed:
+                    raise
+                time.sleep(jitter(0.1 * 2**attempt))  # it broke a moment ago, and may be back in another
+                continue
             try:
                 result = self._run(connection, work, writing=writing, again=again)
             except Again:
                 self._give_back(connection)
                 time.sleep(jitter(0.001 * 2**attempt))
                 continue
-            except Cut as cut:
+            except Cut as error:
+                cut = error
                 self._drop_all(connection)
                 if cut.committing and not repeatable:
-                    raise StoreUnavailable(
-                        f"The connection to {self.address} broke while committing, so whether the last change was "
-                        "stored is not known. Look before you repeat it."
-                    ) from cut.__cause__
+                    break
                 again = again or cut.committing
-                time.sleep(jitter(0.01 * 2**attempt))
+                time.sleep(jitter(0.02 * 2**attempt))
                 continue
             except StoreError:
                 self._drop_all(connection)
@@ -136,10 +141,15 @@ class Engine(ABC, Generic[Connection]):
                 raise
             self._give_back(connection)
             return result
+        if cut is not None and (again or cut.committing):
+            raise StoreUnavailable(
+                f"The connection to {self.address} broke while committing, so whether the last change was stored is "
+                "not known. Look before you repeat it."
+            ) from cut.__cause__
         raise StoreUnavailable(
             f"{self.address} cut the connection, or refused the transaction, {TRIES} times in a row. Nothing was "
-            "stored that was not confirmed. Try again when it is back."
-        )
+            "stored. Try again when it is back."
+        ) from (cut.__cause__ if cut else None)
 
     def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
         """Run one statement as a transaction of its own; whether it changed anything. A back-end may decline."""
@@ -154,7 +164,7 @@ class Engine(ABC, Generic[Connection]):
             return self._connect()
 
     def _give_back(self, connection: Connection) -> None:
-        if self._closed:
+        if self._closed or not self._is_clean(connection):
             self._disconnect(connection)
         else:
             self._idle.append(connection)
@@ -181,6 +191,10 @@ class Engine(ABC, Generic[Connection]):
 
     @abstractmethod
     def _disconnect(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def _is_clean(self, connection: Connection) -> bool:
+        """Whether no transaction was left open on a connection, as a signal at the wrong moment may do."""
 
     @abstractmethod
     def _run(self, connection: Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:

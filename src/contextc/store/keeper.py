@@ -56,6 +56,10 @@ class Keeper:
             try:
                 task()
             except Exception as error:
-                import logging  # here, because it costs as much as the rest of the store, and is hardly needed
+                warn(f"a background task of the store failed: {error}")
 
-                logging.getLogger("contextc.store").warning("a background task of the store failed: %s", error)
+
+def warn(text: str) -> None:
+    import logging  # here, because it costs as much as the rest of the store, and is hardly needed
+
+    logging.getLogger("contextc.store").warning(text)

@@ -7,13 +7,15 @@ enter the chain as `error`, and calls that nobody will answer any more get a res
 
 import os
 
+from msgspec.structs import replace
+
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
 from contextc.messages import Message, admit, tool_result
 from contextc.store import streams
 from contextc.store.base import Lease, Recovered, Transaction
-from contextc.store.chain import append, create, entry, load
+from contextc.store.chain import append, create, entry, free_uid, load
 from contextc.store.holder import current_holder, is_gone
-from contextc.store.places import find_head, head
+from contextc.store.places import branch_base, find_head, head
 
 DIED = "The process that was running this turn ended before the turn was over."
 LEFT_OPEN = "The turn ended before this message was complete."
@@ -40,21 +42,27 @@ def acquire(tx: Transaction, conversation: str, agent: str, ttl: float) -> tuple
         if left > 0 and not is_gone(holder):
             raise ConversationBusy(conversation, agent, number=number, seconds=left)
         recovered = recover(tx, conversation, agent, number)
+        if recovered is None:
+            raise ConversationBusy(conversation, agent, number=number, seconds=left)
         here, number = head(tx, conversation, lock=True), number + 1
     number += 1
     tx.run(
-        "INSERT INTO lease (conversation, agent, number, holder, expires, seq)"
-        f" VALUES (?, ?, ?, ?, {tx.dialect.now} + ?, ?)"
+        "INSERT INTO lease (conversation, agent, number, holder, expires, branch, seq)"
+        f" VALUES (?, ?, ?, ?, {tx.dialect.now} + ?, ?, ?)"
         " ON CONFLICT (conversation, agent) DO UPDATE SET number = excluded.number, holder = excluded.holder,"
-        " expires = excluded.expires, seq = excluded.seq",
+        " expires = excluded.expires, branch = excluded.branch, seq = excluded.seq",
         conversation,
         agent,
         number,
         current_holder(),
         ttl,
+        here.branch,
         here.seq,
     )
-    return Lease(conversation=conversation, agent=agent, number=number, ttl=ttl, pid=os.getpid()), recovered
+    lease = Lease(
+        conversation=conversation, agent=agent, number=number, ttl=ttl, pid=os.getpid(), root=here.conversation
+    )
+    return lease, recovered
 
 
 def check(tx: Transaction, lease: Lease, conversation: str) -> None:
@@ -70,23 +78,13 @@ def check(tx: Transaction, lease: Lease, conversation: str) -> None:
         )
     if lease.pid != os.getpid():
         raise InvalidInput(f"Lease {lease.number} belongs to another process. Take a lease in this one.")
-    if tx.dialect.lock:
-        tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
-    row = tx.row(
-        f"SELECT 1 FROM lease WHERE conversation = ? AND agent = ? AND number = ? AND expires > {tx.dialect.now}"
-        " AND holder <> ''",
-        conversation,
-        lease.agent,
-        lease.number,
-    )
-    if row is None:
+    if _held(tx, lease) is None:
         raise LeaseLost(lease.conversation, lease.agent, number=lease.number)
 
 
 def renew(tx: Transaction, lease: Lease) -> None:
-    kept = tx.run(
-        f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE conversation = ? AND agent = ? AND number = ?"
-        f" AND holder <> '' AND expires > {tx.dialect.now}",
+    kept = _held(tx, lease) and tx.run(
+        f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE conversation = ? AND agent = ? AND number = ?",
         lease.ttl,
         lease.conversation,
         lease.agent,
@@ -98,12 +96,14 @@ def renew(tx: Transaction, lease: Lease) -> None:
 
 def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     """End the turn, and what it was still writing. A lease that has already ended is left as it is."""
-    if failed and (row := _held(tx, lease)):
-        _answer_open_calls(tx, lease.conversation, lease.agent, row[0], FAILED)
-    if left := streams.open_under(tx, lease):
-        check(tx, lease, lease.conversation)
-        for uid in left:
-            close_stream(tx, lease.conversation, uid, Message(role="assistant", status="error", error=LEFT_OPEN))
+    since = _held(tx, lease)
+    if since is None:
+        return
+    if failed:
+        _answer_open_calls(tx, lease.conversation, lease.agent, since, FAILED)
+    ending = Message(role="assistant", status="error", error=LEFT_OPEN)
+    for uid in streams.open_under(tx, lease.conversation, lease.agent, lease.number):
+        close_stream(tx, lease.conversation, uid, ending)
     tx.run(
         "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
         lease.conversation,
@@ -112,17 +112,19 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     )
 
 
-def _held(tx: Transaction, lease: Lease) -> tuple[int] | None:
-    """Where the conversation stood when this turn began; None where the lease has ended."""
-    head(tx, lease.conversation, lock=True)
+def _held(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
+    """Where the conversation stood when this turn began, as branch and seq; None where the lease has ended."""
+    here = tx.row(f"SELECT number FROM conversation WHERE name = ?{tx.dialect.lock}", lease.conversation)
+    if here is None or here[0] != lease.root:
+        return None
     row = tx.row(
-        f"SELECT seq FROM lease WHERE conversation = ? AND agent = ? AND number = ? AND expires > {tx.dialect.now}"
-        " AND holder <> ''",
+        "SELECT branch, seq FROM lease WHERE conversation = ? AND agent = ? AND number = ?"
+        f" AND holder <> '' AND expires > {tx.dialect.now}",
         lease.conversation,
         lease.agent,
         lease.number,
     )
-    return (row[0],) if row else None
+    return (row[0], row[1]) if row else None
 
 
 def ended(tx: Transaction) -> list[tuple[str, str, int]]:
@@ -135,20 +137,21 @@ def ended(tx: Transaction) -> list[tuple[str, str, int]]:
 
 def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Recovered | None:
     """Close one dead turn; None where another process did so first, or the holder came back in time."""
-    head(tx, conversation, lock=True)
+    if find_head(tx, conversation, True) is None:
+        return None
     row = tx.row(
-        f"SELECT seq, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ? AND number = ?"
-        " AND holder <> ''",
+        f"SELECT branch, seq, holder, expires - {tx.dialect.now} FROM lease"
+        " WHERE conversation = ? AND agent = ? AND number = ? AND holder <> ''",
         conversation,
         agent,
         number,
     )
-    if row is None or (row[2] > 0 and not is_gone(row[1])):
+    if row is None or (row[3] > 0 and not is_gone(row[2])):
         return None
-    dead = Lease(conversation=conversation, agent=agent, number=number, ttl=0)
     ending = Message(role="assistant", status="error", error=DIED)
-    messages = [close_stream(tx, conversation, uid, ending) for uid in streams.open_under(tx, dead)]
-    messages += _answer_open_calls(tx, conversation, agent, row[0], UNANSWERED)
+    open_streams = streams.open_under(tx, conversation, agent, number)
+    messages = [close_stream(tx, conversation, uid, ending) for uid in open_streams]
+    messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), UNANSWERED)
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
     )
@@ -161,17 +164,24 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
     if message is None:  # closed before, by a try whose answer was lost
         return load(tx, conversation, upto=uid, last=1)[0]
     streams.forget(tx, uid)
-    return append(tx, conversation, [entry(admit(message))])[0]
+    free = free_uid(tx, head(tx, conversation).tree, uid)  # somebody may have taken the name meanwhile
+    return append(tx, conversation, [entry(admit(replace(message, uid=free)))])[0]
 
 
-def _answer_open_calls(tx: Transaction, conversation: str, agent: str, since: int, saying: str) -> list[Message]:
+def _answer_open_calls(
+    tx: Transaction, conversation: str, agent: str, since: tuple[int, int], saying: str
+) -> list[Message]:
+    """Results for the calls a turn has left open; those without an author are its own if no other turn is running."""
     here = head(tx, conversation)
-    written = load(tx, conversation, after=min(since, here.seq))
+    start = since[1] if since[0] == here.branch else min(since[1], branch_base(tx, here.branch))
+    written = load(tx, conversation, after=start)
+    others = tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent <> ? AND holder <> ''", conversation, agent)
+    authors = (agent,) if others else (agent, None)
     answered = {result.call_id for message in written for result in message.tool_results}
     open_calls = [
         (message, call)
         for message in written
-        if message.author in (agent, None)
+        if message.author in authors
         for call in message.tool_calls
         if call.id not in answered
     ]

@@ -31,6 +31,15 @@ class MemoryStore(SQLiteStore):
         with self._turn:
             return super()._run(connection, work, writing=writing, again=again)
 
+    def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
+        with self._turn:
+            return super()._run_alone(sql, values)
+
+    def _forked(self) -> None:
+        """Another thread of the parent may have held the turn; nobody here does."""
+        super()._forked()
+        self._turn = threading.RLock()
+
     def _give_back(self, connection: sqlite3.Connection) -> None:
         """There is nothing to keep: the one connection is always at hand."""
 

@@ -80,6 +80,13 @@ def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
     return Head(number, tree, branch, revision, last & SEQ_MASK, tip)
 
 
+def lock_tree(tx: Transaction, conversation: str) -> None:
+    """Keep others from removing or redacting anything in a conversation's tree. Comes before its own lock."""
+    row = tx.row("SELECT tree FROM conversation WHERE name = ?", conversation) if tx.dialect.lock else None
+    if row is not None:
+        tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.lock}", row[0])
+
+
 def branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
     last = tx.row(
         "SELECT place, id FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
@@ -87,6 +94,10 @@ def branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
         place(branch, SEQ_MASK),
     )
     return (last[0] & SEQ_MASK, last[1]) if last is not None else _base(tx, branch)
+
+
+def branch_base(tx: Transaction, branch: int) -> int:
+    return _base(tx, branch)[0]
 
 
 def _base(tx: Transaction, branch: int) -> tuple[int, bytes]:
@@ -168,7 +179,8 @@ def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
         return []
     found: list[int] = [row[0] for row in tx.rows("SELECT place FROM early_uid WHERE tree = ? AND uid = ?", tree, name)]
     if match := UID.fullmatch(name):
-        found.append(place(int(match[1], 16), int(match[2], 16)))
+        branch = int(match[1], 16)
+        found += [place(branch, int(match[2], 16))] if branch < 1 << (SEQ_BITS - 1) else []
     elif match := ID.fullmatch(name):
         found += [
             row[0]

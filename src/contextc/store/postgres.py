@@ -30,6 +30,7 @@ try:
     import psycopg
     from psycopg import errors as pg
     from psycopg import sql as pg_sql
+    from psycopg.pq import TransactionStatus
 except ImportError as error:
     raise InvalidSetting("A postgresql:// store needs psycopg: pip install 'contextc[postgres]'.") from error
 
@@ -103,6 +104,9 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         except BaseException:
             self._roll_back(connection)
             raise
+
+    def _is_clean(self, connection: "psycopg.Connection[Row]") -> bool:
+        return connection.info.transaction_status == TransactionStatus.IDLE
 
     def _roll_back(self, connection: "psycopg.Connection[Row]") -> None:
         with suppress(psycopg.Error):

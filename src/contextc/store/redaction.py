@@ -10,15 +10,18 @@ from msgspec.structs import replace
 from contextc.errors import UnknownMessage
 from contextc.messages import Message, from_json, to_json
 from contextc.store.base import Reference, Transaction
-from contextc.store.places import SEQ_BITS, find, head, place
+from contextc.store.places import SEQ_BITS, find, head, lock_tree, place
 
 
 def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
+    lock_tree(tx, conversation)
     here = head(tx, conversation, lock=True)
     spot = find(tx, conversation, here, target, anywhere=True)
     if spot.seq == 0:
         raise UnknownMessage(conversation, target, hint="The root holds no content.")
     message = _blank(tx, place(spot.branch, spot.seq))
+    if message is None:
+        raise UnknownMessage(conversation, target)
     tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
     return message
 
@@ -26,13 +29,15 @@ def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
 def expire(tx: Transaction, before: int, limit: int) -> int:
     """Redact up to `limit` messages from before a moment (milliseconds); how many it were."""
     rows = tx.rows("SELECT place FROM message WHERE redacted = 0 AND time < ? LIMIT ?", before, limit)
+    trees: set[int] = set()
+    for branch in sorted({where >> SEQ_BITS for (where,) in rows}):
+        found = tx.row("SELECT tree FROM branch WHERE number = ?", branch)
+        trees |= {found[0]} if found else set()
+    for tree in sorted(trees):
+        tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.lock}", tree)
+        tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", tree)
     for (where,) in rows:
         _blank(tx, where)
-    for branch in sorted({where >> SEQ_BITS for (where,) in rows}):
-        tx.run(
-            "UPDATE conversation SET revision = revision + 1 WHERE tree = (SELECT tree FROM branch WHERE number = ?)",
-            branch,
-        )
     return len(rows)
 
 
@@ -45,9 +50,10 @@ def drop_blobs(tx: Transaction, low: int, high: int) -> None:
         tx.run("DELETE FROM blob WHERE name = ? AND NOT EXISTS (SELECT 1 FROM blob_use WHERE name = ?)", name, name)
 
 
-def _blank(tx: Transaction, where: int) -> Message:
+def _blank(tx: Transaction, where: int) -> Message | None:
     row = tx.row(f"SELECT body FROM message WHERE place = ?{tx.dialect.lock}", where)
-    assert row is not None, "the caller found this message in the same transaction"
+    if row is None:  # deleted by another process since it was found
+        return None
     message = replace(from_json(row[0]), parts=(), meta=None, extra=None, error=None, redacted=True)
     tx.run("UPDATE message SET body = ?, redacted = 1 WHERE place = ?", to_json(message), where)
     drop_blobs(tx, where, where)

@@ -123,8 +123,8 @@ class SQLiteStore(Store[sqlite3.Connection]):
         self, connection: sqlite3.Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool
     ) -> T:
         try:
-            connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
             try:
+                connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
                 result = work(SQLiteTransaction(connection))
                 connection.execute("COMMIT")
                 if writing:
@@ -136,6 +136,9 @@ class SQLiteStore(Store[sqlite3.Connection]):
         except sqlite3.Error as error:
             raise self._ours(error) from error
         return result
+
+    def _is_clean(self, connection: sqlite3.Connection) -> bool:
+        return not connection.in_transaction
 
     def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
         connection = self._take()

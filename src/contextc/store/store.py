@@ -15,16 +15,19 @@ from contextc.errors import (
     InvalidMessage,
     InvalidSetting,
     LeaseLost,
+    StoreCorrupt,
 )
 from contextc.messages import Admitted, AnyPart, Message, admit
 from contextc.store import branches, chain, leases, places, redaction, streams
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
 from contextc.store.engine import Connection, Engine, jitter
+from contextc.store.keeper import warn
 from contextc.store.places import Head, check_name
 
 DEFAULT_AGENT = "assistant"
 EXPIRE_BATCH = 500
 TIPS_KEPT = 10_000
+RECOVERED_KEPT = 100
 
 
 class Store(Engine[Connection]):
@@ -60,6 +63,8 @@ class Store(Engine[Connection]):
         again returns the message that is already there. A `parent` that is no longer the tip, and is followed by
         something else, raises `StaleParent`.
         """
+        if lease is not None and isinstance(lease, Lease) and message.role == "assistant" and message.author is None:
+            message = replace(message, author=lease.agent)  # whose turn it is, is who speaks
         entry = chain.entry(_admit(message, conversation))
         if key is None and parent is None and lease is None and (stored := self._append_at_tip(conversation, entry)):
             return stored
@@ -94,7 +99,6 @@ class Store(Engine[Connection]):
         entries = [
             chain.entry(_admit(message, conversation, index=index)) for index, message in enumerate(_listed(history))
         ]
-        theirs = [entry.admitted.message for entry in entries]
 
         def work(tx: Transaction) -> list[Message]:
             here = places.find_head(tx, conversation, True)
@@ -102,7 +106,9 @@ class Store(Engine[Connection]):
                 return chain.append(tx, conversation, entries) if entries else []
             if tx.again and (stored := chain.stored_before(tx, here, tails[-1])):
                 return stored
-            difference = branches.reconcile(tx, conversation, theirs)
+            open_now = streams.open_in(tx, conversation)  # a page may send what is still being written
+            mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]
+            difference = branches.reconcile(tx, conversation, [entry.admitted.message for entry in mine])
             tails.append(
                 [branches.renamed(tx, here.tree, entry) for entry in entries[len(entries) - difference.tail :]]
             )
@@ -190,7 +196,8 @@ class Store(Engine[Connection]):
         try:
             yield lease
         except BaseException:
-            self._release(lease, failed=True)
+            with suppress(ContextcError):  # the reason the block failed is worth more than the reason this did
+                self._release(lease, failed=True)
             raise
         self._release(lease, failed=False)
 
@@ -210,7 +217,7 @@ class Store(Engine[Connection]):
                     raise
                 time.sleep(min(left, 0.02 + jitter(0.08)))
         if recovered is not None:
-            self.recovered += (recovered,)
+            self.recovered = (*self.recovered, recovered)[-RECOVERED_KEPT:]
         self._renewals[lease] = self._keeper.every(ttl / 3, lambda: self._renew(lease))
         return lease
 
@@ -228,12 +235,13 @@ class Store(Engine[Connection]):
 
     def _release(self, lease: Lease, *, failed: bool) -> None:
         """`failed` turns leave no call without a result: nobody will answer those any more."""
-        if lease.pid != os.getpid():
+        if lease.pid != os.getpid() or self._closed:
             return
         for uid, stream in list(self._streams.items()):
             if stream.lease == lease:
                 with suppress(ContextcError):
                     stream.flush()
+                stream.give_up()
                 self._streams.pop(uid, None)
         self._stop_renewing(lease)
         self.write(lambda tx: leases.release(tx, lease, failed=failed))
@@ -249,7 +257,8 @@ class Store(Engine[Connection]):
         if head.parts:
             raise InvalidMessage("the parts of a stream are written: stream.write(…).", field="parts")
         uid = head.uid or chain.new_uid()
-        head = replace(head, parts=(), uid=uid, status="pending", time=head.time or chain.now_ms())
+        sound = _admit(replace(head, uid=uid, status="error"), lease.conversation).message
+        head = replace(sound, status="pending", time=head.time or chain.now_ms())
 
         def begin(tx: Transaction) -> None:
             leases.check(tx, lease, lease.conversation)
@@ -270,26 +279,29 @@ class Store(Engine[Connection]):
                 return leases.close_stream(tx, lease.conversation, uid, final)
 
             stored = self.write(work, repeatable=True)
-            stop()
             self._streams.pop(uid, None)
             return stored
 
         def flush() -> None:
-            try:
+            with suppress(LeaseLost):  # its writer is told at the next write
                 stream.flush()
-            except LeaseLost:  # its writer is told at the next write
-                stop()
 
         self.write(begin, repeatable=True)
         stream = self._streams[uid] = streams.Stream(uid, lease, save, close)
-        stop = self._keeper.every(streams.BATCH_SECONDS, flush)
+        stream.stop = self._keeper.every(streams.BATCH_SECONDS, flush)
         return stream
 
     def recover(self) -> list[Recovered]:
         """Put right what turns left whose process died. Done on open; a live turn is never touched."""
-        found = self.read(leases.ended)
-        recovered = [self.write(lambda tx, turn=turn: leases.recover(tx, *turn)) for turn in found]
-        return [each for each in recovered if each is not None]
+        recovered: list[Recovered] = []
+        for turn in self.read(leases.ended):
+            try:
+                found = self.write(lambda tx, turn=turn: leases.recover(tx, *turn))
+            except (InvalidMessage, StoreCorrupt) as error:  # one bad turn must not keep everybody out
+                warn(f"what a dead turn of {turn[1]!r} left in {turn[0]!r} could not be put right: {error}")
+                continue
+            recovered += [found] if found is not None else []
+        return recovered
 
     def _renew(self, lease: Lease) -> None:
         try:

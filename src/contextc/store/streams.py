@@ -13,8 +13,20 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from contextc.errors import InvalidInput, InvalidMessage, LeaseLost
-from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, Usage, admit, from_json, to_json, tool_call
+from contextc.errors import ContextcError, InvalidInput, InvalidMessage, LeaseLost
+from contextc.messages import (
+    AnyPart,
+    Extra,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    Usage,
+    admit,
+    from_json,
+    to_json,
+    tool_call,
+)
 from contextc.store.base import Lease, Transaction
 from contextc.store.places import by_name, check_name, head
 
@@ -49,22 +61,28 @@ def begin(tx: Transaction, lease: Lease, beginning: Message) -> None:
 
 def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> None:
     tx.run(
-        "INSERT INTO stream_delta (uid, number, parts) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO stream_delta (uid, number, parts) VALUES (?, ?, ?)"
+        " ON CONFLICT (uid, number) DO UPDATE SET parts = excluded.parts",  # the same again, and perhaps more
         uid,
         number,
         _parts_to_json(parts),
     )
 
 
-def open_under(tx: Transaction, lease: Lease) -> list[str]:
+def open_under(tx: Transaction, conversation: str, agent: str, number: int) -> list[str]:
     """The streams that a turn, or one before it, has not ended."""
     rows = tx.rows(
         "SELECT uid FROM stream WHERE conversation = ? AND agent = ? AND lease <= ? ORDER BY uid",
-        lease.conversation,
-        lease.agent,
-        lease.number,
+        conversation,
+        agent,
+        number,
     )
     return [uid for (uid,) in rows]
+
+
+def open_in(tx: Transaction, conversation: str) -> set[str]:
+    """The uids of what is being written in a conversation."""
+    return {uid for (uid,) in tx.rows("SELECT uid FROM stream WHERE conversation = ?", conversation)}
 
 
 def assemble(tx: Transaction, uid: str, final: Message) -> Message | None:
@@ -110,11 +128,16 @@ def join(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
 
 def _merged(before: AnyPart, delta: AnyPart) -> AnyPart | None:
     match before, delta:
-        case Text(), Text():
+        case Text(), Text() if not before.extra and not delta.extra:
             return Text(before.text + delta.text)
-        case Reasoning(), Reasoning() if not before.signature and before.id == delta.id:
+        case Reasoning(), Reasoning() if before.id == delta.id and not (before.signature or before.data or delta.data):
             return replace(
-                before, text=before.text + delta.text, signature=delta.signature, data=delta.data or before.data
+                before,
+                text=before.text + delta.text,
+                signature=delta.signature,
+                provider=delta.provider or before.provider,
+                model=delta.model or before.model,
+                extra=_both(before.extra, delta.extra),
             )
         case _:
             return None
@@ -123,7 +146,12 @@ def _merged(before: AnyPart, delta: AnyPart) -> AnyPart | None:
 def _continued(before: AnyPart, piece: ToolCall) -> ToolCall:
     """A call with the next piece of its arguments; one that is given whole replaces its pieces."""
     written = before.raw if isinstance(before, ToolCall) else None
-    return piece if piece.raw is None else tool_call(piece.id, piece.name, (written or "") + piece.raw)
+    whole = piece if piece.raw is None else tool_call(piece.id, piece.name, (written or "") + piece.raw)
+    return replace(whole, extra=_both(before.extra, piece.extra))
+
+
+def _both(one: Extra | None, other: Extra | None) -> Extra | None:
+    return {**(one or {}), **(other or {})} or None
 
 
 class Stream:
@@ -143,8 +171,10 @@ class Stream:
         self._waiting: list[AnyPart] = []
         self._batches = 0
         self._lock = threading.Lock()
-        self._lost: LeaseLost | None = None
+        self._lost: ContextcError | None = None
         self._pid = os.getpid()
+        self.stop: Callable[[], None] = lambda: None
+        """Ends the journaling, when the stream has ended or nobody may end it any more."""
 
     def write(self, delta: Delta | str) -> None:
         """Add what came in: text, or reasoning. `LeaseLost` once the turn has ended."""
@@ -163,6 +193,12 @@ class Stream:
         """Add the next piece of the JSON text of a call's arguments. Pieces of several calls may take turns."""
         self.write(tool_call(id, name, piece))
 
+    def give_up(self) -> None:
+        """The turn is over: what is written from now on reaches nobody, so it is refused."""
+        self.stop()
+        if self.message is None and self._lost is None:
+            self._lost = LeaseLost(self.lease.conversation, self.lease.agent, number=self.lease.number)
+
     def flush(self) -> None:
         """Journal what has been written so far. The store does this by itself, four times a second."""
         with self._lock:
@@ -172,6 +208,7 @@ class Stream:
                 self._save(self._batches, list(join(self._waiting)))
             except LeaseLost as error:
                 self._lost = error
+                self.stop()
                 raise
             self._batches, self._waiting = self._batches + 1, []
 
@@ -199,6 +236,7 @@ class Stream:
         with self._lock:
             if self.message is None:
                 self.message = self._close(self._batches, list(join(self._waiting)), final)
+                self.stop()
             return self.message
 
     def __enter__(self) -> Self:

@@ -12,7 +12,9 @@ client rewrote the past, and the new tail belongs on a new branch, after the las
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from contextc.messages import Media, Message
+from msgspec.structs import replace
+
+from contextc.messages import Media, Message, Native, chain_id, content_of
 
 EDITED = "~"  # an edit that kept its uid is stored as `uid~2`, `uid~3` …
 
@@ -48,7 +50,7 @@ def original_uid(uid: str) -> str:
 
 def _find(ours: Sequence[Message], start: int, wanted: Message) -> int | None:
     for index in range(start, len(ours)):
-        if _same(ours[index], wanted):
+        if _same(ours[index], wanted) or (ours[index].redacted and _was(ours, index, wanted)):
             return index
         if ours[index].role == "user" and _by_the_same(ours[index], wanted):
             return None
@@ -59,20 +61,34 @@ def _same(ours: Message, theirs: Message) -> bool:
     if theirs.uid:
         known = ours.uid == theirs.uid or original_uid(ours.uid) == theirs.uid
         return known and (ours.role != "user" or ours.redacted or _says(ours) == _says(theirs))
-    if ours.redacted:  # the client may still have the words; they must not come back as something new
-        return ours.role == theirs.role
     calls = _calls(theirs)
     return (
-        ours.role == theirs.role
+        not ours.redacted
+        and ours.role == theirs.role
         and _by_the_same(ours, theirs)
         and (not calls or calls == _calls(ours))
         and (theirs.role == "tool" or _says(ours) == _says(theirs))
     )
 
 
-def _says(message: Message) -> tuple[str, list[str]]:
-    media = [part for part in message.parts if isinstance(part, Media)]
-    return message.text.strip(), [part.blob or part.url or part.file_id or "" for part in media]
+def _was(ours: Sequence[Message], index: int, theirs: Message) -> bool:
+    """Whether a redacted message said this: its words are gone, its id is not. They must not come back as new ones.
+
+    A client that leaves the author out is given the benefit of the doubt.
+    """
+    gone = ours[index]
+    before = bytes.fromhex(ours[index - 1].id) if index else None
+    versions = [replace(theirs, author=author) for author in (theirs.author, gone.author)]
+    return gone.role == theirs.role and (
+        before is None or any(chain_id(before, content_of(version)).hex() == gone.id for version in versions)
+    )
+
+
+def _says(message: Message) -> tuple[str, list[object]]:
+    media = [part for part in message.parts if isinstance(part, Media | Native)]
+    return message.text.strip(), [
+        part.data if isinstance(part, Native) else part.blob or part.url or part.file_id or "" for part in media
+    ]
 
 
 def _calls(message: Message) -> list[str]:

@@ -16,7 +16,7 @@ class OpenAIFormatter(Formatter):
 
     name: ClassVar[str] = "openai_chat"
 
-    def __init__(self, *, provider: str = "openai", reasoning_field: str | None = None) -> None:
+    def __init__(self, *, provider: str = "openai_chat", reasoning_field: str | None = None) -> None:
         self.provider, self.reasoning_field = provider, reasoning_field
 
     def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:

@@ -49,10 +49,7 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
     usage = cast(JSONObject, reply.get("usage") or {})
     read = cast(JSONObject, usage.get("prompt_tokens_details") or {})
     wrote = cast(JSONObject, usage.get("completion_tokens_details") or {})
-    rest = {
-        **(message.extra or {}).get(provider, {}),
-        **{name: reply[name] for name in ("id", "model") if reply.get(name)},
-    }
+    facts: JSONObject = {name: reply[name] for name in ("id", "model") if reply.get(name)}
     return replace(
         message,
         finish=choice.get("finish_reason") or "stop",
@@ -63,7 +60,7 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
             cache_write=read.get("cache_write_tokens") or 0,
             reasoning=wrote.get("reasoning_tokens") or 0,
         ),
-        extra={provider: rest} if rest else None,
+        extra={**(message.extra or {}), f"{provider} reply": facts} if facts else message.extra,
     )
 
 

@@ -72,13 +72,14 @@ CREATE TABLE blob_use (
 CREATE INDEX blob_use_place ON blob_use (place);
 
 -- Turns: one at a time for a conversation and an agent. `number` only grows, so a write can be refused that carries an
--- outlived one. `holder` is empty between turns; `seq` is where the conversation stood when the turn began.
+-- outlived one. `holder` is empty between turns; `branch` and `seq` are where the conversation stood when the turn began.
 CREATE TABLE lease (
     conversation TEXT NOT NULL,
     agent TEXT NOT NULL,
     number INTEGER NOT NULL,
     holder TEXT NOT NULL,
     expires REAL NOT NULL,
+    branch INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     PRIMARY KEY (conversation, agent)
 );

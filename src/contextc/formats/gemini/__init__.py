@@ -1,0 +1,71 @@
+"""Google's generateContent."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from contextc._json import JSONObject
+from contextc.formats.base import Encoded, Formatter, Request, kept
+from contextc.formats.gemini import decode
+from contextc.formats.gemini.encode import (
+    APART,
+    OPENING,
+    SPELLED,
+    add,
+    encode_segment,
+    encode_system,
+    encode_tool,
+    encode_tools,
+)
+from contextc.messages import Message
+from contextc.tools import NativeTool, Tool
+
+
+class GeminiFormatter(Formatter):
+    """`signatures` says that the model wants one on the first call of a step, as Gemini 3 and later do."""
+
+    name: ClassVar[str] = "gemini"
+
+    def __init__(self, *, provider: str = "google", signatures: bool = True) -> None:
+        self.provider, self.signatures = provider, signatures
+
+    def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
+        return encode_segment(segment, provider=self.provider, signatures=self.signatures, blobs=blobs)
+
+    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
+        contents: list[JSONObject] = []
+        for segment in segments:
+            for number, content in enumerate(segment.messages):
+                if not contents and content["role"] != "user":
+                    add(contents, "user", [{"text": OPENING}])
+                add(contents, content["role"], content["parts"], apart=number > 0 or content.get(APART))
+        return contents
+
+    def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
+        body: JSONObject = {**request.settings, "contents": messages}
+        if request.system is not None and (content := encode_system(request.system, self.provider)):
+            snake = kept(request.system.extra, self.provider).get(SPELLED)
+            body["system_instruction" if snake else "systemInstruction"] = content
+        if tools := self.encode_tools(request.tools):
+            body["tools"] = tools
+        return body
+
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        return encode_tool(tool)
+
+    def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
+        return encode_tools(tools, self.provider)
+
+    def decode_request(self, body: JSONObject) -> Request:
+        return decode.decode_request(body, self.provider)
+
+    def decode_reply(self, reply: JSONObject) -> Message:
+        return decode.decode_reply(reply, self.provider)
+
+    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
+        return self.decode_reply(decode.gather(events))
+
+    def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
+        return self.encode_history(history)
+
+    def get_system_prompt(self, system_prompt: str | None) -> str | None:
+        return system_prompt or None

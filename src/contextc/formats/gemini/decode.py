@@ -1,0 +1,334 @@
+"""Google's requests, replies and streams as our messages.
+
+Each wire part becomes a part; what our encoding of it would not say stays in its `extra`, and a part we have no type
+for stays whole as a `Native`. Google need not name its calls: such a call gets an id made of what it says, and goes
+back without one. A content that holds results and other parts becomes a tool message and a user message.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, canonical, encode
+from contextc.formats.base import Request, kept, remember
+from contextc.formats.gemini.encode import (
+    APART,
+    BESIDE,
+    DATA_FIELDS,
+    OTHER_NAMES,
+    RESULT_MEDIA,
+    SPELLED,
+    URLSAFE,
+    encode_part,
+    encode_tool,
+    to_urlsafe,
+)
+from contextc.messages import (
+    AnyPart,
+    Media,
+    Message,
+    Native,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from contextc.tools import NativeTool, Tool
+
+FINISH = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "pause",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+}
+KEPT_OF_CANDIDATE = (
+    "finishReason",
+    "finishMessage",
+    "safetyRatings",
+    "citationMetadata",
+    "groundingMetadata",
+    "urlContextMetadata",
+)
+OUTPUT_NAMES = ("output", "result", "return_value")  # Google's documents, its SDK, and a popular framework
+OWN_FILES = ("https://generativelanguage.googleapis.com/", "gs://")
+UNKNOWN_CALL, UNKNOWN_TYPE = "unknown", "application/octet-stream"
+HEAD = ("contents", "systemInstruction", "system_instruction", "tools")
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    decoder = _Decoder(provider)
+    messages: list[Message] = []
+    before = None
+    for wire in _listed(body.get("contents")):
+        role = wire.get("role") or "user"
+        decoded = list(decoder.content(wire))
+        if decoded and role == before and messages and bool(messages[-1].tool_results) == bool(decoded[0].tool_results):
+            decoded[0] = decoder.apart(decoded[0], True)
+        before = role if decoded else before
+        messages += decoded
+    return Request(
+        messages=tuple(messages),
+        system=decoder.system(body),
+        tools=tuple(decoder.tools(_listed(body.get("tools")))),
+        settings={name: value for name, value in body.items() if name not in HEAD or value == []},
+    )
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    candidate = cast(JSONObject, (reply.get("candidates") or [{}])[0])
+    content = cast(JSONObject, candidate.get("content") or {})
+    decoder = _Decoder(provider, model=reply.get("modelVersion"))
+    parts = tuple(decoder.part(block) for block in _listed(content.get("parts")) if block != {"text": ""})
+    usage = cast(JSONObject, reply.get("usageMetadata") or {})
+    thoughts = usage.get("thoughtsTokenCount") or 0
+    rest = {name: reply[name] for name in ("responseId", "modelVersion", "promptFeedback") if reply.get(name)}
+    rest |= {name: candidate[name] for name in KEPT_OF_CANDIDATE if candidate.get(name)}
+    return Message(
+        role="assistant",
+        parts=parts,
+        finish=_finish(reply, candidate, parts),
+        usage=Usage(
+            input=(usage.get("promptTokenCount") or 0) + (usage.get("toolUsePromptTokenCount") or 0),
+            output=(usage.get("candidatesTokenCount") or 0) + thoughts,
+            cache_read=usage.get("cachedContentTokenCount") or 0,
+            reasoning=thoughts,
+        ),
+        extra={provider: rest} if rest else None,
+    )
+
+
+def _finish(reply: JSONObject, candidate: JSONObject, parts: tuple[AnyPart, ...]) -> str | None:
+    reason = cast(str | None, candidate.get("finishReason"))
+    if reason is None:
+        blocked = cast(JSONObject, reply.get("promptFeedback") or {}).get("blockReason")
+        return "content_filter" if blocked else None
+    if reason == "STOP" and any(isinstance(part, ToolCall) for part in parts):
+        return "tool_calls"
+    return FINISH.get(reason, reason)
+
+
+def gather(events: Iterable[JSONObject]) -> JSONObject:
+    """A reply, from the chunks of its stream. Each is a reply by itself: new parts, and the usage so far."""
+    reply: JSONObject = {}
+    candidate: JSONObject = {}
+    parts: list[JSONObject] = []
+    for event in events:
+        usage: JSONObject = {**reply.get("usageMetadata", {}), **(event.get("usageMetadata") or {})}
+        reply |= {**event, "usageMetadata": usage}
+        for choice in cast(list[JSONObject], event.get("candidates") or []):
+            if choice.get("index", 0) != 0:
+                continue
+            candidate |= {name: value for name, value in choice.items() if value is not None}
+            for part in _listed(cast(JSONObject, choice.get("content") or {}).get("parts")):
+                _gather_part(parts, part)
+    return {**reply, "candidates": [{**candidate, "content": {"role": "model", "parts": parts}}]}
+
+
+def _gather_part(parts: list[JSONObject], part: JSONObject) -> None:
+    """Text goes on where it stopped, but a part with a signature is neither continued nor joined to another."""
+    if part == {"text": ""}:
+        return
+    plain = part.keys() <= {"text", "thought"} and "text" in part
+    if plain and parts and parts[-1].keys() == part.keys() and parts[-1].get("thought") == part.get("thought"):
+        parts[-1] = {**parts[-1], "text": parts[-1]["text"] + part["text"]}
+    else:
+        parts.append(part)
+
+
+class _Decoder:
+    def __init__(self, provider: str, model: str | None = None) -> None:
+        self.provider, self.model = provider, model
+        self.waiting: list[ToolCall] = []  # the calls of the last model content that have no result yet
+        self.unnamed: set[str] = set()
+
+    def system(self, body: JSONObject) -> Message | None:
+        snake = body.get("systemInstruction") is None
+        content: JSON = body.get("system_instruction") if snake else body["systemInstruction"]
+        if not content:
+            return None
+        wire: JSONObject = {"parts": [{"text": content}]} if isinstance(content, str) else cast(JSONObject, content)
+        rest: JSONObject = {name: value for name, value in wire.items() if name != "parts" and value is not None}
+        if snake:
+            rest[SPELLED] = ["system_instruction"]
+        parts = tuple(self.part(block) for block in _listed(wire.get("parts")))
+        return Message(role="system", parts=parts, extra={self.provider: rest} if rest else None)
+
+    def content(self, wire: JSONObject) -> Iterator[Message]:
+        """The messages of one content; all but the first say that they did not stand apart."""
+        role: Role = "assistant" if wire.get("role") == "model" else "user"
+        if role == "assistant":
+            self.waiting = []
+        runs: list[list[AnyPart]] = []
+        for block in _listed(wire.get("parts")):
+            part = self.part(block)
+            if not runs or isinstance(part, ToolResult) != isinstance(runs[-1][-1], ToolResult):
+                runs.append([])
+            runs[-1].append(part)
+        for number, parts in enumerate(runs):
+            message = Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts))
+            yield self.apart(message, False) if number else message
+
+    def apart(self, message: Message, apart: bool) -> Message:
+        """A message that stood apart from its neighbour, or did not, where we would have done otherwise."""
+        return replace(message, extra={self.provider: {APART: apart}})
+
+    def part(self, wire: JSONObject) -> AnyPart:
+        block, spelled = _plain(wire)
+        part = self._part(block) or Native(provider=self.provider, data=wire)
+        return part if isinstance(part, Native) else self.with_rest(part, block, spelled)
+
+    def _part(self, block: JSONObject) -> AnyPart | None:
+        """None where none of our types fits."""
+        match block:
+            case {"text": str(text), "thought": True}:
+                signature = block.get("thoughtSignature")
+                return Reasoning(text=text, signature=signature, provider=self.provider, model=self.model)
+            case {"thought": True}:
+                return None
+            case {"text": str(text)}:
+                return Text(text)
+            case {"functionCall": {"name": str(name)} as call}:
+                return self.call(name, cast(JSONObject, call), block.get("thoughtSignature"))
+            case {"functionResponse": {"name": str(name)} as answer}:
+                return self.result(name, cast(JSONObject, answer))
+            case {"inlineData": {"data": str(text), "mimeType": str(mime_type)}}:
+                data = _decoded(text)
+                return None if data is None else Media(mime_type=mime_type, data=data)
+            case {"fileData": {"fileUri": str(uri)} as file}:
+                return self.file(uri, cast(JSONObject, file).get("mimeType") or UNKNOWN_TYPE)
+            case _:
+                return None
+
+    def call(self, name: str, call: JSONObject, signature: JSON) -> ToolCall | None:
+        arguments = cast(object, call.get("args") or {})
+        if not isinstance(arguments, dict):
+            return None
+        call_id = cast(str | None, call.get("id"))
+        if not call_id:
+            said = canonical([len(self.waiting), name, arguments, signature])
+            call_id = f"call_{sha256(said).hexdigest()[:24]}"
+            self.unnamed.add(call_id)
+        made = ToolCall(id=call_id, name=name, arguments=cast(JSONObject, arguments))
+        self.waiting.append(made)
+        return made
+
+    def result(self, name: str, answer: JSONObject) -> ToolResult:
+        response = cast(JSONObject, answer.get("response") or {})
+        text, is_error = _read(response)
+        inner = [self.part(block) for block in _listed(answer.get("parts"))]
+        media = [part for part in inner if isinstance(part, Media) and part.mime_type in RESULT_MEDIA]
+        return ToolResult(
+            call_id=self.answered(name, answer.get("id")),
+            name=name,
+            content=((Text(text), *media) if text else tuple(media)) if media else text,
+            is_error=is_error,
+        )
+
+    def answered(self, name: str, call_id: str | None) -> str:
+        """The id of the call that a result is for: its own, or that of the first call of its name that still waits."""
+        calls = [call for call in self.waiting if call.id == call_id]
+        calls += [call for call in self.waiting if call.name == name and (not call_id or call.id in self.unnamed)]
+        if not calls:
+            return call_id or UNKNOWN_CALL
+        self.waiting.remove(calls[0])
+        return calls[0].id
+
+    def file(self, uri: str, mime_type: str) -> Media:
+        if uri.startswith(OWN_FILES):
+            return Media(mime_type=mime_type, file_id=uri, provider=self.provider)
+        return Media(mime_type=mime_type, url=uri)
+
+    def with_rest(self, part: AnyPart, block: JSONObject, spelled: list[str]) -> AnyPart:
+        """The part, and what of its wire form our encoding would not say."""
+        ours = encode_part(part, self.provider, self.unnamed)
+        rest = dict(kept(remember(block, ours, self.provider), self.provider))
+        for name in DATA_FIELDS:
+            if isinstance(rest.get(name), dict) and name in ours:
+                rest[name] = kept(remember(rest[name], ours[name], self.provider), self.provider)
+        if "inlineData" in rest and rest["inlineData"].get("data") == to_urlsafe(ours["inlineData"]["data"]):
+            rest["inlineData"] = {name: value for name, value in rest["inlineData"].items() if name != "data"}
+            rest[URLSAFE] = True
+        rest = {name: value for name, value in rest.items() if name not in DATA_FIELDS or value != {}}
+        if spelled:
+            rest[SPELLED] = spelled
+        return replace(part, extra={self.provider: rest}) if rest else part
+
+    def tools(self, entries: list[JSONObject]) -> Iterator[Tool | NativeTool]:
+        begun = False
+        for wire in entries:
+            entry, spelled = _plain(wire)
+            functions = cast(list[JSONObject], entry.pop("functionDeclarations", None) or [])
+            if not functions:
+                yield NativeTool(provider=self.provider, data=wire)
+                continue
+            for number, function in enumerate(functions):
+                beside = entry if number == 0 and (begun or entry) else None
+                yield self.tool(function, beside, spelled if number == 0 else [])
+            begun = True
+
+    def tool(self, wire: JSONObject, beside: JSONObject | None, spelled: list[str]) -> Tool:
+        function, names = _plain(wire, ("parameters",))
+        made = Tool(
+            name=function["name"],
+            description=function.get("description") or "",
+            parameters=function.get("parametersJsonSchema") or {},
+        )
+        rest = dict(kept(remember(function, encode_tool(made), self.provider), self.provider))
+        if beside is not None:
+            rest[BESIDE] = beside
+        if spelled or names:
+            rest[SPELLED] = [*spelled, *names]
+        return replace(made, extra={self.provider: rest}) if rest else made
+
+
+def _plain(wire: JSONObject, also: tuple[str, ...] = ()) -> tuple[JSONObject, list[str]]:
+    """A part under the names we use, nulls left out, and those of its names that were others."""
+    found: JSONObject = {}
+    spelled: list[str] = []
+    for name, value in wire.items():
+        ours = OTHER_NAMES.get(name, name) if "_" in name or name in also else name
+        if value is None or (ours != name and ours in wire):
+            ours = name
+        elif ours != name:
+            spelled.append(name)
+        inside: JSON = value
+        if ours in DATA_FIELDS and isinstance(value, dict):
+            inside, more = _plain(cast(JSONObject, value))
+            spelled += more
+        if value is not None:
+            found[ours] = inside
+    return found, spelled
+
+
+def _read(response: JSONObject) -> tuple[str, bool]:
+    """What a response says, as text, and whether it is an error."""
+    if len(response) == 1:
+        name, value = next(iter(response.items()))
+        if name == "error" or name in OUTPUT_NAMES:
+            return value if isinstance(value, str) else encode(value).decode(), name == "error"
+    return encode(response).decode() if response else "", False
+
+
+def _listed(value: JSON) -> list[JSONObject]:
+    """A list; the API also takes one object where it means a list of one."""
+    return [cast(JSONObject, value)] if isinstance(value, dict) else cast(list[JSONObject], value or [])
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
+    except binascii.Error:
+        return None

@@ -1,0 +1,246 @@
+"""Our messages in the shape of Google's generateContent.
+
+Neighbours of one role become one content, but the results of a step stand in a content of their own right after its
+calls: a content that mixes them with other parts is refused by some endpoints and answered with nothing by some
+models. There is no system role, so a system message between others is tagged user text. A signature belongs to the
+part it came on and goes back on it; a call that came from elsewhere gets the stand-in that Google's guide names.
+
+Google's own `extra` of a part holds what its wire part said beyond ours, the inside of its data field by itself
+(`{"functionCall": {"id": null}}` is a call without an id), and two facts of spelling: `spelled` and `urlsafe`.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import assert_never, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import Hint
+from contextc.tools import NativeTool, Tool
+
+OPENING = "(The conversation begins with the assistant.)"
+STAND_IN = "skip_thought_signature_validator"
+RESULT_MEDIA = ("image/jpeg", "image/png", "image/webp", "application/pdf", "text/plain")
+DATA_FIELDS = ("functionCall", "functionResponse", "inlineData", "fileData")
+# The API takes both spellings of its names, and clients mix them.
+OTHER_NAMES = {
+    "function_call": "functionCall",
+    "function_response": "functionResponse",
+    "inline_data": "inlineData",
+    "file_data": "fileData",
+    "thought_signature": "thoughtSignature",
+    "mime_type": "mimeType",
+    "file_uri": "fileUri",
+    "function_declarations": "functionDeclarations",
+    "parameters_json_schema": "parametersJsonSchema",
+    "parameters": "parametersJsonSchema",
+}
+APART, SPELLED, URLSAFE, BESIDE = "apart", "spelled", "urlsafe", "beside"
+
+
+def encode_segment(
+    segment: Sequence[Message], *, provider: str, signatures: bool, blobs: Mapping[str, bytes]
+) -> Encoded:
+    encoder = _Encoder(provider, signatures, blobs)
+    wire: list[JSONObject] = []
+    for message in segment:
+        role = "model" if message.role == "assistant" else "user"
+        blocks = encoder.system(message) if message.role == "system" else encoder.blocks(message)
+        apart = cast(bool | None, kept(message.extra, provider).get(APART))
+        begins = not wire
+        add(wire, role, blocks, apart=apart)
+        if begins and wire and apart:
+            wire[0] = {**wire[0], APART: True}  # `join` has to know, and takes it off again
+        add(wire, "user", encoder.moved)
+        encoder.moved = []
+    return Encoded(tuple(wire), tuple(encoder.notes))
+
+
+def add(wire: list[JSONObject], role: str, blocks: list[JSONObject], *, apart: bool | None = None) -> None:
+    """Append parts to the last content if it has the same role, else as a content of their own.
+
+    Where nobody says whether they stand apart, results do from other parts.
+    """
+    if not blocks:
+        return
+    if wire and wire[-1]["role"] == role:
+        before = cast(list[JSONObject], wire[-1]["parts"])
+        if not (_is_result(before[-1]) != _is_result(blocks[0]) if apart is None else apart):
+            wire[-1] = {**wire[-1], "parts": [*before, *blocks]}
+            return
+    wire.append({"role": role, "parts": blocks})
+
+
+def _is_result(block: JSONObject) -> bool:
+    return "functionResponse" in block or "function_response" in block
+
+
+def encode_part(part: AnyPart, provider: str, unnamed: set[str]) -> JSONObject:
+    """One part by itself, where the calls in `unnamed` have no id on the wire; empty where nothing would be sent."""
+    encoder = _Encoder(provider, True, {})
+    encoder.unnamed = unnamed
+    role = "tool" if isinstance(part, ToolResult) else "assistant"
+    blocks = encoder.blocks(Message(role=role, parts=(part,)))
+    return blocks[0] if blocks else {}
+
+
+def encode_system(message: Message, provider: str) -> JSONObject | None:
+    """The system prompt; None where nothing of it can be sent."""
+    blocks = _Encoder(provider, False, {}).blocks(message)
+    rest = {name: value for name, value in kept(message.extra, provider).items() if name != SPELLED}
+    return restored({"parts": blocks}, {provider: rest}, provider) if blocks else None
+
+
+def encode_tool(tool: Tool) -> JSONObject:
+    described: JSONObject = {"description": tool.description} if tool.description else {}
+    taking: JSONObject = {"parametersJsonSchema": tool.parameters} if tool.parameters else {}
+    return {"name": tool.name, **described, **taking}
+
+
+def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSONObject]:
+    """All functions in one entry, unless they came in several; each native tool in its own."""
+    found: list[JSONObject] = []
+    functions: list[JSONObject] | None = None
+    for tool in tools:
+        if isinstance(tool, NativeTool):
+            if tool.provider == provider:
+                found.append(tool.data)
+            continue
+        rest = dict(kept(tool.extra, provider))
+        beside, spelled = cast(JSONObject | None, rest.pop(BESIDE, None)), cast(list[str], rest.pop(SPELLED, []))
+        if functions is None or beside is not None:
+            functions = []
+            found.append(_respelled({"functionDeclarations": functions, **(beside or {})}, spelled))
+        functions.append(_respelled(restored(encode_tool(tool), {provider: rest}, provider), spelled))
+    return found
+
+
+class _Encoder:
+    def __init__(self, provider: str, signatures: bool, blobs: Mapping[str, bytes]) -> None:
+        self.provider, self.signatures, self.blobs = provider, signatures, blobs
+        self.notes: list[Note] = []
+        self.moved: list[JSONObject] = []
+        self.unnamed: set[str] = set()
+
+    def system(self, message: Message) -> list[JSONObject]:
+        self.notes.append(Note("tagged", "a system message, as user text in <system-reminder>"))
+        return [
+            {**block, "text": f"<system-reminder>\n{block['text']}\n</system-reminder>"} if "text" in block else block
+            for block in self.blocks(message)
+        ]
+
+    def blocks(self, message: Message) -> list[JSONObject]:
+        found: list[JSONObject] = []
+        unsigned = self.signatures
+        for part in message.parts:
+            block = self.block(part)
+            if block is None:
+                continue
+            if isinstance(part, ToolCall) and unsigned:
+                unsigned = False
+                block = self.signed(part, block)
+            found.append(block if isinstance(part, Native) else self.with_rest(block, part))
+        return found
+
+    def block(self, part: AnyPart) -> JSONObject | None:
+        match part:
+            case Text():
+                # An empty part may hold a signature, and what Google was given before it may be given again.
+                return {"text": part.text} if part.text.strip() or kept(part.extra, self.provider) else None
+            case Reasoning():
+                return self.reasoning(part)
+            case ToolCall():
+                return self.call(part)
+            case ToolResult():
+                return self.result(part)
+            case Media():
+                return self.media(part)
+            case Native():
+                if part.provider == self.provider:
+                    return part.data
+                self.notes.append(Note("described", f"a block of {part.provider}"))
+                return {"text": describe_native(part)}
+            case Hint():
+                return None
+            case _:
+                assert_never(part)
+
+    def reasoning(self, part: Reasoning) -> JSONObject | None:
+        if is_foreign(part, self.provider) or not (part.text or part.signature):
+            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            return None
+        thought: JSONObject = {"text": part.text, "thought": True}
+        return {**thought, "thoughtSignature": part.signature} if part.signature else thought
+
+    def call(self, part: ToolCall) -> JSONObject:
+        if not kept(part.extra, self.provider).get("functionCall", {}).get("id", part.id):
+            self.unnamed.add(part.id)
+        given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
+        return {"functionCall": {"id": part.id, "name": part.name, "args": given}}
+
+    def signed(self, part: ToolCall, block: JSONObject) -> JSONObject:
+        """The first call of a step, which Google signs; if it never said anything about this one, with a stand-in."""
+        if "thoughtSignature" in kept(part.extra, self.provider):
+            return block
+        self.notes.append(Note("made up", f"a signature for the call of {part.name}, which came from elsewhere"))
+        return {**block, "thoughtSignature": STAND_IN}
+
+    def result(self, part: ToolResult) -> JSONObject:
+        media = [] if isinstance(part.content, str) else [each for each in part.content if isinstance(each, Media)]
+        shown = [self.with_rest(self.media(each), each) for each in media if each.mime_type in RESULT_MEDIA]
+        if others := [each for each in media if each.mime_type not in RESULT_MEDIA]:
+            self.notes.append(Note("moved", f"media of {part.name}, into a user content after the results"))
+            self.moved += [{"text": f"[media returned by {part.name}]"}]
+            self.moved += [self.with_rest(self.media(each), each) for each in others]
+        described = [cast(str, block["text"]) for block in shown if "text" in block]
+        said = "\n".join([part.text, *described] if part.text else described)
+        inside = [block for block in shown if "text" not in block]
+        answer: JSONObject = {"name": part.name, "response": {"error" if part.is_error else "output": said}}
+        if part.call_id not in self.unnamed:
+            answer["id"] = part.call_id
+        if inside:
+            answer["parts"] = inside
+        return {"functionResponse": answer}
+
+    def media(self, part: Media) -> JSONObject:
+        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
+        if data is not None:
+            return {"inlineData": {"mimeType": part.mime_type, "data": base64.b64encode(data).decode()}}
+        uri = part.url or (part.file_id if part.provider == self.provider else None)
+        if uri is not None:
+            return {"fileData": {"mimeType": part.mime_type, "fileUri": uri}}
+        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        return {"text": describe_media(part)}
+
+    def with_rest(self, block: JSONObject, part: AnyPart) -> JSONObject:
+        """The part as Google had said it: the other half of the decoder's `with_rest`."""
+        rest = dict(kept(part.extra, self.provider))
+        if not rest or (isinstance(part, Media) and "text" in block):
+            return block
+        spelled, urlsafe = cast(list[str], rest.pop(SPELLED, [])), rest.pop(URLSAFE, False)
+        for name in DATA_FIELDS:
+            if name in block and name in rest:
+                inside = {self.provider: cast(JSONObject, rest.pop(name))}
+                block = {**block, name: restored(block[name], inside, self.provider)}
+        if urlsafe:
+            inline = cast(JSONObject, block["inlineData"])
+            block = {**block, "inlineData": {**inline, "data": to_urlsafe(inline["data"])}}
+        return _respelled(restored(block, {self.provider: rest}, self.provider), spelled)
+
+
+def to_urlsafe(data: str) -> str:
+    """Base64 in the alphabet that Google's own SDK writes."""
+    return data.replace("+", "-").replace("/", "_")
+
+
+def _respelled(block: JSONObject, spelled: list[str]) -> JSONObject:
+    """The names of a part, and of its data field, as its client had written them."""
+    if not spelled:
+        return block
+    names = {OTHER_NAMES[name]: name for name in spelled}
+    inside = {
+        name: _respelled(cast(JSONObject, value), spelled) if name in DATA_FIELDS and isinstance(value, dict) else value
+        for name, value in block.items()
+    }
+    return {names.get(name, name): value for name, value in inside.items()}

@@ -1,0 +1,326 @@
+"""Requests, replies and streams of the Responses API as our messages.
+
+What a model produced in one go comes as several items and becomes one assistant message, a part for each item or for
+each block of a message item. An item we have no part for stays whole as a `Native`.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.base import Request, remember
+from contextc.formats.openai_responses.encode import (
+    BARE,
+    ITEM,
+    WITHIN,
+    encode_block,
+    encode_item,
+    encode_segment,
+    place,
+    with_rest,
+)
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolResult, Usage, tool_call
+from contextc.tools import NativeTool, Tool
+
+ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+FINISH = {"max_output_tokens": "length"}
+UNKNOWN_TOOL = "unknown"
+GIVEN = (  # items without a role that come from the caller, not from the model
+    "custom_tool_call_output",
+    "computer_call_output",
+    "local_shell_call_output",
+    "shell_call_output",
+    "apply_patch_call_output",
+    "mcp_approval_response",
+    "configuration_update",
+    "compaction_trigger",
+)
+TEXTS = ("input_text", "output_text", "text")
+GROWING = {  # the deltas of a stream: the list they grow in, the name of their index, and the block they make
+    "response.output_text.delta": ("content", "content_index", "output_text", "text"),
+    "response.refusal.delta": ("content", "content_index", "refusal", "refusal"),
+    "response.reasoning_text.delta": ("content", "content_index", "reasoning_text", "text"),
+    "response.reasoning_summary_text.delta": ("summary", "summary_index", "summary_text", "text"),
+}
+WRITTEN = {
+    "response.function_call_arguments.delta": "arguments",
+    "response.mcp_call_arguments.delta": "arguments",
+    "response.custom_tool_call_input.delta": "input",
+    "response.code_interpreter_call_code.delta": "code",
+}
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    decoder = _Decoder(provider)
+    given, instructions = body.get("input"), body.get("instructions")
+    if isinstance(given, str):
+        messages = [Message(role="user", parts=(Text(given),), extra={place(provider): {BARE: True}})]
+    else:
+        messages = decoder.messages(cast(list[JSONObject], given or []))
+    prompt = isinstance(instructions, str) and bool(instructions.strip())
+    taken = ("input", "tools", "instructions") if prompt else ("input", "tools")
+    return Request(
+        messages=tuple(messages),
+        system=Message(role="system", parts=(Text(cast(str, instructions)),)) if prompt else None,
+        tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
+        settings={name: value for name, value in body.items() if name not in taken or value == []},
+    )
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    decoder = _Decoder(provider, model=reply.get("model"))
+    messages = decoder.messages(
+        [{"role": "assistant", **item} if item.get("type") == "message" else item for item in _output(reply)]
+    )
+    parts = tuple(part for message in messages for part in message.parts)
+    usage = cast(JSONObject, reply.get("usage") or {})
+    read = cast(JSONObject, usage.get("input_tokens_details") or {})
+    wrote = cast(JSONObject, usage.get("output_tokens_details") or {})
+    names = ("id", "model", "status", "incomplete_details", "error", "conversation")
+    rest = {name: reply[name] for name in names if reply.get(name)}
+    message = Message(
+        role="assistant",
+        parts=parts,
+        usage=Usage(
+            input=usage.get("input_tokens") or 0,
+            output=usage.get("output_tokens") or 0,
+            cache_read=read.get("cached_tokens") or 0,
+            cache_write=read.get("cache_write_tokens") or 0,
+            reasoning=wrote.get("reasoning_tokens") or 0,
+        ),
+        extra={place(provider): rest} if rest else None,
+    )
+    message = replace(message, finish=_finish(reply, calls=bool(message.tool_calls)))
+    if message.finish != "error":
+        return message
+    problem = cast(JSON, reply.get("error") or {})
+    said = cast(JSONObject, problem).get("message") if isinstance(problem, dict) else problem
+    return replace(message, status="error", error=str(said or "The provider gave no reason."))
+
+
+def _output(reply: JSONObject) -> list[JSONObject]:
+    return cast(list[JSONObject], reply.get("output") or [])
+
+
+def _finish(reply: JSONObject, *, calls: bool) -> str | None:
+    status = cast(str | None, reply.get("status")) or ("failed" if reply.get("error") else "completed")
+    match status:
+        case "completed" | "complete":
+            return "tool_calls" if calls else "stop"
+        case "incomplete":
+            reason = cast(JSONObject, reply.get("incomplete_details") or {}).get("reason") or status
+            return FINISH.get(reason, reason)
+        case "failed":
+            return "error"
+        case "in_progress" | "queued":  # a stream that broke off
+            return None
+        case _:
+            return status
+
+
+def gather(events: Iterable[JSONObject]) -> JSONObject:
+    """A reply, from the events of its stream. The last event holds it whole; one that broke off is put together."""
+    reply: JSONObject = {}
+    items: dict[int, JSONObject] = {}
+    for event in events:
+        index = cast(int, event.get("output_index", len(items)))
+        if isinstance(response := event.get("response"), dict):
+            reply |= cast(JSONObject, response)
+        elif event.get("type") == "error":
+            reply |= {"status": "failed", "error": event.get("error") or event}
+        elif isinstance(item := event.get("item"), dict):
+            items[index] = deepcopy(cast(JSONObject, item))
+        elif index in items:
+            _apply(items[index], event)
+    return {**reply, "output": _output(reply) or [items[index] for index in sorted(items)]}
+
+
+def _apply(item: JSONObject, event: JSONObject) -> None:
+    kind = cast(str, event.get("type") or "")
+    if name := WRITTEN.get(kind):
+        item[name] = (item.get(name) or "") + event["delta"]
+    elif kind in GROWING:
+        blocks, index, made, text = GROWING[kind]
+        block = _block(item, blocks, event.get(index, 0), made)
+        block[text] = (block.get(text) or "") + event["delta"]
+    elif kind == "response.output_text.annotation.added":
+        block = _block(item, "content", event.get("content_index", 0), "output_text")
+        block["annotations"] = [*(block.get("annotations") or []), event["annotation"]]
+
+
+def _block(item: JSONObject, blocks: str, index: int, kind: str) -> JSONObject:
+    found = cast(list[JSONObject], item.get(blocks) or [])
+    item[blocks] = found
+    while len(found) <= index:
+        found.append({"type": kind})
+    return found[index]
+
+
+class _Decoder:
+    def __init__(self, provider: str, model: str | None = None) -> None:
+        self.provider, self.model, self.place = provider, model, place(provider)
+        self.names: dict[str, str] = {}
+
+    def messages(self, items: Iterable[JSONObject]) -> list[Message]:
+        """The items, what a model said without a break in one message."""
+        found: list[Message] = []
+        for item in items:
+            message = self.message(item)
+            if found and found[-1].role == message.role == "assistant":
+                found[-1] = replace(found[-1], parts=(*found[-1].parts, *message.parts))
+            else:
+                found.append(message)
+        return found
+
+    def message(self, item: JSONObject) -> Message:
+        role = ROLES.get(item.get("role") or "")
+        match item.get("type"):
+            case None | "message" if "role" in item:
+                if role == "assistant":
+                    return Message(role="assistant", parts=tuple(self.spoken(item)))
+                return self.said(item, role or "user")
+            case "reasoning":
+                return Message(role="assistant", parts=(self.reasoning(item),))
+            case "function_call":
+                return Message(role="assistant", parts=(self.call(item),))
+            case "function_call_output":
+                return Message(role="tool", parts=(self.result(item),))
+            case kind:
+                native = Native(provider=self.provider, data=item)
+                return Message(role=role or ("user" if kind in GIVEN else "assistant"), parts=(native,))
+
+    def said(self, item: JSONObject, role: Role) -> Message:
+        """What was said to the model."""
+        message = Message(role=role, parts=tuple(self.parts(item.get("content"))))
+        encoded = encode_segment([message], provider=self.provider, blobs={}).messages
+        ours = encoded[0] if encoded else {}
+        known = {**item}
+        if ours and _blocks(item.get("content"), "input_text") == _blocks(ours["content"], "input_text"):
+            known["content"] = ours["content"]
+        return replace(message, extra=with_rest(known, ours, self.provider))
+
+    def spoken(self, item: JSONObject) -> Iterator[AnyPart]:
+        """What a model said: a part for each block, each with the item it stands in."""
+        fields = {name: value for name, value in item.items() if name not in ("role", "content") and value is not None}
+        blocks = cast(list[JSONObject], _blocks(item.get("content"), "output_text") or [])
+        for number, block in enumerate(blocks):
+            part: AnyPart = Native(provider=self.provider, data=block)
+            rest: JSONObject = {}
+            if block.get("type") in TEXTS and isinstance(text := block.get("text"), str):
+                part = Text(text)
+                ours: JSONObject = {"type": "output_text", "text": text}
+                rest = (remember(block, ours, self.place) or {}).get(self.place, {})
+            if fields or rest or number or not isinstance(part, Text) or not part.text.strip():
+                rest = {**rest, ITEM: fields, **({WITHIN: True} if number else {})}
+            yield replace(part, extra={self.place: rest}) if rest else part
+        if not blocks:
+            yield Native(provider=self.provider, data=item)
+
+    def parts(self, content: JSON) -> Iterator[AnyPart]:
+        if isinstance(content, str):
+            if content:
+                yield Text(content)
+            return
+        for block in cast(list[JSONObject], content or []):
+            part = self.part(block)
+            if isinstance(part, Native):
+                yield replace(part, extra={self.place: {WITHIN: True}})
+                continue
+            yield replace(part, extra=with_rest(block, encode_block(part, self.provider), self.provider))
+
+    def part(self, block: JSONObject) -> AnyPart:
+        held, url = block.get("file_id"), block.get("image_url") or block.get("file_url")
+        match block.get("type"):
+            case "input_text" | "output_text" | "text":
+                return Text(block["text"])
+            case "input_image":
+                if held:
+                    return Media(mime_type="image/png", file_id=held, provider=self.provider)
+                if url:
+                    return _from_data_url(url) or Media(mime_type="image/png", url=url)
+            case "input_file":
+                if held:
+                    return Media(mime_type="application/pdf", file_id=held, provider=self.provider)
+                if url:
+                    return Media(mime_type="application/pdf", url=url, name=block.get("filename"))
+                if found := _from_data_url(block.get("file_data") or "", block.get("filename")):
+                    return found
+            case _:
+                pass
+        return Native(provider=self.provider, data=block)
+
+    def reasoning(self, item: JSONObject) -> AnyPart:
+        thoughts = cast(list[JSONObject], item.get("summary") or item.get("content") or [])
+        part = Reasoning(
+            text="\n\n".join(thought.get("text") or "" for thought in thoughts),
+            data=item.get("encrypted_content"),
+            id=item.get("id"),
+            provider=self.provider,
+            model=self.model,
+        )
+        ours = encode_item(part, self.provider)
+        if ours is None:
+            return Native(provider=self.provider, data=item)
+        return replace(part, extra=with_rest(item, ours, self.provider))
+
+    def call(self, item: JSONObject) -> AnyPart:
+        self.names[item["call_id"]] = item["name"]
+        made = tool_call(item["call_id"], item["name"], item.get("arguments") or "")
+        return replace(made, extra=with_rest(item, encode_item(made, self.provider), self.provider))
+
+    def result(self, item: JSONObject) -> ToolResult:
+        call_id, output = cast(str, item["call_id"]), item.get("output")
+        inner = tuple(self.parts(output)) if isinstance(output, list) else ()
+        fits = all(isinstance(part, Text | Media) for part in inner)
+        made = ToolResult(
+            call_id=call_id,
+            name=self.names.get(call_id, UNKNOWN_TOOL),
+            content=cast(tuple[Text | Media, ...], inner) if inner and fits else _as_text(output),
+        )
+        ours = cast(JSONObject, encode_item(made, self.provider))
+        known = {**item}
+        if _blocks(output, "input_text") == _blocks(ours["output"], "input_text"):
+            known["output"] = ours["output"]
+        return replace(made, extra=with_rest(known, ours, self.provider))
+
+    def tool(self, tool: JSONObject) -> Tool | NativeTool:
+        if tool.get("type") != "function" or "name" not in tool:
+            return NativeTool(provider=self.provider, data=tool)
+        made = Tool(
+            name=tool["name"], description=tool.get("description") or "", parameters=tool.get("parameters") or {}
+        )
+        return replace(made, extra=with_rest(tool, encode_tool(made), self.provider))
+
+
+def encode_tool(tool: Tool) -> JSONObject:
+    """A function tool. `strict` is said, because this API takes a tool that does not say it as strict."""
+    described: JSONObject = {"description": tool.description} if tool.description else {}
+    parameters = tool.parameters or {"type": "object", "properties": {}}
+    return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": False}
+
+
+def _blocks(content: JSON, kind: str) -> JSON:
+    return [{"type": kind, "text": content}] if isinstance(content, str) else content
+
+
+def _as_text(output: JSON) -> str:
+    if output is None or isinstance(output, str):
+        return output or ""
+    return encode(output).decode()
+
+
+def _from_data_url(url: str, name: str | None = None) -> Media | None:
+    head, comma, text = url.partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        return None
+    mime_type = head.removeprefix("data:").removesuffix(";base64")
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None
+    return Media(mime_type=mime_type, data=data, name=name) if "/" in mime_type else None

@@ -1,0 +1,259 @@
+"""Our messages as the input items of OpenAI's Responses API.
+
+A reply is not one message here but several items (reasoning, messages, calls), which go back in their order and with
+their ids. Roles need not alternate. Results may hold media. A reasoning item goes back only to its provider, and only
+with the item it led to: "Item 'rs_…' of type 'reasoning' was provided without its required following item."
+
+OpenAI has two formats, and a conversation may go through both. So what one of its items said beyond our types is kept
+under the provider's name *and* this format's (`place`): the id of an item is not the id of a chat call.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import assert_never, cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.base import (
+    Encoded,
+    Note,
+    Request,
+    describe_media,
+    describe_native,
+    is_foreign,
+    kept,
+    remember,
+    restored,
+)
+from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import Hint
+
+ROLES = {"system": "developer", "user": "user", "tool": "user"}
+ITEM, WITHIN, BARE = "item", "within", "bare"
+CHAT_BLOCKS = ("text", "image_url", "input_audio", "file", "refusal", "custom", "function")
+HELD = ("previous_response_id", "conversation")
+ENDINGS = {"application/pdf": ".pdf", "text/plain": ".txt"}
+
+
+def place(provider: str) -> str:
+    """Where `extra` holds what this provider said in this format."""
+    return f"{provider} responses"
+
+
+def with_rest(original: JSONObject, ours: JSONObject | None, provider: str) -> Extra | None:
+    """What our encoding of an item or block would not say, under this format's name."""
+    return remember(original, ours or {}, place(provider))
+
+
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+    encoder = _Encoder(provider, blobs)
+    items: list[JSONObject] = []
+    for message in segment:
+        items += encoder.reply(message) if message.role == "assistant" else encoder.said(message)
+    return Encoded(tuple(items), tuple(encoder.notes))
+
+
+def encode_item(part: AnyPart, provider: str) -> JSONObject | None:
+    """The item a part is by itself; None where it is only a block of one."""
+    return _Encoder(provider, {}).item(part)
+
+
+def encode_block(part: AnyPart, provider: str) -> JSONObject | None:
+    """The block a part is in what a user says."""
+    return _Encoder(provider, {}).block(part)
+
+
+def encode_text(message: Message, provider: str) -> str:
+    """One text of the whole message, such as the system prompt."""
+    encoder = _Encoder(provider, {})
+    blocks = [block for part in message.parts if (block := encoder.block(part, "output_text")) is not None]
+    return "\n\n".join(cast(str, block["text"]) for block in blocks if "text" in block)
+
+
+def encode_held(request: Request, *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
+    """The messages; where the provider holds earlier items, results of calls among those are sealed as they go out."""
+    referred = any(_kind(part) == "item_reference" for message in request.messages for part in message.parts)
+    if not referred and not any(request.settings.get(name) for name in HELD):
+        return request.messages
+    here = {call.id for message in request.messages for call in message.tool_calls}
+    encoder = _Encoder(provider, blobs)
+
+    def sealed(part: AnyPart) -> AnyPart:
+        if not isinstance(part, ToolResult) or part.call_id in here:
+            return part
+        return Native(provider=provider, data=encoder.result(part))
+
+    return tuple(replace(message, parts=tuple(sealed(part) for part in message.parts)) for message in request.messages)
+
+
+def is_bare(messages: Sequence[Message], provider: str) -> bool:
+    """Whether this is what came as a string in place of items."""
+    return len(messages) == 1 and bool(kept(messages[0].extra, place(provider)).get(BARE))
+
+
+def shortest(blocks: list[JSONObject], kind: str) -> JSON:
+    """One plain text is a string, as everybody writes it."""
+    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["type"] == kind:
+        return blocks[0]["text"]
+    return blocks
+
+
+class _Encoder:
+    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
+        self.provider, self.blobs, self.place = provider, blobs, place(provider)
+        self.notes: list[Note] = []
+
+    def said(self, message: Message) -> list[JSONObject]:
+        """A system, user or tool message: one message item, and an item for each result."""
+        items: list[JSONObject] = []
+        blocks: list[JSONObject] = []
+        for part in message.parts:
+            item = self.item(part)
+            if item is None:
+                blocks += [block] if (block := self.block(part)) is not None else []
+                continue
+            items += self.message(message, blocks) if blocks else []
+            items.append(item)
+            blocks = []
+        if blocks or (not items and "content" in kept(message.extra, self.place)):
+            items += self.message(message, blocks)
+        return items
+
+    def message(self, message: Message, blocks: list[JSONObject]) -> list[JSONObject]:
+        wire: JSONObject = {"role": ROLES.get(message.role, "user"), "content": shortest(blocks, "input_text")}
+        return [_without(restored(wire, message.extra, self.place), BARE)]
+
+    def reply(self, message: Message) -> list[JSONObject]:
+        """What a model said, item by item."""
+        items: list[JSONObject] = []
+        for part in message.parts:
+            if (item := self.item(part)) is not None:
+                items.append(item)
+            elif (block := self.block(part, "output_text")) is not None:
+                self.speak(items, block, kept(part.extra, self.place))
+        return self.followed([_shortened(item) for item in items])
+
+    def speak(self, items: list[JSONObject], block: JSONObject, rest: JSONObject) -> None:
+        """Add a block to the message item it came in, or as one of its own."""
+        fields = cast(JSONObject, rest.get(ITEM) or {})
+        if items and rest.get(WITHIN) and items[-1].get("role") == "assistant":
+            before = items[-1]
+            if _without(before, "role", "content") == fields:
+                items[-1] = {**before, "content": [*before["content"], block]}
+                return
+        items.append({**fields, "role": "assistant", "content": [block]})
+
+    def followed(self, items: list[JSONObject]) -> list[JSONObject]:
+        """The items without any reasoning that has lost what it led to."""
+        found: list[JSONObject] = []
+        after: JSONObject | None = None
+        for item in reversed(items):
+            if item.get("type") != "reasoning":
+                after = item
+            elif after is None or ("id" in item and after.get("role") == "assistant" and "id" not in after):
+                self.notes.append(Note("left out", "reasoning without the item it led to"))
+                continue
+            found.append(item)
+        return found[::-1]
+
+    def item(self, part: AnyPart) -> JSONObject | None:
+        match part:
+            case Reasoning():
+                return self.reasoning(part)
+            case ToolCall():
+                written = part.raw if part.raw is not None else encode(part.arguments).decode()
+                call: JSONObject = {"type": "function_call", "call_id": part.id, "name": part.name}
+                return restored({**call, "arguments": written}, part.extra, self.place)
+            case ToolResult():
+                return self.result(part)
+            case Native():
+                return part.data if self.is_ours(part) and not kept(part.extra, self.place) else None
+            case Text() | Media() | Hint():
+                return None
+            case _:
+                assert_never(part)
+
+    def block(self, part: AnyPart, kind: str = "input_text") -> JSONObject | None:
+        """A block of a message item; `kind` is what its text is called: the user's is input, the model's output."""
+        match part:
+            case Text():
+                rest = kept(part.extra, self.place)
+                if not part.text.strip() and not rest:
+                    return None
+                block: JSONObject = {"type": kind, "text": part.text}
+                return restored(block, _outside(part.extra, self.place), self.place)
+            case Media():
+                if kind == "input_text" and (shown := self.media(part)) is not None:
+                    return restored(shown, part.extra, self.place)
+                self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+                return {"type": kind, "text": describe_media(part)}
+            case Native():
+                if self.is_ours(part):
+                    return part.data
+                self.notes.append(Note("described", f"a block of {part.provider}"))
+                return {"type": kind, "text": describe_native(part)}
+            case Reasoning() | ToolCall() | ToolResult() | Hint():
+                return None
+            case _:
+                assert_never(part)
+
+    def is_ours(self, part: Native) -> bool:
+        """Whether it came from this provider in this format, and not in its chat."""
+        if part.provider != self.provider or not isinstance(part.data, dict):
+            return False
+        return bool(kept(part.extra, self.place)) or _kind(part) not in CHAT_BLOCKS
+
+    def reasoning(self, part: Reasoning) -> JSONObject | None:
+        if is_foreign(part, self.provider) or not (part.data or part.id):
+            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            return None
+        item: JSONObject = {"type": "reasoning", "id": part.id} if part.id else {"type": "reasoning"}
+        item["summary"] = [{"type": "summary_text", "text": part.text}] if part.text else []
+        if part.data:
+            item["encrypted_content"] = part.data
+        return restored(item, part.extra, self.place)
+
+    def result(self, part: ToolResult) -> JSONObject:
+        output: JSON = part.content
+        if not isinstance(part.content, str):
+            blocks = [block for each in part.content if (block := self.block(each)) is not None]
+            output = shortest(blocks, "input_text") if blocks else ""
+        item: JSONObject = {"type": "function_call_output", "call_id": part.call_id, "output": output}
+        return restored(item, part.extra, self.place)
+
+    def media(self, part: Media) -> JSONObject | None:
+        """A picture or a document, from wherever its bytes are; None where it cannot be sent."""
+        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
+        held = {"file_id": part.file_id} if part.file_id is not None and part.provider == self.provider else None
+        url = f"data:{part.mime_type};base64,{base64.b64encode(data).decode()}" if data is not None else None
+        source: JSONObject | None
+        if part.kind == "image":
+            source = {"image_url": url or part.url} if url or part.url else held
+            return {"type": "input_image", "detail": "auto", **source} if source else None
+        if part.kind != "document":
+            return None
+        name = part.name or "document" + ENDINGS.get(part.mime_type, "")
+        source = {"filename": name, "file_data": url} if url else {"file_url": part.url} if part.url else held
+        return {"type": "input_file", **source} if source else None
+
+
+def _shortened(item: JSONObject) -> JSONObject:
+    """A message that is nobody's output item yet, as role and text."""
+    if item.get("role") != "assistant" or "id" in item or not isinstance(item.get("content"), list):
+        return item
+    return {**item, "content": shortest(cast(list[JSONObject], item["content"]), "output_text")}
+
+
+def _outside(extra: Extra | None, place: str) -> Extra | None:
+    """What is kept of a block itself, without the message item it came in."""
+    rest = _without(kept(extra, place), ITEM, WITHIN)
+    return {place: rest} if rest else None
+
+
+def _without(value: JSONObject, *names: str) -> JSONObject:
+    return {name: each for name, each in value.items() if name not in names}
+
+
+def _kind(part: AnyPart) -> JSON:
+    return cast(JSONObject, part.data).get("type") if isinstance(part, Native) and isinstance(part.data, dict) else None

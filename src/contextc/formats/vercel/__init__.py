@@ -1,0 +1,57 @@
+"""The Vercel AI SDK: `ModelMessage` both ways, `UIMessage` and its stream read."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from contextc._json import JSONObject
+from contextc.formats.base import Encoded, Formatter, Request
+from contextc.formats.vercel import decode
+from contextc.formats.vercel.encode import encode_instructions, encode_segment
+from contextc.messages import Message
+from contextc.tools import Tool
+
+
+class VercelFormatter(Formatter):
+    """Version 7 of the SDK. Reasoning goes along under the name of whoever signed it."""
+
+    name: ClassVar[str] = "vercel"
+
+    def __init__(self, *, provider: str = "vercel") -> None:
+        self.provider = provider
+
+    def encode(self, segment: Sequence[Message], *, first: bool = False, blobs: Mapping[str, bytes] = {}) -> Encoded:
+        return encode_segment(segment, provider=self.provider, blobs=blobs)
+
+    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
+        return [message for segment in segments for message in segment.messages]
+
+    def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
+        body: JSONObject = {**request.settings, "messages": messages}
+        if request.system is not None:
+            body |= encode_instructions(request.system, self.provider)
+        if any(message["role"] == "system" for message in messages):
+            body.setdefault("allowSystemInMessages", True)
+        if tools := self.encode_tools(request.tools):
+            body["tools"] = {
+                tool["name"]: {name: value for name, value in tool.items() if name != "name"} for tool in tools
+            }
+        return body
+
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        return decode.encode_tool(tool)
+
+    def decode_request(self, body: JSONObject) -> Request:
+        return decode.decode_request(body, self.provider)
+
+    def decode_reply(self, reply: JSONObject) -> Message:
+        """One assistant message, `ModelMessage` or `UIMessage`; what it ran into (tools' results) is left out."""
+        return decode.decode_reply(reply, self.provider)
+
+    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
+        return self.decode_reply(decode.gather(events))
+
+    def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
+        return self.encode_history(history)
+
+    def get_system_prompt(self, system_prompt: str | None) -> str | None:
+        return system_prompt or None

@@ -1,0 +1,470 @@
+"""The Vercel AI SDK's messages, `ModelMessage` and `UIMessage`, and its stream as our messages.
+
+A part of the SDK becomes a part of ours; what our encoding would not say, `providerOptions` above all, stays in its
+`extra`, and what we have no part for stays whole as a `Native`: calls the provider runs by itself, requests for
+approval, `data-*`, `source-*`. A `UIMessage` holds a whole turn: each of its steps becomes an assistant message and a
+tool message, as `convertToModelMessages` would have it, but nothing is left out.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.base import Request, remember
+from contextc.formats.vercel.encode import (
+    DENIED,
+    DENIED_BECAUSE,
+    SHAPE,
+    SIGNED,
+    encode_instructions,
+    encode_segment,
+)
+from contextc.messages import (
+    AnyPart,
+    Extra,
+    Media,
+    Message,
+    Native,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    tool_call,
+)
+from contextc.tools import NativeTool, Tool
+
+FINISH = {"tool-calls": "tool_calls", "content-filter": "content_filter"}
+OWN = ("messages", "instructions", "system", "tools")
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    decoder = _Decoder(provider)
+    given = cast(JSON, body.get("tools") or [])
+    if isinstance(given, dict):
+        given = [{"name": name, **cast(JSONObject, tool)} for name, tool in cast(JSONObject, given).items()]
+    return Request(
+        messages=tuple(decoder.messages(cast(list[JSONObject], body.get("messages") or []))),
+        system=decoder.instructions(body),
+        tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], given)),
+        settings={
+            name: value
+            for name, value in body.items()
+            if name not in OWN or (name == "tools" and not value and value is not None)
+        },
+    )
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    messages = [message for message in _Decoder(provider).messages([reply]) if message.role == "assistant"]
+    first = messages[0] if messages else Message(role="assistant", uid=reply.get("id") or "")
+    reason = cast(str | None, reply.get("finishReason"))
+    error = cast(str | None, reply.get("errorText"))
+    return replace(
+        first,
+        parts=tuple(part for message in messages for part in message.parts),
+        finish=FINISH.get(reason, reason) if reason else None,
+        status="error" if error is not None else "cancelled" if reply.get("aborted") else "sent",
+        error=error,
+    )
+
+
+def gather(events: Iterable[JSONObject]) -> JSONObject:
+    """A `UIMessage`, from the chunks of its stream; `finishReason`, `errorText` and `aborted` say how it ended."""
+    message: JSONObject = {"role": "assistant", "parts": []}
+    streaming: dict[tuple[str, str], JSONObject] = {}
+    calls: dict[str, JSONObject] = {}
+    for event in events:
+        kind = cast(str, event.get("type") or "")
+        family, _, phase = kind.rpartition("-")
+        if family in ("text", "reasoning") and phase in ("start", "delta", "end"):
+            _gather_words(message["parts"], streaming, family, phase, event)
+        elif kind.startswith("tool-"):
+            _gather_call(message["parts"], calls, kind, event)
+        elif kind == "start-step":
+            message["parts"].append({"type": "step-start"})
+        elif kind in ("file", "reasoning-file", "custom") or kind.startswith(("data-", "source-", "steering-")):
+            if not event.get("transient"):
+                message["parts"].append(event)
+        elif kind in ("start", "finish", "message-metadata"):
+            if kind == "start" and event.get("messageId"):
+                message["id"] = event["messageId"]
+            if event.get("finishReason"):
+                message["finishReason"] = event["finishReason"]
+            if isinstance(event.get("messageMetadata"), dict):
+                message["metadata"] = {**message.get("metadata", {}), **event["messageMetadata"]}
+        elif kind == "error":
+            message["errorText"] = event.get("errorText") or ""
+        elif kind == "abort":
+            message["aborted"] = True
+    return message
+
+
+def _gather_words(
+    parts: list[JSONObject], streaming: dict[tuple[str, str], JSONObject], family: str, phase: str, event: JSONObject
+) -> None:
+    place = (family, cast(str, event.get("id") or ""))
+    if phase == "start" or place not in streaming:
+        streaming[place] = {"type": family, "text": ""}
+        parts.append(streaming[place])
+    part = streaming[place]
+    part["text"] += event.get("delta") or ""
+    if event.get("providerMetadata"):
+        part["providerMetadata"] = event["providerMetadata"]
+
+
+def _gather_call(parts: list[JSONObject], calls: dict[str, JSONObject], kind: str, event: JSONObject) -> None:
+    call_id = cast(str | None, event.get("toolCallId"))
+    if call_id is None:  # an answer to a request for approval names the request alone
+        for part in calls.values():
+            approval = cast(JSONObject, part.get("approval") or {})
+            if approval and approval.get("id") == event.get("approvalId"):
+                part["approval"] = {**approval, **{k: event[k] for k in ("approved", "reason") if k in event}}
+                part["state"] = "approval-responded"
+        return
+    part = calls.get(call_id)
+    if part is None:
+        part = calls[call_id] = {"type": "dynamic-tool", "toolCallId": call_id, "state": "input-streaming"}
+        parts.append(part)
+    for name in ("toolName", "providerExecuted"):
+        if event.get(name) is not None:
+            part[name] = event[name]
+    if event.get("providerMetadata"):
+        whose = "resultProviderMetadata" if kind.startswith("tool-output") else "callProviderMetadata"
+        part[whose] = event["providerMetadata"]
+    match kind:
+        case "tool-input-delta":
+            part["input"] = (part.get("input") or "") + event["inputTextDelta"]
+        case "tool-input-available":
+            part |= {"state": "input-available", "input": event.get("input")}
+        case "tool-input-error":
+            part |= {"state": "output-error", "input": event.get("input"), "errorText": event.get("errorText")}
+        case "tool-approval-request":
+            part |= {"state": "approval-requested", "approval": {"id": event["approvalId"]}}
+        case "tool-output-available":
+            part |= {"state": "output-available", "output": event.get("output")}
+        case "tool-output-error":
+            part |= {"state": "output-error", "errorText": event.get("errorText")}
+        case "tool-output-denied":
+            part["state"] = "output-denied"
+        case _:  # tool-input-start, and whatever comes next
+            pass
+
+
+class _Decoder:
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+        self.names: dict[str, str] = {}
+
+    def messages(self, wire: list[JSONObject]) -> Iterator[Message]:
+        for message in wire:
+            yield from self.ui(message) if isinstance(message.get("parts"), list) else self.message(message)
+
+    def instructions(self, body: JSONObject) -> Message | None:
+        """The system prompt: text, or one or several system messages. Before version 6 it was called `system`."""
+        given = {name: body[name] for name in ("instructions", "system") if body.get(name)}
+        said = next(iter(given.values()), None)
+        if said is None:
+            return None
+        texts = cast(list[JSON], said if isinstance(said, list) else [said])
+        parts = [Text(cast(str, each if isinstance(each, str) else each["content"])) for each in texts]
+        message = Message(role="system", parts=tuple(parts))
+        return replace(message, extra=remember(given, encode_instructions(message, self.provider), self.provider))
+
+    def message(self, wire: JSONObject) -> Iterator[Message]:
+        """A `ModelMessage`. Results, and what is said before and after them, become messages of their own."""
+        role, content = cast(Role, wire["role"]), wire.get("content")
+        rest = {name: value for name, value in wire.items() if name not in ("role", "content") and value is not None}
+        if not content:
+            rest["content"] = content if content is not None else []
+        if isinstance(content, str):
+            parts: list[AnyPart] = [Text(content)] if content else []
+        else:
+            blocks = cast(list[JSONObject], content or [])
+            parts = [self.part(block, role) for block in blocks]
+            if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["text"]:
+                rest[SHAPE] = {"list": True}
+        for group in _groups(parts) or [[]]:
+            yield self.made(role, group, rest)
+            rest = {}
+
+    def made(self, role: Role, parts: list[AnyPart], rest: JSONObject) -> Message:
+        if parts and isinstance(parts[0], ToolResult):
+            if rest:  # on a result, because pairing makes the tool message anew
+                parts[0] = replace(parts[0], extra=_with_shape(parts[0].extra, self.provider, {"message": rest}))
+            return Message(role="tool", parts=tuple(parts))
+        extra: Extra | None = {self.provider: rest} if rest else None
+        return Message(role="user" if role == "tool" else role, parts=tuple(parts), extra=extra)
+
+    def part(self, block: JSONObject, role: Role = "assistant") -> AnyPart:
+        match block.get("type"):
+            case "text":
+                part: AnyPart = Text(block["text"])
+            case "reasoning":
+                return self.reasoning(block)
+            case "tool-call" if not block.get("providerExecuted"):
+                return self.call(block)
+            case "tool-result" if role == "tool" or block["toolCallId"] in self.names:
+                return self.result(block)
+            case "file":
+                part = self.media(block, block["data"])
+            case "image":
+                part = self.media(block, block["image"], {"image": True})
+            case _:
+                part = Native(provider=self.provider, data=block)
+        if isinstance(part, Native):
+            return replace(part, extra={self.provider: {SHAPE: {"role": "tool"}}}) if role == "tool" else part
+        return self.with_rest(part, block)
+
+    def with_rest(self, part: AnyPart, block: JSONObject) -> AnyPart:
+        """The part, and what of its block our encoding would not say."""
+        role: Role = "tool" if isinstance(part, ToolResult) else "assistant"
+        alone = Message(role=role, parts=(part,), extra={self.provider: {SHAPE: {"list": True}}})
+        wire = encode_segment([alone], provider=self.provider, blobs={}).messages
+        ours = cast(JSONObject, wire[0]["content"][0]) if wire else {}
+        return self.and_rest(part, remember(block, ours, self.provider))
+
+    def and_rest(self, part: AnyPart, extra: Extra | None) -> AnyPart:
+        if not extra:
+            return part
+        return replace(
+            part, extra={self.provider: {**(part.extra or {}).get(self.provider, {}), **extra[self.provider]}}
+        )
+
+    def reasoning(self, block: JSONObject) -> AnyPart:
+        options = cast(JSONObject, block.get("providerOptions") or {})
+        signers = [name for name in options if name in SIGNED and isinstance(options[name], dict)]
+        made = Reasoning(text=block["text"], provider=self.provider)
+        if len(signers) == 1:
+            provider = signers[0]
+            given = cast(JSONObject, options[provider])
+            proof: JSONObject = {ours: given.get(theirs) for ours, theirs in SIGNED[provider].items()}
+            if any(isinstance(value, str) for value in proof.values()):
+                known = {ours: value for ours, value in proof.items() if isinstance(value, str)}
+                made = replace(made, provider=provider, **known)
+        return self.with_rest(made, block)
+
+    def call(self, block: JSONObject) -> AnyPart:
+        given = block.get("input")
+        self.names[block["toolCallId"]] = block["toolName"]
+        arguments = cast(JSONObject, given) if isinstance(given, dict) else _as_text(given)
+        made = tool_call(block["toolCallId"], block["toolName"], arguments)
+        return self.with_rest(made, {**block, "input": {} if given is None else given})
+
+    def result(self, block: JSONObject) -> AnyPart:
+        output = cast(JSONObject, block["output"])
+        content: str | tuple[Text | Media, ...] | None = None
+        spelling: JSONObject = {}
+        match output.get("type"):
+            case "text" | "error-text":
+                content = output["value"]
+            case "execution-denied":
+                content = f"{DENIED_BECAUSE}{output['reason']}" if output.get("reason") else DENIED
+                spelling = {"output": "execution-denied"}
+            case "content":
+                content = self.returned(cast(list[JSONObject], output["value"]))
+            case "json" | "error-json" as kind:
+                content = encode(output.get("value")).decode()
+                spelling = {"output": kind}
+            case _:
+                pass
+        made = ToolResult(
+            call_id=block["toolCallId"],
+            name=block["toolName"],
+            content=content if content is not None else _as_text(output.get("value", output)),
+            is_error=output.get("type") in ("error-text", "error-json", "execution-denied"),
+            extra=_with_shape(None, self.provider, spelling),
+        )
+        return self.with_rest(made, block)
+
+    def returned(self, value: list[JSONObject]) -> tuple[Text | Media, ...] | None:
+        """What a result holds, where it is text and media alone."""
+        found: list[Text | Media] = []
+        for block in value:
+            match block.get("type"):
+                case "text":
+                    part: AnyPart = Text(block["text"])
+                case "file-data" | "image-data" | "media" | "file":
+                    part = self.media(block, block["data"])
+                case "file-url" | "image-url":
+                    part = self.media(block, block["url"])
+                case _:
+                    return None
+            if not isinstance(part, Text | Media):
+                return None
+            inside = ToolResult(call_id="-", name="-", content=(part,))
+            wire = encode_segment([Message(role="tool", parts=(inside,))], provider=self.provider, blobs={}).messages
+            ours = cast(JSONObject, wire[0]["content"][0]["output"]["value"][0])
+            found.append(cast(Text | Media, self.and_rest(part, remember(block, ours, self.provider))))
+        return tuple(found) or None
+
+    def media(self, block: JSONObject, data: JSON, spelling: JSONObject | None = None) -> Media | Native:
+        """A file: its bytes in base64 or a data URL, a URL, or who keeps it under which name; any of these tagged."""
+        spelling = dict(spelling or {})
+        image = "image" in cast(str, block["type"])
+        mime_type = cast(str, block.get("mediaType") or ("image/png" if image else "application/octet-stream"))
+        mime_type = mime_type if "/" in mime_type else f"{mime_type}/*"
+        name = cast(str | None, block.get("filename"))
+        if isinstance(data, dict):
+            tagged = cast(JSONObject, data)
+            tag = tagged.get("type")
+            if tag == "text" and isinstance(tagged.get("text"), str):
+                return Media(mime_type=mime_type, data=tagged["text"].encode(), name=name)
+            if tag in ("data", "url", "reference") and tag in tagged:
+                data, spelling["tag"] = tagged[tag], tag
+        found: JSONObject = {}
+        if isinstance(data, dict):
+            whose, file_id = next(iter(cast(JSONObject, data).items()), ("", None))
+            found = {"file_id": file_id, "provider": whose} if isinstance(file_id, str) else {}
+        elif isinstance(data, str) and data.startswith("data:"):
+            head, _, text = data.partition(",")
+            found = {"data": _decoded(text)} if head.endswith(";base64") else {"url": data}
+            spelling["data_url"] = True
+        elif isinstance(data, str):
+            found = {"url": data} if "://" in data else {"data": _decoded(data)}
+        if not found or None in found.values():
+            return Native(provider=self.provider, data=block)
+        return Media(mime_type=mime_type, name=name, extra=_with_shape(None, self.provider, spelling), **found)
+
+    def ui(self, wire: JSONObject) -> Iterator[Message]:
+        """A `UIMessage`. Its id is the uid of the first message it becomes."""
+        uid, role = cast(str, wire.get("id") or ""), cast(Role, wire["role"])
+        meta = cast(JSONObject | None, wire["metadata"] if isinstance(wire.get("metadata"), dict) else None)
+        for step in _steps(cast(list[JSONObject], wire["parts"])):
+            said: list[AnyPart] = []
+            results: list[AnyPart] = []
+            answers: list[AnyPart] = []
+            for part in step:
+                if _is_tool(part):
+                    self.ui_tool(part, said, results, answers)
+                else:
+                    said.append(self.part(_as_model(part), role))
+            if said:
+                yield Message(role=role, parts=tuple(said), uid=uid, meta=meta)
+                uid, meta = "", None
+            if answers:
+                yield Message(role="user", parts=tuple(answers))
+            if results:
+                yield Message(role="tool", parts=tuple(results))
+
+    def ui_tool(self, part: JSONObject, said: list[AnyPart], results: list[AnyPart], answers: list[AnyPart]) -> None:
+        """A call and its result, which a `UIMessage` has in one part."""
+        state, call_id = part.get("state"), cast(str, part["toolCallId"])
+        name = cast(str, part.get("toolName") or part["type"].removeprefix("tool-"))
+        given = part.get("input") if part.get("input") is not None else part.get("rawInput")
+        call: JSONObject = {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
+        result: JSONObject = {"type": "tool-result", "toolCallId": call_id, "toolName": name, "output": _output(part)}
+        if part.get("callProviderMetadata"):
+            call["providerOptions"] = result["providerOptions"] = part["callProviderMetadata"]
+        if part.get("resultProviderMetadata"):
+            result["providerOptions"] = part["resultProviderMetadata"]
+        by_provider = part.get("providerExecuted") is True
+        if state == "input-streaming":
+            said.append(ToolCall(id=call_id, name=name, arguments={}, raw=_as_text(given), malformed=True))
+        else:
+            said.append(self.part({**call, "providerExecuted": True} if by_provider else call))
+        approval = cast(JSONObject, part.get("approval") or {})
+        if approval.get("id"):
+            asked = {"type": "tool-approval-request", "approvalId": approval["id"], "toolCallId": call_id}
+            said.append(self.part(asked))
+        if approval.get("approved") is not None:
+            told = {name: approval[name] for name in ("approved", "reason") if approval.get(name) is not None}
+            answer = {"type": "tool-approval-response", "approvalId": approval["id"], **told}
+            answers.append(self.part(answer, "tool"))
+        if result["output"] is not None:
+            (said if by_provider else results).append(self.part(result, "assistant" if by_provider else "tool"))
+
+    def tool(self, tool: JSONObject) -> Tool | NativeTool:
+        if tool.get("type") not in (None, "function", "dynamic"):
+            return NativeTool(provider=self.provider, data=tool)
+        made = Tool(
+            name=tool["name"], description=tool.get("description") or "", parameters=tool.get("inputSchema") or {}
+        )
+        return replace(made, extra=remember(tool, encode_tool(made), self.provider))
+
+
+def encode_tool(tool: Tool) -> JSONObject:
+    described: JSONObject = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name, **described, "inputSchema": tool.parameters or {"type": "object"}}
+
+
+def _groups(parts: list[AnyPart]) -> list[list[AnyPart]]:
+    """Parts, cut where results begin and end."""
+    groups: list[list[AnyPart]] = []
+    for part in parts:
+        if groups and isinstance(part, ToolResult) == isinstance(groups[-1][-1], ToolResult):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups
+
+
+def _steps(parts: list[JSONObject]) -> Iterator[list[JSONObject]]:
+    step: list[JSONObject] = []
+    for part in parts:
+        if part.get("type") == "step-start":
+            yield step
+            step = []
+        else:
+            step.append(part)
+    yield step
+
+
+def _is_tool(part: JSONObject) -> bool:
+    return "toolCallId" in part and (part["type"] == "dynamic-tool" or part["type"].startswith("tool-"))
+
+
+def _as_model(part: JSONObject) -> JSONObject:
+    """A part of a `UIMessage` as a `ModelMessage` has it; what only an interface shows stays as it is."""
+    options = {"providerOptions": part["providerMetadata"]} if part.get("providerMetadata") else {}
+    match part.get("type"):
+        case "text" | "reasoning" as kind:
+            return {"type": kind, "text": part["text"], **options}
+        case "file" | "reasoning-file" as kind:
+            name = {"filename": part["filename"]} if part.get("filename") else {}
+            return {"type": kind, "mediaType": part["mediaType"], "data": part["url"], **name, **options}
+        case "custom":
+            return {"type": "custom", "kind": part["kind"], **options}
+        case _:
+            return part
+
+
+def _output(part: JSONObject) -> JSONObject | None:
+    """The result inside a tool part of a `UIMessage`; None where there is none yet."""
+    match part.get("state"):
+        case "output-available":
+            output = part.get("output")
+            if output is None or isinstance(output, str):
+                return {"type": "text", "value": output or ""}
+            return {"type": "json", "value": output}
+        case "output-error":
+            return {"type": "error-text", "value": part.get("errorText") or ""}
+        case "output-denied":
+            reason = cast(JSONObject, part.get("approval") or {}).get("reason")
+            return {"type": "execution-denied", **({"reason": reason} if reason else {})}
+        case _:
+            return None
+
+
+def _with_shape(extra: Extra | None, provider: str, spelling: JSONObject) -> Extra | None:
+    if not spelling:
+        return extra
+    rest = (extra or {}).get(provider, {})
+    return {provider: {**rest, SHAPE: {**rest.get(SHAPE, {}), **spelling}}}
+
+
+def _as_text(value: JSON) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return encode(value).decode()
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None

@@ -1,0 +1,256 @@
+"""Our messages as `ModelMessage`s of the Vercel AI SDK, version 7.
+
+Each message stays a message, its parts in their order; one plain text is a string. The SDK speaks to many providers,
+so reasoning goes along with its signature under the name of the provider who signed it (`providerOptions`), and the
+others pass over it. A system message keeps its role anywhere, which the SDK takes with `allowSystemInMessages`. The
+answer to a request for approval is a person's, hence a user message of ours; on the wire it stands in the tool
+message, before the result of its call.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never, cast
+
+from contextc._json import JSON, JSONObject, decode
+from contextc.formats.base import Encoded, Note, describe_media, describe_native, kept, restored
+from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import Hint
+
+SHAPE = "shape"
+"""In `extra`: how an object had been written, where the SDK takes the same thing in several spellings."""
+DENIED = "Tool execution denied."
+DENIED_BECAUSE = "Tool execution denied: "
+SIGNED: dict[str, dict[str, str]] = {
+    "anthropic": {"signature": "signature", "data": "redactedData"},
+    "bedrock": {"signature": "signature", "data": "redactedData"},
+    "openai": {"id": "itemId", "data": "reasoningEncryptedContent"},
+    "google": {"signature": "thoughtSignature"},
+}
+"""What proves reasoning, by provider: our field and the SDK's."""
+
+
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+    encoder = _Encoder(provider, blobs)
+    wire: list[JSONObject] = []
+    for message in segment:
+        if message.role == "tool":
+            wire += encoder.tool(message)
+        elif _is_answer(message, provider):
+            _add_answers(wire, [cast(JSONObject, part.data) for part in message.parts if isinstance(part, Native)])
+        elif (encoded := encoder.message(message)) is not None:
+            wire.append(encoded)
+    return Encoded(tuple(wire), tuple(encoder.notes))
+
+
+def encode_instructions(message: Message, provider: str) -> JSONObject:
+    """The system prompt, as the SDK's `instructions`; nothing where it is blank."""
+    text = _Encoder(provider, {}).plain(message)
+    return restored({"instructions": text}, message.extra, provider) if text else {}
+
+
+def shape(extra: Extra | None, provider: str) -> JSONObject:
+    return cast(JSONObject, kept(extra, provider).get(SHAPE) or {})
+
+
+def signed(reasoning: Reasoning) -> JSONObject:
+    """What proves reasoning, as `providerOptions`; empty where nothing does."""
+    fields = SIGNED.get(reasoning.provider or "", {})
+    proof = {theirs: value for ours, theirs in fields.items() if (value := getattr(reasoning, ours)) is not None}
+    return {reasoning.provider or "": proof} if proof else {}
+
+
+def written(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
+    """`restored`, without our own remark on the spelling."""
+    return {name: value for name, value in restored(ours, extra, provider).items() if name != SHAPE}
+
+
+class _Encoder:
+    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
+        self.provider, self.blobs = provider, blobs
+        self.notes: list[Note] = []
+
+    def message(self, message: Message) -> JSONObject | None:
+        """A system, user or assistant message; None where nothing of it can be sent."""
+        if message.role == "system":
+            content: JSON = self.plain(message)
+            self.notes.append(Note("made up", "allowSystemInMessages, because a system message stands among others"))
+        else:
+            blocks = self.blocks(message.parts)
+            listed = bool(shape(message.extra, self.provider).get("list"))
+            content = blocks if listed else _shortest(blocks)
+        if not content and "content" not in kept(message.extra, self.provider):
+            return None
+        return written({"role": message.role, "content": content}, message.extra, self.provider)
+
+    def tool(self, message: Message) -> list[JSONObject]:
+        """A tool message, and a user message for what such a message cannot hold."""
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        wire: list[JSONObject] = []
+        if results:
+            rest: JSONObject = {}
+            for result in results:
+                rest |= cast(JSONObject, shape(result.extra, self.provider).get("message") or {})
+            wire.append({"role": "tool", "content": self.blocks(results), **rest})
+        if others := self.blocks([part for part in message.parts if not isinstance(part, ToolResult)]):
+            self.notes.append(Note("moved", "what is no result, from a tool message into a user message"))
+            wire.append({"role": "user", "content": _shortest(others)})
+        return wire
+
+    def plain(self, message: Message) -> str:
+        """The words of a message that may hold nothing else."""
+        texts: list[str] = []
+        for part in message.parts:
+            match part:
+                case Text():
+                    texts.append(part.text)
+                case Media():
+                    self.notes.append(Note("described", f"{part.kind} in a system message"))
+                    texts.append(describe_media(part))
+                case Native():
+                    self.notes.append(Note("described", f"a block of {part.provider}"))
+                    texts.append(describe_native(part))
+                case Reasoning() | ToolCall() | ToolResult() | Hint():
+                    pass
+                case _:
+                    assert_never(part)
+        return "\n\n".join(text for text in texts if text)
+
+    def blocks(self, parts: Iterable[AnyPart]) -> list[JSONObject]:
+        found: list[JSONObject] = []
+        for part in parts:
+            block = self.block(part)
+            if block is not None and not isinstance(part, Native):
+                block = written(block, part.extra, self.provider)
+            if block:
+                found.append(block)
+        return found
+
+    def block(self, part: AnyPart) -> JSONObject | None:
+        match part:
+            case Text():
+                return {"type": "text", "text": part.text} if part.text else {}
+            case Reasoning():
+                return self.reasoning(part)
+            case ToolCall():
+                given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
+                return {"type": "tool-call", "toolCallId": part.id, "toolName": part.name, "input": given}
+            case ToolResult():
+                output = self.output(part)
+                return {"type": "tool-result", "toolCallId": part.call_id, "toolName": part.name, "output": output}
+            case Media():
+                return self.media(part)
+            case Native():
+                return self.native(part)
+            case Hint():
+                return None
+            case _:
+                assert_never(part)
+
+    def reasoning(self, part: Reasoning) -> JSONObject | None:
+        options = signed(part)
+        if not options and part.provider != self.provider:
+            self.notes.append(Note("left out", f"unsigned reasoning of {part.provider or 'nobody known'}"))
+            return None
+        said: JSONObject = {"type": "reasoning", "text": part.text}
+        return {**said, "providerOptions": options} if options else said
+
+    def native(self, part: Native) -> JSONObject | None:
+        if part.provider != self.provider:
+            self.notes.append(Note("described", f"a block of {part.provider}"))
+            return {"type": "text", "text": describe_native(part)}
+        data = cast(JSONObject, part.data)
+        if str(data.get("type")).startswith(("data-", "source-", "steering-")):
+            self.notes.append(Note("left out", f"{data['type']}, which only a user interface is shown"))
+            return None
+        return data
+
+    def output(self, part: ToolResult) -> JSONObject:
+        match shape(part.extra, self.provider).get("output"):
+            case "json" | "error-json" as kind if isinstance(part.content, str):
+                return {"type": kind, "value": decode(part.content)}
+            case "execution-denied" if isinstance(part.content, str):
+                reason = {} if part.content == DENIED else {"reason": part.content.removeprefix(DENIED_BECAUSE)}
+                return {"type": "execution-denied", **reason}
+            case _:
+                pass
+        if isinstance(part.content, str):
+            return {"type": "error-text" if part.is_error else "text", "value": part.content}
+        if part.is_error and all(isinstance(each, Text) for each in part.content):
+            return {"type": "error-text", "value": part.text}
+        if part.is_error:
+            self.notes.append(Note("left out", f"that the result of {part.name}, which holds media, is an error"))
+        return {"type": "content", "value": [self.returned(each) for each in part.content]}
+
+    def returned(self, part: Text | Media) -> JSONObject:
+        """Text or media inside a result."""
+        if isinstance(part, Text):
+            return written({"type": "text", "text": part.text}, part.extra, self.provider)
+        name = {"filename": part.name} if part.name else {}
+        if shape(part.extra, self.provider).get("tag"):
+            block = self.media(part)
+        elif (text := self.base64(part)) is not None:
+            block = {"type": "file-data", "data": text, "mediaType": part.mime_type, **name}
+        elif part.url is not None:
+            block = {"type": "file-url", "url": part.url, "mediaType": part.mime_type}
+        else:
+            block = self.described(part)
+        return written(block, part.extra, self.provider)
+
+    def media(self, part: Media) -> JSONObject:
+        spelling = shape(part.extra, self.provider)
+        text = self.base64(part)
+        data: JSON = part.url
+        if text is not None:
+            data = f"data:{part.mime_type};base64,{text}" if spelling.get("data_url") else text
+        elif part.file_id is not None and (part.provider == self.provider or "data" in kept(part.extra, self.provider)):
+            data = {part.provider or self.provider: part.file_id}
+        if data is None:
+            return self.described(part)
+        if tag := spelling.get("tag"):
+            data = {"type": tag, tag: data}
+        name = {"filename": part.name} if part.name else {}
+        if spelling.get("image"):
+            return {"type": "image", "image": data, "mediaType": part.mime_type}
+        return {"type": "file", "mediaType": part.mime_type, "data": data, **name}
+
+    def base64(self, part: Media) -> str | None:
+        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
+        return base64.b64encode(data).decode() if data is not None else None
+
+    def described(self, part: Media) -> JSONObject:
+        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        return {"type": "text", "text": describe_media(part)}
+
+
+def _is_answer(message: Message, provider: str) -> bool:
+    """Whether a message had stood among a tool's results: yes or no to a call that waited for approval."""
+    return bool(message.parts) and all(
+        isinstance(part, Native) and part.provider == provider and shape(part.extra, provider).get("role") == "tool"
+        for part in message.parts
+    )
+
+
+def _add_answers(wire: list[JSONObject], answers: list[JSONObject]) -> None:
+    if not wire or wire[-1]["role"] != "tool":
+        wire.append({"role": "tool", "content": answers})
+        return
+    asked = {
+        block.get("approvalId"): block.get("toolCallId")
+        for message in wire
+        if isinstance(message["content"], list)
+        for block in cast(list[JSONObject], message["content"])
+        if block.get("type") == "tool-approval-request"
+    }
+    content = list(cast(list[JSONObject], wire[-1]["content"]))
+    for answer in answers:
+        call_id = asked.get(answer.get("approvalId"))
+        ids = [block.get("toolCallId") for block in content]
+        content.insert(ids.index(call_id) if call_id in ids and call_id is not None else len(content), answer)
+    wire[-1] = {**wire[-1], "content": content}
+
+
+def _shortest(content: list[JSONObject]) -> JSON:
+    """One plain text is a string, as everybody writes it."""
+    if len(content) == 1 and content[0].keys() == {"type", "text"} and content[0]["type"] == "text":
+        return content[0]["text"]
+    return content

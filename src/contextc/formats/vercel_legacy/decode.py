@@ -1,0 +1,235 @@
+"""The Vercel AI SDK's older messages as ours.
+
+Calls get an id by order where the wire has none, `call_1`, `call_2`, …; a result belongs to the oldest call of its
+name that still waits for one. Messages that share an `id` are one reply with several calls. `tool_calls` and
+`toolInvocations`, which came after `function_call`, are read too.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode, parse_object
+from contextc.formats.base import Request, remember
+from contextc.formats.vercel_legacy.encode import ATTACHMENTS, MADE_UP, encode_segment
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult, tool_call
+from contextc.tools import NativeTool, Tool
+
+ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+READ = ("function_call", "tool_call_id", "tool_calls", "toolInvocations", "parts")
+UNKNOWN_TOOL = "unknown"
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    messages = _Decoder(provider).messages(cast(list[JSONObject], body.get("messages") or []))
+    system = messages.pop(0) if messages and messages[0].role == "system" else None
+    return Request(
+        messages=tuple(messages),
+        system=system,
+        tools=tuple(_tool(tool, provider) for tool in cast(list[JSONObject], body.get("functions") or [])),
+        settings={name: value for name, value in body.items() if name not in ("messages", "functions") or value == []},
+    )
+
+
+def decode_reply(wire: Iterable[JSONObject], provider: str) -> Message:
+    decoded = _Decoder(provider).messages([{"role": "assistant", **message} for message in wire])
+    messages = [message for message in decoded if message.role == "assistant"]
+    parts = tuple(part for message in messages for part in message.parts)
+    return replace(messages[0], parts=parts) if messages else Message(role="assistant")
+
+
+class _Decoder:
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+        self.given: set[object] = set()
+        self.asked: set[object] = set()
+        self.made = 0
+        self.waiting: list[ToolCall] = []
+
+    def messages(self, wire: list[JSONObject]) -> list[Message]:
+        self.given = {message.get("tool_call_id") for message in wire}
+        found: list[Message] = []
+        group: object = None
+        place = -1
+        for message in wire:
+            if message["role"] == "function" or message["role"] == "tool":
+                found.append(Message(role="tool", parts=(self.result(message),)))
+                continue
+            decoded = list(self.message(message))
+            if group is not None and message.get("id") == group and message.get("function_call"):
+                found[place] = self.joined(found[place], decoded[0])
+                continue
+            group = message.get("id") if message.get("function_call") else None
+            place = len(found)
+            found += decoded
+        return _results_together(found)
+
+    def joined(self, reply: Message, further: Message) -> Message:
+        """A reply with one more call. An `id` that only held the two together is not worth keeping."""
+        extra = dict((reply.extra or {}).get(self.provider, {}))
+        uid = reply.uid
+        if extra.get("id") == reply.tool_calls[0].id:
+            del extra["id"]
+            uid = ""
+        parts = (*reply.parts, *further.parts)
+        return replace(reply, parts=parts, uid=uid, extra={self.provider: extra} if extra else None)
+
+    def message(self, wire: JSONObject) -> Iterator[Message]:
+        role = ROLES.get(cast(str, wire["role"]))
+        if role is None:  # `data`, which the SDK keeps from the model
+            yield Message(role="user", parts=(Native(provider=self.provider, data=wire),))
+            return
+        said: list[AnyPart] = []
+        if isinstance(thought := wire.get("reasoning"), str) and thought:
+            said.append(Reasoning(text=thought, provider=self.provider))
+        if isinstance(content := wire.get("content"), str) and content:
+            said.append(Text(content))
+        said += [self.attachment(each) for each in cast(list[JSONObject], wire.get(ATTACHMENTS) or [])]
+        invocations = _invocations(wire)
+        last = max((each.get("step") or 0 for each in invocations), default=0)
+        for step in sorted({each.get("step") or 0 for each in invocations} - {last}):
+            yield from self.step([], [each for each in invocations if (each.get("step") or 0) == step])
+        said += self.calls(wire)
+        message = Message(role=role, parts=tuple(said), uid=cast(str, wire.get("id") or ""))
+        asked = [each for each in invocations if (each.get("step") or 0) == last]
+        for number, each in enumerate(self.step(said, asked)):
+            yield self.with_rest(replace(message, parts=each.parts), wire) if number == 0 else each
+
+    def step(self, said: list[AnyPart], invocations: list[JSONObject]) -> Iterator[Message]:
+        """What was said, the calls made with it, and their results."""
+        results: list[AnyPart] = []
+        for each in invocations:
+            call_id, name, given = cast(str, each["toolCallId"]), cast(str, each["toolName"]), each.get("args")
+            if each.get("state") == "partial-call":
+                said.append(ToolCall(id=call_id, name=name, arguments={}, raw=_as_text(given), malformed=True))
+            else:
+                arguments = cast(JSONObject, given) if isinstance(given, dict) else _as_text(given)
+                said.append(tool_call(call_id, name, arguments))
+            if each.get("state") == "result" or "result" in each:
+                results.append(ToolResult(call_id=call_id, name=name, content=_as_text(each.get("result"))))
+        yield Message(role="assistant", parts=tuple(said))
+        if results:
+            yield Message(role="tool", parts=tuple(results))
+
+    def calls(self, wire: JSONObject) -> Iterator[ToolCall]:
+        if given := wire.get("function_call"):
+            call = self.call(given, cast(str | None, wire.get("tool_call_id")))
+            yield self.awaited(call)
+        if isinstance(wire.get("tool_calls"), list):
+            for each in cast(list[JSONObject], wire["tool_calls"]):
+                function = cast(JSONObject, each.get("function") or {})
+                call = tool_call(each["id"], function.get("name") or UNKNOWN_TOOL, function.get("arguments") or "")
+                yield self.awaited(call)
+
+    def awaited(self, call: ToolCall) -> ToolCall:
+        self.waiting.append(call)
+        self.asked.add(call.id)
+        return call
+
+    def call(self, given: JSON, call_id: str | None) -> ToolCall:
+        """A `function_call`: an object, or the text of one that was still being written."""
+        if isinstance(given, str):
+            whole = parse_object(given) or {}
+            function = cast(JSONObject, whole.get("function_call") or whole)
+        else:
+            function = cast(JSONObject, given)
+        rest: JSONObject = {} if call_id else {MADE_UP: True}
+        name = cast(str, function.get("name") or UNKNOWN_TOOL)
+        written = function.get("arguments")
+        if not function.get("name") and isinstance(given, str):
+            made = ToolCall(id=call_id or self.new_id(), name=name, arguments={}, raw=given, malformed=True)
+        else:
+            arguments = cast(JSONObject, written) if isinstance(written, dict) else _as_text(written)
+            made = tool_call(call_id or self.new_id(), name, arguments)
+            known = ("name", "arguments")
+            rest |= {key: value for key, value in function.items() if key not in known}
+        return replace(made, extra={self.provider: rest}) if rest else made
+
+    def new_id(self) -> str:
+        while True:
+            self.made += 1
+            if (name := f"call_{self.made}") not in self.given:
+                return name
+
+    def result(self, wire: JSONObject) -> ToolResult:
+        name, call_id = cast(str | None, wire.get("name")), cast(str | None, wire.get("tool_call_id"))
+        same = [call for call in self.waiting if call.id == call_id]
+        same += [call for call in self.waiting if call_id not in self.asked and name in (None, call.name)]
+        if same:
+            self.waiting.remove(same[0])
+            call_id, name = same[0].id, name or same[0].name
+        content = wire.get("content")
+        made = ToolResult(call_id=call_id or self.new_id(), name=name or UNKNOWN_TOOL, content=_as_text(content))
+        ours: JSONObject = {"name": made.name, "content": made.content}
+        known = {key: value for key, value in wire.items() if key not in ("role", "tool_call_id")}
+        extra = remember({**known, "name": made.name, "content": made.content}, ours, self.provider)
+        return replace(made, extra=extra) if extra else made
+
+    def attachment(self, wire: JSONObject) -> AnyPart:
+        url, mime_type = cast(str, wire.get("url") or ""), cast(str, wire.get("contentType") or "")
+        head, comma, text = url.partition(",")
+        name = cast(str | None, wire.get("name"))
+        found: JSONObject = {"url": url}
+        if comma and head.startswith("data:") and head.endswith(";base64"):
+            mime_type = mime_type or head.removeprefix("data:").removesuffix(";base64")
+            try:
+                found = {"data": base64.b64decode(text, validate=True)}
+            except binascii.Error:
+                return Native(provider=self.provider, data=wire)
+        if not url or (mime_type and "/" not in mime_type):
+            return Native(provider=self.provider, data=wire)
+        made = Media(mime_type=mime_type or "application/octet-stream", name=name, **found)
+        alone = encode_segment([Message(role="user", parts=(made,))], provider=self.provider, blobs={}).messages
+        extra = remember(wire, cast(JSONObject, alone[0][ATTACHMENTS][0]), self.provider)
+        return replace(made, extra=extra) if extra else made
+
+    def with_rest(self, message: Message, wire: JSONObject) -> Message:
+        """The message, and what of it our encoding would not say."""
+        encoded = encode_segment([message], provider=self.provider, blobs={}).messages
+        ours = {name: value for name, value in encoded[0].items() if name not in READ} if encoded else {}
+        if message.tool_calls:  # several calls share an id of our making
+            ours.pop("id", None)
+        theirs = {
+            name: value
+            for name, value in wire.items()
+            if name not in READ or (name == "tool_calls" and isinstance(value, str))
+        }
+        extra = remember(theirs, ours, self.provider)
+        return replace(message, extra=extra) if extra else message
+
+
+def encode_tool(tool: Tool) -> JSONObject:
+    described: JSONObject = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name, **described, "parameters": tool.parameters or {"type": "object"}}
+
+
+def _tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
+    made = Tool(name=tool["name"], description=tool.get("description") or "", parameters=tool.get("parameters") or {})
+    return replace(made, extra=remember(tool, encode_tool(made), provider))
+
+
+def _invocations(wire: JSONObject) -> list[JSONObject]:
+    if isinstance(wire.get("toolInvocations"), list):
+        return cast(list[JSONObject], wire["toolInvocations"])
+    parts = cast(list[JSONObject], wire["parts"] if isinstance(wire.get("parts"), list) else [])
+    return [cast(JSONObject, part["toolInvocation"]) for part in parts if part.get("type") == "tool-invocation"]
+
+
+def _results_together(messages: list[Message]) -> list[Message]:
+    """The results of one reply in one tool message, as they are everywhere else."""
+    found: list[Message] = []
+    for message in messages:
+        if found and message.role == "tool" and found[-1].role == "tool":
+            found[-1] = replace(found[-1], parts=(*found[-1].parts, *message.parts))
+        else:
+            found.append(message)
+    return found
+
+
+def _as_text(value: JSON) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return encode(value).decode()

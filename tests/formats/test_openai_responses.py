@@ -1,0 +1,542 @@
+"""OpenAI's Responses API, there and back."""
+
+import base64
+from typing import cast
+
+from contextc import (
+    Media,
+    Message,
+    Native,
+    Reasoning,
+    Text,
+    ToolResult,
+    Usage,
+    assistant,
+    system,
+    tool_call,
+    tool_result,
+    user,
+)
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import Note, Request, segments
+from contextc.formats.openai_chat import OpenAIFormatter
+from contextc.formats.openai_responses import OpenAIResponsesFormatter
+from contextc.pairing import pair
+from contextc.tools import NativeTool, Tool
+from tests.formats.traffic import accepted, events
+
+RESPONSES = OpenAIResponsesFormatter()
+PNG = b"\x89PNG"
+PICTURE: JSONObject = {
+    "type": "input_image",
+    "detail": "auto",
+    "image_url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}",
+}
+
+# The next three are taken from the recordings in pydantic-ai's test suite (MIT licence), shortened where nothing is
+# read: tests/models/cassettes/test_bedrock_mantle/test_reused_tool_call_ids_gpt_5_5.yaml,
+# tests/models/cassettes/test_openai_responses/test_prompted_output.yaml and
+# tests/models/cassettes/test_bedrock_mantle/test_reused_tool_call_ids[stream].yaml.
+LONG_CALL_ID = "resp_2vmnquymsguw3uup3fg2bsvkq3joan3ebjhg2hhvviozugqqmufa:call_0"
+REAL_REQUESTS: list[JSONObject] = [
+    {
+        "include": ["reasoning.encrypted_content"],
+        "input": [
+            {"content": "Follow the tool instructions.", "role": "user"},
+            {
+                "arguments": "{}",
+                "call_id": LONG_CALL_ID,
+                "id": "fc_36f011262abb5556b74096db18b12fcc",
+                "name": "first_tool",
+                "type": "function_call",
+            },
+            {"call_id": LONG_CALL_ID, "output": "first result", "type": "function_call_output"},
+            {
+                "content": [{"annotations": [], "text": "First tool result: first result", "type": "output_text"}],
+                "id": "msg_b71e73d593275be8bb6ac78a8590ac0c",
+                "phase": "final_answer",
+                "role": "assistant",
+                "status": "completed",
+                "type": "message",
+            },
+            {"content": "Reply with exactly OK.", "role": "user"},
+        ],
+        "model": "openai.gpt-5.5",
+        "stream": False,
+    },
+    {
+        "input": [
+            {"content": "Always respond with a JSON object.", "role": "system"},
+            {"content": "What is the largest city in the user country?", "role": "user"},
+            {"content": "", "role": "assistant"},
+            {
+                "arguments": "{}",
+                "call_id": "call_FrlL4M0CbAy8Dhv4VqF1Shom",
+                "name": "get_user_country",
+                "type": "function_call",
+            },
+            {"call_id": "call_FrlL4M0CbAy8Dhv4VqF1Shom", "output": "Mexico", "type": "function_call_output"},
+        ],
+        "model": "gpt-4o",
+        "stream": False,
+        "text": {"format": {"type": "json_object"}},
+        "tool_choice": "auto",
+        "tools": [
+            {
+                "description": "",
+                "name": "get_user_country",
+                "parameters": {"additionalProperties": False, "properties": {}, "type": "object"},
+                "strict": False,
+                "type": "function",
+            }
+        ],
+    },
+]
+REAL_REPLY: JSONObject = {
+    "id": "resp_s26hlvtpsq5c245236bhqydnjyjzyz736qmluexul46wwch4q7ya",
+    "model": "openai.gpt-5.5",
+    "status": "completed",
+    "object": "response",
+    "output": [
+        {
+            "encrypted_content": "rsn_5ZVrif4J0bXIqmWdledj7QIFePImBNq8lg54Qeb1NgCacu8KM",
+            "id": "rs_7a9e2d042ef4576298b85e8a6e87701f",
+            "summary": [],
+            "type": "reasoning",
+        },
+        {
+            "content": [{"annotations": [], "logprobs": [], "text": "OK", "type": "output_text"}],
+            "id": "msg_99c2aff743585d46b709fc0e98b912a4",
+            "phase": "final_answer",
+            "role": "assistant",
+            "status": "completed",
+            "type": "message",
+        },
+    ],
+    "usage": {
+        "input_tokens": 93,
+        "input_tokens_details": {"cache_write_tokens": 2, "cached_tokens": 64},
+        "output_tokens": 17,
+        "output_tokens_details": {"reasoning_tokens": 10},
+        "total_tokens": 110,
+    },
+}
+REAL_STREAM = """\
+: keep-alive
+
+data: {"response":{"error":null,"id":"resp_yqqp","model":"openai.gpt-5.6-luna","output":[],"status":"in_progress"},\
+"sequence_number":0,"type":"response.created"}
+event: response.created
+
+data: {"item":{"arguments":"","call_id":"call_0","id":"fc_8189b908df5d54828dd1a219b8f647cb","name":"first_tool",\
+"status":"in_progress","type":"function_call"},"output_index":0,"sequence_number":2,"type":"response.output_item.added"}
+event: response.output_item.added
+
+data: {"delta":"{}","item_id":"fc_8189b908df5d54828dd1a219b8f647cb","output_index":0,"sequence_number":3,\
+"type":"response.function_call_arguments.delta"}
+event: response.function_call_arguments.delta
+
+data: {"item":{"arguments":"{}","call_id":"call_0","id":"fc_8189b908df5d54828dd1a219b8f647cb","name":"first_tool",\
+"status":"completed","type":"function_call"},"output_index":0,"sequence_number":5,"type":"response.output_item.done"}
+event: response.output_item.done
+
+data: {"response":{"error":null,"id":"resp_yqqp","model":"openai.gpt-5.6-luna","output":[{"arguments":"{}",\
+"call_id":"call_0","id":"fc_8189b908df5d54828dd1a219b8f647cb","name":"first_tool","status":"completed",\
+"type":"function_call"}],"status":"completed","usage":{"input_tokens":88,"input_tokens_details":{"cached_tokens":0},\
+"output_tokens":14,"output_tokens_details":{"reasoning_tokens":0}}},"sequence_number":6,"type":"response.completed"}
+event: response.completed
+
+data: [DONE]
+"""
+
+
+def normal(value: JSON) -> JSON:
+    """A body without null fields, and with a single plain text as a string: neither makes a difference."""
+    if isinstance(value, dict):
+        items = cast(JSONObject, value).items()
+        return {name: normal(_shortest(name, each)) for name, each in items if each is not None}
+    if isinstance(value, list):
+        return [normal(each) for each in cast(list[JSON], value)]
+    return value
+
+
+def _shortest(name: str, value: JSON) -> JSON:
+    if name in ("content", "output") and isinstance(value, list):
+        blocks = cast(list[JSONObject], value)
+        if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+            return blocks[0]["text"]
+    return cast(JSON, value)
+
+
+def call(id: str, name: str, arguments: str) -> JSONObject:
+    return {"type": "function_call", "call_id": id, "name": name, "arguments": arguments}
+
+
+def output(id: str, content: JSON) -> JSONObject:
+    return {"type": "function_call_output", "call_id": id, "output": content}
+
+
+def there_and_back(body: JSONObject) -> JSONObject:
+    return RESPONSES.encode_request(RESPONSES.decode_request(body))
+
+
+def test_a_history_with_everything_becomes_one_list_of_items() -> None:
+    """SPEC 10.3, 5.2, 2.3: parallel calls all go out, each answered; media stays in its result; what a model wrote
+    badly goes back as it wrote it; a system message between others keeps its place."""
+    history = [
+        user([Text("What is this?"), Media(mime_type="image/png", data=PNG)]),
+        assistant(
+            "Let me look.",
+            reasoning="Hm.",
+            tool_calls=[tool_call("a", "read", {"path": "x"}), tool_call("b", "list", '{"dir": ')],
+        ),
+        user("and hurry"),
+        tool_result("b", "list", "no such folder", is_error=True),
+        tool_result("a", "read", [Text("a picture"), Media(mime_type="image/png", data=PNG)]),
+        system("Memory is low."),
+        user([Text("thanks"), Native(provider="anthropic", data={"type": "server_tool_use"}), Text(" ")]),
+    ]
+    request = Request(
+        messages=tuple(history),
+        system=system("Be brief."),
+        tools=(
+            Tool(name="read", description="Reads.", parameters={"type": "object"}),
+            NativeTool(provider="openai", data={"type": "web_search"}),
+            NativeTool(provider="anthropic", data={"type": "bash_20250124"}),
+        ),
+        settings={"model": "gpt-5.5", "store": False},
+    )
+    assert RESPONSES.encode_request(request) == {
+        "model": "gpt-5.5",
+        "store": False,
+        "instructions": "Be brief.",
+        "tools": [
+            {
+                "type": "function",
+                "name": "read",
+                "description": "Reads.",
+                "parameters": {"type": "object"},
+                "strict": False,
+            },
+            {"type": "web_search"},
+        ],
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, PICTURE]},
+            {"role": "assistant", "content": "Let me look."},
+            call("a", "read", '{"path":"x"}'),
+            call("b", "list", '{"dir": '),
+            output("a", [{"type": "input_text", "text": "a picture"}, PICTURE]),
+            output("b", "no such folder"),
+            {"role": "user", "content": "and hurry"},
+            {"role": "developer", "content": "Memory is low."},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "thanks"},
+                    {"type": "input_text", "text": "[anthropic server_tool_use; not shown]"},
+                ],
+            },
+        ],
+    }
+    assert RESPONSES.format(history, "Be brief.") == RESPONSES.encode_request(request)["input"]
+    assert RESPONSES.get_system_prompt("Be brief.") == "Be brief."
+
+
+def test_media_goes_out_from_wherever_it_lies_and_is_described_where_it_cannot() -> None:
+    """SPEC 2.6: bytes, a blob, an address or a file of this provider; sound and foreign files become one line."""
+    parts = [
+        Media(mime_type="image/png", blob="b1"),
+        Media(mime_type="image/png", url="https://example.org/cat.png"),
+        Media(mime_type="image/png", file_id="file-1", provider="openai"),
+        Media(mime_type="application/pdf", data=b"%PDF", name="a.pdf"),
+        Media(mime_type="application/pdf", data=b"%PDF"),
+        Media(mime_type="application/pdf", url="https://example.org/a.pdf"),
+        Media(mime_type="application/pdf", file_id="file-2", provider="openai"),
+        Media(mime_type="application/pdf", file_id="file-3", provider="anthropic"),
+        Media(mime_type="audio/wav", data=b"RIFF"),
+    ]
+    encoded = RESPONSES.encode([user(parts)], blobs={"b1": PNG})
+    assert encoded.messages == (
+        {
+            "role": "user",
+            "content": [
+                PICTURE,
+                {"type": "input_image", "detail": "auto", "image_url": "https://example.org/cat.png"},
+                {"type": "input_image", "detail": "auto", "file_id": "file-1"},
+                {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg=="},
+                {"type": "input_file", "filename": "document.pdf", "file_data": "data:application/pdf;base64,JVBERg=="},
+                {"type": "input_file", "file_url": "https://example.org/a.pdf"},
+                {"type": "input_file", "file_id": "file-2"},
+                {"type": "input_text", "text": "[document: application/pdf; not shown]"},
+                {"type": "input_text", "text": "[audio: audio/wav; not shown]"},
+            ],
+        },
+    )
+    assert encoded.notes == (
+        Note("described", "document of type application/pdf"),
+        Note("described", "audio of type audio/wav"),
+    )
+
+
+def test_reasoning_goes_back_to_its_own_provider_alone() -> None:
+    """SPEC 2.4: nobody else can read it, and its own provider wants it before the item it led to."""
+    own = Reasoning(text="Hm.", data="gAAA", id="rs_1", provider="openai")
+    foreign = Reasoning(text="Hm.", signature="s", provider="anthropic")
+    encoded = RESPONSES.encode([assistant([own, foreign, tool_call("a", "read", "{}")])])
+    assert encoded.messages == (
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "Hm."}],
+            "encrypted_content": "gAAA",
+        },
+        call("a", "read", "{}"),
+    )
+    assert encoded.notes == (Note("left out", "reasoning of anthropic"),)
+
+
+def test_reasoning_that_lost_the_item_it_led_to_is_left_out() -> None:
+    """SPEC 10.4: the API refuses it, at the end of a reply and before a text that is not its own item."""
+    own = Reasoning(data="gAAA", id="rs_1", provider="openai")
+    lost = (Note("left out", "reasoning without the item it led to"),)
+    alone, before_text = RESPONSES.encode([assistant([own])]), RESPONSES.encode([assistant([own, Text("42")])])
+    assert (alone.messages, alone.notes) == ((), lost)
+    assert (before_text.messages, before_text.notes) == (({"role": "assistant", "content": "42"},), lost)
+
+
+def test_segment_by_segment_is_the_same_as_the_whole() -> None:
+    """SPEC 10.1: a sealed segment is never touched again."""
+    history = [
+        user("a"),
+        assistant("b", tool_calls=[tool_call("1", "read", "{}"), tool_call("2", "read", "{}")]),
+        system("s"),
+        tool_result("2", "read", "two"),
+        assistant("c"),
+        assistant("d"),
+        user("e"),
+    ]
+    sealed = [RESPONSES.encode(each, first=not n) for n, each in enumerate(segments(pair(history).messages))]
+    assert RESPONSES.join(sealed) == RESPONSES.encode_history(history)
+
+
+def test_a_reply_becomes_one_message_and_goes_back_as_the_same_items() -> None:
+    """SPEC 10.5, 2.5: order, ids, phase and annotations survive, and so does an item we have no part for."""
+    items: list[JSONObject] = [
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "First."}, {"type": "summary_text", "text": "Then."}],
+            "encrypted_content": "gAAA",
+            "status": "completed",
+        },
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": "completed",
+            "phase": "commentary",
+            "content": [
+                {"type": "output_text", "text": "Found", "annotations": [{"type": "url_citation", "url": "u"}]},
+                {"type": "output_text", "text": " it.", "annotations": []},
+                {"type": "refusal", "refusal": "But no."},
+            ],
+        },
+        {
+            "type": "message",
+            "id": "msg_2",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "", "annotations": []}],
+        },
+        {**call("call_1", "read", '{"path": "x"}'), "id": "fc_1", "status": "completed"},
+        {**call("call_2", "read", '{"path":'), "id": "fc_2", "status": "completed"},
+    ]
+    message = RESPONSES.decode_reply({"id": "resp_1", "model": "gpt-5.5", "status": "completed", "output": items})
+    assert RESPONSES.encode([message]).messages == tuple(items)
+    assert (message.role, message.text, message.finish) == ("assistant", "Found it.", "tool_calls")
+    assert [(each.id, each.malformed) for each in message.tool_calls] == [("call_1", False), ("call_2", True)]
+    thought = message.parts[0]
+    assert isinstance(thought, Reasoning)
+    assert (thought.text, thought.data, thought.id) == ("First.\n\nThen.", "gAAA", "rs_1")
+    assert (thought.provider, thought.model) == ("openai", "gpt-5.5")
+
+
+def test_another_endpoint_is_not_given_the_ids_of_this_one() -> None:
+    """SPEC 2.5: an id means something only to whoever gave it; the words and calls go anywhere."""
+    message = RESPONSES.decode_reply(
+        {
+            "output": [
+                {
+                    "type": "message",
+                    "id": "msg_1",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": [{"type": "output_text", "text": "Hm.", "annotations": []}],
+                },
+                {**call("call_1", "read", "{}"), "id": "fc_1"},
+            ]
+        }
+    )
+    said: JSONObject = {"role": "assistant", "content": "Hm."}
+    other = OpenAIResponsesFormatter(provider="azure")
+    assert other.encode([message]).messages == (said, call("call_1", "read", "{}"))
+    chat_call = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    assert OpenAIFormatter().encode([message]).messages == ({**said, "tool_calls": [chat_call]},)
+
+
+def test_what_came_from_the_chat_of_the_same_provider_keeps_to_this_format() -> None:
+    """SPEC 10.1: one conversation can go to any format at any step, also to the other one of the same provider."""
+    picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png", "detail": "low"}}
+    request = OpenAIFormatter().decode_request(
+        {
+            "messages": [
+                {"role": "user", "content": [picture], "name": "ada"},
+                {"role": "assistant", "content": None, "refusal": "No."},
+            ],
+            "tools": [{"type": "function", "function": {"name": "read", "parameters": {}, "strict": True}}],
+        }
+    )
+    parameters: JSONObject = {"type": "object", "properties": {}}
+    assert RESPONSES.encode_request(request) == {
+        "input": [
+            {
+                "role": "user",
+                "content": [{"type": "input_image", "detail": "auto", "image_url": "https://example.org/cat.png"}],
+            },
+            {"role": "assistant", "content": "[openai_chat refusal; not shown]"},
+        ],
+        "tools": [{"type": "function", "name": "read", "parameters": parameters, "strict": False}],
+    }
+
+
+def test_every_kind_of_item_survives_there_and_back() -> None:
+    """SPEC 10.5: what a caller said to the provider is said again, whether we have a part for it or not."""
+    body: JSONObject = {
+        "model": "gpt-5.5",
+        "instructions": "Be brief.",
+        "tools": [
+            {"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": True},
+            {"type": "function", "name": "plain", "description": "Does.", "defer_loading": True},
+            {"type": "mcp", "server_label": "wiki", "server_url": "https://example.org"},
+        ],
+        "input": [
+            {"type": "additional_tools", "role": "developer", "tools": []},
+            {"type": "message", "role": "system", "content": "Mind the gap."},
+            {
+                "role": "user",
+                "content": [{"type": "input_image", "image_url": "https://example.org/a", "detail": "low"}],
+            },
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "UklG", "format": "wav"}}]},
+            {"role": "user", "content": ""},
+            {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"},
+            {"role": "assistant", "content": "One."},
+            {"role": "assistant", "content": "Two.", "phase": "commentary"},
+            {"type": "custom_tool_call", "call_id": "call_0", "name": "sh", "input": "ls"},
+            {"type": "custom_tool_call_output", "call_id": "call_0", "output": "a.py"},
+            {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
+            call("call_1", "read", ""),
+            output("call_1", [{"type": "input_file", "file_url": "https://example.org/a.pdf"}]),
+            {"type": "item_reference", "id": "msg_9"},
+            {
+                "role": "user",
+                "content": [{"type": "input_text", "text": "go", "prompt_cache_breakpoint": {"ttl": "30m"}}],
+            },
+        ],
+    }
+    assert there_and_back(body) == body
+    roles = [message.role for message in RESPONSES.decode_request(body).messages]
+    assert " ".join(roles) == "system system user user user assistant user assistant tool assistant user"
+
+
+def test_input_given_as_a_string_stays_a_string() -> None:
+    """SPEC 10.5: as long as it is the whole input; with more after it, it is a user message."""
+    body: JSONObject = {"model": "gpt-5.5", "input": "Hello"}
+    request = RESPONSES.decode_request(body)
+    assert (RESPONSES.encode_request(request), request.messages[0].text) == (body, "Hello")
+    more = Request(messages=(*request.messages, assistant("Hi."), user("Bye.")), settings=request.settings)
+    assert RESPONSES.encode_request(more)["input"] == [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi."},
+        {"role": "user", "content": "Bye."},
+    ]
+
+
+def test_a_result_goes_out_without_its_call_where_the_provider_holds_the_call() -> None:
+    """SPEC 5.3 leaves a result without a call out; with a stored response the call is there, only not here."""
+    items = [{"role": "user", "content": "and hurry"}, output("call_1", "done")]
+    held: JSONObject = {"previous_response_id": "resp_1", "input": items}
+    assert there_and_back(held) == held
+    assert there_and_back({"input": items})["input"] == items[:1]
+    assert isinstance(RESPONSES.decode_request(held).messages[1].parts[0], ToolResult)
+
+
+def test_usage_and_the_end_of_a_reply_are_read_in_our_terms() -> None:
+    """SPEC 6.2: input counts what was read from the cache; a reply that was cut says so."""
+    message = RESPONSES.decode_reply(REAL_REPLY)
+    assert message.usage == Usage(input=93, output=17, cache_read=64, cache_write=2, reasoning=10)
+    ends: list[tuple[JSONObject, str | None]] = [
+        ({"status": "completed"}, "stop"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
+        ({"status": "failed", "error": {"message": "Overloaded."}}, "error"),
+        ({"status": "in_progress"}, None),
+    ]
+    assert [RESPONSES.decode_reply({**reply, "output": []}).finish for reply, _ in ends] == [end for _, end in ends]
+    failed = RESPONSES.decode_reply(ends[3][0])
+    assert (failed.status, failed.error) == ("error", "Overloaded.")
+
+
+def test_a_stream_that_broke_off_keeps_what_had_come() -> None:
+    """SPEC 11.10: partial text is kept, and nobody takes it for a whole reply."""
+    message = RESPONSES.decode_stream(
+        [
+            {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "output": []}},
+            {"type": "response.output_item.added", "output_index": 0, "item": {"type": "reasoning", "id": "rs_1"}},
+            {
+                "type": "response.reasoning_summary_text.delta",
+                "output_index": 0,
+                "summary_index": 0,
+                "delta": "Hm.",
+            },
+            {
+                "type": "response.output_item.added",
+                "output_index": 1,
+                "item": {"type": "message", "id": "msg_1", "role": "assistant", "content": []},
+            },
+            {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "Hel"},
+            {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "lo"},
+            {"type": "response.output_item.added", "output_index": 2, "item": call("call_1", "read", "")},
+            {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": '{"pa'},
+        ]
+    )
+    assert (message.text, message.finish) == ("Hello", None)
+    assert message.tool_calls == (tool_call("call_1", "read", '{"pa'),)
+    assert isinstance(message.parts[0], Reasoning)
+    assert message.parts[0].text == "Hm."
+
+
+def test_real_requests_survive_there_and_back() -> None:
+    """SPEC 10.5: what the provider accepted is what it is sent again, in every recording at hand."""
+    recorded = [exchange.request for exchange in accepted("openai_responses")]
+    for body in [*REAL_REQUESTS, *recorded]:
+        assert normal(there_and_back(body)) == normal(body)
+
+
+def test_real_replies_become_messages_and_go_back_as_the_same_items() -> None:
+    """SPEC 10.1, 10.5: whole or streamed, in every recording at hand."""
+    replies = [REAL_REPLY, REAL_STREAM, *(exchange.reply for exchange in accepted("openai_responses"))]
+    for reply in replies:
+        message, items = _decoded(reply)
+        assert message.role == "assistant"
+        assert message.finish == ("tool_calls" if message.tool_calls else "stop")
+        assert message.usage is not None
+        assert message.usage.output > 0
+        assert normal(list(RESPONSES.encode([message]).messages)) == normal(items)
+
+
+def _decoded(reply: JSON) -> tuple[Message, JSON]:
+    if not isinstance(reply, str):
+        return RESPONSES.decode_reply(reply), reply["output"]
+    stream = events(reply)
+    return RESPONSES.decode_stream(stream), stream[-1]["response"]["output"]

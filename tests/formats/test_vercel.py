@@ -1,0 +1,499 @@
+"""The Vercel AI SDK: ModelMessage there and back, UIMessage and its stream read."""
+
+import base64
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.formats.base import Note, Request, segments
+from contextc.formats.vercel import VercelFormatter
+from contextc.messages import admit
+from contextc.pairing import SAID, pair
+from contextc.tools import NativeTool, Tool
+
+VERCEL = VercelFormatter()
+PNG = b"\x89PNG"
+BASE64 = base64.b64encode(PNG).decode()
+
+
+def text(words: str) -> JSONObject:
+    return {"type": "text", "text": words}
+
+
+def call(call_id: str, name: str, given: object) -> JSONObject:
+    return {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
+
+
+def result(call_id: str, name: str, output: JSONObject) -> JSONObject:
+    return {"type": "tool-result", "toolCallId": call_id, "toolName": name, "output": output}
+
+
+HISTORY = [
+    cc.user([cc.Text("What is this?"), cc.Media(mime_type="image/png", data=PNG, name="a.png")]),
+    cc.assistant(
+        "Let me look.",
+        reasoning=cc.Reasoning(text="Hm.", signature="sig", provider="anthropic"),
+        tool_calls=[cc.tool_call("a", "read", {"path": "x"}), cc.tool_call("b", "list", '{"dir": ')],
+    ),
+    cc.user("and hurry"),
+    cc.tool_result("b", "list", "no such folder", is_error=True),
+    cc.tool_result("a", "read", [cc.Text("a picture"), cc.Media(mime_type="image/png", data=PNG)]),
+    cc.system("low memory"),
+    cc.assistant([cc.Reasoning(text="unsigned", provider="deepseek"), cc.Text("A file.")]),
+    cc.user([cc.Text("thanks"), cc.Native(provider="openai", data={"type": "program"}), cc.Hint("for people")]),
+]
+
+
+def test_a_history_with_everything_becomes_one_list() -> None:
+    """SPEC 10.3, 2.3, 2.4, 2.5: parallel calls stay in one message, results follow, nothing is lost or doubled."""
+    assert VERCEL.format(HISTORY) == [
+        {
+            "role": "user",
+            "content": [
+                text("What is this?"),
+                {"type": "file", "mediaType": "image/png", "data": BASE64, "filename": "a.png"},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "reasoning", "text": "Hm.", "providerOptions": {"anthropic": {"signature": "sig"}}},
+                text("Let me look."),
+                call("a", "read", {"path": "x"}),
+                call("b", "list", {"malformed_arguments": '{"dir": '}),
+            ],
+        },
+        {
+            "role": "tool",
+            "content": [
+                result(
+                    "a",
+                    "read",
+                    {
+                        "type": "content",
+                        "value": [
+                            text("a picture"),
+                            {"type": "file-data", "data": BASE64, "mediaType": "image/png"},
+                        ],
+                    },
+                ),
+                result("b", "list", {"type": "error-text", "value": "no such folder"}),
+            ],
+        },
+        {"role": "user", "content": "and hurry"},
+        {"role": "system", "content": "low memory"},
+        {"role": "assistant", "content": "A file."},
+        {"role": "user", "content": [text("thanks"), text("[openai program; not shown]")]},
+    ]
+
+
+def test_segment_by_segment_is_the_same_as_at_once() -> None:
+    """SPEC 10.1: what was sent is sealed, so a longer history must begin with the same messages."""
+    sealed = [VERCEL.encode(segment) for segment in segments(pair(HISTORY).messages)]
+    assert VERCEL.join(sealed) == VERCEL.format(HISTORY)
+    assert [note for segment in sealed for note in segment.notes] == [
+        Note("made up", "allowSystemInMessages, because a system message stands among others"),
+        Note("left out", "unsigned reasoning of deepseek"),
+        Note("described", "a block of openai"),
+    ]
+
+
+def test_a_body_has_instructions_and_tools_by_name() -> None:
+    """SPEC 10.1: the SDK's own keyword arguments; WIRE 8: system messages need allowSystemInMessages."""
+    request = Request(
+        system=cc.system("Be brief."),
+        messages=(cc.user("hi"), cc.system("low memory")),
+        tools=(
+            Tool(name="read", description="Reads.", parameters={"type": "object"}),
+            NativeTool(provider="vercel", data={"name": "web", "type": "provider", "id": "openai.web_search"}),
+            NativeTool(provider="openai", data={"type": "web_search"}),
+        ),
+        settings={"temperature": 0},
+    )
+    body = VERCEL.encode_request(request)
+    assert body == {
+        "temperature": 0,
+        "instructions": "Be brief.",
+        "messages": [{"role": "user", "content": "hi"}, {"role": "system", "content": "low memory"}],
+        "allowSystemInMessages": True,
+        "tools": {
+            "read": {"description": "Reads.", "inputSchema": {"type": "object"}},
+            "web": {"type": "provider", "id": "openai.web_search"},
+        },
+    }
+    assert VERCEL.encode_request(VERCEL.decode_request(body)) == body
+    assert VERCEL.get_system_prompt("Be brief.") == "Be brief."
+    assert VERCEL.get_system_prompt("") is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"instructions": "Be brief."},
+        {"system": "Be brief."},
+        {"instructions": {"role": "system", "content": "Be brief.", "providerOptions": {"anthropic": {}}}},
+        {"instructions": [{"role": "system", "content": "Be brief."}, {"role": "system", "content": "And kind."}]},
+    ],
+    ids=["text", "as older versions call it", "one message", "several messages"],
+)
+def test_instructions_come_back_as_they_were_written(given: JSONObject) -> None:
+    """SPEC 10.5: the SDK takes the system prompt in four spellings."""
+    body = {**given, "messages": [{"role": "user", "content": "hi"}]}
+    request = VERCEL.decode_request(body)
+    assert request.system is not None
+    assert request.system.text.startswith("Be brief.")
+    assert VERCEL.encode_request(request) == body
+
+
+MODEL_MESSAGES: list[JSONObject] = [
+    {
+        "role": "system",
+        "content": "Be brief.",
+        "providerOptions": {"anthropic": {"cacheControl": {"type": "ephemeral"}}},
+    },
+    {"role": "user", "content": "hi", "providerOptions": {"openai": {"x": 1}}},
+    {"role": "user", "content": [{**text("look"), "providerOptions": {"anthropic": {"cacheControl": {}}}}]},
+    {
+        "role": "user",
+        "content": [
+            text(""),
+            {"type": "image", "image": BASE64},
+            {"type": "image", "image": f"data:image/png;base64,{BASE64}", "mediaType": "image/png"},
+            {"type": "file", "mediaType": "application/pdf", "data": "https://example.com/a.pdf", "filename": "a.pdf"},
+            {"type": "file", "mediaType": "image", "data": {"type": "data", "data": BASE64}},
+            {"type": "file", "mediaType": "image/png", "data": {"openai": "file-1"}},
+            {"type": "file", "mediaType": "text/plain", "data": "not base64"},
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "reasoning", "text": "Hm.", "providerOptions": {"anthropic": {"signature": "sig"}}},
+            {"type": "reasoning", "text": "", "providerOptions": {"anthropic": {"redactedData": "secret"}}},
+            {
+                "type": "reasoning",
+                "text": "So.",
+                "providerOptions": {"openai": {"itemId": "rs_1", "reasoningEncryptedContent": None}},
+            },
+            {"type": "reasoning", "text": "plain"},
+            {"type": "reasoning", "text": "routed", "providerOptions": {"openrouter": {"details": [1]}}},
+            text("One moment."),
+            {**call("a", "read", {"path": "x"}), "providerOptions": {"google": {"thoughtSignature": "g"}}},
+            call("b", "list", '{"dir": '),
+            call("c", "now", {}),
+            call("d", "rate", [1, 2]),
+            {**call("e", "web", {"q": "x"}), "providerExecuted": True},
+            result("e", "web", {"type": "json", "value": [{"title": "x"}]}),
+            {"type": "custom", "kind": "openai.compaction", "providerOptions": {"openai": {"itemId": "c"}}},
+            {"type": "tool-approval-request", "approvalId": "ok1", "toolCallId": "c"},
+        ],
+        "providerOptions": {"anthropic": {"container": "x"}},
+    },
+    {
+        "role": "tool",
+        "content": [
+            {**result("a", "read", {"type": "json", "value": {"n": 1.5}}), "providerOptions": {"openai": {"x": 1}}},
+            result("b", "list", {"type": "error-json", "value": {"code": 2}}),
+            {"type": "tool-approval-response", "approvalId": "ok1", "approved": False, "reason": "not now"},
+            result("c", "now", {"type": "execution-denied", "reason": "not now"}),
+            result(
+                "d",
+                "rate",
+                {
+                    "type": "content",
+                    "value": [
+                        text("chart"),
+                        {"type": "image-data", "data": BASE64, "mediaType": "image/png"},
+                        {"type": "file-url", "url": "https://example.com/a.pdf"},
+                        {"type": "file", "mediaType": "image/png", "data": {"type": "data", "data": BASE64}},
+                    ],
+                },
+            ),
+        ],
+        "providerOptions": {"anthropic": {"cacheControl": {"type": "ephemeral"}}},
+    },
+    {"role": "assistant", "content": [text("Denied.")]},
+    {"role": "user", "content": "and now?"},
+    {"role": "assistant", "content": [call("c", "now", {})]},
+    {"role": "tool", "content": [result("c", "now", {"type": "execution-denied"})]},
+    {"role": "assistant", "content": "bye"},
+]
+
+
+def test_model_messages_come_back_as_they_were() -> None:
+    """SPEC 10.5: wire, messages, the same wire; 2.5: what we have no part for comes back bit for bit."""
+    request = VERCEL.decode_request({"messages": MODEL_MESSAGES})
+    assert VERCEL.encode_history(request.messages) == MODEL_MESSAGES
+
+
+def test_bytes_are_not_kept_twice() -> None:
+    """SPEC 2.6: the spelling of a file is remembered as a word, not as another copy of its bytes."""
+    for message in VERCEL.decode_request({"messages": MODEL_MESSAGES}).messages:
+        for part in message.parts:
+            assert BASE64 not in str(part.extra)
+
+
+def test_every_decoded_message_may_be_stored() -> None:
+    """SPEC 2.2: an answer to a request for approval is no result; it is what a person said."""
+    for message in VERCEL.decode_request({"messages": MODEL_MESSAGES}).messages:
+        admit(message)
+
+
+def test_reasoning_goes_home_to_whoever_signed_it() -> None:
+    """SPEC 2.4: a signature that travelled in providerOptions is the provider's own again."""
+    request = VERCEL.decode_request({"messages": MODEL_MESSAGES})
+    thoughts = [part for part in request.messages[4].parts if isinstance(part, cc.Reasoning)]
+    assert [(part.text, part.provider, part.signature, part.data, part.id) for part in thoughts] == [
+        ("Hm.", "anthropic", "sig", None, None),
+        ("", "anthropic", None, "secret", None),
+        ("So.", "openai", None, None, "rs_1"),
+        ("plain", "vercel", None, None, None),
+        ("routed", "vercel", None, None, None),
+    ]
+
+
+def test_a_result_beside_its_call_becomes_a_tool_message() -> None:
+    """SPEC 5.1: pairing must see the result, or it would make up another."""
+    wire: list[JSONObject] = [
+        {
+            "role": "assistant",
+            "content": [call("a", "f", {}), result("a", "f", {"type": "text", "value": "1"}), text("Done.")],
+        }
+    ]
+    assert VERCEL.format(VERCEL.decode_request({"messages": wire}).messages) == [
+        {"role": "assistant", "content": [call("a", "f", {})]},
+        {"role": "tool", "content": [result("a", "f", {"type": "text", "value": "1"})]},
+        {"role": "assistant", "content": "Done."},
+    ]
+
+
+def test_a_call_without_input_has_no_arguments() -> None:
+    """SPEC 2.3: nothing crashes, and the provider is sent an object."""
+    wire: list[JSONObject] = [
+        {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "a", "toolName": "now"}]}
+    ]
+    (message,) = VERCEL.decode_request({"messages": wire}).messages
+    assert message.tool_calls[0].arguments == {}
+    assert VERCEL.format([message])[0] == {"role": "assistant", "content": [call("a", "now", {})]}
+
+
+UI_TURN: JSONObject = {
+    "id": "m2",
+    "role": "assistant",
+    "metadata": {"model": "x"},
+    "parts": [
+        {"type": "step-start"},
+        {"type": "reasoning", "text": "Hm.", "state": "done", "providerMetadata": {"anthropic": {"signature": "sig"}}},
+        {"type": "text", "text": "Let me look.", "state": "done"},
+        {
+            "type": "tool-read",
+            "toolCallId": "a",
+            "state": "output-available",
+            "input": {"path": "x"},
+            "output": {"size": 3},
+        },
+        {
+            "type": "dynamic-tool",
+            "toolName": "list",
+            "toolCallId": "b",
+            "state": "output-error",
+            "input": {"dir": "y"},
+            "errorText": "no such folder",
+        },
+        {"type": "step-start"},
+        {"type": "source-url", "sourceId": "s", "url": "https://example.com"},
+        {"type": "data-weather", "data": {"city": "Paris"}},
+        {"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{BASE64}"},
+        {"type": "text", "text": "Three bytes."},
+    ],
+}
+
+
+def test_a_ui_message_becomes_a_message_per_step() -> None:
+    """WIRE 8: call and result are one part in a UIMessage; SPEC 2.7: its id is the uid of the first message."""
+    wire: list[JSONObject] = [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "How big?"}]}, UI_TURN]
+    request = VERCEL.decode_request({"messages": wire})
+    assert [(message.role, message.uid) for message in request.messages] == [
+        ("user", "m1"),
+        ("assistant", "m2"),
+        ("tool", ""),
+        ("assistant", ""),
+    ]
+    assert request.messages[1].meta == {"model": "x"}
+    assert request.messages[3].parts[:2] == (
+        cc.Native(provider="vercel", data=UI_TURN["parts"][6]),
+        cc.Native(provider="vercel", data=UI_TURN["parts"][7]),
+    )
+    assert VERCEL.encode_history(request.messages) == [
+        {"role": "user", "content": "How big?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "reasoning", "text": "Hm.", "providerOptions": {"anthropic": {"signature": "sig"}}},
+                text("Let me look."),
+                call("a", "read", {"path": "x"}),
+                call("b", "list", {"dir": "y"}),
+            ],
+        },
+        {
+            "role": "tool",
+            "content": [
+                result("a", "read", {"type": "json", "value": {"size": 3}}),
+                result("b", "list", {"type": "error-text", "value": "no such folder"}),
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "file", "mediaType": "image/png", "data": f"data:image/png;base64,{BASE64}"},
+                text("Three bytes."),
+            ],
+        },
+    ]
+
+
+def test_what_only_an_interface_shows_is_left_out_and_noted() -> None:
+    """SPEC 10.5: a ModelMessage has no place for data and sources, and the SDK refuses parts it does not know."""
+    messages = VERCEL.decode_request({"messages": [UI_TURN]}).messages
+    assert [note.text for note in VERCEL.encode(messages[2:]).notes] == [
+        "source-url, which only a user interface is shown",
+        "data-weather, which only a user interface is shown",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "given", "output"),
+    [
+        ({"state": "output-available", "output": "ok"}, {}, {"type": "text", "value": "ok"}),
+        ({"state": "output-available"}, {}, {"type": "text", "value": ""}),
+        ({"state": "output-error", "errorText": "no"}, {}, {"type": "error-text", "value": "no"}),
+        ({"state": "output-denied"}, {}, {"type": "execution-denied"}),
+        ({"state": "input-available", "input": {"x": 1}}, {"x": 1}, None),
+        (
+            {"state": "input-streaming", "input": {"x": 1}},
+            {"malformed_arguments": '{"x":1}'},
+            None,
+        ),
+        ({"state": "input-streaming", "input": '{"x": '}, {"malformed_arguments": '{"x": '}, None),
+    ],
+    ids=["output", "empty output", "error", "denied", "no output yet", "still coming", "still coming as text"],
+)
+def test_each_state_of_a_tool_part_has_its_call_and_result(
+    part: JSONObject, given: JSONObject, output: JSONObject | None
+) -> None:
+    """SPEC 5.3: where there is no result yet, pairing says so."""
+    ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{"type": "tool-f", "toolCallId": "a", **part}]}
+    messages = VERCEL.decode_request({"messages": [ui]}).messages
+    assert len(messages) == (2 if output else 1)
+    assert VERCEL.format(messages) == [
+        {"role": "assistant", "content": [call("a", "f", given)]},
+        {"role": "tool", "content": [result("a", "f", output or {"type": "error-text", "value": SAID["interrupted"]})]},
+    ]
+
+
+def test_a_denied_call_says_so_to_any_provider() -> None:
+    """SPEC 10.1: one conversation can go anywhere, so the refusal is in the words of the result."""
+    part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-denied", "input": {}}
+    approval = {"id": "ok1", "approved": False, "reason": "not now"}
+    ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "approval": approval}]}
+    messages = VERCEL.decode_request({"messages": [ui]}).messages
+    (denied,) = messages[-1].tool_results
+    assert (denied.text, denied.is_error) == ("Tool execution denied: not now", True)
+    assert VERCEL.format(messages) == [
+        {
+            "role": "assistant",
+            "content": [
+                call("a", "f", {}),
+                {"type": "tool-approval-request", "approvalId": "ok1", "toolCallId": "a"},
+            ],
+        },
+        {
+            "role": "tool",
+            "content": [
+                {"type": "tool-approval-response", "approvalId": "ok1", "approved": False, "reason": "not now"},
+                result("a", "f", {"type": "execution-denied", "reason": "not now"}),
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize("state", ["approval-requested", "approval-responded"])
+def test_a_call_that_waits_for_approval_has_no_result(state: str) -> None:
+    """SPEC 5.3: whatever a person decided, the tool did not run yet."""
+    approval = {"id": "ok1", **({"approved": True} if state == "approval-responded" else {})}
+    part = {"type": "tool-f", "toolCallId": "a", "state": state, "input": {"x": 1}, "approval": approval}
+    messages = VERCEL.decode_request({"messages": [{"id": "m", "role": "assistant", "parts": [part]}]}).messages
+    assert messages[0].tool_calls[0].arguments == {"x": 1}
+    assert not any(message.tool_results for message in messages)
+    for message in messages:
+        admit(message)
+
+
+def test_a_call_its_provider_ran_stays_with_its_result() -> None:
+    """SPEC 2.5: nobody answers it, so it must not look like a call that waits."""
+    part: JSONObject = {"type": "tool-web", "toolCallId": "a", "state": "output-available", "providerExecuted": True}
+    ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "input": {"q": 1}, "output": ["x"]}]}
+    assert VERCEL.format(VERCEL.decode_request({"messages": [ui]}).messages) == [
+        {
+            "role": "assistant",
+            "content": [
+                {**call("a", "web", {"q": 1}), "providerExecuted": True},
+                result("a", "web", {"type": "json", "value": ["x"]}),
+            ],
+        }
+    ]
+
+
+def test_a_reply_is_one_assistant_message() -> None:
+    """SPEC 10.1: a ModelMessage, or a UIMessage whose tools' results stand elsewhere."""
+    assert VERCEL.decode_reply({"role": "assistant", "content": "hi"}) == cc.assistant("hi")
+    reply = VERCEL.decode_reply(UI_TURN)
+    assert (reply.uid, reply.text) == ("m2", "Let me look.Three bytes.")
+    assert [each.id for each in reply.tool_calls] == ["a", "b"]
+
+
+def test_a_stream_gives_the_assistant_message() -> None:
+    """SPEC 10.1: the chunks of the UI message stream, in pieces and interleaved."""
+    events: list[JSONObject] = [
+        {"type": "start", "messageId": "m2"},
+        {"type": "start-step"},
+        {"type": "reasoning-start", "id": "r"},
+        {"type": "reasoning-delta", "id": "r", "delta": "Hm."},
+        {"type": "reasoning-end", "id": "r", "providerMetadata": {"anthropic": {"signature": "sig"}}},
+        {"type": "text-start", "id": "t"},
+        {"type": "text-delta", "id": "t", "delta": "Let me "},
+        {"type": "tool-input-start", "toolCallId": "a", "toolName": "read"},
+        {"type": "tool-input-delta", "toolCallId": "a", "inputTextDelta": '{"path": '},
+        {"type": "text-delta", "id": "t", "delta": "look."},
+        {"type": "text-end", "id": "t"},
+        {"type": "tool-input-available", "toolCallId": "a", "toolName": "read", "input": {"path": "x"}},
+        {"type": "tool-output-available", "toolCallId": "a", "output": "ok"},
+        {"type": "tool-input-start", "toolCallId": "b", "toolName": "list"},
+        {"type": "tool-input-delta", "toolCallId": "b", "inputTextDelta": '{"dir": '},
+        {"type": "finish-step"},
+        {"type": "finish", "finishReason": "tool-calls"},
+    ]
+    assert VERCEL.decode_stream(events) == cc.Message(
+        role="assistant",
+        parts=(
+            cc.Reasoning(text="Hm.", signature="sig", provider="anthropic"),
+            cc.Text("Let me look."),
+            cc.tool_call("a", "read", {"path": "x"}),
+            cc.ToolCall(id="b", name="list", arguments={}, raw='{"dir": ', malformed=True),
+        ),
+        uid="m2",
+        finish="tool_calls",
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "error"),
+    [({"type": "error", "errorText": "overloaded"}, "error", "overloaded"), ({"type": "abort"}, "cancelled", None)],
+)
+def test_a_stream_that_broke_off_says_how(end: JSONObject, status: str, error: str | None) -> None:
+    """SPEC 2.1: a stream ends as sent, error or cancelled."""
+    message = VERCEL.decode_stream(
+        [{"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "Hm"}, end]
+    )
+    assert (message.text, message.status, message.error) == ("Hm", status, error)

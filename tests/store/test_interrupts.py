@@ -1,0 +1,163 @@
+"""Moments that nobody chose: a signal in the middle, another thread's transaction, a commit whose answer is lost."""
+
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import contextc as cc
+from contextc.store.base import Row, T, Transaction
+from contextc.store.engine import Cut
+from contextc.store.postgres import PostgresStore
+
+
+class Late(Exception):
+    """What a time limit raises."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[float, type[BaseException]], None]]:
+    """Raise an exception in this thread, some seconds from now."""
+    before = signal.getsignal(signal.SIGALRM)
+
+    def start(seconds: float, kind: type[BaseException]) -> None:
+        def ring(*_: object) -> None:
+            raise kind
+
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    yield start
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+Alarm = Callable[[float, type[BaseException]], None]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Late])
+def test_a_signal_while_waiting_for_the_lock_leaves_no_transaction_open(
+    tmp_path: Path, alarm: Alarm, kind: type[BaseException]
+) -> None:
+    """SPEC 3.2: the next append would be acknowledged, and never committed."""
+    path = tmp_path / "chat.db"
+    with cc.open_store(path) as store:
+        store.append("demo", cc.user("1"))
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.6, other.execute, ["ROLLBACK"])
+        release.start()
+        alarm(0.2, kind)
+        with pytest.raises(kind):
+            store.rewind("demo", 0)
+        release.join()
+        other.close()
+        store.append("demo", cc.user("2"))
+        with cc.open_store(path) as elsewhere:
+            assert [message.text for message in elsewhere.load("demo")] == ["1", "2"]
+            elsewhere.append("demo", cc.user("3"))
+
+
+def test_a_signal_while_waiting_for_a_row_leaves_no_lock_behind(postgres_address: str, alarm: Alarm) -> None:
+    """SPEC 3.2: a connection that was interrupted must not come back, with its lock, from the pool."""
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
+        store.append("demo", cc.user("1"))
+        holding, done = threading.Event(), threading.Event()
+
+        def hold(tx: Transaction) -> None:
+            tx.row("SELECT 1 FROM conversation WHERE name = ? FOR UPDATE", "demo")
+            holding.set()
+            done.wait(20)
+
+        holder = threading.Thread(target=other.write, args=(hold,))
+        holder.start()
+        holding.wait(20)
+        alarm(0.3, Late)
+        with pytest.raises(Late):
+            store.append("demo", cc.user("late"))
+        done.set()
+        holder.join()
+        store.append("demo", cc.user("2"))
+        assert [message.text for message in other.load("demo")] == ["1", "2"]
+
+
+def test_a_plain_append_never_lands_in_another_threads_transaction() -> None:
+    """In memory there is one connection, and a transaction that is rolled back takes everything in it along."""
+    with cc.open_store("memory:") as store:
+        store.append("demo", cc.user("0"))
+        acknowledged: list[str] = []
+
+        def append() -> None:
+            for _ in range(300):
+                acknowledged.append(store.append("demo", cc.user("m")).uid)
+
+        def fail() -> None:
+            for _ in range(300):
+                with pytest.raises(cc.StaleParent):
+                    store.append("demo", cc.user("stale"), parent=0)
+
+        threads = [threading.Thread(target=work) for work in (append, append, fail, fail)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert set(acknowledged) <= {message.uid for message in store.load("demo")}
+        assert [message.seq for message in store.load("demo")] == list(range(1, 602))
+
+
+class LosesAnswers(PostgresStore):
+    """Commits, and then loses the answer, and for a while cannot be reached at all."""
+
+    cuts = 0
+    refusals = 0
+
+    def _run(
+        self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
+    ) -> T:
+        result = super()._run(connection, work, writing=writing, again=again)
+        if writing and self.cuts:
+            self.cuts -= 1
+            connection.close()
+            raise Cut(committing=True)
+        return result
+
+    def _connect(self) -> "psycopg.Connection[Row]":
+        if self.refusals:
+            self.refusals -= 1
+            raise cc.StoreUnavailable("connection refused")
+        return super()._connect()
+
+
+def test_a_server_that_is_away_for_a_moment_is_waited_for(postgres_address: str) -> None:
+    """A restart in the middle of a commit: the outcome is found out, and nobody is told to try again who must not."""
+    cc.open_store(postgres_address).close()
+    with LosesAnswers(postgres_address) as store:
+        assert store.conversations() == []
+        store.cuts, store.refusals = 1, 2
+        stored = store.append("demo", cc.user("once"))
+        assert store.load("demo") == [stored]
+        store.cuts, store.refusals = 1, 99
+        with pytest.raises(cc.StoreUnavailable, match="whether the last change was stored is not known"):
+            store.append("demo", cc.user("twice?"))
+        store.refusals = 0
+        assert [message.text for message in store.load("demo")] == ["once", "twice?"]
+
+
+def test_a_journal_whose_answer_was_lost_loses_no_word(postgres_address: str) -> None:
+    """The same batch comes again, with more in it."""
+    cc.open_store(postgres_address).close()
+    with LosesAnswers(postgres_address) as store, store.lease("demo") as lease:
+        stream = store.stream(lease)
+        store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
+        stream.write("one ")
+        store.cuts, store.refusals = 1, 99
+        with pytest.raises(cc.StoreUnavailable):
+            stream.flush()
+        store.refusals = 0
+        stream.write("two ")
+        stream.flush()
+        assert stream.end().text == "one two "
