@@ -10,6 +10,8 @@ import psycopg
 import pytest
 
 import contextc as cc
+from contextc.doctor import examine
+from contextc.store import branches
 from contextc.store.base import Row, T, Transaction
 from contextc.store.engine import Cut
 from contextc.store.postgres import PostgresStore
@@ -161,3 +163,48 @@ def test_a_journal_whose_answer_was_lost_loses_no_word(postgres_address: str) ->
         stream.write("two ")
         stream.flush()
         assert stream.end().text == "one two "
+
+
+def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> None:
+    """SPEC 3.5: a fork stands on messages of another conversation, and these must not go while it is being made."""
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
+        messages = store.extend("a", [cc.user(str(number)) for number in range(8)])
+        store.fork("a", "f", at=3)
+        deleted, go_on = threading.Event(), threading.Event()
+
+        def delete_slowly(tx: Transaction) -> None:
+            branches.delete(tx, "a")
+            deleted.set()
+            go_on.wait(20)
+
+        thread = threading.Thread(target=other.write, args=(delete_slowly,))
+        thread.start()
+        deleted.wait(20)
+        threading.Timer(0.3, go_on.set).start()
+        with pytest.raises(cc.UnknownMessage):
+            store.fork("f", "g", at=messages[7].uid)
+        thread.join()
+        assert [message.text for message in store.load("f")] == ["0", "1", "2"]
+        assert list(examine(store)) == []
+
+
+def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
+    """SPEC 3.4: what was deleted is gone, whoever came first."""
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
+        store.append("a", cc.user("secret"))
+        store.fork("a", "f")
+        deleted, go_on = threading.Event(), threading.Event()
+
+        def delete_slowly(tx: Transaction) -> None:
+            branches.delete(tx, "f")
+            deleted.set()
+            go_on.wait(20)
+
+        thread = threading.Thread(target=other.write, args=(delete_slowly,))
+        thread.start()
+        deleted.wait(20)
+        threading.Timer(0.3, go_on.set).start()
+        store.delete("a")
+        thread.join()
+        assert store.read(lambda tx: tx.row("SELECT count(*) FROM message")) == (0,)
+        assert store.read(lambda tx: tx.row("SELECT count(*) FROM branch")) == (0,)

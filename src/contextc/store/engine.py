@@ -117,7 +117,7 @@ class Engine(ABC, Generic[Connection]):
             except StoreUnavailable:
                 if cut is None or self._closed:
                     raise
-                time.sleep(jitter(0.1 * 2**attempt))  # it broke a moment ago, and may be back in another
+                time.sleep(jitter(min(2, 0.1 * 2**attempt)))  # it broke a moment ago, and may be back in another
                 continue
             try:
                 result = self._run(connection, work, writing=writing, again=again)
