@@ -49,6 +49,10 @@ class InvalidMessage(InvalidInput):
         ).removesuffix(", ")
         super().__init__(f"{place}: {problem}" if place else problem)
 
+    def within(self, conversation: str, index: int | None = None) -> "InvalidMessage":
+        """The same error, with the conversation it was meant for."""
+        return InvalidMessage(self.problem, field=self.field, index=index, conversation=conversation)
+
 
 class InvalidImport(InvalidInput):
     """A line of an imported file cannot be read."""

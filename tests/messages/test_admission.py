@@ -143,6 +143,19 @@ def test_what_was_admitted_does_not_change_with_the_callers_dict() -> None:
     assert admitted.message.tool_calls[0].arguments == {"path": "a.py"}
 
 
+def test_what_is_not_plainly_one_text_is_checked_and_copied() -> None:
+    """The short way for plain texts must let nothing else through."""
+    for wrong in (
+        cc.assistant(cc.Reasoning(text=5, signature="s")),  # pyright: ignore[reportArgumentType]
+        cc.user(cc.Media(mime_type="image/png", url="u", name=5)),  # pyright: ignore[reportArgumentType]
+        cc.user("x", audience=5),  # pyright: ignore[reportArgumentType]
+    ):
+        with pytest.raises(cc.InvalidMessage):
+            admit(wrong)
+    assert admit(cc.Message(role="user", parts=[cc.Text("x")])).message.parts == (cc.Text("x"),)  # pyright: ignore[reportArgumentType]
+    assert admit(cc.user("\ud800")).message.text == "\ufffd"
+
+
 def test_media_bytes_are_put_aside_under_their_hash() -> None:
     """SPEC 2.6: bytes once, by sha256."""
     admitted = admit(cc.user([cc.Text("look"), cc.Media(mime_type="image/png", data=b"abc")]))

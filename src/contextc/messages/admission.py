@@ -25,6 +25,7 @@ from contextc.messages.message import Message, content_of, from_json, to_json
 from contextc.messages.parts import AnyPart, Hint, Media, Native, Part, Reasoning, Text, ToolCall, ToolResult
 
 MAX_BYTES = 256 * 1024 * 1024
+ENDS_WITH_TEXT = b'"}]}'
 ALLOWED = {
     "status": " Use sent, error or cancelled.",
     "as_role": " Use system, user, assistant or tool.",
@@ -69,18 +70,29 @@ def _copy(message: Message) -> Message:
             body = to_json(message)
         except UnicodeEncodeError:
             body = to_json(well_formed_json(msgspec.to_builtins(message)))
+            message = from_json(body)
         if len(body) > MAX_BYTES:
             raise InvalidMessage(
                 f"the message takes {len(body):,} bytes and the limit is {MAX_BYTES:,}. Give large content as Media "
                 "with `data`, or store it elsewhere and say where."
             )
-        return from_json(body)
+        return message if _is_one_text(message, body) else from_json(body)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
         allowed = ALLOWED.get(path.rstrip("`"), "")
         raise InvalidMessage(f"{problem}.{allowed}", field=path.rstrip("`")) from error
     except TypeError as error:
         raise InvalidMessage(f"{error}.") from error
+
+
+def _is_one_text(message: Message, body: bytes) -> bool:
+    """Whether a message is a text and nothing else: what most are, and nothing in it could be changed or of a wrong
+    type.
+
+    Its JSON ends with its only part; any other field would stand behind that.
+    """
+    parts = message.parts
+    return body.endswith(ENDS_WITH_TEXT) and type(parts) is tuple and len(parts) == 1 and type(parts[0]) is Text
 
 
 def _problem(message: Message) -> tuple[str, str] | None:

@@ -56,7 +56,7 @@ class Entry(Struct, frozen=True, gc=False):
     """
 
     admitted: Admitted
-    mark: str
+    mark: int
     time: int
 
 
@@ -77,7 +77,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def entry(admitted: Admitted) -> Entry:
-    return Entry(admitted, f"{next(marks):016x}", admitted.message.time or time_ns() // 1_000_000)
+    return Entry(admitted, next(marks), admitted.message.time or time_ns() // 1_000_000)
 
 
 def new_uid() -> str:
@@ -166,7 +166,7 @@ def placed(at: Head, entry: Entry) -> tuple[Message, tuple[int, bytes, int, byte
     """The message that follows the end of a conversation, and its row: place, id, time, body."""
     message, moment = entry.admitted.message, entry.time
     branch, seq, identity = at.branch, at.seq + 1, chain_id(at.id, entry.admitted.content)
-    uid = message.uid or f"{branch:x}-{seq:x}-{entry.mark}"
+    uid = message.uid or f"{branch:x}-{seq:x}-{entry.mark:016x}"
     message = replace(message, uid=uid, id=identity.hex(), seq=seq, time=moment)
     return message, (branch << SEQ_BITS | seq, identity, moment, to_json(message))
 
@@ -234,7 +234,7 @@ def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
 def stored_before(tx: Transaction, at: Head, entries: Sequence[Entry]) -> list[Message]:
     """What an earlier try of the same transaction left, whose answer was lost on the way."""
     recent = messages_between(tx, at.branch, max(0, at.seq - LOOK_BACK), at.seq)
-    marks = {entry.admitted.message.uid or entry.mark for entry in entries}
+    marks = {entry.admitted.message.uid or f"{entry.mark:016x}" for entry in entries}
     return [message for message in recent if message.uid in marks or message.uid.rpartition("-")[2] in marks]
 
 

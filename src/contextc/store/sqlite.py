@@ -141,7 +141,10 @@ class SQLiteStore(Store[sqlite3.Connection]):
         return not connection.in_transaction
 
     def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
-        connection = self._take()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._take()
         try:
             changed = connection.execute(sql, values).rowcount  # pyright: ignore[reportArgumentType]
             if monotonic() - self._looked > LOOK_SECONDS:
@@ -151,7 +154,10 @@ class SQLiteStore(Store[sqlite3.Connection]):
             if isinstance(error, sqlite3.Error):
                 raise self._ours(error) from error
             raise
-        self._give_back(connection)
+        if self._closed:
+            self._disconnect(connection)
+        else:
+            self._idle.append(connection)  # one statement leaves no transaction open
         return changed == 1
 
     def _look_at_file(self) -> None:

@@ -65,7 +65,10 @@ class Store(Engine[Connection]):
         """
         if lease is not None and isinstance(lease, Lease) and message.role == "assistant" and message.author is None:
             message = replace(message, author=lease.agent)  # whose turn it is, is who speaks
-        entry = chain.entry(_admit(message, conversation))
+        try:
+            entry = chain.entry(admit(message))
+        except InvalidMessage as error:
+            raise error.within(conversation) from None
         if key is None and parent is None and lease is None and (stored := self._append_at_tip(conversation, entry)):
             return stored
         return self._append(conversation, [entry], key=key, parent=parent, lease=lease)[0]
@@ -330,7 +333,7 @@ class Store(Engine[Connection]):
         message, values = chain.placed(tip, entry)
         if not self._run_alone(chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)):
             return None
-        self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
+        self._tips[conversation] = Head(tip.conversation, tip.tree, tip.branch, tip.revision, message.seq, values[1])
         return message
 
     def _append(
@@ -369,4 +372,4 @@ def _admit(message: Message, conversation: str, *, index: int | None = None) -> 
     try:
         return admit(message)
     except InvalidMessage as error:
-        raise InvalidMessage(error.problem, field=error.field, index=index, conversation=conversation) from error
+        raise error.within(conversation, index) from None
