@@ -130,6 +130,10 @@ def test_a_failing_agent_does_not_answer_for_another(store: cc.Store) -> None:
     store.append("demo", cc.tool_result("c1", "t", "real"), lease=other)
     assert [result.text for message in store.load("demo") for result in message.tool_results] == ["real"]
     assert store.load("demo")[0].author == "b"
+    (spoken,) = store.extend("demo", [cc.assistant("done")], lease=other)
+    assert spoken.author == "b"
+    with pytest.raises(cc.InvalidMessage, match="a dict is not a message"):
+        store.append("demo", {"role": "user"}, lease=other)  # pyright: ignore[reportArgumentType]
 
 
 def rewind_and_fail(store: cc.Store) -> None:

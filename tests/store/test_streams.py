@@ -205,6 +205,8 @@ def test_a_page_that_resends_what_is_being_written_does_no_harm(store: cc.Store)
     with store.lease("demo") as lease, store.stream(lease, cc.Message(role="assistant", uid="m1")) as stream:
         stream.write("the whole answer")
         assert store.sync("demo", [cc.user("q"), cc.assistant("the wh", uid="m1")]) == []
+        added = store.sync("demo", [cc.user("q"), cc.user("and another"), cc.assistant("the wh", uid="m1")])
+        assert [message.text for message in added] == ["and another"]
         store.append("demo", cc.assistant("somebody took the name", uid="m1"))
     assert [(message.uid, message.text) for message in store.load("demo", last=2)] == [
         ("m1", "somebody took the name"),

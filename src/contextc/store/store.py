@@ -63,10 +63,8 @@ class Store(Engine[Connection]):
         again returns the message that is already there. A `parent` that is no longer the tip, and is followed by
         something else, raises `StaleParent`.
         """
-        if lease is not None and isinstance(lease, Lease) and message.role == "assistant" and message.author is None:
-            message = replace(message, author=lease.agent)  # whose turn it is, is who speaks
         try:
-            entry = chain.entry(admit(message))
+            entry = chain.entry(admit(message if lease is None else _spoken(message, lease)))
         except InvalidMessage as error:
             raise error.within(conversation) from None
         if key is None and parent is None and lease is None and (stored := self._append_at_tip(conversation, entry)):
@@ -75,9 +73,8 @@ class Store(Engine[Connection]):
 
     def extend(self, conversation: str, messages: Iterable[Message], *, lease: Lease | None = None) -> list[Message]:
         """Append several messages: all of them, next to each other, or none."""
-        entries = [
-            chain.entry(_admit(message, conversation, index=index)) for index, message in enumerate(_listed(messages))
-        ]
+        spoken = [message if lease is None else _spoken(message, lease) for message in _listed(messages)]
+        entries = [chain.entry(_admit(message, conversation, index=index)) for index, message in enumerate(spoken)]
         return self._append(conversation, entries, lease=lease) if entries else []
 
     def load(
@@ -112,9 +109,8 @@ class Store(Engine[Connection]):
             open_now = streams.open_in(tx, conversation)  # a page may send what is still being written
             mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]
             difference = branches.reconcile(tx, conversation, [entry.admitted.message for entry in mine])
-            tails.append(
-                [branches.renamed(tx, here.tree, entry) for entry in entries[len(entries) - difference.tail :]]
-            )
+            tail = mine[len(mine) - difference.tail :]
+            tails.append([branches.renamed(tx, here.tree, entry) for entry in tail])
             return chain.append(tx, conversation, tails[-1]) if tails[-1] else []
 
         tails = [entries]
@@ -360,6 +356,13 @@ class Store(Engine[Connection]):
                 self._tips.clear()
             self._tips[conversation] = ends[-1]
         return stored
+
+
+def _spoken(message: Message, lease: Lease) -> Message:
+    """A message of a turn: whose turn it is, is who speaks, unless the message says otherwise."""
+    if not isinstance(message, Message) or not isinstance(lease, Lease):
+        return message  # the door, or the check of the lease, will say what is wrong
+    return replace(message, author=lease.agent) if message.role == "assistant" and message.author is None else message
 
 
 def _listed(messages: Iterable[Message]) -> list[Message]:
