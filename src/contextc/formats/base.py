@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, TypeAlias, cast
 from msgspec import Struct
 
 from contextc._json import JSONObject
-from contextc.messages import Extra, Media, Message, Native, Reasoning
+from contextc.messages import Extra, Media, Message, Native, Reasoning, system
 from contextc.pairing import pair
 from contextc.tools import NativeTool, Tool
 
@@ -47,6 +47,7 @@ class Formatter(ABC):
     """One wire format, and the endpoint it is spoken to. `provider` names whose reasoning and native blocks go back."""
 
     name: ClassVar[str]
+    system_among_messages: ClassVar[bool] = False
     provider: str
 
     @abstractmethod
@@ -82,13 +83,14 @@ class Formatter(ABC):
     def decode_stream(self, events: Iterable[JSONObject]) -> Message:
         """The whole reply, from its events."""
 
-    @abstractmethod
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
         """The `messages` of a request, as the vendor's own SDK takes them."""
+        head = self.encode([system(system_prompt)]).messages if self.system_among_messages and system_prompt else ()
+        return [*head, *self.encode_history(history)]
 
-    @abstractmethod
     def get_system_prompt(self, system_prompt: str | None) -> str | None:
         """The system prompt where the format has a place of its own for it; None where it stands among the messages."""
+        return None if self.system_among_messages else system_prompt or None
 
     def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:
         """The whole body of a request, ready to be sent."""

@@ -63,9 +63,3 @@ class GeminiFormatter(Formatter):
 
     def decode_stream(self, events: Iterable[JSONObject]) -> Message:
         return self.decode_reply(decode.gather(events))
-
-    def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
-        return self.encode_history(history)
-
-    def get_system_prompt(self, system_prompt: str | None) -> str | None:
-        return system_prompt or None

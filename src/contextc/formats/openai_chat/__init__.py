@@ -7,7 +7,7 @@ from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
 from contextc.formats.openai_chat import decode
 from contextc.formats.openai_chat.encode import encode_segment
-from contextc.messages import Message, system
+from contextc.messages import Message
 from contextc.tools import Tool
 
 
@@ -15,6 +15,7 @@ class OpenAIFormatter(Formatter):
     """`reasoning_field` is where an endpoint wants its model's reasoning back, if anywhere: `reasoning_content`, …"""
 
     name: ClassVar[str] = "openai_chat"
+    system_among_messages: ClassVar[bool] = True
 
     def __init__(self, *, provider: str = "openai_chat", reasoning_field: str | None = None) -> None:
         self.provider, self.reasoning_field = provider, reasoning_field
@@ -43,10 +44,3 @@ class OpenAIFormatter(Formatter):
 
     def decode_stream(self, events: Iterable[JSONObject]) -> Message:
         return self.decode_reply(decode.gather(events))
-
-    def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
-        head = self.encode([system(system_prompt)]).messages if system_prompt else ()
-        return [*head, *self.encode_history(history)]
-
-    def get_system_prompt(self, system_prompt: str | None) -> str | None:
-        return None

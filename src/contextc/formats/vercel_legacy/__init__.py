@@ -7,7 +7,7 @@ from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
 from contextc.formats.vercel_legacy import decode
 from contextc.formats.vercel_legacy.encode import encode_segment
-from contextc.messages import Message, system
+from contextc.messages import Message
 from contextc.tools import Tool
 
 
@@ -15,6 +15,7 @@ class VercelLegacyFormatter(Formatter):
     """The shape of old code and old logs. Later versions of the SDK strip `function_call` without a word."""
 
     name: ClassVar[str] = "vercel_legacy"
+    system_among_messages: ClassVar[bool] = True
 
     def __init__(self, *, provider: str = "vercel_legacy") -> None:
         self.provider = provider
@@ -44,10 +45,3 @@ class VercelLegacyFormatter(Formatter):
     def decode_stream(self, events: Iterable[JSONObject]) -> Message:
         """The messages of one reply, each whole: one per call. The chunks of that time are not read."""
         return decode.decode_reply(events, self.provider)
-
-    def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
-        head = self.encode([system(system_prompt)]).messages if system_prompt else ()
-        return [*head, *self.encode_history(history)]
-
-    def get_system_prompt(self, system_prompt: str | None) -> str | None:
-        return None
