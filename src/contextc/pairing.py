@@ -11,17 +11,16 @@ its id that still waits for one.
     tool       result of a
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.messages import AnyPart, Message, ToolCall, ToolResult
+from contextc.messages import AnyPart, Message, Text, ToolCall, ToolResult
 
 Reason: TypeAlias = Literal["interrupted", "cancelled", "still running"]
-Kind: TypeAlias = Literal["synthetic", "orphan", "duplicate", "moved"]
+Kind: TypeAlias = Literal["synthetic", "orphan", "duplicate", "moved", "renamed"]
 
 SAID: dict[Reason, str] = {
     "interrupted": "Interrupted: this call has no result. Whether the tool ran is not known.",
@@ -31,7 +30,7 @@ SAID: dict[Reason, str] = {
 
 
 class Repair(Struct, frozen=True):
-    """Something that was put right: a result made up, left out, or brought to its call."""
+    """Something that was put right: a result made up, left out or brought to its call, an id that was taken."""
 
     kind: Kind
     call_id: str
@@ -43,31 +42,51 @@ class Paired(NamedTuple):
     repairs: list[Repair]
 
 
-def pair(messages: Sequence[Message], *, unanswered: Reason = "interrupted") -> Paired:
+def pair(
+    messages: Sequence[Message],
+    *,
+    unanswered: Reason = "interrupted",
+    strays_as_text: bool = False,
+    unique_ids: bool = False,
+) -> Paired:
     """The same history with every call followed at once by a tool message that answers it.
 
     A call without a result gets one that says so; `unanswered` is what it says for calls of the last message that has
-    any. A result without a call is left out, that part alone, and of two results for one call the first is taken.
+    any. A result without a call is left out, that part alone, and of two results for one call the first is taken;
+    with `strays_as_text` the others become text of the user. With `unique_ids` a call whose id was used before gets
+    another, and so does its result.
     """
-    answers, repairs = _match(messages)
-    last = max((index for index, message in enumerate(messages) if message.tool_calls), default=-1)
+    answers, strays, repairs = _match(messages)
+    last = max((index for index, _ in answers), default=-1)
+    used: set[str] = set()
     found: list[Message] = []
     for index, message in enumerate(messages):
         if message.role == "tool":
-            if rest := tuple(part for part in message.parts if not isinstance(part, ToolResult)):
+            if strays_as_text:
+                found += [_as_text(stray, message) for stray in strays.get(index, ())]
+            if rest := tuple([part for part in message.parts if not isinstance(part, ToolResult)]):
                 found.append(replace(message, parts=rest))
             continue
+        calls = message.tool_calls
+        if unique_ids and not _are_new(calls, used):
+            message = _renamed(message, used)
+            repairs += [
+                Repair("renamed", before.id, index)
+                for before, now in zip(calls, message.tool_calls, strict=True)
+                if before.id != now.id
+            ]
         found.append(message)
-        if calls := message.tool_calls:
-            results: list[AnyPart] = []
-            for order, call in enumerate(calls):
-                answer = answers.get((index, order))
-                if answer is None:
-                    reason = _reason(message, unanswered if index == last else "interrupted")
-                    answer = synthetic(call, reason)
-                    repairs.append(Repair("synthetic", call.id, index))
-                results.append(answer)
-            found.append(Message(role="tool", parts=tuple(results), author=message.author))
+        if not calls:
+            continue
+        results: list[AnyPart] = []
+        for order, call in enumerate(message.tool_calls):
+            used.add(call.id)
+            answer = answers[index, order]
+            if answer is None:
+                answer = synthetic(call, _reason(message, unanswered if index == last else "interrupted"))
+                repairs.append(Repair("synthetic", call.id, index))
+            results.append(answer if answer.call_id == call.id else replace(answer, call_id=call.id))
+        found.append(Message(role="tool", parts=tuple(results), author=message.author))
     return Paired(found, repairs)
 
 
@@ -76,26 +95,57 @@ def synthetic(call: ToolCall, reason: Reason) -> ToolResult:
     return ToolResult(call_id=call.id, name=call.name, content=SAID[reason], is_error=True)
 
 
-def _match(messages: Sequence[Message]) -> tuple[dict[tuple[int, int], ToolResult], list[Repair]]:
-    """Each call, as (message, order in it), with its result; and what is wrong with the others."""
-    waiting: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    answers: dict[tuple[int, int], ToolResult] = {}
-    answered: set[str] = set()
+def _match(
+    messages: Sequence[Message],
+) -> tuple[dict[tuple[int, int], ToolResult | None], dict[int, list[ToolResult]], list[Repair]]:
+    """Each call, as (message, order in it), with its result; the results nobody asked for; what is wrong."""
+    waiting: dict[str, list[tuple[int, int]]] = {}
+    answers: dict[tuple[int, int], ToolResult | None] = {}
+    answered: dict[str, ToolResult] = {}
+    strays: dict[int, list[ToolResult]] = {}
     repairs: list[Repair] = []
     for index, message in enumerate(messages):
         for order, call in enumerate(message.tool_calls):
-            waiting[call.id].append((index, order))
+            waiting.setdefault(call.id, []).append((index, order))
+            answers[index, order] = None
         for result in message.tool_results:
-            if calls := waiting[result.call_id]:
+            if calls := waiting.get(result.call_id):
                 place = calls.pop(0)
-                answers[place] = result
-                answered.add(result.call_id)
+                answers[place] = answered[result.call_id] = result
                 if not _follows(messages, place[0], index):
                     repairs.append(Repair("moved", result.call_id, index))
-            else:
-                kind: Kind = "duplicate" if result.call_id in answered else "orphan"
-                repairs.append(Repair(kind, result.call_id, index))
-    return answers, repairs
+                continue
+            first = answered.get(result.call_id)
+            repairs.append(Repair("orphan" if first is None else "duplicate", result.call_id, index))
+            if first is None or first.content != result.content:
+                strays.setdefault(index, []).append(result)
+    return answers, strays, repairs
+
+
+def _as_text(stray: ToolResult, message: Message) -> Message:
+    """A result nobody asked for, as something the user shows."""
+    content = (Text(stray.content),) if isinstance(stray.content, str) else stray.content
+    return replace(message, role="user", parts=(Text(f"[a result of {stray.name}, whose call is not here:]"), *content))
+
+
+def _are_new(calls: Sequence[ToolCall], used: set[str]) -> bool:
+    ids = {call.id for call in calls}
+    return len(ids) == len(calls) and ids.isdisjoint(used)
+
+
+def _renamed(message: Message, used: set[str]) -> Message:
+    """The message with ids for its calls that no call before had."""
+    taken = set(used)
+    parts: list[AnyPart] = []
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            name, number = part.id, 2
+            while name in taken:
+                name, number = f"{part.id}_{number}", number + 1
+            taken.add(name)
+            part = part if name == part.id else replace(part, id=name)
+        parts.append(part)
+    return replace(message, parts=tuple(parts))
 
 
 def _follows(messages: Sequence[Message], call: int, result: int) -> bool:

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, TypeAlias, cast
 from msgspec import Struct
 
 from contextc._json import JSONObject
+from contextc.formats.checking import RuleBook
 from contextc.messages import Extra, Media, Message, Native, Reasoning, system
 from contextc.pairing import pair
 from contextc.tools import NativeTool, Tool
@@ -47,6 +48,8 @@ class Formatter(ABC):
     """One wire format, and the endpoint it is spoken to. `provider` names whose reasoning and native blocks go back."""
 
     name: ClassVar[str]
+    rules: ClassVar[RuleBook]
+    messages_key: ClassVar[str] = "messages"
     system_among_messages: ClassVar[bool] = False
     provider: str
 

@@ -6,7 +6,9 @@ from typing import ClassVar
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
 from contextc.formats.anthropic.encode import OPENING, add, encode_blocks, encode_segment
+from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.base import Encoded, Formatter, Request
+from contextc.formats.checking import RuleBook
 from contextc.messages import Message
 from contextc.tools import Tool
 
@@ -15,6 +17,7 @@ class AnthropicFormatter(Formatter):
     """`system_between` says that the model takes a system role between other messages."""
 
     name: ClassVar[str] = "anthropic"
+    rules: ClassVar[RuleBook] = BOOK
 
     def __init__(self, *, provider: str = "anthropic", system_between: bool = False) -> None:
         self.provider, self.system_between = provider, system_between

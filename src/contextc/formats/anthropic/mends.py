@@ -1,0 +1,91 @@
+"""Repairs of what decoding and encoding does not put right by itself: cache marks, settings, tools."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.checking import Path
+
+MOST_MARKS = 4
+DEFAULT_LIMIT = 8_192
+NOTHING_SAID = "(Nothing has been said yet.)"
+
+
+def with_a_message(body: JSONObject) -> JSONObject:
+    return {**body, "messages": [{"role": "user", "content": NOTHING_SAID}]}
+
+
+def without_thinking(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name != "thinking"}
+
+
+def with_last_marks(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    for _, block in list(marks(copy))[:-MOST_MARKS]:
+        del block["cache_control"]
+    return copy
+
+
+def with_marks_on_content(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    for _, block in list(marks(copy)):
+        if block.get("type") in ("thinking", "redacted_thinking"):
+            del block["cache_control"]
+    return copy
+
+
+def with_tools_once(body: JSONObject) -> JSONObject:
+    tools = {tool.get("name"): tool for tool in reversed(cast(list[JSONObject], body["tools"]))}
+    return {**body, "tools": list(tools.values())[::-1]}
+
+
+def without_choice(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name != "tool_choice"}
+
+
+def without_last_space(body: JSONObject) -> JSONObject:
+    *before, last = cast(list[JSONObject], body["messages"])
+    content: JSON = last["content"]
+    if isinstance(content, str):
+        return {**body, "messages": [*before, {**last, "content": content.rstrip()}]}
+    *blocks, final = cast(list[JSONObject], content)
+    return {**body, "messages": [*before, {**last, "content": [*blocks, {**final, "text": final["text"].rstrip()}]}]}
+
+
+def without_server_orphans(body: JSONObject) -> JSONObject:
+    messages: list[JSONObject] = []
+    for message in cast(list[JSONObject], body["messages"]):
+        blocks = cast(list[JSONObject], message["content"]) if isinstance(message["content"], list) else []
+        orphans = [id(block) for block in server_orphans(blocks)]
+        left = [block for block in blocks if id(block) not in orphans]
+        messages += [{**message, "content": left} if orphans else message] if left or not orphans else []
+    return {**body, "messages": messages}
+
+
+def with_a_limit(body: JSONObject) -> JSONObject:
+    return {**body, "max_tokens": DEFAULT_LIMIT}
+
+
+def server_orphans(blocks: list[JSONObject]) -> Iterator[JSONObject]:
+    called: set[str] = set()
+    for block in blocks:
+        kind = cast(str, block.get("type") or "")
+        if kind in ("server_tool_use", "mcp_tool_use"):
+            called.add(block["id"])
+        elif kind.endswith("_tool_result") and block["tool_use_id"] not in called:
+            yield block
+
+
+def marks(value: JSON, path: Path = ()) -> Iterator[tuple[Path, JSONObject]]:
+    """Everything that is marked for the cache, in the order of the prompt: tools, system, messages."""
+    if isinstance(value, dict):
+        block = cast(JSONObject, value)
+        if block.get("cache_control"):
+            yield path, block
+        first = [name for name in ("tools", "system", "messages") if not path and name in block]
+        for name in first or (["content"] if "content" in block else []):
+            yield from marks(block[name], (*path, name))
+    elif isinstance(value, list):
+        for index, each in enumerate(cast(list[JSON], value)):
+            yield from marks(each, (*path, index))

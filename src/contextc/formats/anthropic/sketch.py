@@ -1,0 +1,175 @@
+"""Anthropic's requests as rules see them: what each block must have, and where the pieces are."""
+
+from collections.abc import Iterator
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit
+from contextc.messages import tool_call
+
+ROLES = ("user", "assistant", "system")
+ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
+SHAPES: dict[str, Fields] = {
+    "text": {"text": str, "citations?": list, "cache_control?": dict},
+    "image": {"source": dict, "cache_control?": dict},
+    "document": {"source": dict, "cache_control?": dict},
+    "search_result": {"content": list, "source": str, "title": str},
+    "thinking": {"thinking": str, "signature?": str},
+    "redacted_thinking": {"data": str},
+    "tool_use": {"id": str, "name": str, "input": dict, "cache_control?": dict},
+    "tool_result": {"tool_use_id": str, "content?": (str, list), "is_error?": bool, "cache_control?": dict},
+    "server_tool_use": {"id": str, "name": str, "input": dict},
+    "web_search_tool_result": {"tool_use_id": str, "content": (list, dict)},
+    "web_fetch_tool_result": {"tool_use_id": str, "content": dict},
+    "advisor_tool_result": {"tool_use_id": str, "content": dict},
+    "code_execution_tool_result": {"tool_use_id": str, "content": dict},
+    "bash_code_execution_tool_result": {"tool_use_id": str, "content": dict},
+    "text_editor_code_execution_tool_result": {"tool_use_id": str, "content": dict},
+    "tool_search_tool_result": {"tool_use_id": str, "content": dict},
+    "mcp_tool_use": {"id": str, "name": str, "server_name": str, "input": dict},
+    "mcp_tool_result": {"tool_use_id": str, "content?": (str, list)},
+    "container_upload": {"file_id": str},
+    "compaction": {"content?": str},
+    "tool_addition": {"tool": dict},
+    "tool_removal": {"tool": dict},
+    "mcp_tool_listing": {"tools": list},
+    "fallback": {},
+}
+IN_RESULTS: dict[str, Fields] = {
+    **{kind: SHAPES[kind] for kind in ("text", "image", "document", "search_result")},
+    "tool_reference": {"tool_name": str},
+    "browser_state": {},
+}
+SOURCES: dict[str, Fields] = {
+    "base64": {"media_type": str, "data": str},
+    "text": {"media_type": str, "data": str},
+    "url": {"url": str},
+    "file": {"file_id": str},
+    "content": {"content": (str, list)},
+}
+KINDS: dict[str, Kind] = {
+    "text": "text",
+    "thinking": "reasoning",
+    "redacted_thinking": "reasoning",
+    "tool_use": "call",
+    "tool_result": "result",
+    "image": "media",
+    "document": "media",
+}
+
+
+def read(body: JSON) -> Sketch:
+    """Any JSON as a request, or as the messages of one."""
+    reader = _Reader()
+    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
+    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
+    base: Path = ("messages",) if isinstance(body, dict) else ()
+    turns: list[Turn] = []
+    if isinstance(messages, list):
+        turns = [
+            turn for index, wire in enumerate(cast(list[JSON], messages)) for turn in reader.turn(wire, (*base, index))
+        ]
+    else:
+        reader.misshapen.append(at(base, "the messages must be a list.", what="Input should be a valid list"))
+    system: JSON = whole.get("system")
+    if isinstance(system, list):
+        reader.pieces(cast(JSON, system), ("system",), {"text": SHAPES["text"]})
+    elif system is not None and not isinstance(system, str):
+        reader.misshapen.append(
+            at(("system",), "the system prompt must be a text.", what="Input should be a valid string")
+        )
+    return Sketch(
+        turns=tuple(turns), body=whole, tools=tuple(reader.tools(whole.get("tools"))), misshapen=tuple(reader.misshapen)
+    )
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.misshapen: list[Finding] = []
+
+    def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
+        if wrong := misfit(wire, {"role": str, "content": (str, list)}):
+            self.refuse(path, *wrong)
+            return
+        given = cast(JSONObject, wire)
+        if given["role"] not in ROLES:
+            self.refuse(path, "role", f"nobody here is called {given['role']!r}: `role` is user or assistant.")
+            return
+        pieces = self.pieces(given["content"], (*path, "content"), SHAPES)
+        yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
+
+    def pieces(self, content: JSON, path: Path, shapes: dict[str, Fields]) -> list[Piece]:
+        if isinstance(content, str):
+            return [Piece(kind="text", path=path, wire={}, text=content)]
+        found: list[Piece] = []
+        for index, block in enumerate(cast(list[JSON], content)):
+            here = (*path, index)
+            if wrong := misfit(block, {"type": str}) or _misfit(cast(JSONObject, block), shapes):
+                self.refuse(here, *wrong)
+                continue
+            found.append(_piece(cast(JSONObject, block), here))
+            if block["type"] == "tool_result" and isinstance(block.get("content"), list):
+                self.pieces(block["content"], (*here, "content"), IN_RESULTS)
+        return found
+
+    def tools(self, tools: JSON) -> Iterator[Piece]:
+        if not isinstance(tools, list):
+            return
+        for index, tool in enumerate(cast(list[JSON], tools)):
+            path: Path = ("tools", index)
+            wire = cast(JSONObject, tool if isinstance(tool, dict) else {})
+            custom = wire.get("type") in (None, "custom")
+            if wrong := misfit(cast(object, tool), {"name": str, "input_schema": dict} if custom else {"type": str}):
+                self.refuse(path, *wrong)
+            elif custom:
+                yield Piece(kind="other", path=path, wire=wire, id=wire["name"])
+
+    def refuse(self, path: Path, field: str, message: str) -> None:
+        what = "Field required" if message.endswith("missing.") else message
+        self.misshapen.append(at(path, message, what=f"{field}: {what}" if field else what))
+
+
+def _misfit(block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | None:
+    kind = block["type"]
+    if kind not in shapes:
+        return "type", f"there is no block of type {kind!r} here."
+    wrong = misfit(block, shapes[kind])
+    if wrong or kind not in ("image", "document"):
+        return wrong
+    source = cast(JSONObject, block["source"])
+    fields = SOURCES.get(cast(str, source.get("type")))
+    wrong = ("type", "`source` has no known type.") if fields is None else misfit(source, fields)
+    return (f"source.{wrong[0]}", wrong[1]) if wrong else None
+
+
+def _piece(block: JSONObject, path: Path) -> Piece:
+    kind = KINDS.get(block["type"], "other")
+    call_id = {"call": block.get("id"), "result": block.get("tool_use_id")}.get(kind)
+    text = block["text"] if kind == "text" else ""
+    return Piece(kind=kind, path=path, wire=block, id=call_id or "", name=block.get("name") or "", text=text)
+
+
+def reshape(value: JSON, path: Path) -> JSON:
+    """What is nearly a message or a block: arguments as text, a role or a block of another provider."""
+    if isinstance(value, str):
+        return block(value) if "content" in path or path[0] == "system" else message(value)
+    if not isinstance(value, dict):
+        return value
+    wire = cast(JSONObject, value)
+    given: JSON = wire.get("input")
+    if wire.get("type") == "tool_use" and not isinstance(given, dict):
+        call = tool_call("-", "-", given if isinstance(given, str) else "")
+        return {**wire, "input": {"malformed_arguments": call.raw} if call.malformed else call.arguments}
+    if "role" in wire and isinstance(wire.get("content"), str | list):
+        return {**wire, "role": ALIASES.get(str(wire["role"]).lower(), "user")}
+    if wire.get("role") in ROLES and wire.get("content") is None:
+        return {**wire, "content": []}
+    return wire
+
+
+def message(text: str) -> JSONObject:
+    return {"role": "user", "content": text}
+
+
+def block(text: str) -> JSONObject:
+    return {"type": "text", "text": text}

@@ -1,0 +1,285 @@
+"""What a provider's rule is, and how a request is read to be held against it.
+
+A request comes from anywhere and may be broken in any way. So it is first *sketched*: turns, and in them the pieces
+that rules speak of (texts, calls, results, reasoning), each with its place. What does not even have the shape of a
+piece is set aside as `misshapen` and troubles no other rule. A rule is a function from a sketch to findings; its
+docstring is its page in the docs: what, why, an example that breaks it, and the repair.
+
+The checker says what a provider refuses. Our encoders keep to more than that, because they cannot ask.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import getdoc
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+from msgspec import Struct
+
+from contextc._json import JSON, JSONObject, encode
+
+Path: TypeAlias = tuple[str | int, ...]
+Kind: TypeAlias = Literal["text", "reasoning", "call", "result", "media", "other"]
+Fields: TypeAlias = Mapping[str, type | tuple[type, ...]]
+"""The fields an object must have, and their types; a name that ends in `?` may be missing or null."""
+
+NAMES: dict[type, str] = {
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
+
+
+class Violation(Struct, frozen=True):
+    """A rule that a request breaks: where, in our words, and in the provider's."""
+
+    code: str
+    path: str
+    message: str
+    error: str = ""
+
+
+class Finding(NamedTuple):
+    """What a rule found, and the facts that the provider's own sentence is made of."""
+
+    path: Path
+    message: str
+    facts: dict[str, object]
+
+
+class Piece(Struct, frozen=True, kw_only=True):
+    """A block, part or item of a request. `id` is a call's own, or that of the call a result answers."""
+
+    kind: Kind
+    path: Path
+    wire: JSONObject
+    id: str = ""
+    name: str = ""
+    text: str = ""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """A message of a request, and the pieces of it that have a sound shape."""
+
+    role: str
+    path: Path
+    wire: JSONObject
+    pieces: tuple[Piece, ...] = ()
+
+    def of(self, kind: Kind) -> list[Piece]:
+        return [piece for piece in self.pieces if piece.kind == kind]
+
+
+class Sketch(Struct, frozen=True, kw_only=True):
+    """A request as rules see it. `body` holds the settings; it is empty where only messages were given."""
+
+    turns: tuple[Turn, ...]
+    body: JSONObject
+    tools: tuple[Piece, ...] = ()
+    misshapen: tuple[Finding, ...] = ()
+
+
+Check: TypeAlias = Callable[[Sketch], Iterable[Finding]]
+Mend: TypeAlias = Callable[[JSONObject], JSONObject]
+
+
+class Rule(NamedTuple):
+    """A rule of a provider. `says` is the provider's own error, with places for the facts of a finding.
+
+    Most of what is broken is whole again once a request was decoded and encoded. `mend` is for the rest: it takes the
+    body of a request that breaks this rule, and returns one that keeps it.
+    """
+
+    code: str
+    check: Check
+    says: str
+    mend: Mend | None = None
+
+    @property
+    def title(self) -> str:
+        return self._sections()[0]
+
+    @property
+    def why(self) -> str:
+        return self._sections()[1]
+
+    @property
+    def example(self) -> str:
+        """The shortest request that breaks the rule, as JSON."""
+        return self._sections()[2]
+
+    @property
+    def repair(self) -> str:
+        return self._sections()[3]
+
+    def _sections(self) -> list[str]:
+        what, _, rest = (getdoc(self.check) or "").partition("\n")
+        why, _, rest = rest.partition("\nExample:")
+        example, _, repair = rest.partition("\nRepair:")
+        return [" ".join(section.split()) for section in (what, why, example, repair)]
+
+
+class RuleBook:
+    """The rules of one format: how its requests are read, and what is checked in them.
+
+    `reshape` gives something misshapen a sound shape that means the same, where there is one: it is handed the value
+    and its path, and returns the value as it was where it knows no way. `message` and `block` make a message of the
+    user, or a block, of a text: the last resort for what has no shape at all.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        read: Callable[[JSON], Sketch],
+        *,
+        reshape: Callable[[JSON, Path], JSON],
+        message: Callable[[str], JSON],
+        block: Callable[[str], JSON],
+        key: str = "messages",
+    ) -> None:
+        self.prefix, self.read, self.reshape, self.key = prefix, read, reshape, key
+        self.message, self.block = message, block
+        self.rules: list[Rule] = []
+
+    def rule(self, number: int, says: str = "", *, mend: Mend | None = None) -> Callable[[Check], Check]:
+        """Enter a function as the rule of this number."""
+
+        def enter(check: Check) -> Check:
+            self.rules.append(Rule(f"{self.prefix}{number:03d}", check, says, mend))
+            return check
+
+        return enter
+
+    def as_text(self, value: JSON, path: Path) -> JSON:
+        """Something misshapen as text; None where that makes no sense, and it is better left out."""
+        if path in ((), (self.key,)):
+            return [] if path else {self.key: []}
+        if path[0] != self.key and path[0] != "system":
+            return None
+        words = value if isinstance(value, str) else encode(value).decode()
+        return self.message(words) if len(path) == 2 and path[0] == self.key else self.block(words)
+
+    def named(self, code: str) -> Rule:
+        return next(rule for rule in self.rules if rule.code == code)
+
+    def lint(self, body: JSON) -> list[Violation]:
+        """What is wrong with a request, or with the messages of one, from its first message to its last."""
+        sketch = self.read(body)
+        found = [(finding, rule) for rule in self.rules for finding in rule.check(sketch)]
+        return [
+            Violation(rule.code, spelled(finding.path), finding.message, _said(rule, finding))
+            for finding, rule in sorted(found, key=lambda each: (_order(each[0].path), each[1].code))
+        ]
+
+
+def at(path: Path, message: str, **facts: object) -> Finding:
+    return Finding(path, message, facts)
+
+
+def spelled(path: Path) -> str:
+    """`messages[2].content[0].id`"""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def dotted(path: Path) -> str:
+    """`messages.2.content.0.id`, as several providers write it."""
+    return ".".join(map(str, path if not path or isinstance(path[0], str) else ("messages", *path)))
+
+
+def misfit(value: object, fields: Fields) -> tuple[str, str] | None:
+    """The first field by which a value is not such an object, and one sentence about it; None where it is one."""
+    if not isinstance(value, dict):
+        return "", f"this must be an object, not {_kind(value)}."
+    given = cast(JSONObject, value)
+    for name, kinds in fields.items():
+        plain = name.removesuffix("?")
+        each = cast(object, given.get(plain))
+        if plain not in given or (each is None and name != plain):
+            if name == plain:
+                return plain, f"`{plain}` is missing."
+            continue
+        wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+        if not isinstance(each, wanted) or (isinstance(each, bool) and bool not in wanted):
+            return plain, f"`{plain}` must be {' or '.join(NAMES[kind] for kind in wanted)}, not {_kind(each)}."
+    return None
+
+
+class Pairs(NamedTuple):
+    """Calls and results that do not belong together, by the turn they stand in."""
+
+    unanswered: list[tuple[Turn, Piece]]
+    orphans: list[tuple[Turn, Piece]]
+    doubled: list[tuple[Turn, Piece]]
+
+
+def match(turns: Sequence[Turn], span: Callable[[Sequence[Turn], int], Sequence[Turn]]) -> Pairs:
+    """Calls and results held against each other. `span` is where the results of the calls of a turn may stand."""
+    unanswered: list[tuple[Turn, Piece]] = []
+    doubled: list[tuple[Turn, Piece]] = []
+    taken: set[Path] = set()
+    for index, turn in enumerate(turns):
+        calls = {call.id: call for call in turn.of("call")}
+        if not calls:
+            continue
+        answered: set[str] = set()
+        for later in span(turns, index):
+            for result in later.of("result"):
+                if result.id not in calls or result.path in taken:
+                    continue
+                taken.add(result.path)
+                if result.id in answered:
+                    doubled.append((later, result))
+                answered.add(result.id)
+        unanswered += [(turn, call) for call in calls.values() if call.id not in answered]
+    results = [(turn, result) for turn in turns for result in turn.of("result")]
+    return Pairs(unanswered, [each for each in results if each[1].path not in taken], doubled)
+
+
+def next_turn(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
+    """Results stand in the very next message."""
+    return turns[index + 1 : index + 2]
+
+
+def run_of(role: str) -> Callable[[Sequence[Turn], int], Sequence[Turn]]:
+    """Results stand in the messages of this role that follow at once."""
+
+    def span(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
+        end = index + 1
+        while end < len(turns) and turns[end].role == role:
+            end += 1
+        return turns[index + 1 : end]
+
+    return span
+
+
+def all_later(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
+    """Results stand anywhere after their call."""
+    return turns[index:]
+
+
+def repeated(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Those whose id an earlier one has."""
+    seen: set[str] = set()
+    for piece in pieces:
+        if piece.id in seen:
+            yield piece
+        seen.add(piece.id)
+
+
+def not_matching(pattern: re.Pattern[str], pieces: Iterable[Piece]) -> Iterator[tuple[Piece, str]]:
+    """Pieces whose id does not have the form a provider takes, with that id."""
+    return ((piece, piece.id) for piece in pieces if not pattern.fullmatch(piece.id))
+
+
+def _said(rule: Rule, finding: Finding) -> str:
+    return rule.says.format(**{"where": dotted(finding.path), **finding.facts})
+
+
+def _order(path: Path) -> tuple[tuple[int, int | str], ...]:
+    return tuple((0, step) if isinstance(step, int) else (1, step) for step in path)
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else NAMES.get(type(value), type(value).__name__)
