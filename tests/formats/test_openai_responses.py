@@ -315,7 +315,7 @@ def test_segment_by_segment_is_the_same_as_the_whole() -> None:
         assistant("d"),
         user("e"),
     ]
-    sealed = [RESPONSES.encode(each, first=not n) for n, each in enumerate(segments(pair(history).messages))]
+    sealed = [RESPONSES.encode(each) for each in segments(pair(history).messages)]
     assert RESPONSES.join(sealed) == RESPONSES.encode_history(history)
 
 

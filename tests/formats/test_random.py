@@ -136,7 +136,7 @@ EVERY = [
 @given(history=HISTORY)
 def test_a_segment_encoded_alone_is_what_it_is_in_the_whole(formatter: Formatter, history: list[cc.Message]) -> None:
     """SPEC 10.1: encoding as it grew equals encoding at once, for any history and every format."""
-    parts = list(segments(pair(history).messages))
+    parts = list(segments(pair(history, unique_ids=formatter.unique_ids).messages))
     encoded = [formatter.encode(part) for part in parts]
     before = [list(each.messages) for each in encoded]
     assert formatter.join(encoded) == formatter.format(history)

@@ -8,14 +8,17 @@ back to it alone.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal, TypeAlias, cast
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, assert_never, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.checking import RuleBook
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller
 from contextc.messages import Extra, Media, Message, Native, Reasoning, system
-from contextc.pairing import pair
+from contextc.pairing import Repair, pair
 from contextc.tools import NativeTool, Tool
 
 Done: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged"]
@@ -29,10 +32,14 @@ class Note(Struct, frozen=True):
 
 
 class Encoded(Struct, frozen=True):
-    """A segment in a provider's shape, and what had to be done to fit it in."""
+    """A segment in a provider's shape, and what had to be done to fit it in.
+
+    `apart` says that its first message is not to be merged with a neighbour of the same role: it came so.
+    """
 
     messages: tuple[JSONObject, ...]
     notes: tuple[Note, ...] = ()
+    apart: bool = False
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -44,18 +51,41 @@ class Request(Struct, frozen=True, kw_only=True):
     settings: JSONObject = {}
 
 
+class Written(NamedTuple):
+    """A request on the wire, and what had to be done to write it."""
+
+    body: JSONObject
+    notes: tuple[Note, ...]
+
+
 class Formatter(ABC):
-    """One wire format, and the endpoint it is spoken to. `provider` names whose reasoning and native blocks go back."""
+    """One wire format, and the endpoint it is spoken to. `provider` names whose reasoning and native blocks go back.
+
+    A format gives the methods with an underscore; what everybody calls is derived from them here.
+    """
 
     name: ClassVar[str]
     rules: ClassVar[RuleBook]
+    settings: ClassVar[SettingsTable]
     messages_key: ClassVar[str] = "messages"
     system_among_messages: ClassVar[bool] = False
+    spelling: ClassVar[Speller]
+    unique_ids: ClassVar[bool] = False
+    marks: ClassVar[tuple[str, ...]] = ()
+    """Names in `extra` that say only how something was written, and mean nothing elsewhere."""
     provider: str
 
-    @abstractmethod
+    @property
+    def place(self) -> str:
+        """The name under which `extra` holds what was said in this format."""
+        return self.provider
+
     def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
         """One segment, whose calls are paired. It depends on nothing before or after it."""
+        return self._encode(self.spelling.write(segment), blobs)
+
+    @abstractmethod
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded: ...
 
     @abstractmethod
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
@@ -71,20 +101,37 @@ class Formatter(ABC):
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
         """The tools a model is told about; a tool that only another provider has is left out."""
         return [
-            tool.data if isinstance(tool, NativeTool) else restored(self.encode_tool(tool), tool.extra, self.provider)
+            tool.data
+            if isinstance(tool, NativeTool)
+            else restored(self.encode_tool(self.spelling.write_tool(tool)), tool.extra, self.place)
             for tool in tools
             if not isinstance(tool, NativeTool) or tool.provider == self.provider
         ]
 
-    @abstractmethod
-    def decode_request(self, body: JSONObject) -> Request: ...
+    def decode_request(self, body: JSONObject) -> Request:
+        request = self._decode_request(body)
+        return replace(
+            request,
+            messages=tuple([self.spelling.read(message) for message in request.messages]),
+            tools=tuple([self.spelling.read_tool(tool) for tool in request.tools]),
+        )
 
     @abstractmethod
-    def decode_reply(self, reply: JSONObject) -> Message: ...
+    def _decode_request(self, body: JSONObject) -> Request: ...
+
+    def decode_reply(self, reply: JSONObject) -> Message:
+        return self.spelling.read(self._decode_reply(reply))
 
     @abstractmethod
+    def _decode_reply(self, reply: JSONObject) -> Message: ...
+
     def decode_stream(self, events: Iterable[JSONObject]) -> Message:
         """The whole reply, from its events."""
+        return self.decode_reply(self._gather(events))
+
+    @abstractmethod
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        """A reply as it would have come whole, from the events of its stream."""
 
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
         """The `messages` of a request, as the vendor's own SDK takes them."""
@@ -95,12 +142,42 @@ class Formatter(ABC):
         """The system prompt where the format has a place of its own for it; None where it stands among the messages."""
         return None if self.system_among_messages else system_prompt or None
 
+    def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
+        paired = pair(history, unique_ids=self.unique_ids).messages
+        return self.join([self.encode(segment, blobs=blobs) for segment in segments(paired)])
+
     def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:
         """The whole body of a request, ready to be sent."""
-        return self.assemble(request, self.encode_history(request.messages, blobs=blobs))
+        return self.write(request, blobs=blobs).body
 
-    def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
-        return self.join(self.encode(segment, blobs=blobs) for segment in segments(pair(history).messages))
+    def write(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Written:
+        """The whole body of a request, and what could not be said as it was."""
+        paired = pair(self._held(request, blobs), unique_ids=self.unique_ids)
+        encoded = [self.encode(segment, blobs=blobs) for segment in segments(paired.messages)]
+        notes = [note for segment in encoded for note in segment.notes]
+        notes += [
+            Note("left out", f"the tool {describe_tool(tool)} of {tool.provider}")
+            for tool in request.tools
+            if isinstance(tool, NativeTool) and tool.provider != self.provider
+        ]
+        notes += [note for repair in paired.repairs if (note := _noted(repair)) is not None]
+        return Written(self.assemble(request, self.join(encoded)), tuple(notes))
+
+    def _held(self, request: Request, blobs: Mapping[str, bytes]) -> Sequence[Message]:
+        """The messages, where the provider holds earlier ones with those sealed that pairing would take for strays."""
+        return request.messages
+
+
+def _noted(repair: Repair) -> Note | None:
+    match repair.kind:
+        case "synthetic":
+            return Note("made up", f"a result for the call {repair.call_id}, which had none")
+        case "orphan" | "duplicate":
+            return Note("left out", f"a result for {repair.call_id} that no call asked for")
+        case "moved" | "renamed":
+            return None
+        case _:
+            assert_never(repair.kind)
 
 
 def segments(history: Sequence[Message]) -> Iterator[list[Message]]:
@@ -150,6 +227,10 @@ def describe_native(native: Native) -> str:
     data = cast(JSONObject, native.data) if isinstance(native.data, dict) else {}
     kind = data.get("type") or next(iter(data), "block")
     return f"[{native.provider} {kind}; not shown]"
+
+
+def describe_tool(tool: NativeTool) -> str:
+    return str(tool.data.get("name") or tool.data.get("type") or next(iter(tool.data), "without a name"))
 
 
 def is_foreign(reasoning: Reasoning, provider: str) -> bool:

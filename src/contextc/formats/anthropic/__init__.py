@@ -5,10 +5,13 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
-from contextc.formats.anthropic.encode import OPENING, add, encode_blocks, encode_segment
+from contextc.formats.anthropic.encode import APART, BETWEEN, OPENING, add, encode_blocks, encode_segment
 from contextc.formats.anthropic.rules import BOOK
+from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.base import Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller, Spelling
 from contextc.messages import Message
 from contextc.tools import Tool
 
@@ -17,12 +20,18 @@ class AnthropicFormatter(Formatter):
     """`system_between` says that the model takes a system role between other messages."""
 
     name: ClassVar[str] = "anthropic"
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller(
+        "anthropic", ids=Spelling("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_-]+"), names=Spelling("a-zA-Z0-9_-", 128)
+    )
+    unique_ids: ClassVar[bool] = True
+    marks: ClassVar[tuple[str, ...]] = (APART, BETWEEN)
     rules: ClassVar[RuleBook] = BOOK
 
     def __init__(self, *, provider: str = "anthropic", system_between: bool = False) -> None:
         self.provider, self.system_between = provider, system_between
 
-    def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, system_between=self.system_between, blobs=blobs)
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
@@ -31,7 +40,7 @@ class AnthropicFormatter(Formatter):
             for number, message in enumerate(segment.messages):
                 if not messages and message["role"] != "user":
                     add(messages, "user", [{"type": "text", "text": OPENING}])
-                add(messages, message["role"], message["content"], apart=number > 0)
+                add(messages, message["role"], message["content"], apart=number > 0 or segment.apart)
         return messages
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
@@ -45,11 +54,11 @@ class AnthropicFormatter(Formatter):
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)
 
-    def decode_request(self, body: JSONObject) -> Request:
+    def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
-    def decode_reply(self, reply: JSONObject) -> Message:
+    def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
-        return self.decode_reply(decode.gather(events))
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return decode.gather(events)

@@ -13,8 +13,8 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.anthropic.encode import APART, encode_segment
-from contextc.formats.base import Request, remember
+from contextc.formats.anthropic.encode import APART, BETWEEN, encode_segment
+from contextc.formats.base import Request, kept, remember
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -148,11 +148,12 @@ class _Decoder:
             yield self._made(role, parts)
 
     def _made(self, role: Role, parts: list[AnyPart]) -> Message:
-        return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts))
+        extra: Extra | None = {self.provider: {BETWEEN: True}} if role == "system" else None
+        return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
 
     def apart(self, message: Message) -> Message:
         """A message that was not merged with the one before it, and need not be when it goes back."""
-        return replace(message, extra={self.provider: {APART: True}})
+        return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: True}})
 
     def parts(self, content: JSON) -> Iterator[AnyPart]:
         if isinstance(content, str):

@@ -15,7 +15,7 @@ from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, 
 from contextc.messages.parts import Hint
 
 OPENING = "(The conversation begins with the assistant.)"
-APART = "apart"
+APART, BETWEEN = "apart", "between"
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 DOCUMENTS = ("application/pdf", "text/plain")
 
@@ -29,13 +29,15 @@ def encode_segment(
         role = "assistant" if message.role == "assistant" else "user"
         if message.role == "system":
             last = all(later.role == "system" for later in segment[index:])
-            if system_between and last and wire and wire[-1]["role"] in ("user", "system"):
+            between = system_between or kept(message.extra, provider).get(BETWEEN)
+            if between and last and wire and wire[-1]["role"] in ("user", "system"):
                 role = "system"
             blocks = encoder.system(message, tagged=role == "user")
         else:
             blocks = encoder.blocks(message)
         add(wire, role, blocks, apart=bool(kept(message.extra, provider).get(APART)))
-    return Encoded(tuple(wire), tuple(encoder.notes))
+    apart = bool(segment) and bool(kept(segment[0].extra, provider).get(APART))
+    return Encoded(tuple(wire), tuple(encoder.notes), apart)
 
 
 def add(wire: list[JSONObject], role: str, blocks: list[JSONObject], *, apart: bool = False) -> None:

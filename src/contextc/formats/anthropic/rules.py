@@ -1,7 +1,5 @@
 """The rules of Anthropic's Messages API, as far as a request can be held against them without asking."""
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable
 from typing import cast
@@ -19,8 +17,8 @@ from contextc.formats.checking import (
     not_matching,
     repeated,
 )
+from contextc.formats.signatures import SHORTEST, is_message, unpacked
 
-SHORTEST_SIGNATURE = 64  # anything shorter stands in for one, in tests and replays
 ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
@@ -365,40 +363,10 @@ def server_results_follow_their_call(request: Sketch) -> Iterable[Finding]:
 
 
 def is_sound(signature: JSON) -> bool:
-    """Whether this may be a signature of Anthropic's: base64 of a message in protocol buffers' form."""
+    """Whether this may be a signature of Anthropic's."""
     if not isinstance(signature, str) or not signature.strip():
         return False
-    if len(signature) < SHORTEST_SIGNATURE:
+    if len(signature) < SHORTEST:
         return True
-    try:
-        data = base64.b64decode(signature, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-    return _is_message(data)
-
-
-def _is_message(data: bytes) -> bool:
-    """Whether bytes are a sequence of whole fields."""
-    place = 0
-    while place < len(data):
-        tag, place = _number(data, place)
-        if tag >> 3 == 0:
-            return False
-        if tag & 7 == 0:
-            _, place = _number(data, place)
-        elif tag & 7 == 2:
-            length, place = _number(data, place)
-            place += length
-        else:
-            place += {1: 8, 5: 4}.get(tag & 7, len(data) + 1)
-    return place == len(data)
-
-
-def _number(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while place < len(data):
-        byte = data[place]
-        value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
-        if byte < 128:
-            return value, place
-    return 0, len(data) + 1
+    data = unpacked(signature)
+    return data is not None and is_message(data)

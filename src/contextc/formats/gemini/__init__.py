@@ -16,6 +16,9 @@ from contextc.formats.gemini.encode import (
     encode_tool,
     encode_tools,
 )
+from contextc.formats.gemini.settings import SETTINGS
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller, Spelling
 from contextc.messages import Message
 from contextc.tools import NativeTool, Tool
 
@@ -24,11 +27,14 @@ class GeminiFormatter(Formatter):
     """`signatures` says that the model wants one on the first call of a step, as Gemini 3 and later do."""
 
     name: ClassVar[str] = "gemini"
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller("gemini", names=Spelling("a-zA-Z0-9_.:-", 128, first="a-zA-Z_"))
+    marks: ClassVar[tuple[str, ...]] = (APART, SPELLED)
 
     def __init__(self, *, provider: str = "google", signatures: bool = True) -> None:
         self.provider, self.signatures = provider, signatures
 
-    def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, signatures=self.signatures, blobs=blobs)
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
@@ -53,13 +59,14 @@ class GeminiFormatter(Formatter):
         return encode_tool(tool)
 
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
-        return encode_tools(tools, self.provider)
+        spelled = [tool if isinstance(tool, NativeTool) else self.spelling.write_tool(tool) for tool in tools]
+        return encode_tools(spelled, self.provider)
 
-    def decode_request(self, body: JSONObject) -> Request:
+    def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
-    def decode_reply(self, reply: JSONObject) -> Message:
+    def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
-        return self.decode_reply(decode.gather(events))
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return decode.gather(events)

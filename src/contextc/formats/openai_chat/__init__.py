@@ -7,6 +7,9 @@ from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
 from contextc.formats.openai_chat import decode
 from contextc.formats.openai_chat.encode import encode_segment
+from contextc.formats.openai_chat.settings import SETTINGS
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller, Spelling
 from contextc.messages import Message
 from contextc.tools import Tool
 
@@ -15,12 +18,16 @@ class OpenAIFormatter(Formatter):
     """`reasoning_field` is where an endpoint wants its model's reasoning back, if anywhere: `reasoning_content`, …"""
 
     name: ClassVar[str] = "openai_chat"
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller(
+        "openai_chat", ids=Spelling("a-zA-Z0-9_-", 40, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 64)
+    )
     system_among_messages: ClassVar[bool] = True
 
     def __init__(self, *, provider: str = "openai_chat", reasoning_field: str | None = None) -> None:
         self.provider, self.reasoning_field = provider, reasoning_field
 
-    def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, reasoning_field=self.reasoning_field, blobs=blobs)
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
@@ -36,11 +43,11 @@ class OpenAIFormatter(Formatter):
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)
 
-    def decode_request(self, body: JSONObject) -> Request:
+    def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider, self.reasoning_field)
 
-    def decode_reply(self, reply: JSONObject) -> Message:
+    def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.reasoning_field)
 
-    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
-        return self.decode_reply(decode.gather(events))
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return decode.gather(events)

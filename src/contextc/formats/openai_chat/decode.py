@@ -12,6 +12,7 @@ from contextc.formats.base import Request, remember
 from contextc.formats.openai_chat.encode import SOUNDS, encode_segment
 from contextc.messages import (
     AnyPart,
+    Extra,
     Media,
     Message,
     Native,
@@ -27,6 +28,8 @@ from contextc.tools import NativeTool, Tool
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 UNKNOWN_TOOL = "unknown"
+RETURNED = ("role", "content", "refusal", "tool_calls", "function_call", "name", "reasoning_details")
+"""What of a reply may stand in a request again; the rest of it, such as `annotations`, is kept as a fact about it."""
 MIME = {sound: mime for mime, sound in SOUNDS.items() if mime != "audio/mp3"}
 
 
@@ -45,11 +48,15 @@ def decode_request(body: JSONObject, provider: str, reasoning_field: str | None)
 def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) -> Message:
     choice = cast(JSONObject, (reply.get("choices") or [{}])[0])
     decoder = _Decoder(provider, reasoning_field, model=reply.get("model"))
-    message = decoder.message({"role": "assistant", **(choice.get("message") or {})})
+    said: JSONObject = {"role": "assistant", **(choice.get("message") or {})}
+    back = (*RETURNED, *([reasoning_field] if reasoning_field else []))
+    message = decoder.message({name: value for name, value in said.items() if name in back or name in REASONING_FIELDS})
+    message = replace(message, extra=_only(message.extra, provider, back))
     usage = cast(JSONObject, reply.get("usage") or {})
     read = cast(JSONObject, usage.get("prompt_tokens_details") or {})
     wrote = cast(JSONObject, usage.get("completion_tokens_details") or {})
     facts: JSONObject = {name: reply[name] for name in ("id", "model") if reply.get(name)}
+    facts |= {name: value for name, value in said.items() if name not in (*back, *REASONING_FIELDS) and value}
     return replace(
         message,
         finish=choice.get("finish_reason") or "stop",
@@ -221,6 +228,11 @@ class _Decoder:
 def encode_tool(tool: Tool) -> JSONObject:
     described: JSONObject = {"description": tool.description} if tool.description else {}
     return {"type": "function", "function": {"name": tool.name, **described, "parameters": tool.parameters}}
+
+
+def _only(extra: Extra | None, provider: str, names: tuple[str, ...]) -> Extra | None:
+    rest = {name: value for name, value in (extra or {}).get(provider, {}).items() if name in names}
+    return {provider: rest} if rest else None
 
 
 def _blocks(content: JSON) -> JSON:

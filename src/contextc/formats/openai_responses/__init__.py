@@ -4,22 +4,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.base import Encoded, Formatter, Request, restored
+from contextc.formats.base import Encoded, Formatter, Request
 from contextc.formats.openai_responses import decode
 from contextc.formats.openai_responses.encode import encode_held, encode_segment, encode_text, is_bare, place
+from contextc.formats.openai_responses.settings import SETTINGS
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller, Spelling
 from contextc.messages import Message
-from contextc.tools import NativeTool, Tool
+from contextc.tools import Tool
 
 
 class OpenAIResponsesFormatter(Formatter):
     """The `messages` of this format are the items of `input`; the system prompt is `instructions`."""
 
     name: ClassVar[str] = "openai_responses"
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller(
+        "openai_responses", ids=Spelling("a-zA-Z0-9_-", 64, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 128)
+    )
+    unique_ids: ClassVar[bool] = True
 
     def __init__(self, *, provider: str = "openai") -> None:
         self.provider = provider
 
-    def encode(self, segment: Sequence[Message], *, first: bool = False, blobs: Mapping[str, bytes] = {}) -> Encoded:
+    @property
+    def place(self) -> str:
+        return place(self.provider)
+
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
@@ -37,28 +49,18 @@ class OpenAIResponsesFormatter(Formatter):
             body["tools"] = tools
         return body
 
-    def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:
-        """The whole body. Results of calls that the provider holds itself are sent too, though no call stands here."""
-        messages = encode_held(request, provider=self.provider, blobs=blobs)
-        return self.assemble(request, self.encode_history(messages, blobs=blobs))
+    def _held(self, request: Request, blobs: Mapping[str, bytes]) -> Sequence[Message]:
+        """Results of calls that the provider holds itself are sent too, though no call stands here."""
+        return encode_held(request, provider=self.provider, blobs=blobs)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)
 
-    def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
-        return [
-            tool.data
-            if isinstance(tool, NativeTool)
-            else restored(self.encode_tool(tool), tool.extra, place(self.provider))
-            for tool in tools
-            if not isinstance(tool, NativeTool) or tool.provider == self.provider
-        ]
-
-    def decode_request(self, body: JSONObject) -> Request:
+    def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
-    def decode_reply(self, reply: JSONObject) -> Message:
+    def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
-    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
-        return self.decode_reply(decode.gather(events))
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return decode.gather(events)

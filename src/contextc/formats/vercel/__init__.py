@@ -5,8 +5,11 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
-from contextc.formats.vercel import decode
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller
+from contextc.formats.vercel import decode, ui
 from contextc.formats.vercel.encode import encode_instructions, encode_segment
+from contextc.formats.vercel.settings import SETTINGS
 from contextc.messages import Message
 from contextc.tools import Tool
 
@@ -15,11 +18,13 @@ class VercelFormatter(Formatter):
     """Version 7 of the SDK. Reasoning goes along under the name of whoever signed it."""
 
     name: ClassVar[str] = "vercel"
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller("vercel")
 
     def __init__(self, *, provider: str = "vercel") -> None:
         self.provider = provider
 
-    def encode(self, segment: Sequence[Message], *, first: bool = False, blobs: Mapping[str, bytes] = {}) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
@@ -40,12 +45,12 @@ class VercelFormatter(Formatter):
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)
 
-    def decode_request(self, body: JSONObject) -> Request:
+    def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
-    def decode_reply(self, reply: JSONObject) -> Message:
+    def _decode_reply(self, reply: JSONObject) -> Message:
         """One assistant message, `ModelMessage` or `UIMessage`; what it ran into (tools' results) is left out."""
         return decode.decode_reply(reply, self.provider)
 
-    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
-        return self.decode_reply(decode.gather(events))
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return ui.gather(events)

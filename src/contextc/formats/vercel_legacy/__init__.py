@@ -1,12 +1,15 @@
 """The Vercel AI SDK before version 4: `function_call`, and role `function` for results."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller
 from contextc.formats.vercel_legacy import decode
 from contextc.formats.vercel_legacy.encode import encode_segment
+from contextc.formats.vercel_legacy.settings import SETTINGS
 from contextc.messages import Message
 from contextc.tools import Tool
 
@@ -15,12 +18,14 @@ class VercelLegacyFormatter(Formatter):
     """The shape of old code and old logs. Later versions of the SDK strip `function_call` without a word."""
 
     name: ClassVar[str] = "vercel_legacy"
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller("vercel_legacy")
     system_among_messages: ClassVar[bool] = True
 
     def __init__(self, *, provider: str = "vercel_legacy") -> None:
         self.provider = provider
 
-    def encode(self, segment: Sequence[Message], *, first: bool = False, blobs: Mapping[str, bytes] = {}) -> Encoded:
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
@@ -36,12 +41,13 @@ class VercelLegacyFormatter(Formatter):
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)
 
-    def decode_request(self, body: JSONObject) -> Request:
+    def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
-    def decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply([reply], self.provider)
+    def _decode_reply(self, reply: JSONObject) -> Message:
+        messages = cast(list[JSONObject], reply["messages"]) if "messages" in reply else [reply]
+        return decode.decode_reply(messages, self.provider)
 
-    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         """The messages of one reply, each whole: one per call. The chunks of that time are not read."""
-        return decode.decode_reply(events, self.provider)
+        return {"messages": list(events)}

@@ -1,0 +1,64 @@
+"""Where Anthropic keeps its settings. Temperature and its kin are read, but it takes them no longer."""
+
+from contextc._json import JSONObject
+from contextc.formats.anthropic.mends import DEFAULT_LIMIT
+from contextc.formats.settings import Mode, Output, Settings, SettingsTable, ToolChoice, inner, nearest
+
+MODES: dict[str, Mode] = {"auto": "auto", "any": "required", "none": "none", "tool": "named"}
+ASKED = {mode: name for name, mode in MODES.items()}
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+
+
+def take(rest: JSONObject) -> dict[str, object]:
+    found: dict[str, object] = {}
+    choice, config = inner(rest.get("tool_choice")), inner(rest.get("output_config"))
+    if choice.get("type") in MODES:
+        found["tool_choice"] = ToolChoice(MODES[choice["type"]], choice.get("name") or "")
+        if choice.get("disable_parallel_tool_use") is not None:
+            found["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
+        del rest["tool_choice"]
+    if schema := inner(inner(config.get("format")).get("schema")):
+        found["output"] = Output(schema=schema)
+        del config["format"]
+    return found
+
+
+def put(settings: Settings) -> JSONObject:
+    body: JSONObject = {}
+    if settings.model is not None or settings.max_output_tokens is not None:
+        body["max_tokens"] = settings.max_output_tokens or DEFAULT_LIMIT
+    choice: JSONObject = {}
+    if settings.tool_choice is not None:
+        choice = {"type": ASKED[settings.tool_choice.mode]}
+        if settings.tool_choice.name:
+            choice["name"] = settings.tool_choice.name
+    if settings.parallel_tool_calls is False and choice.get("type") != "none":
+        choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
+    if choice:
+        body["tool_choice"] = choice
+    config: JSONObject = {}
+    if settings.effort != "none" and (effort := nearest(settings.effort, EFFORTS)):
+        config["effort"] = effort
+    if settings.output is not None and settings.output.schema is not None:
+        config["format"] = {"type": "json_schema", "schema": settings.output.schema}
+    return {**body, "output_config": config} if config else body
+
+
+SETTINGS = SettingsTable(
+    places={
+        "model": "model",
+        "stop": "stop_sequences",
+        "stream": "stream",
+        "user": "metadata.user_id",
+    },
+    take=take,
+    put=put,
+    also={
+        "max_tokens": "max_output_tokens",
+        "output_config.effort": "effort",
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "top_k": "top_k",
+    },
+    shaped=("max_output_tokens", "tool_choice", "parallel_tool_calls", "effort", "output"),
+)

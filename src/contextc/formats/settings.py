@@ -1,0 +1,142 @@
+"""What a caller asks of a model besides the messages, in words every format has: how long, how warm, which tool.
+
+Each format has a table of where it keeps what is the same everywhere, and two functions for what is shaped otherwise.
+What a table does not know stays unread, and is said; it is never handed to another provider.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from contextc._json import JSON, JSONObject
+
+Place: TypeAlias = str
+"""Where a setting stands: `max_tokens`, or `generationConfig.maxOutputTokens`."""
+
+
+Mode: TypeAlias = Literal["auto", "none", "required", "named"]
+
+
+class ToolChoice(Struct, frozen=True):
+    """Which tool a model is to call: any it likes, none, at least one, or the one of this name."""
+
+    mode: Mode
+    name: str = ""
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """The form of an answer: JSON, by a schema if there is one."""
+
+    schema: JSONObject | None = None
+    name: str = "answer"
+    strict: bool | None = None
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings that more than one provider has. None: not said."""
+
+    model: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: list[str] | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    parallel_tool_calls: bool | None = None
+    user: str | None = None
+    effort: str | None = None
+    tool_choice: ToolChoice | None = None
+    output: Output | None = None
+
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def nearest(effort: str | None, known: Sequence[str]) -> str | None:
+    """The effort of those a provider knows that comes nearest to what was asked; None where nothing was."""
+    if effort is None or effort in known or effort not in EFFORTS:
+        return effort if effort in known else None
+    asked = EFFORTS.index(effort)
+    return min(known, key=lambda each: abs(EFFORTS.index(each) - asked))
+
+
+def inner(value: object) -> JSONObject:
+    """An object, or an empty one where there is none."""
+    return cast(JSONObject, value) if isinstance(value, dict) else {}
+
+
+class Read(NamedTuple):
+    settings: Settings
+    unread: list[Place]
+
+
+class Wrote(NamedTuple):
+    body: JSONObject
+    unwritten: list[str]
+
+
+class SettingsTable(NamedTuple):
+    """Where a format keeps its settings. `take` takes what it understands out of a copy, `put` says the same again.
+
+    `also` names other places a setting may be read from, such as what it was called before.
+    """
+
+    places: Mapping[str, Place]
+    take: Callable[[JSONObject], dict[str, object]] = lambda rest: {}
+    put: Callable[[Settings], JSONObject] = lambda settings: {}
+    also: Mapping[Place, str] = {}
+    shaped: tuple[str, ...] = ()
+    """The settings that `put` writes."""
+
+    def read(self, settings: JSONObject) -> Read:
+        """The settings of a request in everybody's words, and the places of those that only its provider knows."""
+        rest = deepcopy(settings)
+        found: dict[str, Any] = self.take(rest)  # checked as it becomes Settings
+        for place, field in [*((place, field) for field, place in self.places.items()), *self.also.items()]:
+            if (value := _take(rest, place)) is not None:
+                found.setdefault(field, value)
+        return Read(Settings(**found), list(_left(rest)))
+
+    def write(self, settings: Settings) -> Wrote:
+        """The settings as this format says them, and the names of those it has no place for."""
+        body = self.put(settings)
+        unwritten: list[str] = []
+        for field, value in asdict(settings).items():
+            if value is None or field in self.shaped:
+                continue
+            if (place := self.places.get(field)) is None:
+                unwritten.append(field)
+            else:
+                _put(body, place, value)
+        return Wrote(body, unwritten)
+
+
+def _take(body: JSONObject, place: Place) -> JSON:
+    *outer, last = place.split(".")
+    for name in outer:
+        inner: JSON = body.get(name)
+        if not isinstance(inner, dict):
+            return None
+        body = cast(JSONObject, inner)
+    return body.pop(last, None)
+
+
+def _put(body: JSONObject, place: Place, value: JSON) -> None:
+    *outer, last = place.split(".")
+    for name in outer:
+        body = body.setdefault(name, {})
+    body[last] = value
+
+
+def _left(body: JSONObject, before: str = "") -> Iterator[Place]:
+    for name, value in body.items():
+        if isinstance(value, dict) and value and not before:
+            yield from _left(cast(JSONObject, value), f"{name}.")
+        elif value is not None and value not in ({}, []):
+            yield before + name

@@ -1,0 +1,137 @@
+"""Ids and names in the letters a provider takes.
+
+What a provider would take stays as it is. Of anything else, each character that is not allowed is written as its
+number: `files.read` becomes `files_x2E_read`, and decoding reads it back. What is too long for that ends in a hash,
+and only somebody who knows the original can tell (`Speller.named`). The same text is always spelled the same way, so
+a call and its result agree wherever they are written.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from contextc.messages import Message, ToolCall, ToolResult
+from contextc.tools import NativeTool, Tool
+
+ESCAPE = re.compile(r"_x([0-9A-F]{2,6})_")
+Half: TypeAlias = ToolCall | ToolResult
+
+
+class Spelling:
+    """What an id or a name may be: `letters`, `first` and `longest` are how we write it, `taken` is what is accepted.
+
+    The two differ where a provider takes more than it promises: what it said itself goes back as it came.
+    """
+
+    def __init__(self, letters: str, longest: int, *, first: str | None = None, taken: str | None = None) -> None:
+        self._letter, self._longest = re.compile(f"[{letters}]"), longest
+        self._sound = re.compile(f"[{first or letters}][{letters}]{{0,{longest - 1}}}")
+        self._taken = re.compile(taken, re.DOTALL) if taken else self._sound
+        self._respell = lru_cache(4096)(self._spelled_anew)
+
+    def writes(self, text: str) -> bool:
+        """Whether this is how we write it ourselves."""
+        return self._sound.fullmatch(text) is not None and ("_x" not in text or ESCAPE.search(text) is None)
+
+    def takes(self, text: str) -> bool:
+        """Whether the provider would take it."""
+        return self._taken.fullmatch(text) is not None
+
+    def spell(self, text: str) -> str:
+        return text if self.writes(text) else self._respell(text)
+
+    def _spelled_anew(self, text: str) -> str:
+        escaped = ESCAPE.sub(lambda found: "_x5F_" + found[0][1:], text)
+        written = "".join(letter if self._letter.fullmatch(letter) else f"_x{ord(letter):02X}_" for letter in escaped)
+        if self._sound.fullmatch(written):
+            return written
+        digest = sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+        stem = "".join(letter if self._letter.fullmatch(letter) else "_" for letter in text)[: self._longest - 17]
+        return f"{stem}_{digest}" if stem and self._sound.fullmatch(stem) else f"x_{digest}"
+
+
+def unspelled(text: str) -> str:
+    """The text as it was before it was spelled for a provider."""
+    return ESCAPE.sub(lambda found: chr(int(found[1], 16)), text) if "_x" in text else text
+
+
+class Speller(NamedTuple):
+    """How a format spells the ids of calls and the names of tools. `format` is under what name a call keeps its own."""
+
+    format: str
+    ids: Spelling | None = None
+    names: Spelling | None = None
+
+    def write(self, segment: Sequence[Message]) -> Sequence[Message]:
+        """The segment with its ids and names in letters this provider takes; what it said itself stays."""
+        ids, names = self.ids, self.names
+        if ids is None and names is None:
+            return segment
+        own = {call.id for message in segment for call in message.tool_calls if self.own in (call.extra or ())}
+
+        def spelled(part: Half) -> Half:
+            call_id = part.id if isinstance(part, ToolCall) else part.call_id
+            part = part if names is None else _with_name(part, names.spell(part.name))
+            return part if ids is None or call_id in own else _with_id(part, ids.spell(call_id))
+
+        return [_with_halves(message, spelled) for message in segment]
+
+    def write_tool(self, tool: Tool) -> Tool:
+        return (
+            tool
+            if self.names is None or self.names.writes(tool.name)
+            else replace(tool, name=self.names.spell(tool.name))
+        )
+
+    def read(self, message: Message) -> Message:
+        """The message with ids and names as they were before they were spelled for this provider."""
+        return _with_halves(message, self._read_half)
+
+    def read_tool(self, tool: Tool | NativeTool) -> Tool | NativeTool:
+        if isinstance(tool, NativeTool) or self.names is None or (name := unspelled(tool.name)) == tool.name:
+            return tool
+        return replace(tool, name=name)
+
+    def named(self, reply: Message, tools: Iterable[Tool | NativeTool]) -> Message:
+        """A reply whose calls have the names of these tools again, where those were too long to be read back."""
+        if self.names is None:
+            return reply
+        names = {self.names.spell(tool.name): tool.name for tool in tools if isinstance(tool, Tool)}
+        return _with_halves(reply, lambda part: _with_name(part, names.get(part.name, part.name)))
+
+    @property
+    def own(self) -> str:
+        """The name in a call's `extra` that says its id is the provider's, though we would not have written it so."""
+        return f"{self.format} id"
+
+    def _read_half(self, part: Half) -> Half:
+        if self.names is not None:
+            part = _with_name(part, unspelled(part.name))
+        call_id = part.id if isinstance(part, ToolCall) else part.call_id
+        if self.ids is None or self.ids.writes(call_id):
+            return part
+        if (read := unspelled(call_id)) != call_id:
+            return _with_id(part, read)
+        return replace(part, extra={**(part.extra or {}), self.own: {}}) if self.ids.takes(call_id) else part
+
+
+def _with_halves(message: Message, change: Callable[[Half], Half]) -> Message:
+    """The message with its calls and results changed; the same one where nothing changes."""
+    parts = [change(part) if isinstance(part, ToolCall | ToolResult) else part for part in message.parts]
+    if all(now is before for now, before in zip(parts, message.parts, strict=True)):
+        return message
+    return replace(message, parts=tuple(parts))
+
+
+def _with_name(part: Half, name: str) -> Half:
+    return part if name == part.name else replace(part, name=name)
+
+
+def _with_id(part: Half, call_id: str) -> Half:
+    if isinstance(part, ToolCall):
+        return part if call_id == part.id else replace(part, id=call_id)
+    return part if call_id == part.call_id else replace(part, call_id=call_id)

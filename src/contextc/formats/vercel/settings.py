@@ -1,0 +1,43 @@
+"""Where the AI SDK keeps its settings: the options of `generateText` and `streamText`."""
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.settings import Settings, SettingsTable, ToolChoice, inner
+
+MODES = ("auto", "none", "required")
+
+
+def take(rest: JSONObject) -> dict[str, object]:
+    choice: JSON = rest.get("toolChoice")
+    if isinstance(choice, str) and choice in MODES:
+        del rest["toolChoice"]
+        return {"tool_choice": ToolChoice(choice)}
+    if isinstance(name := inner(choice).get("toolName"), str):
+        del rest["toolChoice"]
+        return {"tool_choice": ToolChoice("named", name)}
+    return {}
+
+
+def put(settings: Settings) -> JSONObject:
+    choice = settings.tool_choice
+    if choice is None:
+        return {}
+    return {"toolChoice": {"type": "tool", "toolName": choice.name} if choice.mode == "named" else choice.mode}
+
+
+SETTINGS = SettingsTable(
+    places={
+        "model": "model",
+        "max_output_tokens": "maxOutputTokens",
+        "temperature": "temperature",
+        "top_p": "topP",
+        "top_k": "topK",
+        "stop": "stopSequences",
+        "seed": "seed",
+        "frequency_penalty": "frequencyPenalty",
+        "presence_penalty": "presencePenalty",
+        "effort": "reasoning",
+    },
+    take=take,
+    put=put,
+    shaped=("tool_choice",),
+)

@@ -1,0 +1,43 @@
+"""Where the AI SDK kept its settings in the days of `function_call`."""
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.settings import Settings, SettingsTable, ToolChoice, inner
+
+MODES = ("auto", "none")
+
+
+def take(rest: JSONObject) -> dict[str, object]:
+    choice: JSON = rest.get("function_call")
+    if isinstance(choice, str) and choice in MODES:
+        del rest["function_call"]
+        return {"tool_choice": ToolChoice(choice)}
+    if isinstance(name := inner(choice).get("name"), str):
+        del rest["function_call"]
+        return {"tool_choice": ToolChoice("named", name)}
+    return {}
+
+
+def put(settings: Settings) -> JSONObject:
+    choice = settings.tool_choice
+    if choice is None or choice.mode == "required":  # there was no such thing
+        return {}
+    return {"function_call": {"name": choice.name} if choice.mode == "named" else choice.mode}
+
+
+SETTINGS = SettingsTable(
+    places={
+        "model": "model",
+        "max_output_tokens": "max_tokens",
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "stop": "stop",
+        "seed": "seed",
+        "stream": "stream",
+        "frequency_penalty": "frequency_penalty",
+        "presence_penalty": "presence_penalty",
+        "user": "user",
+    },
+    take=take,
+    put=put,
+    shaped=("tool_choice",),
+)
