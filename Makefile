@@ -41,6 +41,7 @@ tests: setup
 bench: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/import.py
 	$(PEERS)/bin/python benchmarks/store.py
+	$(PEERS)/bin/python benchmarks/convert.py
 
 $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)

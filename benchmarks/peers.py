@@ -1,7 +1,8 @@
 """Where each peer is installed, and in which version.
 
 Most peers share the environment the benchmark runs in (`requirements.txt`). A peer that cannot stand beside the others
-gets an environment of its own under `.cache/bench/`, made the first time it is asked for.
+gets an environment of its own under `.cache/bench/`, made the first time it is asked for. contextc is in it too, so
+that a benchmark can run there with the same files.
 """
 
 import subprocess
@@ -23,17 +24,19 @@ def interpreter(distribution: str, *, install: bool) -> str | None:
     if distribution not in APART:
         return sys.executable
     folder, requirement = WORKPLACE / distribution, APART[distribution]
+    made_of = f"{requirement}, contextc"
     python, ready = folder / "bin" / "python", folder / "ready"
-    if ready.exists() and ready.read_text() == requirement:
+    if ready.exists() and ready.read_text() == made_of:
         return str(python)
     if not install:
         return None
     rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement]
+    command += ["--editable", str(ROOT)]
     if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode:
         return None
-    ready.write_text(requirement)
+    ready.write_text(made_of)
     return str(python)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         InvalidImport,
         InvalidInput,
         InvalidMessage,
+        InvalidRequest,
         InvalidSetting,
         KeyReused,
         LeaseLost,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         OpenAIResponsesFormatter,
         VercelFormatter,
         VercelLegacyFormatter,
+        formatter,
     )
     from contextc.manager import MessageManager
     from contextc.messages import (
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
         user,
     )
     from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
+    from contextc.tools import NativeTool, Tool
+    from contextc.wire import ConvertedBody, ConvertedMessages, Repaired, Violation, convert, fix, lint
 
 __all__ = [
     "AnthropicFormatter",
@@ -66,11 +70,14 @@ __all__ = [
     "Conversation",
     "ConversationBusy",
     "ConversationExists",
+    "ConvertedBody",
+    "ConvertedMessages",
     "GeminiFormatter",
     "Hint",
     "InvalidImport",
     "InvalidInput",
     "InvalidMessage",
+    "InvalidRequest",
     "InvalidSetting",
     "KeyReused",
     "Lease",
@@ -79,11 +86,13 @@ __all__ = [
     "Message",
     "MessageManager",
     "Native",
+    "NativeTool",
     "OpenAIFormatter",
     "OpenAIResponsesFormatter",
     "Part",
     "Reasoning",
     "Recovered",
+    "Repaired",
     "SchemaTooNew",
     "StaleParent",
     "Store",
@@ -95,6 +104,7 @@ __all__ = [
     "StoreUnavailable",
     "Stream",
     "Text",
+    "Tool",
     "ToolCall",
     "ToolResult",
     "UnknownBranch",
@@ -103,7 +113,12 @@ __all__ = [
     "Usage",
     "VercelFormatter",
     "VercelLegacyFormatter",
+    "Violation",
     "assistant",
+    "convert",
+    "fix",
+    "formatter",
+    "lint",
     "open_store",
     "system",
     "tool_call",
@@ -111,7 +126,7 @@ __all__ = [
     "user",
 ]
 
-_ROOMS = ("errors", "messages", "store", "formats", "manager")
+_ROOMS = ("errors", "messages", "tools", "store", "wire", "formats", "manager")
 
 
 def __getattr__(name: str) -> object:

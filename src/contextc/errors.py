@@ -4,6 +4,7 @@
     ├── InvalidInput                what the caller gave cannot be taken
     │   ├── InvalidMessage          a message breaks a rule; `field` says where in it
     │   ├── InvalidImport           a line of a file cannot be read; `line` says which
+    │   ├── InvalidRequest          what was given is no request of any provider; `path` says where
     │   ├── InvalidSetting          a store address, an option, the configuration file
     │   ├── UnknownConversation     there is no conversation of that name
     │   ├── UnknownMessage          the conversation has no such message
@@ -52,6 +53,14 @@ class InvalidMessage(InvalidInput):
     def within(self, conversation: str, index: int | None = None) -> "InvalidMessage":
         """The same error, with the conversation it was meant for."""
         return InvalidMessage(self.problem, field=self.field, index=index, conversation=conversation)
+
+
+class InvalidRequest(InvalidInput):
+    """What was given is no request, nor a list of messages. `path` is the place inside it."""
+
+    def __init__(self, problem: str, *, path: str = "") -> None:
+        self.problem, self.path = problem, path
+        super().__init__(f"{path}: {problem}" if path else problem)
 
 
 class InvalidImport(InvalidInput):

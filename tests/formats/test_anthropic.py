@@ -6,8 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.anthropic.encode import OPENING
-from contextc.formats.base import segments
+from contextc.formats.base import OPENING, segments
 from contextc.pairing import SAID, pair
 from tests.formats.traffic import Exchange, accepted, events, normal
 

@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from contextc._json import JSONObject
-from contextc.formats.base import Request, segments
+from contextc.formats.base import OPENING, Request, segments
 from contextc.formats.gemini import GeminiFormatter
-from contextc.formats.gemini.encode import OPENING, STAND_IN
+from contextc.formats.gemini.encode import STAND_IN
 from contextc.messages import (
     Media,
     Message,

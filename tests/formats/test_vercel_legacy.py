@@ -77,7 +77,7 @@ def test_segment_by_segment_is_the_same_as_at_once() -> None:
     assert [note for segment in sealed for note in segment.notes] == [
         Note("left out", "reasoning of another provider"),
         Note("moved", "media of read, into a user message after the results"),
-        Note("left out", "that the result of list is an error; its text says so"),
+        Note("left out", "that the result of list is an error"),
         Note("described", "a block of openai"),
     ]
 

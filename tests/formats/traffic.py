@@ -9,6 +9,8 @@ from contextc._json import JSON, JSONObject
 ROOT = Path(__file__).parent.parent.parent
 FILES = (ROOT / "tests" / "data" / "traffic.jsonl", ROOT.parent / "shared" / "corpus" / "provider-traffic.jsonl")
 
+TRANSCRIPTS = ROOT / "tests" / "data" / "transcripts.jsonl"
+
 
 class Exchange(NamedTuple):
     case: str
@@ -26,6 +28,13 @@ def accepted(api: str) -> list[Exchange]:
         for each in found
         if each["api"] == api and each["status"] == 200
     ]
+
+
+def transcripts() -> list[list[JSONObject]]:
+    """Whole conversations of a customer-service agent, as OpenAI chat messages."""
+    path = ROOT.parent / "shared" / "corpus" / "agent-transcripts.jsonl"
+    lines = [*TRANSCRIPTS.read_text().splitlines(), *(path.read_text().splitlines() if path.exists() else [])]
+    return [cast(JSONObject, json.loads(line))["messages"] for line in lines]
 
 
 def events(reply: str) -> list[JSONObject]:

@@ -22,6 +22,10 @@ err = Console(stderr=True, highlight=False)
 StoreOption = Annotated[
     str | None, typer.Option("--store", help="sqlite:///chat.db, postgresql://… (default: what is configured)")
 ]
+FormatOption = Annotated[
+    str,
+    typer.Option("--format", "-f", help="The format it is in: openai_chat, openai_responses, anthropic, gemini, …"),
+]
 JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 

@@ -2,6 +2,7 @@
 
 from contextc.formats.anthropic import AnthropicFormatter
 from contextc.formats.gemini import GeminiFormatter
+from contextc.formats.named import format_names, formatter
 from contextc.formats.openai_chat import OpenAIFormatter
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
 from contextc.formats.vercel import VercelFormatter
@@ -14,4 +15,6 @@ __all__ = [
     "OpenAIResponsesFormatter",
     "VercelFormatter",
     "VercelLegacyFormatter",
+    "format_names",
+    "formatter",
 ]

@@ -17,11 +17,12 @@ from contextc._json import JSONObject
 from contextc.formats.checking import RuleBook
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller
-from contextc.messages import Extra, Media, Message, Native, Reasoning, system
+from contextc.messages import Extra, Media, Message, Native, Reasoning, ToolResult, system
 from contextc.pairing import Repair, pair
 from contextc.tools import NativeTool, Tool
 
-Done: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged"]
+OPENING = "(The conversation begins with the assistant.)"
+Done: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged", "changed", "kept"]
 
 
 class Note(Struct, frozen=True):
@@ -29,6 +30,9 @@ class Note(Struct, frozen=True):
 
     done: Done
     text: str
+
+    def __str__(self) -> str:
+        return f"{self.done}: {self.text}"
 
 
 class Encoded(Struct, frozen=True):
@@ -71,6 +75,12 @@ class Formatter(ABC):
     system_among_messages: ClassVar[bool] = False
     spelling: ClassVar[Speller]
     unique_ids: ClassVar[bool] = False
+    user_first: ClassVar[bool] = False
+    """Whether a conversation must begin with the user; `join` then puts `OPENING` before one that does not."""
+    system_leads: ClassVar[bool] = False
+    """Whether a system message may stand first among the messages, though the prompt has a place of its own."""
+    nests: ClassVar[tuple[str, ...]] = ()
+    """Names in `extra` under which only the names inside say something."""
     marks: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` that say only how something was written, and mean nothing elsewhere."""
     provider: str
@@ -103,16 +113,22 @@ class Formatter(ABC):
         return [
             tool.data
             if isinstance(tool, NativeTool)
-            else restored(self.encode_tool(self.spelling.write_tool(tool)), tool.extra, self.place)
+            else self._restored_tool(self.encode_tool(self.spelling.write_tool(tool)), tool.extra)
             for tool in tools
             if not isinstance(tool, NativeTool) or tool.provider == self.provider
         ]
 
+    def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
+        return restored(ours, extra, self.place)
+
     def decode_request(self, body: JSONObject) -> Request:
         request = self._decode_request(body)
+        messages = request.messages
+        if self.user_first and len(messages) > 1 and messages[0].text == OPENING and messages[1].role == "assistant":
+            messages = messages[1:]  # a line of ours
         return replace(
             request,
-            messages=tuple([self.spelling.read(message) for message in request.messages]),
+            messages=tuple([self.spelling.read(message) for message in messages]),
             tools=tuple([self.spelling.read_tool(tool) for tool in request.tools]),
         )
 
@@ -152,7 +168,7 @@ class Formatter(ABC):
 
     def write(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Written:
         """The whole body of a request, and what could not be said as it was."""
-        paired = pair(self._held(request, blobs), unique_ids=self.unique_ids)
+        paired = pair(self.held(request, blobs=blobs), unique_ids=self.unique_ids)
         encoded = [self.encode(segment, blobs=blobs) for segment in segments(paired.messages)]
         notes = [note for segment in encoded for note in segment.notes]
         notes += [
@@ -160,15 +176,22 @@ class Formatter(ABC):
             for tool in request.tools
             if isinstance(tool, NativeTool) and tool.provider != self.provider
         ]
-        notes += [note for repair in paired.repairs if (note := _noted(repair)) is not None]
+        if self.user_first and _begins(encoded) not in (None, "user"):
+            notes.append(Note("made up", "a line from the user, because the conversation begins with the assistant"))
+        notes += [note for repair in paired.repairs if (note := noted(repair)) is not None]
         return Written(self.assemble(request, self.join(encoded)), tuple(notes))
 
-    def _held(self, request: Request, blobs: Mapping[str, bytes]) -> Sequence[Message]:
-        """The messages, where the provider holds earlier ones with those sealed that pairing would take for strays."""
+    def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
+        """The messages; where the provider holds earlier ones, results that pairing would call strays are sealed."""
         return request.messages
 
 
-def _noted(repair: Repair) -> Note | None:
+def _begins(encoded: Sequence[Encoded]) -> str | None:
+    return next((message["role"] for segment in encoded for message in segment.messages), None)
+
+
+def noted(repair: Repair) -> Note | None:
+    """What pairing did, as far as the model sees something else for it."""
     match repair.kind:
         case "synthetic":
             return Note("made up", f"a result for the call {repair.call_id}, which had none")
@@ -231,6 +254,11 @@ def describe_native(native: Native) -> str:
 
 def describe_tool(tool: NativeTool) -> str:
     return str(tool.data.get("name") or tool.data.get("type") or next(iter(tool.data), "without a name"))
+
+
+def error_unsaid(result: ToolResult) -> Note:
+    """For formats that have no flag for it: the text of a result is all that says so."""
+    return Note("left out", f"that the result of {result.name} is an error")
 
 
 def is_foreign(reasoning: Reasoning, provider: str) -> bool:

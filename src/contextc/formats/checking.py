@@ -159,6 +159,8 @@ class RuleBook:
         if path[0] != self.key and path[0] != "system":
             return None
         words = value if isinstance(value, str) else encode(value).decode()
+        if path == ("system",):
+            return words
         return self.message(words) if len(path) == 2 and path[0] == self.key else self.block(words)
 
     def named(self, code: str) -> Rule:
@@ -169,9 +171,13 @@ class RuleBook:
         sketch = self.read(body)
         found = [(finding, rule) for rule in self.rules for finding in rule.check(sketch)]
         return [
-            Violation(rule.code, spelled(finding.path), finding.message, _said(rule, finding))
+            Violation(rule.code, spelled(finding.path), finding.message, self._said(rule, finding))
             for finding, rule in sorted(found, key=lambda each: (_order(each[0].path), each[1].code))
         ]
+
+    def _said(self, rule: Rule, finding: Finding) -> str:
+        path = finding.path if not finding.path or isinstance(finding.path[0], str) else (self.key, *finding.path)
+        return rule.says.format(**{"where": dotted(path), **finding.facts})
 
 
 def at(path: Path, message: str, **facts: object) -> Finding:
@@ -271,10 +277,6 @@ def repeated(pieces: Iterable[Piece]) -> Iterator[Piece]:
 def not_matching(pattern: re.Pattern[str], pieces: Iterable[Piece]) -> Iterator[tuple[Piece, str]]:
     """Pieces whose id does not have the form a provider takes, with that id."""
     return ((piece, piece.id) for piece in pieces if not pattern.fullmatch(piece.id))
-
-
-def _said(rule: Rule, finding: Finding) -> str:
-    return rule.says.format(**{"where": dotted(finding.path), **finding.facts})
 
 
 def _order(path: Path) -> tuple[tuple[int, int | str], ...]:

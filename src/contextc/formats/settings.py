@@ -101,7 +101,11 @@ class SettingsTable(NamedTuple):
         for place, field in [*((place, field) for field, place in self.places.items()), *self.also.items()]:
             if (value := _take(rest, place)) is not None:
                 found.setdefault(field, value)
-        return Read(Settings(**found), list(_left(rest)))
+        unread = list(_left(rest))
+        if found.get("effort") not in (None, *EFFORTS):  # a word of this provider's own
+            del found["effort"]
+            unread.append("effort")
+        return Read(Settings(**found), unread)
 
     def write(self, settings: Settings) -> Wrote:
         """The settings as this format says them, and the names of those it has no place for."""

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
-from contextc.formats.anthropic.encode import APART, BETWEEN, OPENING, add, encode_blocks, encode_segment
+from contextc.formats.anthropic.encode import APART, BETWEEN, add, encode_blocks, encode_segment
 from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
-from contextc.formats.base import Encoded, Formatter, Request
+from contextc.formats.base import OPENING, Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
@@ -27,6 +27,7 @@ class AnthropicFormatter(Formatter):
     unique_ids: ClassVar[bool] = True
     marks: ClassVar[tuple[str, ...]] = (APART, BETWEEN)
     rules: ClassVar[RuleBook] = BOOK
+    user_first: ClassVar[bool] = True
 
     def __init__(self, *, provider: str = "anthropic", system_between: bool = False) -> None:
         self.provider, self.system_between = provider, system_between

@@ -14,7 +14,6 @@ from contextc.formats.base import Encoded, Note, describe_media, describe_native
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
-OPENING = "(The conversation begins with the assistant.)"
 APART, BETWEEN = "apart", "between"
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 DOCUMENTS = ("application/pdf", "text/plain")

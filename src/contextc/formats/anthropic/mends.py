@@ -6,6 +6,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.checking import Path
+from contextc.formats.signatures import is_sound
 
 MOST_MARKS = 4
 DEFAULT_LIMIT = 8_192
@@ -33,6 +34,20 @@ def with_marks_on_content(body: JSONObject) -> JSONObject:
         if block.get("type") in ("thinking", "redacted_thinking"):
             del block["cache_control"]
     return copy
+
+
+def with_sound_thinking(body: JSONObject) -> JSONObject:
+    """Without thinking that the API could not verify; a message that was nothing else is left out."""
+    messages: list[JSONObject] = []
+    for message in cast(list[JSONObject], body["messages"]):
+        if not isinstance(message["content"], list):
+            messages.append(message)
+            continue
+        blocks = cast(list[JSONObject], message["content"])
+        kinds = ("thinking", "redacted_thinking")
+        left = [b for b in blocks if b["type"] not in kinds or is_sound(b.get("signature", b.get("data")))]
+        messages += [{**message, "content": left}] if left else []
+    return {**body, "messages": messages}
 
 
 def with_tools_once(body: JSONObject) -> JSONObject:

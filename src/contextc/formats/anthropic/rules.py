@@ -17,7 +17,7 @@ from contextc.formats.checking import (
     not_matching,
     repeated,
 )
-from contextc.formats.signatures import SHORTEST, is_message, unpacked
+from contextc.formats.signatures import is_sound
 
 ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -210,7 +210,7 @@ def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
             yield at(turn.path, "a system message cannot stand here.")
 
 
-@rule(14, errors.SIGNATURE)
+@rule(14, errors.SIGNATURE, mend=mends.with_sound_thinking)
 def thinking_is_signed(request: Sketch) -> Iterable[Finding]:
     """A thinking block has the signature it came with.
 
@@ -316,8 +316,11 @@ def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
     """
     choice: JSON = request.body.get("tool_choice")
     name = cast(JSONObject, choice).get("name") if isinstance(choice, dict) else None
-    tools = cast(list[object], request.body.get("tools") or [])
-    known = [cast(JSONObject, tool).get("name") for tool in tools if isinstance(tool, dict)]
+    if isinstance(request.body.get("tools"), list):
+        tools = cast(list[object], request.body["tools"])
+        known = [cast(JSONObject, tool).get("name") for tool in tools if isinstance(tool, dict)]
+    else:
+        known = []
     if name is not None and name not in known:
         yield at(("tool_choice",), f"there is no tool {name!r}.", name=name)
 
@@ -360,13 +363,3 @@ def server_results_follow_their_call(request: Sketch) -> Iterable[Finding]:
             yield at(
                 path, f"no call {piece['tool_use_id']} stands before this.", kind=piece["type"], id=piece["tool_use_id"]
             )
-
-
-def is_sound(signature: JSON) -> bool:
-    """Whether this may be a signature of Anthropic's."""
-    if not isinstance(signature, str) or not signature.strip():
-        return False
-    if len(signature) < SHORTEST:
-        return True
-    data = unpacked(signature)
-    return data is not None and is_message(data)

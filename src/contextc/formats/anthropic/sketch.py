@@ -114,6 +114,8 @@ class _Reader:
 
     def tools(self, tools: JSON) -> Iterator[Piece]:
         if not isinstance(tools, list):
+            if tools is not None:
+                self.refuse(("tools",), "", f"the tools must be a list, not {type(tools).__name__}.")
             return
         for index, tool in enumerate(cast(list[JSON], tools)):
             path: Path = ("tools", index)
@@ -137,7 +139,7 @@ def _misfit(block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | N
     if wrong or kind not in ("image", "document"):
         return wrong
     source = cast(JSONObject, block["source"])
-    fields = SOURCES.get(cast(str, source.get("type")))
+    fields = SOURCES.get(str(source.get("type")))
     wrong = ("type", "`source` has no known type.") if fields is None else misfit(source, fields)
     return (f"source.{wrong[0]}", wrong[1]) if wrong else None
 

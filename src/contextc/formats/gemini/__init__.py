@@ -4,18 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.base import Encoded, Formatter, Request, kept
+from contextc.formats.base import OPENING, Encoded, Formatter, Request, kept
+from contextc.formats.checking import RuleBook
 from contextc.formats.gemini import decode
 from contextc.formats.gemini.encode import (
     APART,
-    OPENING,
+    BESIDE,
     SPELLED,
+    URLSAFE,
     add,
     encode_segment,
     encode_system,
     encode_tool,
     encode_tools,
 )
+from contextc.formats.gemini.rules import BOOK
 from contextc.formats.gemini.settings import SETTINGS
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
@@ -27,9 +30,13 @@ class GeminiFormatter(Formatter):
     """`signatures` says that the model wants one on the first call of a step, as Gemini 3 and later do."""
 
     name: ClassVar[str] = "gemini"
+    messages_key: ClassVar[str] = "contents"
+    rules: ClassVar[RuleBook] = BOOK
+    user_first: ClassVar[bool] = True
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("gemini", names=Spelling("a-zA-Z0-9_.:-", 128, first="a-zA-Z_"))
-    marks: ClassVar[tuple[str, ...]] = (APART, SPELLED)
+    nests: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
+    marks: ClassVar[tuple[str, ...]] = (APART, SPELLED, URLSAFE, BESIDE, "parameters")
 
     def __init__(self, *, provider: str = "google", signatures: bool = True) -> None:
         self.provider, self.signatures = provider, signatures

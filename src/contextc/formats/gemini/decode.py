@@ -196,14 +196,14 @@ class _Decoder:
             case {"text": str(text), "thought": True}:
                 signature = block.get("thoughtSignature")
                 return Reasoning(text=text, signature=signature, provider=self.provider, model=self.model)
-            case {"thought": True}:
-                return None
-            case {"text": str(text)}:
-                return Text(text)
             case {"functionCall": {"name": str(name)} as call}:
                 return self.call(name, cast(JSONObject, call), block.get("thoughtSignature"))
             case {"functionResponse": {"name": str(name)} as answer}:
                 return self.result(name, cast(JSONObject, answer))
+            case {"thought": True}:
+                return None
+            case {"text": str(text)}:
+                return Text(text)
             case {"inlineData": {"data": str(text), "mimeType": str(mime_type)}}:
                 data = _decoded(text)
                 return None if data is None else Media(mime_type=mime_type, data=data)
@@ -270,7 +270,7 @@ class _Decoder:
         begun = False
         for wire in entries:
             entry, spelled = _plain(wire)
-            functions = cast(list[JSONObject], entry.pop("functionDeclarations", None) or [])
+            functions = _listed(entry.pop("functionDeclarations", None))
             if not functions:
                 yield NativeTool(provider=self.provider, data=wire)
                 continue
@@ -284,7 +284,7 @@ class _Decoder:
         made = Tool(
             name=function["name"],
             description=function.get("description") or "",
-            parameters=function.get("parametersJsonSchema") or {},
+            parameters=function.get("parametersJsonSchema") or _json_schema(function.get("parameters") or {}),
         )
         rest = dict(kept(remember(function, encode_tool(made), self.provider), self.provider))
         if beside is not None:
@@ -332,3 +332,22 @@ def _decoded(text: str) -> bytes | None:
         return base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:
         return None
+
+
+def _json_schema(schema: JSON) -> JSON:
+    """Google's own kind of schema, whose types are in capitals, as JSON Schema."""
+    if isinstance(schema, list):
+        return [_json_schema(each) for each in cast(list[JSON], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    given = cast(JSONObject, schema)
+    made: JSONObject = {
+        name: {key: _json_schema(each) for key, each in cast(JSONObject, value).items()}
+        if name == "properties" and isinstance(value, dict)
+        else _json_schema(value)
+        for name, value in given.items()
+        if name not in ("nullable", "propertyOrdering", "example", "enum")
+    }
+    if isinstance(kind := given.get("type"), str):
+        made["type"] = [kind.lower(), "null"] if given.get("nullable") else kind.lower()
+    return {**made, "enum": given["enum"]} if "enum" in given else made

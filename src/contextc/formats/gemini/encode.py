@@ -19,7 +19,6 @@ from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, 
 from contextc.messages.parts import Hint
 from contextc.tools import NativeTool, Tool
 
-OPENING = "(The conversation begins with the assistant.)"
 STAND_IN = "skip_thought_signature_validator"
 RESULT_MEDIA = ("image/jpeg", "image/png", "image/webp", "application/pdf", "text/plain")
 DATA_FIELDS = ("functionCall", "functionResponse", "inlineData", "fileData")

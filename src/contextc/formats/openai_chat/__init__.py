@@ -4,13 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.base import Encoded, Formatter, Request
+from contextc.formats.base import Encoded, Formatter, Request, kept, restored
+from contextc.formats.checking import RuleBook
 from contextc.formats.openai_chat import decode
 from contextc.formats.openai_chat.encode import encode_segment
+from contextc.formats.openai_chat.rules import BOOK
 from contextc.formats.openai_chat.settings import SETTINGS
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
-from contextc.messages import Message
+from contextc.messages import Extra, Message
 from contextc.tools import Tool
 
 
@@ -18,11 +20,14 @@ class OpenAIFormatter(Formatter):
     """`reasoning_field` is where an endpoint wants its model's reasoning back, if anywhere: `reasoning_content`, …"""
 
     name: ClassVar[str] = "openai_chat"
+    rules: ClassVar[RuleBook] = BOOK
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller(
         "openai_chat", ids=Spelling("a-zA-Z0-9_-", 40, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 64)
     )
     system_among_messages: ClassVar[bool] = True
+    nests: ClassVar[tuple[str, ...]] = ("function",)
+    system_leads: ClassVar[bool] = True
 
     def __init__(self, *, provider: str = "openai_chat", reasoning_field: str | None = None) -> None:
         self.provider, self.reasoning_field = provider, reasoning_field
@@ -39,6 +44,11 @@ class OpenAIFormatter(Formatter):
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
         return body
+
+    def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
+        rest = dict(kept(extra, self.provider))
+        function = restored(ours["function"], {self.provider: rest.pop("function", {})}, self.provider)
+        return {**restored(ours, {self.provider: rest}, self.provider), "function": function}
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)

@@ -8,7 +8,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Request, remember
+from contextc.formats.base import Request, kept, remember
 from contextc.formats.openai_chat.encode import SOUNDS, encode_segment
 from contextc.messages import (
     AnyPart,
@@ -19,6 +19,7 @@ from contextc.messages import (
     Reasoning,
     Role,
     Text,
+    ToolCall,
     ToolResult,
     Usage,
     tool_call,
@@ -113,12 +114,15 @@ class _Decoder:
     def __init__(self, provider: str, reasoning_field: str | None, model: str | None = None) -> None:
         self.provider, self.reasoning_field, self.model = provider, reasoning_field, model
         self.names: dict[str, str] = {}
+        self.waiting: list[ToolCall] = []  # calls of the time before ids
 
     def message(self, wire: JSONObject) -> Message:
         if wire["role"] in ("tool", "function"):
             return Message(role="tool", parts=(self.result(wire),))
         parts = [*self.reasoning(wire), *self.parts(wire.get("content"))]
         parts += [self.call(call) for call in cast(list[JSONObject], wire.get("tool_calls") or [])]
+        if isinstance(old := wire.get("function_call"), dict):
+            parts.append(self.old_call(cast(JSONObject, old)))
         if isinstance(refusal := wire.get("refusal"), str):
             parts.append(Native(provider=self.provider, data={"type": "refusal", "refusal": refusal}))
         message = Message(role=ROLES.get(wire["role"], "user"), parts=tuple(parts))
@@ -128,7 +132,9 @@ class _Decoder:
         """The message, and what of it our encoding would not say."""
         encoded = self.encoded(message)
         ours = encoded[0] if encoded else {}
-        known = {**wire, "refusal": None, "tool_calls": ours.get("tool_calls")}
+        known = {**wire, "refusal": None}
+        if wire.get("tool_calls"):
+            known["tool_calls"] = ours.get("tool_calls")
         if _blocks(known.get("content")) == _blocks(ours.get("content")):
             known["content"] = ours.get("content")
         extra = remember(known, ours, self.provider)
@@ -164,16 +170,16 @@ class _Decoder:
         match block.get("type"):
             case "text":
                 return Text(block["text"])
-            case "image_url":
-                url = block["image_url"]["url"]
+            case "image_url" if isinstance(block["image_url"], dict):
+                url = cast(JSONObject, block["image_url"])["url"]
                 return self.from_data_url(url) or Media(mime_type="image/png", url=url)
-            case "input_audio":
-                sound = block["input_audio"]
+            case "input_audio" if isinstance(block["input_audio"], dict):
+                sound = cast(JSONObject, block["input_audio"])
                 data = _decoded(sound["data"])
                 if data is not None and sound["format"] in MIME:
                     return Media(mime_type=MIME[sound["format"]], data=data)
-            case "file":
-                file = block["file"]
+            case "file" if isinstance(block.get("file"), dict):
+                file = cast(JSONObject, block["file"])
                 if "file_id" in file:
                     return Media(mime_type="application/octet-stream", file_id=file["file_id"], provider=self.provider)
                 if found := self.from_data_url(file.get("file_data") or "", file.get("filename")):
@@ -191,20 +197,36 @@ class _Decoder:
         return Media(mime_type=mime_type, data=data, name=name) if data is not None and "/" in mime_type else None
 
     def call(self, call: JSONObject) -> AnyPart:
-        function = call.get("function")
-        if not isinstance(function, dict):
+        named = cast(JSONObject, call.get("function") or call.get("custom") or {})
+        if "name" not in named:
             return Native(provider=self.provider, data=call)
-        named = cast(JSONObject, function)
         self.names[call["id"]] = named["name"]
-        made = tool_call(call["id"], named["name"], named.get("arguments") or "")
+        made = tool_call(call["id"], named["name"], named.get("arguments") or named.get("input") or "")
         ours = cast(list[JSONObject], self.encoded(Message(role="assistant", parts=(made,)))[0]["tool_calls"])[0]
         extra = remember(call, ours, self.provider)
         return replace(made, extra=extra) if extra else made
 
+    def old_call(self, function: JSONObject) -> AnyPart:
+        """A `function_call`, which had no id: results found it by its name."""
+        name = cast(str, function.get("name") or UNKNOWN_TOOL)
+        made = tool_call(f"function_{len(self.names)}", name, cast(str, function.get("arguments") or ""))
+        self.names[made.id] = name
+        self.waiting.append(made)
+        return made
+
+    def old_id(self, name: JSON) -> str:
+        found = next((call for call in self.waiting if call.name == name), None)
+        if found is None:
+            return ""
+        self.waiting.remove(found)
+        return found.id
+
     def result(self, wire: JSONObject) -> ToolResult:
-        call_id, content = cast(str, wire.get("tool_call_id") or ""), wire.get("content")
+        old = wire["role"] == "function"
+        call_id = self.old_id(wire.get("name")) if old else cast(str, wire.get("tool_call_id") or "")
+        content: JSON = wire.get("content")
         inner = tuple(self.parts(content)) if isinstance(content, list) else ()
-        texts = cast(tuple[Text | Media, ...], tuple(part for part in inner if isinstance(part, Text)))
+        texts = tuple(part for part in inner if isinstance(part, Text | Media))
         made = ToolResult(
             call_id=call_id,
             name=self.names.get(call_id) or cast(str, wire.get("name") or UNKNOWN_TOOL),
@@ -222,7 +244,11 @@ class _Decoder:
             description=function.get("description") or "",
             parameters=function.get("parameters") or {},
         )
-        return replace(made, extra=remember(tool, encode_tool(made), self.provider))
+        ours = encode_tool(made)
+        rest = dict(kept(remember(tool, ours, self.provider), self.provider))
+        if inside := kept(remember(function, ours["function"], self.provider), self.provider):
+            rest["function"] = inside
+        return replace(made, extra={self.provider: rest}) if rest else made
 
 
 def encode_tool(tool: Tool) -> JSONObject:

@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
+from contextc.formats.base import (
+    Encoded,
+    Note,
+    describe_media,
+    describe_native,
+    error_unsaid,
+    is_foreign,
+    kept,
+    restored,
+)
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
@@ -43,7 +52,7 @@ class _Encoder:
         wire: JSONObject = {"role": message.role, "content": _shortest(content), **self.reasoning(message)}
         if calls:
             wire["tool_calls"] = calls
-        if not content and not calls and "content" not in rest:
+        if not content and not calls and not ("content" in rest or (rest and message.role == "assistant")):
             return None
         return restored(wire, message.extra, self.provider)
 
@@ -57,10 +66,12 @@ class _Encoder:
                     texts = [each for each in part.content if isinstance(each, Text)]
                     media = [each for each in part.content if isinstance(each, Media)]
                     content = [self.text(each) for each in texts] or ""
-                    if media:
+                    if media and "content" not in kept(part.extra, self.provider):
                         self.notes.append(Note("moved", f"media of {part.name}, into a user message after the results"))
                         shown += [{"type": "text", "text": f"[media returned by {part.name}]"}]
                         shown += [self.media(each) for each in media]
+                if part.is_error:
+                    self.notes.append(error_unsaid(part))
                 answer: JSONObject = {"role": "tool", "tool_call_id": part.call_id, "content": content}
                 wire.append(restored(answer, part.extra, self.provider))
         return [*wire, {"role": "user", "content": shown}] if shown else wire

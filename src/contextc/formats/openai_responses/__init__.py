@@ -5,8 +5,19 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
+from contextc.formats.checking import RuleBook
 from contextc.formats.openai_responses import decode
-from contextc.formats.openai_responses.encode import encode_held, encode_segment, encode_text, is_bare, place
+from contextc.formats.openai_responses.encode import (
+    BARE,
+    ITEM,
+    WITHIN,
+    encode_held,
+    encode_segment,
+    encode_text,
+    is_bare,
+    place,
+)
+from contextc.formats.openai_responses.rules import BOOK
 from contextc.formats.openai_responses.settings import SETTINGS
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
@@ -18,11 +29,16 @@ class OpenAIResponsesFormatter(Formatter):
     """The `messages` of this format are the items of `input`; the system prompt is `instructions`."""
 
     name: ClassVar[str] = "openai_responses"
+    rules: ClassVar[RuleBook] = BOOK
+    messages_key: ClassVar[str] = "input"
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller(
         "openai_responses", ids=Spelling("a-zA-Z0-9_-", 64, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 128)
     )
     unique_ids: ClassVar[bool] = True
+    system_leads: ClassVar[bool] = True
+    nests: ClassVar[tuple[str, ...]] = (ITEM,)
+    marks: ClassVar[tuple[str, ...]] = (BARE, WITHIN)
 
     def __init__(self, *, provider: str = "openai") -> None:
         self.provider = provider
@@ -49,7 +65,7 @@ class OpenAIResponsesFormatter(Formatter):
             body["tools"] = tools
         return body
 
-    def _held(self, request: Request, blobs: Mapping[str, bytes]) -> Sequence[Message]:
+    def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Results of calls that the provider holds itself are sent too, though no call stands here."""
         return encode_held(request, provider=self.provider, blobs=blobs)
 

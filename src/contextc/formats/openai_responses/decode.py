@@ -274,7 +274,7 @@ class _Decoder:
         return replace(made, extra=with_rest(item, encode_item(made, self.provider), self.provider))
 
     def result(self, item: JSONObject) -> ToolResult:
-        call_id, output = cast(str, item["call_id"]), item.get("output")
+        call_id, output = cast(str, item.get("call_id") or ""), item.get("output")
         inner = tuple(self.parts(output)) if isinstance(output, list) else ()
         fits = all(isinstance(part, Text | Media) for part in inner)
         made = ToolResult(

@@ -21,6 +21,7 @@ from contextc.formats.base import (
     Request,
     describe_media,
     describe_native,
+    error_unsaid,
     is_foreign,
     kept,
     remember,
@@ -73,7 +74,7 @@ def encode_text(message: Message, provider: str) -> str:
 
 def encode_held(request: Request, *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
     """The messages; where the provider holds earlier items, results of calls among those are sealed as they go out."""
-    referred = any(_kind(part) == "item_reference" for message in request.messages for part in message.parts)
+    referred = any(_is_reference(part) for message in request.messages for part in message.parts)
     if not referred and not any(request.settings.get(name) for name in HELD):
         return request.messages
     here = {call.id for message in request.messages for call in message.tool_calls}
@@ -145,7 +146,10 @@ class _Encoder:
         items.append({**fields, "role": "assistant", "content": [block]})
 
     def followed(self, items: list[JSONObject]) -> list[JSONObject]:
-        """The items without any reasoning that has lost what it led to."""
+        """The items without any reasoning that has lost what it led to.
+
+        What came after such reasoning goes on without its id, by which the provider would miss the reasoning.
+        """
         found: list[JSONObject] = []
         after: JSONObject | None = None
         for item in reversed(items):
@@ -153,6 +157,8 @@ class _Encoder:
                 after = item
             elif after is None or ("id" in item and after.get("role") == "assistant" and "id" not in after):
                 self.notes.append(Note("left out", "reasoning without the item it led to"))
+                for place, later in enumerate(found):
+                    found[place] = later if later.get("type") == "reasoning" else _without(later, "id")
                 continue
             found.append(item)
         return found[::-1]
@@ -215,6 +221,8 @@ class _Encoder:
         return restored(item, part.extra, self.place)
 
     def result(self, part: ToolResult) -> JSONObject:
+        if part.is_error:
+            self.notes.append(error_unsaid(part))
         output: JSON = part.content
         if not isinstance(part.content, str):
             blocks = [block for each in part.content if (block := self.block(each)) is not None]
@@ -253,6 +261,13 @@ def _outside(extra: Extra | None, place: str) -> Extra | None:
 
 def _without(value: JSONObject, *names: str) -> JSONObject:
     return {name: each for name, each in value.items() if name not in names}
+
+
+def _is_reference(part: AnyPart) -> bool:
+    if not isinstance(part, Native) or not isinstance(part.data, dict):
+        return False
+    data = cast(JSONObject, part.data)
+    return data.get("type") == "item_reference" or ("id" in data and not data.get("type") and "role" not in data)
 
 
 def _kind(part: AnyPart) -> JSON:

@@ -5,10 +5,12 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
+from contextc.formats.checking import RuleBook
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller
 from contextc.formats.vercel import decode, ui
-from contextc.formats.vercel.encode import encode_instructions, encode_segment
+from contextc.formats.vercel.encode import SHAPE, encode_instructions, encode_segment
+from contextc.formats.vercel.rules import BOOK
 from contextc.formats.vercel.settings import SETTINGS
 from contextc.messages import Message
 from contextc.tools import Tool
@@ -18,8 +20,11 @@ class VercelFormatter(Formatter):
     """Version 7 of the SDK. Reasoning goes along under the name of whoever signed it."""
 
     name: ClassVar[str] = "vercel"
+    rules: ClassVar[RuleBook] = BOOK
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("vercel")
+    system_leads: ClassVar[bool] = True
+    marks: ClassVar[tuple[str, ...]] = (SHAPE,)
 
     def __init__(self, *, provider: str = "vercel") -> None:
         self.provider = provider

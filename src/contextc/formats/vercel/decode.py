@@ -1,4 +1,4 @@
-"""The Vercel AI SDK's messages, `ModelMessage` and `UIMessage`, and its stream as our messages.
+"""The Vercel AI SDK's messages, `ModelMessage` and `UIMessage`, as our messages.
 
 A part of the SDK becomes a part of ours; what our encoding would not say, `providerOptions` above all, stays in its
 `extra`, and what we have no part for stays whole as a `Native`: calls the provider runs by itself, requests for
@@ -8,13 +8,14 @@ tool message, as `convertToModelMessages` would have it, but nothing is left out
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import cast
 
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, remember
+from contextc.formats.vercel import ui
 from contextc.formats.vercel.encode import (
     DENIED,
     DENIED_BECAUSE,
@@ -71,88 +72,6 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
         status="error" if error is not None else "cancelled" if reply.get("aborted") else "sent",
         error=error,
     )
-
-
-def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A `UIMessage`, from the chunks of its stream; `finishReason`, `errorText` and `aborted` say how it ended."""
-    message: JSONObject = {"role": "assistant", "parts": []}
-    streaming: dict[tuple[str, str], JSONObject] = {}
-    calls: dict[str, JSONObject] = {}
-    for event in events:
-        kind = cast(str, event.get("type") or "")
-        family, _, phase = kind.rpartition("-")
-        if family in ("text", "reasoning") and phase in ("start", "delta", "end"):
-            _gather_words(message["parts"], streaming, family, phase, event)
-        elif kind.startswith("tool-"):
-            _gather_call(message["parts"], calls, kind, event)
-        elif kind == "start-step":
-            message["parts"].append({"type": "step-start"})
-        elif kind in ("file", "reasoning-file", "custom") or kind.startswith(("data-", "source-", "steering-")):
-            if not event.get("transient"):
-                message["parts"].append(event)
-        elif kind in ("start", "finish", "message-metadata"):
-            if kind == "start" and event.get("messageId"):
-                message["id"] = event["messageId"]
-            if event.get("finishReason"):
-                message["finishReason"] = event["finishReason"]
-            if isinstance(event.get("messageMetadata"), dict):
-                message["metadata"] = {**message.get("metadata", {}), **event["messageMetadata"]}
-        elif kind == "error":
-            message["errorText"] = event.get("errorText") or ""
-        elif kind == "abort":
-            message["aborted"] = True
-    return message
-
-
-def _gather_words(
-    parts: list[JSONObject], streaming: dict[tuple[str, str], JSONObject], family: str, phase: str, event: JSONObject
-) -> None:
-    place = (family, cast(str, event.get("id") or ""))
-    if phase == "start" or place not in streaming:
-        streaming[place] = {"type": family, "text": ""}
-        parts.append(streaming[place])
-    part = streaming[place]
-    part["text"] += event.get("delta") or ""
-    if event.get("providerMetadata"):
-        part["providerMetadata"] = event["providerMetadata"]
-
-
-def _gather_call(parts: list[JSONObject], calls: dict[str, JSONObject], kind: str, event: JSONObject) -> None:
-    call_id = cast(str | None, event.get("toolCallId"))
-    if call_id is None:  # an answer to a request for approval names the request alone
-        for part in calls.values():
-            approval = cast(JSONObject, part.get("approval") or {})
-            if approval and approval.get("id") == event.get("approvalId"):
-                part["approval"] = {**approval, **{k: event[k] for k in ("approved", "reason") if k in event}}
-                part["state"] = "approval-responded"
-        return
-    part = calls.get(call_id)
-    if part is None:
-        part = calls[call_id] = {"type": "dynamic-tool", "toolCallId": call_id, "state": "input-streaming"}
-        parts.append(part)
-    for name in ("toolName", "providerExecuted"):
-        if event.get(name) is not None:
-            part[name] = event[name]
-    if event.get("providerMetadata"):
-        whose = "resultProviderMetadata" if kind.startswith("tool-output") else "callProviderMetadata"
-        part[whose] = event["providerMetadata"]
-    match kind:
-        case "tool-input-delta":
-            part["input"] = (part.get("input") or "") + event["inputTextDelta"]
-        case "tool-input-available":
-            part |= {"state": "input-available", "input": event.get("input")}
-        case "tool-input-error":
-            part |= {"state": "output-error", "input": event.get("input"), "errorText": event.get("errorText")}
-        case "tool-approval-request":
-            part |= {"state": "approval-requested", "approval": {"id": event["approvalId"]}}
-        case "tool-output-available":
-            part |= {"state": "output-available", "output": event.get("output")}
-        case "tool-output-error":
-            part |= {"state": "output-error", "errorText": event.get("errorText")}
-        case "tool-output-denied":
-            part["state"] = "output-denied"
-        case _:  # tool-input-start, and whatever comes next
-            pass
 
 
 class _Decoder:
@@ -334,15 +253,15 @@ class _Decoder:
         """A `UIMessage`. Its id is the uid of the first message it becomes."""
         uid, role = cast(str, wire.get("id") or ""), cast(Role, wire["role"])
         meta = cast(JSONObject | None, wire["metadata"] if isinstance(wire.get("metadata"), dict) else None)
-        for step in _steps(cast(list[JSONObject], wire["parts"])):
+        for step in ui.steps(cast(list[JSONObject], wire["parts"])):
             said: list[AnyPart] = []
             results: list[AnyPart] = []
             answers: list[AnyPart] = []
             for part in step:
-                if _is_tool(part):
+                if ui.is_tool(part):
                     self.ui_tool(part, said, results, answers)
                 else:
-                    said.append(self.part(_as_model(part), role))
+                    said.append(self.part(ui.as_model(part), role))
             if said:
                 yield Message(role=role, parts=tuple(said), uid=uid, meta=meta)
                 uid, meta = "", None
@@ -357,7 +276,7 @@ class _Decoder:
         name = cast(str, part.get("toolName") or part["type"].removeprefix("tool-"))
         given = part.get("input") if part.get("input") is not None else part.get("rawInput")
         call: JSONObject = {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
-        result: JSONObject = {"type": "tool-result", "toolCallId": call_id, "toolName": name, "output": _output(part)}
+        result: JSONObject = {"type": "tool-result", "toolCallId": call_id, "toolName": name, "output": ui.output(part)}
         if part.get("callProviderMetadata"):
             call["providerOptions"] = result["providerOptions"] = part["callProviderMetadata"]
         if part.get("resultProviderMetadata"):
@@ -401,53 +320,6 @@ def _groups(parts: list[AnyPart]) -> list[list[AnyPart]]:
         else:
             groups.append([part])
     return groups
-
-
-def _steps(parts: list[JSONObject]) -> Iterator[list[JSONObject]]:
-    step: list[JSONObject] = []
-    for part in parts:
-        if part.get("type") == "step-start":
-            yield step
-            step = []
-        else:
-            step.append(part)
-    yield step
-
-
-def _is_tool(part: JSONObject) -> bool:
-    return "toolCallId" in part and (part["type"] == "dynamic-tool" or part["type"].startswith("tool-"))
-
-
-def _as_model(part: JSONObject) -> JSONObject:
-    """A part of a `UIMessage` as a `ModelMessage` has it; what only an interface shows stays as it is."""
-    options = {"providerOptions": part["providerMetadata"]} if part.get("providerMetadata") else {}
-    match part.get("type"):
-        case "text" | "reasoning" as kind:
-            return {"type": kind, "text": part["text"], **options}
-        case "file" | "reasoning-file" as kind:
-            name = {"filename": part["filename"]} if part.get("filename") else {}
-            return {"type": kind, "mediaType": part["mediaType"], "data": part["url"], **name, **options}
-        case "custom":
-            return {"type": "custom", "kind": part["kind"], **options}
-        case _:
-            return part
-
-
-def _output(part: JSONObject) -> JSONObject | None:
-    """The result inside a tool part of a `UIMessage`; None where there is none yet."""
-    match part.get("state"):
-        case "output-available":
-            output = part.get("output")
-            if output is None or isinstance(output, str):
-                return {"type": "text", "value": output or ""}
-            return {"type": "json", "value": output}
-        case "output-error":
-            return {"type": "error-text", "value": part.get("errorText") or ""}
-        case "output-denied":
-            reason = cast(JSONObject, part.get("approval") or {}).get("reason")
-            return {"type": "execution-denied", **({"reason": reason} if reason else {})}
-        case _:
-            return None
 
 
 def _with_shape(extra: Extra | None, provider: str, spelling: JSONObject) -> Extra | None:

@@ -7,6 +7,7 @@ MODES = ("auto", "none", "required")
 
 
 def take(rest: JSONObject) -> dict[str, object]:
+    rest.pop("allowSystemInMessages", None)  # it says only where the system prompt stands
     choice: JSON = rest.get("toolChoice")
     if isinstance(choice, str) and choice in MODES:
         del rest["toolChoice"]

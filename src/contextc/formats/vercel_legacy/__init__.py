@@ -5,10 +5,12 @@ from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
+from contextc.formats.checking import RuleBook
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller
 from contextc.formats.vercel_legacy import decode
 from contextc.formats.vercel_legacy.encode import encode_segment
+from contextc.formats.vercel_legacy.rules import BOOK
 from contextc.formats.vercel_legacy.settings import SETTINGS
 from contextc.messages import Message
 from contextc.tools import Tool
@@ -18,9 +20,11 @@ class VercelLegacyFormatter(Formatter):
     """The shape of old code and old logs. Later versions of the SDK strip `function_call` without a word."""
 
     name: ClassVar[str] = "vercel_legacy"
+    rules: ClassVar[RuleBook] = BOOK
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("vercel_legacy")
     system_among_messages: ClassVar[bool] = True
+    system_leads: ClassVar[bool] = True
 
     def __init__(self, *, provider: str = "vercel_legacy") -> None:
         self.provider = provider

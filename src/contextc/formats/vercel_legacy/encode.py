@@ -16,7 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never, cast
 
 from contextc._json import JSONObject, encode
-from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
+from contextc.formats.base import (
+    Encoded,
+    Note,
+    describe_media,
+    describe_native,
+    error_unsaid,
+    is_foreign,
+    kept,
+    restored,
+)
 from contextc.messages import Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
@@ -83,7 +92,7 @@ class _Encoder:
 
     def result(self, part: ToolResult, *, named: bool) -> JSONObject:
         if part.is_error:
-            self.notes.append(Note("left out", f"that the result of {part.name} is an error; its text says so"))
+            self.notes.append(error_unsaid(part))
         if not isinstance(part.content, str):
             media = [each for each in part.content if isinstance(each, Media)]
             if media:

@@ -1,0 +1,33 @@
+"""`contextc fix`: a request as its provider accepts it."""
+
+from typing import Annotated
+
+import typer
+
+from contextc.cli.files import read, write
+from contextc.cli.lint import FileArgument
+from contextc.cli.terminal import FormatOption, JSONOption, err, plain, print_json
+from contextc.wire import fix, lint
+from contextc.wire.files import read_requests, write_requests
+
+OutputOption = Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")]
+
+
+def run(file: FileArgument, format: FormatOption, output: OutputOption = "-", json: JSONOption = False) -> None:
+    """Repair what the provider would refuse, and say how. Exit code 1 where something remains."""
+    requests = read_requests(read(file))
+    fixed = [fix(body, format=format) for body in requests.bodies]
+    left = [violation for body, _ in fixed for violation in lint(body, format=format)]
+    if json:
+        print_json([{"body": body, "repairs": repairs} for body, repairs in fixed])
+    else:
+        for index, (_, repairs) in enumerate(fixed):
+            for repair in repairs:
+                place = " ".join(filter(None, [requests.label(index), repair.path or "request"]))
+                words = f"{place}: {repair.message} Repair: {repair.repair}"
+                err.print(f"[bold]{repair.code}[/] {plain(words)}", soft_wrap=True)
+        for violation in left:
+            err.print(f"[bold red]{violation.code}[/] remains: {plain(violation.message)}", soft_wrap=True)
+        write(output, write_requests([body for body, _ in fixed], requests.shape))
+    if left:
+        raise typer.Exit(1)

@@ -1,0 +1,45 @@
+"""`contextc lint`: what a provider would refuse in a request."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from contextc.cli.files import read
+from contextc.cli.terminal import FormatOption, JSONOption, count, out, plain, print_json
+from contextc.wire import Violation, lint
+from contextc.wire.files import read_requests
+
+FileArgument = Annotated[str, typer.Argument(help="JSON or JSON Lines: requests or messages; - for standard input.")]
+
+
+def run(
+    file: FileArgument,
+    format: FormatOption,
+    json: JSONOption = False,
+) -> None:
+    """Name every rule of the provider that a request breaks. Exit code 1 where there is one."""
+    requests = read_requests(read(file))
+    found = [(requests.label(index), lint(body, format=format)) for index, body in enumerate(requests.bodies)]
+    if json:
+        print_json(
+            [{"where": where, "violations": violations} for where, violations in found]
+            if requests.shape == "lines"
+            else found[0][1]
+        )
+    else:
+        total = sum(len(violations) for _, violations in found)
+        for where, violations in found:
+            if violations:
+                _show(where, violations)
+        out.print(count(total, "violation") if total else "nothing to complain about")
+    if any(violations for _, violations in found):
+        raise typer.Exit(1)
+
+
+def _show(where: str, violations: list[Violation]) -> None:
+    table = Table("code", "where", "what is wrong, and what the provider says", title=where or None, box=None)
+    for each in violations:
+        error = f"\n[dim]{plain(each.error)}[/]" if each.error else ""
+        table.add_row(each.code, plain(each.path), plain(each.message) + error)
+    out.print(table)

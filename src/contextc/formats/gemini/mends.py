@@ -1,0 +1,162 @@
+"""Repairs of what decoding and encoding does not put right by itself: signatures, media, settings, functions."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.checking import Path
+from contextc.formats.gemini.encode import STAND_IN
+from contextc.formats.gemini.sketch import TOOLS, camel, camels, listed
+from contextc.formats.signatures import SHORTEST, is_message, unpacked
+from contextc.formats.spelling import unspelled
+
+Change: TypeAlias = Callable[[JSONObject], JSONObject]
+
+NOTHING_SAID = "(Nothing has been said yet.)"
+STAND_INS = (STAND_IN, "context_engineering_is_the_way_to_go")
+CONFIG, CHOICE = ("toolConfig", "tool_config"), ("functionCallingConfig", "function_calling_config")
+ALLOWED = ("allowedFunctionNames", "allowed_function_names")
+
+
+def with_a_content(body: JSONObject) -> JSONObject:
+    return {**body, "contents": [{"role": "user", "parts": [{"text": NOTHING_SAID}]}]}
+
+
+def with_replies_joined(body: JSONObject) -> JSONObject:
+    """Neighbouring contents of the model as one."""
+    contents: list[JSONObject] = []
+    for _, content in listed(body["contents"], ()):
+        if contents and content.get("role") == contents[-1].get("role") == "model":
+            parts = [part for each in (contents[-1], content) for _, part in listed(each["parts"], ())]
+            contents[-1] = {**contents[-1], "parts": parts}
+        else:
+            contents.append(content)
+    return {**body, "contents": contents}
+
+
+def with_sound_signatures(body: JSONObject) -> JSONObject:
+    def mend(part: JSONObject) -> JSONObject:
+        if is_signature(signature(part)):
+            return part
+        rest: JSONObject = {name: value for name, value in part.items() if camel(name) != "thoughtSignature"}
+        return signed(rest) if "functionCall" in camels(part) else rest
+
+    return _with_parts(body, mend)
+
+
+def with_signatures(body: JSONObject) -> JSONObject:
+    """The calls that lack a signature with the stand-in for one, in this turn and before it."""
+
+    def first(content: JSONObject) -> JSONObject:
+        parts = [part for _, part in listed(content.get("parts"), ())]
+        for index, part in enumerate(parts):
+            if "functionCall" in camels(part):
+                parts[index] = part if signature(part) else signed(part)
+                return {**content, "parts": parts}
+        return content
+
+    return {**body, "contents": [first(content) for _, content in listed(body["contents"], ())]}
+
+
+def with_media(body: JSONObject) -> JSONObject:
+    """Media that can be read: a data URL without its head, and of what is no base64 at all one line."""
+
+    def mend(part: JSONObject) -> JSONObject:
+        given = camels(part)
+        if isinstance(given.get("functionResponse"), dict):
+            name = next(name for name in part if camel(name) == "functionResponse")
+            answer = cast(JSONObject, part[name])
+            mended = [mend(each) for _, each in listed(answer.get("parts"), ())]
+            media = {"parts": [each for each in mended if "text" not in each]} if mended else {}
+            return {**part, name: {**answer, **media}}
+        if not isinstance(given.get("inlineData"), dict) or is_media(part):
+            return part
+        blob = camels(given["inlineData"])
+        head, _, data = cast(str, blob["data"]).partition(",")
+        bare: JSONObject = {"inlineData": {**blob, "data": data}}
+        if head.startswith("data:") and is_media(bare):
+            return bare
+        is_text = cast(str, blob["mimeType"]).startswith("text/")
+        return {"text": blob["data"] if is_text else f"[{blob['mimeType']}, which cannot be read; not shown]"}
+
+    return _with_parts(body, mend)
+
+
+def with_functions_once(body: JSONObject) -> JSONObject:
+    seen: set[str] = set()
+
+    def is_new(function: JSONObject) -> bool:
+        name = cast(str, function.get("name"))
+        return name not in seen and not seen.add(name)
+
+    tools: list[JSONObject] = []
+    for _, tool in listed(body["tools"], ()):
+        kept: JSONObject = {
+            name: [each for _, each in listed(value, ()) if is_new(each)] if name in TOOLS else value
+            for name, value in cast(JSONObject, tool).items()
+        }
+        kept = {name: value for name, value in kept.items() if name not in TOOLS or value}
+        tools += [kept] if kept else []
+    return {**body, "tools": tools}
+
+
+def with_known_choice(body: JSONObject) -> JSONObject:
+    """The functions that may be called without those that are not there; one that was spelled anew, as it is now."""
+    names = [cast(str, function["name"]) for function in functions(body)]
+    known = {**{unspelled(name): name for name in names}, **{name: name for name in names}}
+    for outer, inner, key in dict.fromkeys(cast(tuple[str, str, str], path[:3]) for path, _ in allowed(body)):
+        choice = cast(JSONObject, body[outer][inner])
+        left = [known[name] for _, name in listed(choice[key], ()) if isinstance(name, str) and name in known]
+        rest: JSONObject = {name: value for name, value in choice.items() if name != key}
+        body = {**body, outer: {**body[outer], inner: {**rest, key: left} if left else rest}}
+    return body
+
+
+def functions(body: JSONObject) -> Iterator[JSONObject]:
+    """The functions that a request declares."""
+    for _, tool in listed(body.get("tools"), ()):
+        for name in TOOLS:
+            found = cast(JSONObject, tool).get(name) if isinstance(tool, dict) else None
+            yield from (cast(JSONObject, each) for _, each in listed(found, ()) if isinstance(each, dict))
+
+
+def allowed(body: JSONObject) -> Iterator[tuple[Path, JSON]]:
+    """The names of the functions that the model may call, and where they stand."""
+    for outer in CONFIG:
+        config = cast(object, body.get(outer))
+        for inner in CHOICE if isinstance(config, dict) else ():
+            choice = cast(object, cast(JSONObject, config).get(inner))
+            for key in ALLOWED if isinstance(choice, dict) else ():
+                yield from listed(cast(JSONObject, choice).get(key), (outer, inner, key))
+
+
+def signature(part: JSONObject) -> JSON:
+    return camels(part).get("thoughtSignature")
+
+
+def signed(part: JSONObject) -> JSONObject:
+    return {**part, "thoughtSignature": STAND_IN}
+
+
+def is_signature(text: JSON) -> bool:
+    """Whether this may be a signature of Google's, or none at all."""
+    if not text or text in STAND_INS:
+        return True
+    data = unpacked(text, urlsafe=True) if isinstance(text, str) else None
+    if data is None:
+        return False
+    return len(text) < SHORTEST or data in [each.encode() for each in STAND_INS] or is_message(data)
+
+
+def is_media(part: JSONObject) -> bool:
+    """Whether the data of a part is base64, as far as it has any."""
+    blob = camels(part).get("inlineData")
+    data = cast(object, cast(JSONObject, blob).get("data")) if isinstance(blob, dict) else None
+    return not isinstance(data, str) or unpacked("".join(data.split()), urlsafe=True) is not None
+
+
+def _with_parts(body: JSONObject, change: Change) -> JSONObject:
+    contents: list[JSONObject] = []
+    for _, content in listed(body["contents"], ()):
+        contents.append({**content, "parts": [change(part) for _, part in listed(content.get("parts"), ())]})
+    return {**body, "contents": contents}

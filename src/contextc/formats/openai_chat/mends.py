@@ -1,0 +1,186 @@
+"""Repairs of what decoding and encoding does not put right by itself: empty lists, names, tools, settings, media."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.openai_chat.sketch import KINDS, block, called
+from contextc.formats.signatures import is_sound
+from contextc.formats.spelling import Spelling
+
+NOTHING_SAID = "(Nothing has been said yet.)"
+MOST_STOPS, MOST_TOOLS = 4, 128
+NAMES = Spelling("a-zA-Z0-9_-", 64)
+NOT_IN_A_NAME = re.compile(r"[\s<|\\/>]")
+NEEDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
+"""Settings that are refused where what they are about is not there."""
+SHORTEST_SECRET = 64  # anything shorter stands in for one, in tests and replays
+URLSAFE = str.maketrans("-_", "+/")
+FERNET_VERSION, FERNET_FRAME, FERNET_BLOCK = b"\x80", 57, 16
+
+
+def with_a_message(body: JSONObject) -> JSONObject:
+    return {**body, "messages": [{"role": "user", "content": NOTHING_SAID}]}
+
+
+def without_empty_content(body: JSONObject) -> JSONObject:
+    """Messages of no parts are left out; a result of none stays, because its call needs it."""
+    messages: list[JSONObject] = []
+    for message in _messages(body):
+        if message.get("content") != [] or message.get("tool_calls"):
+            messages.append(message)
+        elif message["role"] in ("tool", "function") or message.get("function_call"):
+            messages.append({**message, "content": ""})
+    return {**body, "messages": messages}
+
+
+def without_empty_lists(body: JSONObject) -> JSONObject:
+    body = {name: value for name, value in body.items() if name != "tools" or value != []}
+    return _changed(
+        body, lambda message: _without(message, "tool_calls") if message.get("tool_calls") == [] else message
+    )
+
+
+def with_calls_of_the_assistant(body: JSONObject) -> JSONObject:
+    return _changed(body, lambda message: {**message, "role": "assistant"} if asks(message) else message)
+
+
+def with_ids_apart(body: JSONObject) -> JSONObject:
+    """Of calls with one id in one message, the second gets another, and so does the second result."""
+    messages: list[JSONObject] = []
+    waiting: dict[str, list[str]] = {}
+    for message in _messages(body):
+        if calls := cast(list[JSONObject], message.get("tool_calls")):
+            waiting, renamed = {}, cast(list[JSONObject], [])
+            taken = {call["id"] for call in calls}
+            for call in calls:
+                name, number = cast(str, call["id"]), 2
+                while name in taken and call["id"] in waiting:
+                    name, number = f"{call['id']}_{number}", number + 1
+                taken.add(name)
+                waiting.setdefault(call["id"], []).append(name)
+                renamed.append({**call, "id": name})
+            message = {**message, "tool_calls": renamed}
+        elif message["role"] == "tool" and (names := waiting.get(message["tool_call_id"])):
+            message = {**message, "tool_call_id": names.pop(0)}
+        messages.append(message)
+    return {**body, "messages": messages}
+
+
+def with_spelled_names(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    choice: JSON = copy.get("tool_choice")
+    things = [*cast(list[JSON], copy.get("tools") or []), choice]
+    for message in _messages(copy):
+        things += cast(list[JSON], message.get("tool_calls") or [])
+    for named in filter(None, map(called, things)):
+        if not NAMES.takes(named["name"]):  # encoding has spelled some of them already
+            named["name"] = NAMES.spell(named["name"])
+    return copy
+
+
+def with_plain_names(body: JSONObject) -> JSONObject:
+    def plain(message: JSONObject) -> JSONObject:
+        if message.get("name") is None or message["role"] in ("tool", "function"):
+            return message
+        return {**message, "name": NOT_IN_A_NAME.sub("_", message["name"]) or "_"}
+
+    return _changed(body, plain)
+
+
+def with_tools_once(body: JSONObject) -> JSONObject:
+    tools = {tool_name(tool) or str(index): tool for index, tool in reversed(list(enumerate(_tools(body))))}
+    return {**body, "tools": list(tools.values())[::-1]}
+
+
+def with_few_tools(body: JSONObject) -> JSONObject:
+    return {**body, "tools": _tools(body)[:MOST_TOOLS]}
+
+
+def with_few_stops(body: JSONObject) -> JSONObject:
+    return {**body, "stop": body["stop"][:MOST_STOPS]}
+
+
+def without_choice(body: JSONObject) -> JSONObject:
+    return _without(body, "tool_choice")
+
+
+def without_idle_settings(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name not in NEEDS or body.get(NEEDS[name])}
+
+
+def with_media_of_the_user(body: JSONObject) -> JSONObject:
+    """Media of anybody else is shown by the user, after the results of that step."""
+    messages: list[JSONObject] = []
+    shown: list[JSONObject] = []
+    for message in _messages(body):
+        if shown and message["role"] != "tool":
+            messages.append({"role": "user", "content": shown})
+            shown = []
+        if message["role"] != "user" and isinstance(message.get("content"), list):
+            parts = cast(list[JSONObject], message["content"])
+            if media := [part for part in parts if part["type"] not in KINDS]:
+                whose = "a tool" if message["role"] in ("tool", "function") else f"the {message['role']}"
+                shown += [block(f"[media of {whose}:]"), *media]
+                message = {**message, "content": [part for part in parts if part["type"] in KINDS] or ""}
+        messages.append(message)
+    return {**body, "messages": [*messages, {"role": "user", "content": shown}] if shown else messages}
+
+
+def without_damaged_reasoning(body: JSONObject) -> JSONObject:
+    return _changed(body, lambda message: _without(message, "reasoning_details") if damaged(message) else message)
+
+
+def damaged(message: JSONObject) -> list[int]:
+    """Which of a message's `reasoning_details` hold a secret that was changed, as far as that can be told."""
+    details: JSON = message.get("reasoning_details")
+    given = enumerate(cast(list[JSON], details) if isinstance(details, list) else [])
+    return [index for index, each in given if isinstance(each, dict) and not _is_whole(cast(JSONObject, each))]
+
+
+def _is_whole(detail: JSONObject) -> bool:
+    format = str(detail.get("format"))
+    secrets = [secret for name in ("signature", "data") if isinstance(secret := cast(JSON, detail.get(name)), str)]
+    for secret in secrets:
+        sound = is_sound(secret) if format.startswith("anthropic") else _is_code(secret, format)
+        if len(secret) >= SHORTEST_SECRET and not sound:
+            return False
+    return True
+
+
+def _is_code(secret: str, format: str) -> bool:
+    """Whether this is base64, and the frame of a Fernet token if OpenAI wrote it."""
+    try:
+        data = base64.b64decode(secret.translate(URLSAFE) + "=" * (-len(secret) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    framed = data[:1] == FERNET_VERSION and (len(data) - FERNET_FRAME) % FERNET_BLOCK == 0
+    return framed or not format.startswith("openai")
+
+
+def asks(message: JSONObject) -> bool:
+    return bool(message.get("tool_calls") or message.get("function_call"))
+
+
+def tool_name(tool: JSON) -> str | None:
+    return named["name"] if (named := called(tool)) else None
+
+
+def _messages(body: JSONObject) -> list[JSONObject]:
+    return cast(list[JSONObject], body["messages"])
+
+
+def _tools(body: JSONObject) -> list[JSONObject]:
+    return cast(list[JSONObject], body["tools"])
+
+
+def _changed(body: JSONObject, change: Callable[[JSONObject], JSONObject]) -> JSONObject:
+    return {**body, "messages": [change(message) for message in _messages(body)]}
+
+
+def _without(value: JSONObject, name: str) -> JSONObject:
+    return {key: each for key, each in value.items() if key != name}

@@ -1,0 +1,343 @@
+"""Chat Completions requests as rules see them: what each message and part must have, and where the pieces are.
+
+Many endpoints speak this format, and some take more than OpenAI does: a picture as a plain address, a tool without a
+`type`. `house` tells from the model's name whose request it is, and what only others take is refused to nobody else.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal, cast
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, spelled
+from contextc.formats.openai_chat import errors
+
+OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o[1-9](-|$))")
+SAID: Fields = {"content": (str, list), "name?": str}
+ROLES: dict[str, Fields] = {
+    "developer": SAID,
+    "system": SAID,
+    "user": SAID,
+    "assistant": {"content?": (str, list), "name?": str, "refusal?": str, "audio?": dict},
+    "tool": {"content": (str, list), "tool_call_id": str, "name?": str},
+    "function": {"content?": (str, list), "name": str},
+}
+CALLS: Fields = {"tool_calls?": list, "function_call?": dict}
+PARTS: dict[str, Fields] = {
+    "text": {"text": str},
+    "image_url": {"image_url": (dict, str)},
+    "input_audio": {"input_audio": (dict, str)},
+    "file": {"file": dict},
+    "refusal": {"refusal": str},
+    "audio": {},
+}
+PARTS_ELSEWHERE: dict[str, Fields] = {
+    "audio_embeds": {},
+    "audio_url": {"audio_url": (dict, str)},
+    "document": {},
+    "document_url": {"document_url": (dict, str)},
+    "image_embeds": {},
+    "image_pil": {},
+    "input_video": {},
+    "reference": {"reference_ids": list},
+    "thinking": {"thinking": (list, str)},
+    "video_url": {"video_url": (dict, str)},
+}
+"""What OpenRouter, Mistral, Groq and vLLM take besides."""
+INSIDE: dict[str, Fields] = {
+    "image_url": {"url": str},
+    "input_audio": {"data": str, "format": str},
+    "file": {"file_id?": str, "file_data?": str, "filename?": str},
+    "function": {"name": str, "arguments": str},
+    "custom": {"name": str, "input": str},
+}
+DEFINED: Fields = {"name": str, "description?": str, "parameters?": dict}
+ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
+WORDLESS = {"role", "name", "tool_call_id", "tool_calls", "function_call", "refusal", "audio", "prefix"}
+"""The fields of a message that say nothing. Where it has others and no `content`, they may be what it says."""
+KINDS: dict[str, Kind] = {
+    "text": "text",
+    "refusal": "other",
+    "thinking": "reasoning",
+    "reference": "other",
+    "audio": "other",
+}
+"""Every other part is media."""
+
+
+def read(body: JSON) -> Sketch:
+    """Any JSON as a request, or as the messages of one."""
+    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
+    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
+    base: Path = ("messages",) if isinstance(body, dict) else ()
+    reader = _Reader(house(whole))
+    turns: list[Turn] = []
+    if isinstance(messages, list):
+        turns = [
+            turn for index, wire in enumerate(cast(list[JSON], messages)) for turn in reader.turn(wire, (*base, index))
+        ]
+    elif isinstance(body, dict) and "messages" not in body:
+        reader.refuse((), "messages", "`messages` is missing.")
+    else:
+        reader.refuse(base, "", "the messages must be a list.")
+    tools = tuple(reader.tools(whole.get("tools")))
+    return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+def house(body: JSONObject) -> Literal["openai", "other", ""]:
+    """Whose model a request is for, as far as its name tells; nothing where it has none."""
+    model: JSON = body.get("model")
+    if not isinstance(model, str):
+        return ""
+    return "openai" if OPENAI_MODEL.match(model) else "other"
+
+
+def placed(path: Path) -> str:
+    """`messages[2].content[0]`, also where the bare messages were given."""
+    return spelled(path if not path or isinstance(path[0], str) else ("messages", *path))
+
+
+class _Reader:
+    def __init__(self, house: str) -> None:
+        self.house = house
+        self.misshapen: list[Finding] = []
+
+    def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
+        if wrong := misfit(wire, {"role": str}):
+            return self.refuse(path, *wrong)
+        given = cast(JSONObject, wire)
+        role = given["role"]
+        if role not in ROLES:
+            what = errors.WRONG_VALUE.format(value=role, known=_listed(ROLES))
+            return self.refuse(path, "role", f"nobody here is called {role!r}.", what)
+        if wrong := misfit(given, {**ROLES[role], **CALLS}) or _misplaced(given) or _unnamed(given):
+            return self.refuse(path, *wrong)
+        pieces = [Piece(kind="result", path=path, wire=given, id=given["tool_call_id"])] if role == "tool" else []
+        pieces += self.parts(given.get("content"), (*path, "content"))
+        pieces += self.calls(given.get("tool_calls"), (*path, "tool_calls"))
+        yield Turn(role=role, path=path, wire=given, pieces=tuple(pieces))
+
+    def parts(self, content: JSON, path: Path) -> Iterator[Piece]:
+        if isinstance(content, str):
+            yield Piece(kind="text", path=path, wire={}, text=content)
+        elif isinstance(content, list):
+            for index, part in enumerate(cast(list[JSON], content)):
+                here = (*path, index)
+                if wrong := misfit(part, {"type": str}) or self.part(cast(JSONObject, part)):
+                    self.refuse(here, *wrong)
+                    continue
+                wire = cast(JSONObject, part)
+                kind = KINDS.get(wire["type"], "media")
+                yield Piece(kind=kind, path=here, wire=wire, text=wire["text"] if kind == "text" else "")
+
+    def part(self, part: JSONObject) -> tuple[str, ...] | None:
+        kind = cast(str, part["type"])
+        fields = {**PARTS_ELSEWHERE, **PARTS}.get(kind)
+        if fields is None:
+            what = errors.WRONG_VALUE.format(value=kind, known=_listed(PARTS))
+            return "type", f"there is no part of type {kind!r} here.", what
+        if self.house != "other" and kind in INSIDE:
+            fields = {kind: dict}
+        elif kind == "file" and "file_id" in part:
+            fields = {"file_id": str}
+        return misfit(part, fields) or _inside(part, kind)
+
+    def calls(self, calls: JSON, path: Path) -> Iterator[Piece]:
+        for index, call in enumerate(cast(list[JSONObject], calls or [])):
+            here = (*path, index)
+            kind = "custom" if call.get("function") is None and "custom" in (call.get("type"), *call) else "function"
+            if wrong := misfit(call, {"id": str, ("type" if self.house == "openai" else "type?"): str}):
+                self.refuse(here, *wrong)
+            elif call.get("type") not in ("function", "custom", None):
+                what = errors.WRONG_VALUE.format(value=call["type"], known="'function' and 'custom'")
+                self.refuse(here, "type", f"there is no call of type {call['type']!r}.", what)
+            elif wrong := misfit(call, {kind: dict}) or _inside(call, kind):
+                self.refuse(here, *wrong)
+            else:
+                yield Piece(kind="call", path=here, wire=call, id=call["id"], name=call[kind]["name"])
+
+    def tools(self, tools: JSON) -> Iterator[Piece]:
+        if tools is not None and not isinstance(tools, list):
+            self.refuse(("tools",), "", "the tools must be a list.")
+        for index, tool in enumerate(cast(list[JSON], tools if isinstance(tools, list) else [])):
+            path: Path = ("tools", index)
+            wire = cast(JSONObject, tool if isinstance(tool, dict) else {})
+            kind = wire.get("type") if wire.get("function") is None else "function"
+            if wrong := misfit(
+                cast(object, tool), {"type" if self.house == "openai" or kind is None else "type?": str}
+            ):
+                self.refuse(path, *wrong)
+            elif kind in ("function", "custom"):
+                if wrong := misfit(wire, {kind: dict}) or misfit(wire[kind], DEFINED):
+                    self.refuse(path, *wrong)
+                else:
+                    yield Piece(kind="other", path=path, wire=wire, id=wire[kind]["name"])
+            elif self.house == "openai":
+                what = errors.WRONG_VALUE.format(value=kind, known="'function' and 'custom'")
+                self.refuse(path, "type", f"there is no tool of type {kind!r} here.", what)
+
+    def refuse(self, path: Path, field: str, message: str, what: str = "") -> None:
+        where = placed((*path, *field.split(".")) if field else path) or "messages"
+        if not what and message.endswith("missing."):
+            what = errors.MISSING
+        elif not what:
+            expected, _, given = message.removesuffix(".").partition(" must be ")[2].partition(", not ")
+            what = errors.WRONG_TYPE.format(where=where, expected=expected, given=given or "something else")
+            what = what.replace("a list", "an array")
+        self.misshapen.append(at(path, message, what=what.replace("{where}", where)))
+
+
+def _misplaced(message: JSONObject) -> tuple[str, ...] | None:
+    """What another role has: the id of a call that is answered, or calls beside it."""
+    if message["role"] != "tool" and message.get("tool_call_id") is not None:
+        return "tool_call_id", "only a tool message has a `tool_call_id`.", errors.UNKNOWN_PARAMETER
+    if message["role"] == "tool" and (message.get("tool_calls") or message.get("function_call")):
+        return "tool_calls", "a result cannot ask for tools.", errors.NOT_THE_ASSISTANT.format(what="tool calls")
+    return None
+
+
+def _unnamed(message: JSONObject) -> tuple[str, ...] | None:
+    """A call that does not even say what is called."""
+    for index, call in enumerate(cast(list[JSON], message.get("tool_calls") or [])):
+        if called(call) is None:
+            name = f"tool_calls[{index}]"
+            return f"{name}.function.name", f"`{name}` does not say which tool it calls.", errors.MISSING
+    if message.get("function_call") and (wrong := misfit(message["function_call"], INSIDE["function"])):
+        return f"function_call.{wrong[0]}", wrong[1]
+    return None
+
+
+def called(call: JSON) -> JSONObject | None:
+    """The part of a call that names the tool, in whatever shape the call is."""
+    if not isinstance(call, dict):
+        return None
+    wire = cast(JSONObject, call)
+    places = [wire.get("function"), wire.get("custom"), wire]
+    named = [cast(JSONObject, place) for place in places if isinstance(place, dict)]
+    return next((place for place in named if isinstance(place.get("name"), str)), None)
+
+
+def _inside(wire: JSONObject, kind: str) -> tuple[str, str] | None:
+    inner: JSON = wire.get(kind)
+    wrong = misfit(cast(object, inner), INSIDE[kind]) if kind in INSIDE and isinstance(inner, dict) else None
+    return (f"{kind}.{wrong[0]}", wrong[1]) if wrong else None
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = [f"'{name}'" for name in names]
+    return f"{', '.join(most)}, and {last}"
+
+
+def reshape(value: JSON, path: Path) -> JSON:
+    """What is nearly a message, a part, a call or a tool: of another role, of another API, arguments as an object."""
+    match path:
+        case ():
+            return {**cast(JSONObject, value), "messages": []} if isinstance(value, dict) else value
+        case ("tools", _):
+            return _reshaped_tool(value)
+        case ("messages",):
+            return [value] if isinstance(value, dict) else [message(value)] if isinstance(value, str) else value
+        case ("messages", turn):
+            return message(value) if isinstance(value, str) else _reshaped_message(value, turn)
+        case ("messages", turn, "tool_calls", index):
+            return _reshaped_call(value, f"call_{turn}_{index}")
+        case ("messages", *_):
+            return block(value) if isinstance(value, str) else _reshaped_part(value)
+        case _:
+            return value
+
+
+def _reshaped_message(value: JSON, turn: str | int) -> JSON:
+    given = cast(JSONObject, value if isinstance(value, dict) else {})
+    wire = {name: each for name, each in given.items() if each is not None}
+    content: JSON = wire.get("content", "")
+    if not wire or ("content" not in wire and wire.keys() - WORDLESS):
+        return cast(JSON, value)
+    calls: JSON = wire.pop("tool_calls", [])
+    calls = cast(list[JSON], calls if isinstance(calls, list) else [calls])
+    if function := called(wire.get("function_call")):
+        wire["function_call"] = {"name": function["name"], "arguments": _text(function.get("arguments", "{}"))}
+    else:
+        calls = [*calls, wire.pop("function_call", None)]
+    strays = [block(_text(call)) for call in calls if call and called(call) is None]
+    if calls := [call for call in calls if called(call) is not None]:
+        wire["tool_calls"] = [_reshaped_call(call, f"call_{turn}_{index}") for index, call in enumerate(calls)]
+    if isinstance(content, dict | list):
+        wire["content"] = [*(cast(list[JSON], content) if isinstance(content, list) else [content]), *strays]
+    elif strays:
+        wire["content"] = [*([block(_text(content))] if content != "" else []), *strays]
+    else:
+        wire["content"] = _text(content)
+    wire["role"] = _role(wire)
+    if wire["role"] != "tool":
+        wire.pop("tool_call_id", None)
+    fields = {**ROLES[wire["role"]], **CALLS}
+    for name in ("name", "refusal", "audio"):
+        if (kind := fields.get(f"{name}?")) is not None and name in wire and not isinstance(wire[name], kind):
+            del wire[name]
+    return wire
+
+
+def _role(wire: JSONObject) -> str:
+    """Who may have written this: what a message holds says more than its role."""
+    role = str(wire.get("role")).lower()
+    role = ALIASES.get(role, role)
+    if isinstance(wire.get("tool_call_id"), str) and not wire.get("tool_calls"):
+        return "tool"
+    if wire.get("tool_calls") and role not in ("developer", "system", "user"):
+        return "assistant"
+    nameless = role == "function" and not isinstance(wire.get("name"), str)
+    return "user" if role == "tool" or role not in ROLES or nameless else role
+
+
+def _reshaped_part(value: JSON) -> JSON:
+    if not isinstance(value, dict):
+        return value
+    wire = cast(JSONObject, value)
+    picture: JSON = wire.get("image_url")
+    if wire.get("type") in ("input_text", "output_text", None) and isinstance(wire.get("text"), str):
+        return {**wire, "type": "text"}
+    if wire.get("type") in ("input_image", "image_url") and isinstance(picture, str):
+        return {"type": "image_url", "image_url": {"url": picture}}
+    return wire
+
+
+def _reshaped_call(value: JSON, id: str) -> JSON:
+    if (inner := called(value)) is None:
+        return value
+    outer = {
+        name: each
+        for name, each in cast(JSONObject, value).items()
+        if name not in ("function", "custom", "name", "arguments", "input", "args")
+    }
+    written = _text(next((inner[name] for name in ("arguments", "input", "args") if inner.get(name) is not None), "{}"))
+    outer["id"] = outer["id"] if isinstance(outer.get("id"), str) else id
+    if outer.get("type") == "custom":
+        return {**outer, "custom": {"name": inner["name"], "input": written}}
+    inside = {} if inner is value else inner
+    return {**outer, "type": "function", "function": {**inside, "name": inner["name"], "arguments": written}}
+
+
+def _reshaped_tool(value: JSON) -> JSON:
+    """A tool as the Responses API or Anthropic describe it."""
+    wire = cast(JSONObject, value) if isinstance(value, dict) else {}
+    if isinstance(wire.get("function"), dict):
+        return {**wire, "type": "function"}
+    if not isinstance(wire.get("name"), str) or wire.get("type") not in (None, "function"):
+        return cast(JSON, value)
+    schema: JSON = wire.get("parameters") or wire.get("input_schema")
+    described = {"description": wire["description"]} if isinstance(wire.get("description"), str) else {}
+    parameters = cast(JSONObject, schema) if isinstance(schema, dict) else {}
+    return {"type": "function", "function": {"name": wire["name"], **described, "parameters": parameters}}
+
+
+def _text(value: JSON) -> str:
+    return value if isinstance(value, str) else encode(value).decode()
+
+
+def message(text: str) -> JSONObject:
+    return {"role": "user", "content": text}
+
+
+def block(text: str) -> JSONObject:
+    return {"type": "text", "text": text}

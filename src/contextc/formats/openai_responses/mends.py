@@ -1,0 +1,293 @@
+"""Repairs of what decoding and encoding does not put right by itself: ids of items, native pairs, settings."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, cast
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.checking import Piece, Sketch, Turn
+from contextc.formats.openai_responses import sketch
+from contextc.formats.signatures import SHORTEST, unpacked
+from contextc.formats.spelling import Spelling
+from contextc.pairing import SAID
+
+IDS, NAMES = Spelling("a-zA-Z0-9_-", 64), Spelling("a-zA-Z0-9_-", 128)
+HELD = ("previous_response_id", "conversation")
+PREFIXES = {"function_call": "fc", "message": "msg", "reasoning": "rs"}
+LEAST_LIMIT = 16
+NOTHING_SAID = "(Nothing has been said yet.)"
+OWN_ID = re.compile("(rs|cmp)_[0-9a-f]{48,}")
+FERNET, FERNET_HEAD, FERNET_BLOCK = "gAAAA", 57, 16
+BEDROCK = "rsn_"
+
+
+class Unpaired(NamedTuple):
+    unanswered: list[Piece]
+    orphans: list[Piece]
+    doubled: list[Piece]
+
+
+def unpaired(request: Sketch) -> Unpaired:
+    """Calls and results that do not belong together. A call may use an id again once it was answered."""
+    found = Unpaired([], [], [])
+    waiting: dict[tuple[str, str], Piece] = {}
+    answered: set[tuple[str, str]] = set()
+    held = holds_more(request)
+    for piece in [piece for turn in request.turns for piece in turn.pieces]:
+        kind = cast(str, piece.wire.get("type") or "")
+        key = sketch.RESULTS.get(kind, kind), piece.id
+        if piece.kind == "call":
+            waiting.setdefault(key, piece)
+            answered.discard(key)
+        elif piece.kind == "result" and (waiting.pop(key, None) or (held and key not in answered)):
+            answered.add(key)
+        elif piece.kind == "result":
+            (found.doubled if key in answered else found.orphans).append(piece)
+    found.unanswered.extend(call for call in waiting.values() if not call.wire.get("async"))
+    return found
+
+
+def holds_more(request: Sketch) -> bool:
+    """Whether the provider holds items that are not here."""
+    return any(is_reference(turn.wire) for turn in request.turns) or any(request.body.get(name) for name in HELD)
+
+
+def is_reference(item: JSONObject) -> bool:
+    return item.get("type") == "item_reference" or ("id" in item and not item.get("type") and "role" not in item)
+
+
+def lone_reasoning(turns: Iterable[Turn]) -> Iterator[Turn]:
+    """Reasoning of OpenAI's that does not lead to the item it came with.
+
+    A message that lost its id is another message to OpenAI. Reasoning that is readable, or that another vendor
+    encrypted, is tied to nothing.
+    """
+    after: Turn | None = None
+    for turn in reversed(list(turns)):
+        if not turn.of("reasoning"):
+            after = turn if turn.wire.get("type") not in sketch.SET else after
+        elif _is_tied(turn.wire) and (after is None or after.role != "assistant" or _is_new(after.wire)):
+            yield turn
+
+
+def is_unstored(item: JSONObject) -> bool:
+    """Whether only OpenAI's store could know what this item says."""
+    if item.get("type") == "reasoning":
+        return str(item.get("id") or "").startswith("rs_") and not (
+            item.get("encrypted_content") or item.get("content")
+        )
+    return is_reference(item)
+
+
+def is_sound(item: JSONObject) -> bool:
+    """Whether an item's encrypted content may be whole. OpenAI's own is a Fernet token, others' is base64."""
+    content: JSON = item.get("encrypted_content")
+    if not isinstance(content, str) or len(content) < SHORTEST:
+        return True
+    if content.startswith(FERNET) or OWN_ID.fullmatch(str(item.get("id"))):
+        data = unpacked(content, urlsafe=True) if content.startswith(FERNET) and len(content) % 4 == 0 else None
+        return data is not None and len(data) > FERNET_HEAD and (len(data) - FERNET_HEAD) % FERNET_BLOCK == 0
+    if content.startswith(BEDROCK):
+        return unpacked(content.removeprefix(BEDROCK)) is not None
+    letters = content.rstrip("=")
+    return letters.isascii() and letters.translate({ord(letter): "x" for letter in "+/-_.:|~"}).isalnum()
+
+
+def repeated_items(turns: Iterable[Turn]) -> Iterator[Turn]:
+    """Items with an id that an earlier one has."""
+    seen: set[str] = set()
+    for turn in turns:
+        name = turn.wire.get("id")
+        if not name or turn.wire.get("type") == "local_shell_call_output":
+            continue
+        if name in seen:
+            yield turn
+        seen.add(name)
+
+
+def with_a_message(body: JSONObject) -> JSONObject:
+    return {**body, "input": [sketch.message(NOTHING_SAID)]}
+
+
+def with_blocks_on_their_side(body: JSONObject) -> JSONObject:
+    return _changed(body, _on_its_side)
+
+
+def with_pairs(body: JSONObject) -> JSONObject:
+    """Calls that only OpenAI knows with a result, or as text where none can be made up; strays as text."""
+    found = unpaired(sketch.read(body))
+    calls = {id(piece.wire) for piece in found.unanswered}
+    strays = {id(piece.wire) for piece in (*found.orphans, *found.doubled)}
+
+    def paired(item: JSONObject) -> list[JSONObject]:
+        if id(item) in strays:
+            words = item["output"] if isinstance(item.get("output"), str) else encode(item).decode()
+            return [sketch.message(f"[{item['type']}, whose call is not here:]\n{words}")]
+        if id(item) not in calls:
+            return [item]
+        if item["type"] in ("function_call", "custom_tool_call"):
+            kind = sketch.PAIRS[item["type"]]
+            return [item, {"type": kind, "call_id": item["call_id"], "output": SAID["interrupted"]}]
+        words = f"[{item['type']}, whose result is not here:] {encode(item).decode()}"
+        return [{"role": "assistant", "content": words}]
+
+    return _changed(body, paired)
+
+
+def with_short_ids(body: JSONObject) -> JSONObject:
+    def renamed(item: JSONObject) -> list[JSONObject]:
+        name: JSON = item.get("call_id")
+        return [item if not isinstance(name, str) or 1 <= len(name) <= 64 else {**item, "call_id": IDS.spell(name)}]
+
+    return _changed(body, renamed)
+
+
+def without_lone_reasoning(body: JSONObject) -> JSONObject:
+    gone = {id(turn.wire) for turn in lone_reasoning(sketch.read(body).turns)}
+    return _without(body, lambda item: id(item) in gone)
+
+
+def without_unstored(body: JSONObject) -> JSONObject:
+    return _without(body, is_unstored)
+
+
+def without_damaged(body: JSONObject) -> JSONObject:
+    return _without(body, lambda item: not is_sound(item))
+
+
+def without_repeated_ids(body: JSONObject) -> JSONObject:
+    again = {id(turn.wire) for turn in repeated_items(sketch.read(body).turns)}
+
+    def once(item: JSONObject) -> list[JSONObject]:
+        if id(item) not in again:
+            return [item]
+        return [_nameless(item)] if _is_said(item) else []
+
+    return _changed(body, once)
+
+
+def without_foreign_ids(body: JSONObject) -> JSONObject:
+    def own(item: JSONObject) -> list[JSONObject]:
+        if not foreign_prefix(item):
+            return [item]
+        return [_nameless(item)] if item.get("type") != "reasoning" or item.get("encrypted_content") else []
+
+    return _changed(body, own)
+
+
+def foreign_prefix(item: JSONObject) -> str | None:
+    """What the id of this item should begin with, where it does not."""
+    prefix, name = PREFIXES.get(item.get("type") or "message", ""), item.get("id")
+    if not isinstance(name, str) or item.get("role", "assistant") != "assistant" or name.startswith(prefix):
+        return None
+    return prefix
+
+
+def with_spelled_names(body: JSONObject) -> JSONObject:
+    def spelled(item: JSONObject) -> JSONObject:
+        kind, name = item.get("type"), item.get("name")
+        named = kind in ("function", "custom", "function_call", "custom_tool_call") and isinstance(name, str)
+        return {**item, "name": NAMES.spell(cast(str, name))} if named else item
+
+    body = _changed(body, lambda item: [spelled(item)])
+    tools: JSON = body.get("tools")
+    return {**body, "tools": [spelled(tool) for tool in cast(list[JSONObject], tools)]} if tools else body
+
+
+def with_known_choice(body: JSONObject) -> JSONObject:
+    choice = cast(JSONObject, body["tool_choice"])
+    name = NAMES.spell(choice["name"])
+    if name in tool_names(sketch.read(body)):
+        return {**body, "tool_choice": {**choice, "name": name}}
+    return _set_aside(body, "tool_choice")
+
+
+def tool_names(request: Sketch) -> set[str]:
+    """The names of all tools the model is told about, wherever that is done."""
+    given: list[JSON] = [tool.wire for tool in request.tools]
+    given += cast(list[JSON], request.body.get("tools") or [])
+    given += [tool for turn in request.turns for tool in cast(list[JSON], turn.wire.get("tools") or [])]
+    names: set[str] = set()
+    while given:
+        tool = given.pop()
+        if isinstance(tool, dict):
+            wire = cast(JSONObject, tool)
+            names.add(str(wire.get("name")))
+            given += cast(list[JSON], wire["tools"]) if isinstance(wire.get("tools"), list) else []
+    return names
+
+
+def with_one_history(body: JSONObject) -> JSONObject:
+    return _set_aside(body, "previous_response_id")
+
+
+def with_a_limit(body: JSONObject) -> JSONObject:
+    return {**body, "max_output_tokens": LEAST_LIMIT}
+
+
+def with_trigger_last(body: JSONObject) -> JSONObject:
+    items = cast(list[JSONObject], body["input"])
+    triggers = [item for item in items if item.get("type") == "compaction_trigger"]
+    return {**body, "input": [*(item for item in items if item not in triggers), triggers[-1]]}
+
+
+def _on_its_side(item: JSONObject) -> list[JSONObject]:
+    content: JSON = item.get("content")
+    if item.get("role") not in sketch.ROLES or not isinstance(content, list):
+        return [item]
+    blocks = cast(list[JSONObject], content)
+    if item["role"] != "assistant":
+        return [{**item, "content": [_turned(block, "input_text", sketch.OUTPUT) for block in blocks]}]
+    shown = [block for block in blocks if block["type"] in sketch.INPUT and "text" not in block]
+    said = [_turned(block, "output_text", sketch.INPUT) for block in blocks if block not in shown]
+    own = [{**item, "content": said}] if said or not shown else []
+    return [*own, *([{"role": "user", "content": shown}] if shown else [])]
+
+
+def _turned(block: JSONObject, kind: str, others: tuple[str, ...]) -> JSONObject:
+    text = block.get("text", block.get("refusal"))
+    return {"type": kind, "text": text} if block["type"] in others and isinstance(text, str) else block
+
+
+def _changed(body: JSONObject, change: Callable[[JSONObject], list[JSONObject]]) -> JSONObject:
+    if not isinstance(body.get("input"), list):
+        return body
+    return {**body, "input": [made for item in cast(list[JSONObject], body["input"]) for made in change(item)]}
+
+
+def _without(body: JSONObject, gone: Callable[[JSONObject], bool]) -> JSONObject:
+    """The request without some items. What reasoning had led to loses its id, or OpenAI would ask for the reasoning:
+    "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning' item"."""
+    loose = False
+
+    def left(item: JSONObject) -> list[JSONObject]:
+        nonlocal loose
+        if gone(item):
+            loose = item.get("type") == "reasoning"
+            return []
+        loose = loose and item.get("role", "assistant") == "assistant" and item.get("type") not in sketch.RESULTS
+        return [_nameless(item) if loose and _is_said(item) else item]
+
+    return _changed(body, left)
+
+
+def _is_said(item: JSONObject) -> bool:
+    """Whether an item means the same without its id."""
+    return item.get("role") in sketch.ROLES or item.get("type") in sketch.PAIRS or item.get("type") in sketch.RESULTS
+
+
+def _is_tied(item: JSONObject) -> bool:
+    encrypted = item.get("encrypted_content") or FERNET
+    return str(item.get("id") or "").startswith("rs_") and not item.get("content") and encrypted.startswith(FERNET)
+
+
+def _is_new(item: JSONObject) -> bool:
+    return item.get("role") == "assistant" and not item.get("id")
+
+
+def _nameless(item: JSONObject) -> JSONObject:
+    return {name: value for name, value in item.items() if name != "id"}
+
+
+def _set_aside(body: JSONObject, name: str) -> JSONObject:
+    return {each: value for each, value in body.items() if each != name}

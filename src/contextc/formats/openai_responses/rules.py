@@ -1,0 +1,285 @@
+"""The rules of OpenAI's Responses API, as far as a request can be held against them without asking.
+
+Other vendors speak this API too, and take more. What only OpenAI refuses is checked where the model is one of OpenAI's.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, at, not_matching
+from contextc.formats.openai_responses import errors, mends, sketch
+from contextc.formats.openai_responses.sketch import named
+
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
+LONGEST_ID = 64
+HISTORIES = ("previous_response_id", "conversation", "prompt")
+
+
+BOOK = RuleBook("OAR", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, key="input")
+rule = BOOK.rule
+
+
+@rule(1, errors.MISSHAPEN)
+def has_the_shape(request: Sketch) -> Iterable[Finding]:
+    """Every item, block and tool has the fields its kind must have.
+
+    A message has a `role` and `content`; everything else has a `type` that the API knows, and the fields of that type.
+    The arguments of a call are a text, and a reasoning item has a `summary`, which may be empty.
+
+    Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
+        {}}, {"type": "function_call_output", "call_id": "a", "output": "1"}]
+    Repair: it gets the shape that was meant; what has none becomes text, and a tool is left out.
+    """
+    return request.misshapen
+
+
+@rule(2, errors.NO_INPUT, mend=mends.with_a_message)
+def has_input(request: Sketch) -> Iterable[Finding]:
+    """There is an input, unless OpenAI has one: of an earlier response, a conversation or a prompt.
+
+    Example: []
+    Repair: a line that says so is put in, from the user.
+    """
+    if not request.turns and not request.misshapen and not any(request.body.get(name) for name in HISTORIES):
+        yield at(("input",) if request.body else (), "there is no input.")
+
+
+@rule(3, errors.WRONG_SIDE, mend=mends.with_blocks_on_their_side)
+def blocks_stand_on_their_side(request: Sketch) -> Iterable[Finding]:
+    """What the assistant said is `output_text` or `refusal`, what others said is `input_…`.
+
+    Example: [{"role": "assistant", "content": [{"type": "input_text", "text": "Hello!"}]}, {"role": "user", "content":
+        "hi"}]
+    Repair: a text is called what it is; a picture among the assistant's words becomes the user's.
+    """
+    for turn in request.turns:
+        own, others = (sketch.OUTPUT, sketch.INPUT) if turn.role == "assistant" else (sketch.INPUT[:3], sketch.OUTPUT)
+        for piece in turn.pieces:
+            kind = piece.wire.get("type")
+            if kind in others:
+                supported = ", ".join(f"'{each}'" for each in own)
+                yield at(piece.path, f"`{kind}` cannot be the {turn.role}'s.", kind=kind, supported=supported)
+
+
+@rule(4, errors.UNANSWERED, mend=mends.with_pairs)
+def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+    """Every call is answered by a result, somewhere after it.
+
+    A crash, a cancelled turn or a cut leaves a call without its result, and every later request fails.
+
+    Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
+        "{}"}, {"role": "user", "content": "and?"}]
+    Repair: a result says that it is missing; a call of OpenAI's own kinds becomes text, where none can be made up.
+    """
+    for call in mends.unpaired(request).unanswered:
+        yield at(call.path, f"the call {call.id} has no result after it.", kind=_words(call), id=call.id)
+
+
+@rule(5, errors.ORPHAN, mend=mends.with_pairs)
+def results_have_calls(request: Sketch) -> Iterable[Finding]:
+    """Every result answers a call before it.
+
+    Where OpenAI holds earlier items itself (`previous_response_id`, `conversation`, an `item_reference`), the call may
+    be among those, and a result alone is sound.
+
+    Example: [{"role": "user", "content": "hi"}, {"type": "function_call_output", "call_id": "a", "output": "1"}]
+    Repair: a result without a call becomes text.
+    """
+    for result in mends.unpaired(request).orphans:
+        yield at(result.path, f"no call {result.id} stands before this.", kind=_words(result), id=result.id)
+
+
+@rule(6, errors.DOUBLED, mend=mends.with_pairs)
+def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+    """A call has one result.
+
+    Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
+        "{}"}, {"type": "function_call_output", "call_id": "a", "output": "1"}, {"type": "function_call_output",
+        "call_id": "a", "output": "1"}]
+    Repair: the first is kept; another that says something else becomes text.
+    """
+    for result in mends.unpaired(request).doubled:
+        yield at(result.path, f"the call {result.id} has another result already.", kind=_words(result), id=result.id)
+
+
+@rule(7, errors.CALL_ID, mend=mends.with_short_ids)
+def call_ids_have_the_length(request: Sketch) -> Iterable[Finding]:
+    """The id of a call has 1 to 64 characters.
+
+    Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "", "name": "look", "arguments":
+        "{}"}, {"type": "function_call_output", "call_id": "", "output": "1"}]
+    Repair: the id is spelled shorter, on the call and on its result.
+    """
+    for call in [piece for turn in request.turns for piece in turn.of("call")]:
+        if not 1 <= len(call.id) <= LONGEST_ID:
+            problem, wanted = ("too long", "maximum length 64") if call.id else ("too short", "minimum length 1")
+            message = f"the id of this call has {len(call.id)} characters, and 1 to 64 are taken."
+            yield at(
+                call.path,
+                message,
+                where=named(call.path),
+                problem=problem,
+                wanted=wanted,
+                length=f"a string with length {len(call.id)}",
+            )
+
+
+@rule(8, errors.LONE_REASONING, mend=mends.without_lone_reasoning)
+def reasoning_is_followed(request: Sketch) -> Iterable[Finding]:
+    """A reasoning item stands before the item it led to, which has its own id still.
+
+    A cut, an edited answer or a dropped call leaves reasoning that leads to nothing.
+
+    Example: [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user",
+        "content": "and?"}]
+    Repair: the reasoning is left out.
+    """
+    for turn in mends.lone_reasoning(request.turns):
+        yield at(turn.path, f"the reasoning {turn.wire['id']} has lost the item it led to.", id=turn.wire["id"])
+
+
+@rule(9, errors.NOT_STORED, mend=mends.without_unstored)
+def unstored_items_are_whole(request: Sketch) -> Iterable[Finding]:
+    """With `store` false, nothing is referred to by its id alone: reasoning has its encrypted content.
+
+    Example: {"store": false, "input": [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1",
+        "summary": []}, {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content":
+        [{"type": "output_text", "text": "Hello!", "annotations": []}]}]}
+    Repair: the item is left out.
+    """
+    if request.body.get("store") is False:
+        for turn in request.turns:
+            if mends.is_unstored(turn.wire):
+                name = turn.wire["id"]
+                yield at(turn.path, f"{name} is not stored, and what it says is not here.", id=name)
+
+
+@rule(10, errors.ENCRYPTED, mend=mends.without_damaged)
+def encrypted_content_is_sound(request: Sketch) -> Iterable[Finding]:
+    """Encrypted content is what it was when it came.
+
+    Only whether it is cut, padded or overwritten can be told without the key.
+
+    Example: [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1", "summary": [],
+        "encrypted_content": "gAAAAABqSomethingThatIsNoLongerWhatItWasWhenItCameFromTheModelAndSoOn"}, {"type":
+        "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [{"type": "output_text",
+        "text": "Hello!", "annotations": []}]}]
+    Repair: the item is left out, and what it led to goes without its id; nobody but OpenAI could have read it.
+    """
+    for turn in request.turns:
+        if not mends.is_sound(turn.wire):
+            begins = f"{turn.wire['encrypted_content'][:4]}..."
+            yield at(turn.path, "the encrypted content of this item is damaged.", content=begins)
+
+
+@rule(11, errors.DUPLICATE, mend=mends.without_repeated_ids)
+def items_are_named_once(request: Sketch) -> Iterable[Finding]:
+    """No two items have the same id.
+
+    Example: [{"role": "user", "content": "hi"}, {"type": "message", "id": "msg_1", "role": "assistant", "status":
+        "completed", "content": [{"type": "output_text", "text": "Hello!", "annotations": []}]}, {"type": "message",
+        "id": "msg_1", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "Bye!",
+        "annotations": []}]}]
+    Repair: the later message or call loses its id; anything else that stands there twice is left out.
+    """
+    for turn in mends.repeated_items(request.turns):
+        yield at(turn.path, f"an earlier item is called {turn.wire['id']} already.", id=turn.wire["id"])
+
+
+@rule(12, errors.ID_FORM, mend=mends.without_foreign_ids)
+def item_ids_are_openais(request: Sketch) -> Iterable[Finding]:
+    """The id of an item is one that OpenAI gave: `msg_…`, `fc_…`, `rs_…`.
+
+    The id of a call is its `call_id`; an item that OpenAI did not make has no `id`. Checked for models of OpenAI's.
+
+    Example: {"model": "gpt-5.6", "input": [{"role": "user", "content": "hi"}, {"type": "function_call", "id": "call_1",
+        "call_id": "call_1", "name": "look", "arguments": "{}"}, {"type": "function_call_output", "call_id": "call_1",
+        "output": "1"}]}
+    Repair: the id is left out.
+    """
+    for turn in request.turns if _is_openais(request.body) else ():
+        if prefix := mends.foreign_prefix(turn.wire):
+            name = turn.wire["id"]
+            message = f"the id {name!r} was not given by OpenAI: it would begin with `{prefix}`."
+            yield at(turn.path, message, where=named(turn.path), id=name, prefix=prefix)
+
+
+@rule(13, errors.TOOL_NAME, mend=mends.with_spelled_names)
+def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+    """The name of a tool is made of 1 to 128 letters, digits, `_` and `-`.
+
+    Example: {"tools": [{"type": "function", "name": "files.read", "parameters": {"type": "object"}}], "input": "hi"}
+    Repair: the name is spelled with the characters that are allowed, wherever it stands.
+    """
+    message = "the name {!r} has characters that are not allowed, or too many."
+    for tool, name in not_matching(TOOL_NAME, request.tools):
+        yield at(tool.path, message.format(name), where=named(tool.path))
+    for call in [piece for turn in request.turns for piece in turn.of("call")]:
+        if "name" in call.wire and not TOOL_NAME.fullmatch(call.name):
+            yield at(call.path, message.format(call.name), where=named(call.path))
+
+
+@rule(14, errors.UNKNOWN_CHOICE, mend=mends.with_known_choice)
+def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
+    """The tool that `tool_choice` names is among the tools.
+
+    Example: {"tools": [{"type": "function", "name": "look", "parameters": {"type": "object"}}], "tool_choice":
+        {"type": "function", "name": "find"}, "input": "hi"}
+    Repair: the choice is left to the model.
+    """
+    choice = cast(JSONObject, request.body["tool_choice"]) if isinstance(request.body.get("tool_choice"), dict) else {}
+    name: JSON = choice.get("name")
+    elsewhere = request.body.get("prompt") or any(finding.path[:1] == ("tools",) for finding in request.misshapen)
+    if choice.get("type") not in ("function", "custom") or not isinstance(name, str) or elsewhere:
+        return
+    if name not in mends.tool_names(request):
+        yield at(("tool_choice",), f"there is no tool {name!r}.", kind=choice["type"])
+
+
+@rule(15, errors.TWO_HISTORIES, mend=mends.with_one_history)
+def history_is_one(request: Sketch) -> Iterable[Finding]:
+    """A request continues a response or a conversation, not both.
+
+    Example: {"previous_response_id": "resp_1", "conversation": "conv_1", "input": "hi"}
+    Repair: the conversation is kept.
+    """
+    if all(request.body.get(name) for name in mends.HELD):
+        yield at(("previous_response_id",), "the request continues a response and a conversation.")
+
+
+@rule(16, errors.TOO_SHORT, mend=mends.with_a_limit)
+def answer_may_be_long_enough(request: Sketch) -> Iterable[Finding]:
+    """`max_output_tokens` is 16 or more. Checked for models of OpenAI's.
+
+    Example: {"model": "gpt-5.6", "max_output_tokens": 1, "input": "hi"}
+    Repair: 16 is put in.
+    """
+    limit: JSON = request.body.get("max_output_tokens")
+    if isinstance(limit, int) and limit < mends.LEAST_LIMIT and _is_openais(request.body):
+        yield at(("max_output_tokens",), f"an answer of {limit} tokens is too short: 16 is the least.", limit=limit)
+
+
+@rule(17, errors.TRIGGER_PLACE, mend=mends.with_trigger_last)
+def compaction_is_asked_for_last(request: Sketch) -> Iterable[Finding]:
+    """A `compaction_trigger` is the last item.
+
+    Example: [{"role": "user", "content": "hi"}, {"type": "compaction_trigger"}, {"role": "user", "content": "and?"}]
+    Repair: it is brought to the end.
+    """
+    for turn in request.turns[:-1]:
+        if turn.wire.get("type") == "compaction_trigger":
+            yield at(turn.path, "something stands after this `compaction_trigger`.", where=named(turn.path))
+
+
+def _is_openais(body: JSONObject) -> bool:
+    """Whether the model is one that OpenAI serves under this very name."""
+    model: JSON = body.get("model")
+    return isinstance(model, str) and OPENAI_MODEL.match(model) is not None
+
+
+def _words(piece: Piece) -> str:
+    """The kind of a call or result, as OpenAI's sentences spell it."""
+    return cast(str, piece.wire["type"]).replace("_", " ")

@@ -1,0 +1,305 @@
+"""Requests to the Responses API as rules see them: what each item must have, and where the pieces are.
+
+Here a request is made of items, and each item is a turn of its own. Fields are asked for only where every endpoint
+that speaks this API refuses an item without them; what OpenAI runs itself goes back as it came.
+"""
+
+from collections.abc import Iterator
+from typing import cast
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, spelled
+
+ROLES = ("user", "assistant", "system", "developer")
+ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
+ITEMS: dict[str, Fields] = {
+    "reasoning": {"summary": list, "content?": list, "encrypted_content?": str},
+    "compaction": {"encrypted_content": str},
+    "compaction_trigger": {},
+    "item_reference": {"id": str},
+    "function_call": {"call_id": str, "name": str, "arguments": str},
+    "function_call_output": {"call_id?": str, "output": (str, list)},
+    "custom_tool_call": {"call_id": str, "name": str, "input": str},
+    "custom_tool_call_output": {"call_id": str, "output": (str, list)},
+    "computer_call": {"call_id": str},
+    "computer_call_output": {"call_id": str, "output": dict},
+    "shell_call": {"call_id": str, "action": dict},
+    "shell_call_output": {"call_id": str, "output": list},
+    "apply_patch_call": {"call_id": str, "operation": dict},
+    "apply_patch_call_output": {"call_id": str, "output?": str},
+    "local_shell_call": {"call_id": str, "action": dict},
+    "local_shell_call_output": {"output": str},
+    "tool_search_call": {"call_id?": str},
+    "tool_search_output": {"call_id?": str, "tools": list},
+    "multi_agent_call": {"call_id": str, "arguments": str},
+    "multi_agent_call_output": {"call_id": str, "output": list},
+    "agent_message": {"content": list},
+    "additional_tools": {"tools": list},
+    "configuration_update": {"reasoning?": dict, "text?": dict},
+    "mcp_approval_request": {"id": str, "name": str, "arguments": str, "server_label": str},
+    "mcp_approval_response": {"approval_request_id": str, "approve": bool},
+    "mcp_list_tools": {"server_label": str, "tools": list},
+    "mcp_call": {"name": str, "arguments": str, "server_label": str},
+    "program": {"call_id": str, "code": str, "fingerprint": str},
+    "program_output": {"call_id": str, "result": str},
+    "web_search_call": {"action?": dict},
+    "file_search_call": {"queries": list},
+    "code_interpreter_call": {"code?": str, "container_id": str},
+    "image_generation_call": {},
+}
+BLOCKS: dict[str, Fields] = {
+    "input_text": {"text": str},
+    "input_image": {"image_url?": str, "file_id?": str},
+    "input_file": {"file_data?": str, "file_id?": str, "file_url?": str, "filename?": str},
+    "input_audio": {"input_audio": dict},
+    "input_video": {},
+    "output_text": {"text": str, "annotations?": list},
+    "refusal": {"refusal": str},
+    "reasoning_text": {"text": str},
+    "summary_text": {"text": str},
+    "computer_screenshot": {"image_url?": str, "file_id?": str},
+    "encrypted_content": {"encrypted_content": str},
+}
+THOUGHTS = {kind: BLOCKS[kind] for kind in ("summary_text", "reasoning_text", "output_text")}
+PAIRS = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "computer_call": "computer_call_output",
+    "shell_call": "shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "tool_search_call": "tool_search_output",
+}
+RESULTS = {result: call for call, result in PAIRS.items()}
+GIVEN_BACK = ("function_call_output", "local_shell_call_output", "mcp_approval_response")
+SET = ("configuration_update", "compaction_trigger")
+INPUT = ("input_text", "input_image", "input_file", "input_audio", "input_video")
+OUTPUT = ("output_text", "refusal")
+IN_RESULTS = {kind: BLOCKS[kind] for kind in INPUT}
+KINDS: dict[str, Kind] = {"input_text": "text", "output_text": "text", "input_image": "media", "input_file": "media"}
+
+
+def read(body: JSON) -> Sketch:
+    """Any JSON as a request, or as the input of one."""
+    reader = _Reader()
+    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
+    given: JSON = whole.get("input") if isinstance(body, dict) else body
+    base: Path = ("input",) if isinstance(body, dict) else ()
+    turns: list[Turn] = []
+    if base and isinstance(given, str):
+        turns = [Turn(role="user", path=base, wire={}, pieces=(Piece(kind="text", path=base, wire={}, text=given),))]
+    elif isinstance(given, list):
+        items = enumerate(cast(list[JSON], given))
+        turns = [turn for index, item in items for turn in reader.turn(item, (*base, index))]
+    elif given is not None or not base:
+        reader.refuse(base, "", "the input must be a text or a list of items.")
+    instructions: JSON = whole.get("instructions")
+    if instructions is not None and not isinstance(instructions, str):
+        reader.refuse(("instructions",), "", "the instructions must be a text.")
+    tools = tuple(reader.tools(whole.get("tools")))
+    return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+def named(path: Path) -> str:
+    """A place as OpenAI writes it: `input[1].content`."""
+    return spelled(path if path and isinstance(path[0], str) else ("input", *path))
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.misshapen: list[Finding] = []
+
+    def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
+        if wrong := misfit(wire, {"type?": str, "role?": str, "id?": str, "name?": str}):
+            self.refuse(path, *wrong)
+            return
+        item = cast(JSONObject, wire)
+        kind = item.get("type") or ("message" if "role" in item else "item_reference")
+        if kind == "message":
+            yield from self.message(item, path)
+        elif kind not in ITEMS and ":" not in kind:
+            self.refuse(path, "type", f"there is no item of type {kind!r}.", kind)
+        elif wrong := misfit(item, ITEMS.get(kind, {})):
+            self.refuse(path, *wrong)
+            yield from self.half(item, kind, path)
+        elif kind == "additional_tools" and item.get("role") != "developer":
+            self.refuse(path, "role", "tools are added by the developer: `role` must say so.", item.get("role"))
+        else:
+            yield from self.item(item, kind, path)
+
+    def message(self, item: JSONObject, path: Path) -> Iterator[Turn]:
+        if wrong := misfit(item, {"role": str, "content": (str, list)}):
+            self.refuse(path, *wrong)
+            return
+        if item["role"] not in ROLES:
+            message = f"nobody here is called {item['role']!r}: `role` is user, assistant, system or developer."
+            self.refuse(path, "role", message, item["role"])
+            return
+        for name in ("tool_calls", "tool_call_id", "function_call"):
+            if item.get(name):
+                self.refuse(path, name, f"a message has no `{name}` here: calls and results are items of their own.")
+                return
+        content: JSON = item["content"]
+        here = (*path, "content")
+        pieces = [Piece(kind="text", path=here, wire={}, text=content)] if isinstance(content, str) else []
+        if isinstance(content, list):
+            pieces = list(self.blocks(cast(list[JSON], content), here, BLOCKS))
+        yield Turn(role=item["role"], path=path, wire=item, pieces=tuple(pieces))
+
+    def item(self, item: JSONObject, kind: str, path: Path) -> Iterator[Turn]:
+        if kind == "reasoning" and (wrong := _unthought(item)):
+            self.refuse(path, *wrong)
+            return
+        output: JSON = item.get("output")
+        if isinstance(output, list) and kind in ("function_call_output", "custom_tool_call_output"):
+            list(self.blocks(cast(list[JSON], output), (*path, "output"), IN_RESULTS))
+        piece = Piece(
+            kind=_kind(item, kind), path=path, wire=item, id=item.get("call_id") or "", name=item.get("name") or ""
+        )
+        yield Turn(role=_role(item, kind, piece.kind), path=path, wire=item, pieces=(piece,))
+
+    def half(self, item: JSONObject, kind: str, path: Path) -> Iterator[Turn]:
+        """A misshapen call or result: still the half of a pair, and nothing else."""
+        paired = _kind(item, kind)
+        if paired in ("call", "result") and isinstance(item.get("call_id"), str):
+            piece = Piece(kind=paired, path=path, wire={"type": kind}, id=item["call_id"])
+            yield Turn(role=_role({}, kind, paired), path=path, wire=piece.wire, pieces=(piece,))
+
+    def blocks(self, blocks: list[JSON], path: Path, shapes: dict[str, Fields]) -> Iterator[Piece]:
+        for index, block in enumerate(blocks):
+            here = (*path, index)
+            if wrong := misfit(block, {"type": str}) or _unfit(cast(JSONObject, block), shapes):
+                given = cast(JSONObject, block).get("type") if wrong[0] == "type" and isinstance(block, dict) else None
+                self.refuse(here, *wrong, given)
+                continue
+            wire = cast(JSONObject, block)
+            kind = KINDS.get(wire["type"], "other")
+            yield Piece(kind=kind, path=here, wire=wire, text=wire["text"] if kind == "text" else "")
+
+    def tools(self, tools: JSON) -> Iterator[Piece]:
+        if tools is not None and not isinstance(tools, list):
+            self.refuse(("tools",), "", "the tools must be a list.")
+        for index, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
+            path: Path = ("tools", index)
+            kind = cast(JSONObject, tool).get("type") if isinstance(tool, dict) else None
+            fields: Fields = {"type": str}
+            if kind in ("function", "custom"):
+                fields = {"name": str, "description?": str, "parameters?": dict}
+            if wrong := misfit(cast(object, tool), fields):
+                self.refuse(path, *wrong)
+            elif kind in ("function", "custom"):
+                wire = cast(JSONObject, tool)
+                yield Piece(kind="other", path=path, wire=wire, id=wire["name"], name=wire["name"])
+
+    def refuse(self, path: Path, field: str, message: str, value: JSON = None) -> None:
+        where = named((*path, field) if field else path)
+        what = f"Missing required parameter: '{where}'." if message.endswith("missing.") else f"Invalid '{where}'."
+        self.misshapen.append(at(path, message, what=f"Invalid value: '{value}'." if value is not None else what))
+
+
+def _kind(item: JSONObject, kind: str) -> Kind:
+    """What an item is to rules. Without a `call_id` nothing is paired: OpenAI ran it, or nobody had asked for it."""
+    if kind == "reasoning":
+        return "reasoning"
+    if item.get("call_id") is None:
+        return "other"
+    return "call" if kind in PAIRS else "result" if kind in RESULTS else "other"
+
+
+def _role(item: JSONObject, kind: str, piece: Kind) -> str:
+    if piece == "result" or kind in GIVEN_BACK:
+        return "tool"
+    return "developer" if kind in SET else cast(str, item.get("role") or "assistant")
+
+
+def _unthought(item: JSONObject) -> tuple[str, str] | None:
+    for name in ("summary", "content"):
+        for thought in cast(list[JSON], item.get(name) or []):
+            if wrong := misfit(thought, {"type": str}) or _unfit(cast(JSONObject, thought), THOUGHTS):
+                return name, f"`{name}` holds what is no thought: {wrong[1]}"
+    return None
+
+
+def _unfit(block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | None:
+    kind = block["type"]
+    if kind not in shapes:
+        return "type", f"there is no block of type {kind!r} here."
+    return misfit(block, shapes[kind])
+
+
+def reshape(value: JSON, path: Path) -> JSON:
+    """What is nearly an item, a block or a tool: arguments as an object, shapes of the chat API."""
+    if path == ("input",):
+        return [value] if isinstance(value, dict) else _as_text(value)
+    if path[0] == "instructions":
+        blocks = cast(list[JSON], value) if isinstance(value, list) else [value]
+        return "\n\n".join(_as_text(_text(block)) for block in blocks)
+    if isinstance(value, str):
+        return block(value) if len(path) > 2 else message(value)
+    if not isinstance(value, dict):
+        return value
+    wire = cast(JSONObject, value)
+    if path[0] == "tools":
+        inner: JSON = wire.get("function")
+        return {"type": "function", **cast(JSONObject, inner)} if isinstance(inner, dict) else wire
+    return _block(wire) if len(path) > 2 else _item(wire)
+
+
+def _item(wire: JSONObject) -> JSONObject:
+    match wire.get("type"):
+        case "function_call":
+            arguments = wire.get("arguments")
+            return {**wire, "arguments": "{}" if arguments is None else _as_text(arguments)}
+        case "function_call_output" | "custom_tool_call_output":
+            output = wire.get("output")
+            return wire if isinstance(output, list) else {**wire, "output": "" if output is None else _as_text(output)}
+        case "reasoning":
+            made: JSONObject = {**wire, "summary": _thoughts(wire.get("summary"), "summary_text")}
+            return {**made, "content": _thoughts(made["content"], "reasoning_text")} if made.get("content") else made
+        case "additional_tools":
+            return {**wire, "role": "developer"}
+        case _:
+            pass
+    role, content = wire.get("role"), wire.get("content")
+    if role == "tool" and isinstance(wire.get("tool_call_id"), str) and isinstance(content, str):
+        return {"type": "function_call_output", "call_id": wire["tool_call_id"], "output": content}
+    if isinstance(role, str) and isinstance(content, str | list) and wire.get("type") in (None, "message"):
+        known = role if role in ROLES else ALIASES.get(role.lower(), "user")
+        return {**wire, "role": known}
+    if role in ROLES and content is None and not wire.get("tool_calls"):
+        return {**wire, "content": ""}
+    return wire
+
+
+def _block(wire: JSONObject) -> JSONObject:
+    if isinstance(text := wire.get("text"), str):
+        return block(text)
+    inner: JSON = wire.get(str(wire.get("type")))
+    if wire.get("type") == "image_url":
+        url: JSON = cast(JSONObject, inner).get("url") if isinstance(inner, dict) else inner
+        return {"type": "input_image", "detail": "auto", "image_url": url} if isinstance(url, str) else wire
+    if wire.get("type") == "file" and isinstance(inner, dict):
+        return {"type": "input_file", **cast(JSONObject, inner)}
+    return wire
+
+
+def _thoughts(value: JSON, kind: str) -> list[JSONObject]:
+    given = cast(list[JSON], value) if isinstance(value, list) else [value] if value else []
+    return [{"type": kind, "text": _as_text(_text(each))} for each in given]
+
+
+def _text(value: JSON) -> JSON:
+    """The text of what is nearly a text block."""
+    text: JSON = cast(JSONObject, value).get("text") if isinstance(value, dict) else None
+    return text if isinstance(text, str) else cast(JSON, value)
+
+
+def _as_text(value: JSON) -> str:
+    return value if isinstance(value, str) else encode(value).decode()
+
+
+def message(text: str) -> JSONObject:
+    return {"role": "user", "content": text}
+
+
+def block(text: str) -> JSONObject:
+    return {"type": "input_text", "text": text}

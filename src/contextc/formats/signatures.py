@@ -1,0 +1,59 @@
+"""Signatures as far as they can be judged without the key: base64 of a message in protocol buffers' form.
+
+Only the outermost fields are followed. That is enough to tell a signature that was cut, padded or overwritten; one in
+which a byte was changed looks as sound as any.
+"""
+
+import base64
+import binascii
+
+SHORTEST = 64
+"""Anything shorter stands in for a signature, in tests and replays."""
+
+
+def unpacked(text: str, *, urlsafe: bool = False) -> bytes | None:
+    """The bytes that a text is base64 of; None where it is not. `urlsafe` takes both alphabets, padded or not."""
+    if urlsafe:
+        text = text.replace("-", "+").replace("_", "/")
+        text += "=" * (-len(text) % 4)
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def is_sound(signature: object) -> bool:
+    """Whether this may be a signature of Anthropic's."""
+    if not isinstance(signature, str) or not signature.strip():
+        return False
+    if len(signature) < SHORTEST:
+        return True
+    data = unpacked(signature)
+    return data is not None and is_message(data)
+
+
+def is_message(data: bytes) -> bool:
+    """Whether bytes are a sequence of whole fields."""
+    place = 0
+    while place < len(data):
+        tag, place = _number(data, place)
+        if tag >> 3 == 0:
+            return False
+        if tag & 7 == 0:
+            _, place = _number(data, place)
+        elif tag & 7 == 2:
+            length, place = _number(data, place)
+            place += length
+        else:
+            place += {1: 8, 5: 4}.get(tag & 7, len(data) + 1)
+    return place == len(data)
+
+
+def _number(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while place < len(data):
+        byte = data[place]
+        value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
+        if byte < 128:
+            return value, place
+    return 0, len(data) + 1

@@ -1,0 +1,106 @@
+"""What the parts of the AI SDK's messages must have, after its zod schemas: `modelMessageSchema`, `validateUIMessages`.
+
+JSON has no `URL` and no bytes; where the schemas ask for those, text will do, as it does for the SDK itself.
+"""
+
+from contextc.formats.checking import Fields, Kind
+
+ANY = (str, dict, list, bool, int, float, type(None))
+OPTIONS: Fields = {"providerOptions?": dict}
+CONTENT: dict[str, tuple[type, ...]] = {
+    "system": (str,),
+    "user": (str, list),
+    "assistant": (str, list),
+    "tool": (list,),
+}
+"""The roles, and what their content may be."""
+SHAPES: dict[str, Fields] = {
+    "text": {"text": str, **OPTIONS},
+    "image": {"image": (str, dict), "mediaType?": str, **OPTIONS},
+    "file": {"data": (str, dict), "mediaType": str, "filename?": str, **OPTIONS},
+    "reasoning": {"text": str, **OPTIONS},
+    "reasoning-file": {"data": (str, dict), "mediaType": str, **OPTIONS},
+    "custom": {"kind": str, **OPTIONS},
+    "tool-call": {"toolCallId": str, "toolName": str, "input": ANY, "providerExecuted?": bool, **OPTIONS},
+    "tool-result": {"toolCallId": str, "toolName": str, "output": dict, **OPTIONS},
+    "tool-approval-request": {"approvalId": str, "toolCallId": str, "reason?": str},
+    "tool-approval-response": {"approvalId": str, "approved": bool, "reason?": str},
+}
+HOMES: dict[str, tuple[str, ...]] = {
+    "text": ("system", "user", "assistant"),
+    "image": ("user",),
+    "file": ("user", "assistant"),
+    "reasoning": ("assistant",),
+    "reasoning-file": ("assistant",),
+    "custom": ("assistant",),
+    "tool-call": ("assistant",),
+    "tool-result": ("assistant", "tool"),
+    "tool-approval-request": ("assistant",),
+    "tool-approval-response": ("tool",),
+}
+"""Whose messages may hold a part."""
+OUTPUTS: dict[str, Fields] = {
+    "text": {"value": str},
+    "json": {"value": ANY},
+    "execution-denied": {"reason?": str},
+    "error-text": {"value": str},
+    "error-json": {"value": ANY},
+    "content": {"value": list},
+}
+RETURNED: dict[str, Fields] = {
+    "text": {"text": str, **OPTIONS},
+    "file": {"data": (str, dict), "mediaType": str, "filename?": str, **OPTIONS},
+    "media": {"data": str, "mediaType": str},
+    "file-data": {"data": str, "mediaType": str, "filename?": str, **OPTIONS},
+    "file-url": {"url": str, "mediaType?": str, **OPTIONS},
+    "file-id": {"fileId": (str, dict), **OPTIONS},
+    "file-reference": {"providerReference": dict, **OPTIONS},
+    "image-data": {"data": str, "mediaType": str, **OPTIONS},
+    "image-url": {"url": str, **OPTIONS},
+    "image-file-id": {"fileId": (str, dict), **OPTIONS},
+    "image-file-reference": {"providerReference": dict, **OPTIONS},
+    "custom": OPTIONS,
+}
+METADATA: Fields = {"providerMetadata?": dict}
+SHOWN: dict[str, Fields] = {
+    "text": {"text": str, **METADATA},
+    "reasoning": {"text": str, **METADATA},
+    "custom": {"kind": str, **METADATA},
+    "source-url": {"sourceId": str, "url": str},
+    "source-document": {"sourceId": str, "mediaType": str, "title": str},
+    "file": {"mediaType": str, "url": str, "filename?": str, "providerReference?": dict, **METADATA},
+    "reasoning-file": {"mediaType": str, "url": str, **METADATA},
+    "steering-message": {"parts": list},
+    "step-start": {},
+}
+"""The parts of a `UIMessage`, but for calls and `data-*`."""
+CALL: Fields = {
+    "toolCallId": str,
+    "state": str,
+    "providerExecuted?": bool,
+    "callProviderMetadata?": dict,
+    "resultProviderMetadata?": dict,
+    "approval?": dict,
+}
+STATES = (
+    "input-streaming",
+    "input-available",
+    "approval-requested",
+    "approval-responded",
+    "output-available",
+    "output-error",
+    "output-denied",
+)
+OUTCOMES = {"output": "output-available", "errorText": "output-error"}
+"""What only a call in this state has."""
+TOOL_TYPES = (None, "function", "dynamic", "provider")
+STRIPPED = ("function_call", "tool_calls", "toolInvocations")
+"""What older versions had beside `content`, and this one strips without a word."""
+KINDS: dict[str, Kind] = {
+    "text": "text",
+    "reasoning": "reasoning",
+    "tool-call": "call",
+    "tool-result": "result",
+    "image": "media",
+    "file": "media",
+}

@@ -1,0 +1,321 @@
+"""The AI SDK's requests as rules see them: what each part must have, and where the pieces are.
+
+A `UIMessage` is read as `convertToModelMessages` reads it: its steps become turns of the assistant and of tools, so
+that every rule speaks of `ModelMessage`s alone. The places that findings name are those of what was given.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.checking import Fields, Finding, Pairs, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.vercel import ui
+from contextc.formats.vercel.shapes import (
+    CALL,
+    CONTENT,
+    KINDS,
+    OPTIONS,
+    OUTCOMES,
+    OUTPUTS,
+    RETURNED,
+    SHAPES,
+    SHOWN,
+    STATES,
+    STRIPPED,
+    TOOL_TYPES,
+)
+
+URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:[^\s]+")
+
+
+class Wrong(NamedTuple):
+    """A field, a sentence about it, which rule it breaks ("" is that of shapes), and what the SDK says."""
+
+    field: str
+    message: str
+    rule: str = ""
+    says: str = ""
+
+
+def read(body: JSON) -> Sketch:
+    """Any JSON as a request, or as the messages of one."""
+    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
+    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
+    base: Path = ("messages",) if isinstance(body, dict) else ()
+    reader = _Reader()
+    turns: list[Turn] = []
+    if isinstance(messages, list):
+        turns = list(reader.turns(cast(list[JSON], messages), base))
+    elif messages is not None or whole.get("prompt") is None:
+        reader.refuse(base, Wrong("", "the messages must be a list."))
+    for name in ("instructions", "system"):
+        reader.instructions(whole.get(name), (name,))
+    tools = tuple(reader.tools(whole.get("tools")))
+    return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.misshapen: list[Finding] = []
+
+    def refuse(self, path: Path, wrong: Wrong) -> None:
+        what = wrong.says or (f"{wrong.field}: Invalid input" if wrong.field else "Invalid input")
+        self.misshapen.append(at(path, wrong.message, what=what, rule=wrong.rule, role=wrong.field))
+
+    def turns(self, messages: list[JSON], base: Path) -> Iterator[Turn]:
+        mine = [number for number, each in enumerate(messages) if _get(each, "role") == "user"]
+        for number, wire in enumerate(messages):
+            path = (*base, number)
+            if isinstance(_get(wire, "parts"), list):
+                yield from self.shown(cast(JSONObject, wire), path, answered=number < max(mine, default=0))
+            elif wrong := _misfit_message(wire):
+                self.refuse(path, wrong)
+            else:
+                given = cast(JSONObject, wire)
+                pieces = self.pieces(given["content"], (*path, "content"))
+                yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
+
+    def pieces(self, content: JSON, path: Path) -> Iterator[Piece]:
+        if isinstance(content, str):
+            yield Piece(kind="text", path=path, wire={"type": "text"}, text=content)
+            return
+        for number, part in enumerate(cast(list[JSON], content)):
+            here = (*path, number)
+            if wrong := _misfit(part, SHAPES):
+                self.refuse(here, wrong)
+                continue
+            yield _piece(cast(JSONObject, part), here)
+            if part["type"] == "tool-result" and part["output"]["type"] == "content":
+                for place, each in enumerate(cast(list[JSON], part["output"]["value"])):
+                    if wrong := _misfit(each, RETURNED):
+                        self.refuse((*here, "output", "value", place), wrong)
+
+    def shown(self, wire: JSONObject, path: Path, *, answered: bool) -> Iterator[Turn]:
+        """A `UIMessage` as turns. `answered` says that the user spoke after it: what waited for approval is void."""
+        wrong = misfit(wire, {"role": str, "id?": str})
+        if wrong is None and wire["role"] not in ("system", "user", "assistant"):
+            wrong = "role", f"nobody here is called {wire['role']!r}: `role` is system, user or assistant."
+        if wrong:
+            self.refuse(path, Wrong(*wrong))
+            return
+        said: list[Piece] = []
+        answers: list[Piece] = []
+        for number, part in enumerate(cast(list[JSON], wire["parts"])):
+            here = (*path, "parts", number)
+            if wrong := _misfit_shown(part):
+                self.refuse(here, wrong)
+                said.append(Piece(kind="other", path=here, wire={"type": ""}))
+            elif part["type"] in ("step-start", "steering-message") and wire["role"] == "assistant":
+                yield from _step(wire, path, said, answers)
+                said, answers = [], []
+                if part["type"] == "steering-message":
+                    yield from self.shown({"role": "user", "parts": part["parts"]}, here, answered=answered)
+            elif _is_call(part):
+                if part["state"] == "input-streaming" or (part["state"] == "approval-requested" and answered):
+                    continue  # left out by the SDK itself
+                asked, told = _called(cast(JSONObject, part), here)
+                said, answers = said + asked, answers + told
+            elif not part["type"].startswith("source-"):
+                said.append(_piece(ui.as_model(cast(JSONObject, part)), here))
+        yield from _step(wire, path, said, answers)
+
+    def instructions(self, given: JSON, path: Path) -> None:
+        if given is None or isinstance(given, str):
+            return
+        several = cast(list[JSON], given) if isinstance(given, list) else None
+        for number, each in enumerate([given] if several is None else several):
+            if wrong := misfit(cast(object, each), {"content": str, **OPTIONS}):
+                message = "a system prompt is a text, or a system message with one."
+                self.refuse(path if several is None else (*path, number), Wrong(wrong[0], message))
+
+    def tools(self, tools: JSON) -> Iterator[Piece]:
+        if tools is None:
+            return
+        if not isinstance(tools, dict | list):
+            self.refuse(("tools",), Wrong("", "the tools must be an object that has them by name."))
+            return
+        listed = isinstance(tools, list)
+        given = enumerate(cast(list[JSON], tools)) if listed else cast(JSONObject, tools).items()
+        for name, tool in given:
+            path: Path = ("tools", name)
+            wrong = misfit(tool, {"name" if listed else "name?": str, "description?": str, "inputSchema?": dict})
+            if wrong is None and tool.get("type") not in TOOL_TYPES:
+                wrong = "type", f"there is no tool of type {tool['type']!r}."
+            if wrong is None and "parameters" in tool and tool.get("inputSchema") is None:
+                wrong = "inputSchema", "`inputSchema` is missing: `parameters` is what older versions called it."
+            if wrong:
+                self.refuse(path, Wrong(*wrong))
+            else:
+                yield Piece(kind="other", path=path, wire=tool, id=tool["name"] if listed else cast(str, name))
+
+
+def pairs(turns: Sequence[Turn]) -> Pairs:
+    """Calls and results held against each other as the SDK does: a result may come until the user speaks again.
+
+    What a provider ran itself needs no result here. Nor does a call whose approval the last message gives: the SDK
+    runs it before it sends anything.
+    """
+    found = Pairs([], [], [])
+    ran = ran_by_provider(turns)
+    waiting: dict[str, list[tuple[Turn, Piece]]] = {}
+    covered: dict[str, int] = {}  # calls of one id, of which one was answered: the SDK is content with that
+    answered: set[str] = set()
+    for turn in turns:
+        if turn.role in ("user", "system") and not turn.of("result"):
+            found.unanswered.extend(each for calls in waiting.values() for each in calls)
+            waiting, covered = {}, {}
+        for piece in turn.pieces:
+            if piece.kind == "call" and piece.id not in ran:
+                waiting.setdefault(piece.id, []).append((turn, piece))
+            elif piece.kind == "result" and piece.id not in ran:
+                if calls := waiting.pop(piece.id, []):
+                    covered[piece.id] = len(calls) - 1
+                    answered.add(piece.id)
+                elif covered.get(piece.id):
+                    covered[piece.id] -= 1
+                else:
+                    (found.doubled if piece.id in answered else found.orphans).append((turn, piece))
+    approved = {call_id for _, call_id in approvals(turns)}
+    found.unanswered.extend(each for calls in waiting.values() for each in calls if each[1].id not in approved)
+    return found
+
+
+def ran_by_provider(turns: Sequence[Turn]) -> set[str]:
+    """The calls that a provider ran by itself."""
+    return {call.id for turn in turns for call in turn.of("call") if call.wire.get("providerExecuted") is True}
+
+
+def approvals(turns: Sequence[Turn]) -> Iterator[tuple[Piece, str | None]]:
+    """The answers to requests for approval that the SDK acts on, those of the last message; and the call each is for.
+
+    None where nobody asked, or the call is not there.
+    """
+    pieces = [piece for turn in turns for piece in turn.pieces]
+    calls = {piece.id for piece in pieces if piece.kind == "call"}
+    asked = {
+        piece.wire["approvalId"]: piece.wire["toolCallId"]
+        for piece in pieces
+        if piece.wire.get("type") == "tool-approval-request" and piece.wire["toolCallId"] in calls
+    }
+    for piece in turns[-1].pieces if turns and turns[-1].role == "tool" else ():
+        if piece.wire.get("type") == "tool-approval-response":
+            yield piece, asked.get(piece.wire["approvalId"])
+
+
+def _step(wire: JSONObject, path: Path, said: list[Piece], answers: list[Piece]) -> Iterator[Turn]:
+    """What was said, and what answered it. A reply without anything is no message; one of the user stays one."""
+    for role, pieces in ((wire["role"], said), ("tool", answers)):
+        if pieces or role in ("system", "user"):
+            content = [piece.wire for piece in pieces]
+            yield Turn(role=role, path=path, wire={**wire, "role": role, "content": content}, pieces=tuple(pieces))
+
+
+def _called(part: JSONObject, path: Path) -> tuple[list[Piece], list[Piece]]:
+    """A call of a `UIMessage`: what it puts into the reply, and what into the tool message behind it."""
+    call_id, name = part["toolCallId"], part.get("toolName") or part["type"].removeprefix("tool-")
+    ran, approval = part.get("providerExecuted") is True, cast(JSONObject, part.get("approval") or {})
+    names = {"toolCallId": call_id, "toolName": name}
+    output = ui.output(part)
+    asked: list[JSONObject] = [{"type": "tool-call", **names, "input": part.get("input"), "providerExecuted": ran}]
+    told: list[JSONObject] = []
+    if approval:
+        asked.append({"type": "tool-approval-request", "approvalId": approval["id"], "toolCallId": call_id})
+    if approval.get("approved") is not None:
+        told.append({**approval, "type": "tool-approval-response", "approvalId": approval["id"]})
+    if part["state"] == "approval-responded" and approval.get("approved") is False:
+        output = {"type": "execution-denied"}
+    if output is not None:
+        (asked if ran else told).append({"type": "tool-result", **names, "output": output})
+    return [_piece(each, path) for each in asked], [_piece(each, path) for each in told]
+
+
+def _piece(part: JSONObject, path: Path) -> Piece:
+    kind = KINDS.get(part["type"], "other")
+    call_id = part["toolCallId"] if kind in ("call", "result") else ""
+    text = part["text"] if kind == "text" else ""
+    return Piece(kind=kind, path=path, wire=part, id=call_id, name=part.get("toolName") or "", text=text)
+
+
+def _is_call(part: JSON) -> bool:
+    return part["type"] == "dynamic-tool" or part["type"].startswith("tool-")
+
+
+def _misfit_message(wire: JSON) -> Wrong | None:
+    if wrong := misfit(wire, {"role": str}):
+        return Wrong(*wrong)
+    role = wire["role"]
+    if role not in CONTENT:
+        return Wrong(role, f"nobody here is called {role!r}: `role` is system, user, assistant or tool.", "role")
+    for name in STRIPPED:
+        if wire.get(name):
+            return Wrong(name, f"the SDK strips `{name}`: calls are parts of `content`.", "stripped")
+    wrong = misfit(wire, {"content": CONTENT[role], **OPTIONS})
+    return Wrong(*wrong) if wrong else None
+
+
+def _misfit(part: JSON, shapes: dict[str, Fields]) -> Wrong | None:
+    if wrong := misfit(part, {"type": str}):
+        return Wrong(*wrong)
+    kind = part["type"]
+    if kind not in shapes:
+        return Wrong("type", f"there is no part of type {kind!r} here.")
+    if wrong := misfit(part, shapes[kind]):
+        return Wrong(*wrong, "input" if wrong[0] == "input" else "")
+    if kind == "tool-result":
+        output: JSON = part["output"]
+        if (form := str(output.get("type"))) not in OUTPUTS:
+            return Wrong("output", f"there is no output of type {form!r}.")
+        wrong = misfit(output, OUTPUTS[form])
+        return Wrong(f"output.{wrong[0]}", wrong[1]) if wrong else None
+    return _misfit_data(part.get("data", part.get("image", part.get("url"))), located="url" in part)
+
+
+def _misfit_shown(part: JSON) -> Wrong | None:
+    if wrong := misfit(part, {"type": str}):
+        return Wrong(*wrong)
+    kind = part["type"]
+    if kind.startswith("data-"):
+        return None
+    if not _is_call(part):
+        if (
+            wrong := ("type", f"there is no part of type {kind!r} here.")
+            if kind not in SHOWN
+            else misfit(part, SHOWN[kind])
+        ):
+            return Wrong(*wrong)
+        located = kind in ("file", "reasoning-file") and part.get("providerReference") is None
+        return _misfit_data(part["url"], located=True) if located else None
+    wrong = misfit(part, {**CALL, **({"toolName": str} if kind == "dynamic-tool" else {})})
+    if wrong is None and part["state"] not in STATES:
+        wrong = "state", f"no call is in the state {part['state']!r}."
+    if wrong is None and part.get("approval"):
+        wrong = misfit(part["approval"], {"id": str, "approved?": bool, "reason?": str})
+    if wrong is None and part["state"] == "output-error":
+        wrong = misfit(part, {"errorText": str})
+    for name, state in OUTCOMES.items():
+        if wrong is None and part["state"] != state and part.get(name) is not None:
+            wrong = name, f"a call in the state {part['state']} has no `{name}`."
+    if wrong:
+        return Wrong(*wrong)
+    given = "input" in part or (part["state"] == "output-error" and "rawInput" in part)
+    return None if given or part["state"] == "input-streaming" else Wrong("input", "`input` is missing.", "input")
+
+
+def _misfit_data(data: JSON, *, located: bool) -> Wrong | None:
+    """What is wrong with the bytes or the address of a file."""
+    inline = _get(data, "data") if _get(data, "type") == "data" else None
+    if isinstance(inline, str) and inline.startswith("data:"):
+        says = 'Data URLs are not valid inline data. Pass them as { type: "url", url } instead.'
+        return Wrong("data", "a data URL stands where the bytes alone should be.", "data", says)
+    if not isinstance(data, str):
+        return None
+    if data.startswith("data:") and "," not in data:
+        return Wrong("data", "this data URL has no data.", "data", f"Invalid data URL format in content {data[:40]}")
+    if located and not URL.fullmatch(data):
+        return Wrong("url", f"{data[:40]!r} is no address.", "data", "Invalid URL")
+    return None
+
+
+def _get(value: JSON, name: str) -> JSON:
+    return cast(JSONObject, value).get(name) if isinstance(value, dict) else None

@@ -1,0 +1,197 @@
+"""The AI SDK's older requests as rules see them: what each message must have, and where the calls and results are."""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from contextc._json import JSON, JSONObject, encode, parse_object
+from contextc.formats.checking import Fields, Finding, Pairs, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.settings import inner
+from contextc.formats.vercel_legacy.encode import ATTACHMENTS
+
+ROLES = ("system", "user", "assistant", "function", "tool", "data")
+ANSWERS = ("function", "tool")
+ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
+NAMED: Fields = {"id?": str, "name?": str, "tool_call_id?": str}
+MESSAGE: Fields = {
+    **NAMED,
+    "content?": str,
+    "reasoning?": str,
+    "function_call?": (str, dict),
+    "tool_calls?": (str, list),
+    "toolInvocations?": list,
+    "parts?": list,
+    f"{ATTACHMENTS}?": list,
+}
+CALL: Fields = {"id": str, "function": dict}
+FUNCTION: Fields = {"name": str}
+INVOCATION: Fields = {"toolCallId": str, "toolName": str, "state": str, "step?": int}
+ATTACHMENT: Fields = {"url": str, "contentType?": str, "name?": str}
+DECLARED: Fields = {"name": str, "description?": str, "parameters?": dict}
+STATES = ("partial-call", "call", "result")
+BESIDE = ("function_call", "tool_calls", "toolInvocations", "parts", ATTACHMENTS, "reasoning")
+"""What a message may have in place of content."""
+
+
+def read(body: JSON) -> Sketch:
+    """Any JSON as a request, or as the messages of one."""
+    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
+    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
+    base: Path = ("messages",) if isinstance(body, dict) else ()
+    turns: list[Turn] = []
+    misshapen: list[Finding] = []
+    if isinstance(messages, list):
+        for number, wire in enumerate(cast(list[JSON], messages)):
+            path = (*base, number)
+            if wrong := misfit(wire, {"role": str}) or _misfit(cast(JSONObject, wire)):
+                misshapen.append(_refused(path, *wrong))
+            else:
+                pieces = tuple(_pieces(cast(JSONObject, wire), path))
+                turns.append(Turn(role=wire["role"], path=path, wire=wire, pieces=pieces))
+    else:
+        misshapen.append(_refused(base, "", "the messages must be a list."))
+    functions: JSON = whole.get("functions")
+    tools: list[Piece] = []
+    if functions is not None and not isinstance(functions, list):
+        misshapen.append(_refused(("functions",), "", "the functions must be a list."))
+    for number, wire in enumerate(cast(list[JSON], functions) if isinstance(functions, list) else []):
+        path = ("functions", number)
+        if wrong := misfit(wire, DECLARED):
+            misshapen.append(_refused(path, *wrong))
+        else:
+            tools.append(Piece(kind="other", path=path, wire=wire, id=wire["name"]))
+    return Sketch(turns=tuple(turns), body=whole, tools=tuple(tools), misshapen=tuple(misshapen))
+
+
+def pairs(turns: Sequence[Turn]) -> Pairs:
+    """Calls and results held against each other, by id where both have one, else by name.
+
+    A call waits until somebody says something. Messages that make further calls do not count, nor does `data`.
+    """
+    found = Pairs([], [], [])
+    waiting: list[tuple[Turn, Piece]] = []
+    answered: list[Piece] = []
+    for turn in turns:
+        calls, results = turn.of("call"), turn.of("result")
+        if turn.role in ("system", "user") or (turn.role == "assistant" and not calls):
+            found.unanswered.extend(waiting)
+            waiting, answered = [], []
+        waiting += [(turn, call) for call in calls]
+        for result in results:
+            mine = [each for each in waiting if _fits(result, each[1])]
+            mine.sort(key=lambda each: each[1].id != result.id)
+            if mine:
+                waiting.remove(mine[0])
+                answered.append(mine[0][1])
+            else:
+                twice = any(_fits(result, call) for call in answered)
+                (found.doubled if twice else found.orphans).append((turn, result))
+    found.unanswered.extend(waiting)
+    return found
+
+
+def reshape(value: JSON, path: Path) -> JSON:
+    """What is nearly a message: content in parts, a role of another provider, a call in a result's place."""
+    if path == ("messages",):
+        return [] if value is None else [value]
+    if isinstance(value, str) and path[0] == "messages":
+        return message(value)
+    if not isinstance(value, dict) or path[0] != "messages":
+        return cast(JSON, value)
+    wire = cast(JSONObject, value)
+    role = str(wire.get("role")).lower()
+    role = role if role in ROLES else ALIASES.get(role, "user")
+    if role in ANSWERS and any(wire.get(name) for name in BESIDE[:3]):
+        role = "assistant"
+    content: JSON = wire.get("content")
+    if content is None and role != "assistant" and not wire.keys() - {"role", "content"}:
+        content = ""
+    if not isinstance(content, str | list) and isinstance(wire.get("parts"), list):
+        content = cast(JSON, [part for part in wire["parts"] if inner(part).get("type") == "text"]) or content
+    if isinstance(content, list):
+        content = "\n\n".join(_words(part) for part in cast(list[JSON], content))
+    elif content is not None and not isinstance(content, str):
+        content = _words(content)
+    elif content is None and role in ANSWERS:
+        content = ""
+    rest = {name: each for name, each in wire.items() if f"{name}?" not in NAMED or isinstance(each, str)}
+    return {**rest, "role": role, "content": cast(JSON, content)}
+
+
+def message(text: str) -> JSONObject:
+    return {"role": "user", "content": text}
+
+
+def invocations(wire: JSONObject) -> list[JSON]:
+    """The calls of version 4, which have their results in them."""
+    if isinstance(wire.get("toolInvocations"), list):
+        return cast(list[JSON], wire["toolInvocations"])
+    parts = cast(list[JSON], wire["parts"] if isinstance(wire.get("parts"), list) else [])
+    return [inner(part).get("toolInvocation") for part in parts if inner(part).get("type") == "tool-invocation"]
+
+
+def _refused(path: Path, field: str, message: str) -> Finding:
+    return at(path, message, what=f"'{field}' is not valid." if field else message)
+
+
+def _misfit(wire: JSONObject) -> tuple[str, str] | None:
+    role = wire["role"]
+    if role not in ROLES:
+        return "role", f"nobody here is called {role!r}: `role` is system, user, assistant or function."
+    if role == "data":
+        return misfit(wire, NAMED)
+    if wrong := misfit(wire, {**MESSAGE, **({"content": str} if role in ANSWERS else {})}):
+        return wrong
+    if wire.get("content") is None and not any(wire.get(name) for name in BESIDE):
+        return "content", "`content` is missing."
+    if role in ANSWERS and any(wire.get(name) for name in BESIDE[:3]):
+        return "role", f"a message of role {role} makes no calls."
+    if isinstance(wire.get("function_call"), dict) and (wrong := misfit(wire["function_call"], FUNCTION)):
+        return f"function_call.{wrong[0]}", wrong[1]
+    return _misfit_inside(wire)
+
+
+def _misfit_inside(wire: JSONObject) -> tuple[str, str] | None:
+    """The first thing in the lists of a message that is not what it should be."""
+    for call in cast(list[JSON], wire["tool_calls"]) if isinstance(wire.get("tool_calls"), list) else []:
+        if wrong := misfit(call, CALL) or misfit(call["function"], {**FUNCTION, "arguments?": (str, dict)}):
+            return f"tool_calls.{wrong[0]}", wrong[1]
+    for part in cast(list[JSON], wire.get("parts") or []):
+        if wrong := misfit(part, {"type": str}):
+            return f"parts.{wrong[0]}", wrong[1]
+    for each in invocations(wire):
+        if wrong := misfit(each, INVOCATION):
+            return f"toolInvocations.{wrong[0]}", wrong[1]
+        if each["state"] not in STATES:
+            return "toolInvocations.state", f"no call is in the state {each['state']!r}."
+    for each in cast(list[JSON], wire.get(ATTACHMENTS) or []):
+        if wrong := misfit(each, ATTACHMENT):
+            return f"{ATTACHMENTS}.{wrong[0]}", wrong[1]
+    return None
+
+
+def _pieces(wire: JSONObject, path: Path) -> Iterator[Piece]:
+    call_id, name = wire.get("tool_call_id") or "", wire.get("name") or ""
+    if wire["role"] in ANSWERS:
+        yield Piece(kind="result", path=path, wire=wire, id=call_id, name=name, text=wire["content"])
+        return
+    if wire["role"] == "data":
+        return
+    if given := wire.get("function_call"):
+        function = inner(given)
+        if isinstance(given, str):
+            whole = parse_object(given) or {}
+            function = inner(whole.get("function_call") or whole)
+        yield Piece(kind="call", path=path, wire=function, id=call_id, name=str(function.get("name") or ""))
+    for call in cast(list[JSONObject], wire["tool_calls"]) if isinstance(wire.get("tool_calls"), list) else []:
+        yield Piece(kind="call", path=path, wire=call["function"], id=call["id"], name=call["function"]["name"])
+
+
+def _fits(result: Piece, call: Piece) -> bool:
+    if result.id and call.id:
+        return result.id == call.id
+    return not result.name or not call.name or result.name == call.name
+
+
+def _words(part: JSON) -> str:
+    given: JSON = inner(part).get("text", part)
+    return given if isinstance(given, str) else encode(given).decode()

@@ -1,0 +1,119 @@
+"""A request in the words of another provider.
+
+Messages and tools go over through our own types, settings through everybody's words. What the target cannot say is
+named in `warnings`, one line each; nothing goes over that only the source would understand.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, cast, overload
+
+from msgspec.structs import asdict, replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import Formatter, Note, Request
+from contextc.formats.named import formatter
+from contextc.formats.settings import Settings, ToolChoice
+from contextc.formats.spelling import Spelling, unspelled
+from contextc.messages import Extra
+from contextc.tools import Tool
+from contextc.wire.reading import decoded, readable
+
+
+class ConvertedBody(dict[str, Any]):  # a request's values are JSON, which has no narrower type
+    """A request in another format, and what it could not take along."""
+
+    warnings: list[str]
+
+
+class ConvertedMessages(list[JSONObject]):
+    """A list of messages in another format, and what it could not take along."""
+
+    warnings: list[str]
+
+
+@overload
+def convert(body: JSONObject, *, source: str, target: str) -> ConvertedBody: ...
+@overload
+def convert(body: list[JSONObject], *, source: str, target: str) -> ConvertedMessages | ConvertedBody: ...
+def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | ConvertedMessages:
+    """The same request as another provider takes it; `warnings` says what it cannot say.
+
+    A bare list of messages becomes one again, unless it begins with a system prompt that the target keeps elsewhere:
+    then it becomes a body with a place for both.
+    """
+    before, after = formatter(source), formatter(target)
+    body, bare, reshaped = readable(before, body)
+    request, notes = decoded(before, body, for_itself=before is after)
+    if reshaped:
+        notes.append(Note("described", f"what had no sound shape, in {reshaped} places"))
+    if before is not after:
+        notes += _lost(before, request)
+        request, said = _translated(before, after, request)
+        notes += said
+    lists = bare and (request.system is None or after.system_leads)
+    if lists and request.system is not None:
+        request = replace(request, messages=(request.system, *request.messages), system=None)
+    written = after.write(request)
+    made = ConvertedMessages(written.body.get(after.messages_key, [])) if lists else ConvertedBody(written.body)
+    made.warnings = _counted([*notes, *written.notes])
+    return made
+
+
+def _translated(before: Formatter, after: Formatter, request: Request) -> tuple[Request, list[Note]]:
+    """The request with its settings in the target's words, and what those words do not cover."""
+    read = before.settings.read(request.settings)
+    asked = _spelled(read.settings, before.spelling.names, after.spelling.names)
+    if not any(isinstance(tool, Tool) for tool in request.tools):
+        asked = replace(asked, tool_choice=None, parallel_tool_calls=None)
+    wrote = after.settings.write(asked)
+    heard = asdict(after.settings.read(wrote.body).settings)
+    notes = [Note("left out", f"the setting `{name}`, which only {before.name} has") for name in read.unread]
+    notes += [Note("left out", f"the setting `{name}`, which {after.name} does not have") for name in wrote.unwritten]
+    for name, value in asdict(asked).items():
+        if value is not None and name not in wrote.unwritten and heard[name] != value:
+            notes.append(Note("changed", f"the setting `{name}`, as {after.name} has it otherwise"))
+    if asked.model is not None and "model" not in wrote.unwritten:
+        notes.append(Note("kept", f"the model {asked.model!r}: name one of the target's own"))
+    return replace(request, settings=wrote.body), notes
+
+
+def _spelled(settings: Settings, before: Spelling | None, after: Spelling | None) -> Settings:
+    """The settings with the chosen tool's name as the target spells it."""
+    choice = settings.tool_choice
+    if choice is None or not choice.name:
+        return settings
+    name = unspelled(choice.name) if before else choice.name
+    return replace(settings, tool_choice=ToolChoice(choice.mode, after.spell(name) if after else name))
+
+
+def _lost(form: Formatter, request: Request) -> Iterator[Note]:
+    """What only the source has words for, by name: cache marks, citations, fields of tomorrow."""
+    for name, places in Counter(_names(form, request)).items():
+        where = "one place" if places == 1 else f"{places} places"
+        yield Note("left out", f"`{name}`, in {where}")
+
+
+def _names(form: Formatter, request: Request) -> Iterator[str]:
+    messages = [*([request.system] if request.system else []), *request.messages]
+    for message in messages:
+        yield from _said(form, message.extra)
+        for part in message.parts:
+            yield from _said(form, part.extra)
+    for tool in request.tools:
+        if isinstance(tool, Tool):
+            yield from _said(form, tool.extra)
+
+
+def _said(form: Formatter, extra: Extra | None) -> Iterator[str]:
+    for name, value in (extra or {}).get(form.place, {}).items():
+        if name in form.nests and isinstance(value, dict):
+            yield from (inner for inner, each in cast(JSONObject, value).items() if each is not None)
+        elif value is not None and name not in form.marks:
+            yield name
+
+
+def _counted(notes: list[Note]) -> list[str]:
+    """Each note once, with how often it was made."""
+    times = Counter(map(str, notes))
+    return [text if count == 1 else f"{text} ({count} times)" for text, count in times.items()]

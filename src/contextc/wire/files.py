@@ -1,0 +1,56 @@
+"""Requests in files: one as JSON, or a bare list of messages, or JSON Lines of requests, of lists or of messages."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+import msgspec
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.errors import InvalidRequest
+
+Shape: TypeAlias = Literal["whole", "lines", "messages"]
+
+
+class Requests(NamedTuple):
+    """What a file holds, and how it is written down: whole, a request a line, or a message a line."""
+
+    bodies: list[JSONObject]  # or lists of messages
+    shape: Shape
+
+    def label(self, index: int) -> str:
+        """Where a request stands in its file; nothing where it is the only one."""
+        return f"line {index + 1}" if self.shape == "lines" else ""
+
+
+def read_requests(data: bytes) -> Requests:
+    """The requests in the bytes of a file. Raises `InvalidRequest` where they are neither JSON nor JSON Lines."""
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return Requests([msgspec.json.decode(data)], "whole")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
+        if len(lines) < 2:
+            raise InvalidRequest(f"this is not JSON: {error}.") from error
+    values = [_value(number, line) for number, line in lines]
+    if all(isinstance(value, dict) and "role" in value for value in values):
+        return Requests([cast(JSONObject, values)], "messages")
+    return Requests(values, "lines")
+
+
+def write_requests(bodies: Sequence[JSON], shape: Shape) -> bytes:
+    """The same in the shape they were read from."""
+    if shape == "whole":
+        return msgspec.json.format(encode(bodies[0]), indent=2) + b"\n"
+    given: JSON = bodies[0]
+    lines = cast(Sequence[JSON], given if shape == "messages" and isinstance(given, list) else bodies)
+    return b"".join(encode(line) + b"\n" for line in lines)
+
+
+def _value(number: int, line: bytes) -> JSONObject:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"this is not JSON: {error}.", path=f"line {number}") from error
+    if isinstance(value, dict | list):
+        return cast(JSONObject, value)
+    raise InvalidRequest("a line holds a request, a list of messages or a message.", path=f"line {number}")

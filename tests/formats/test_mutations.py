@@ -1,0 +1,251 @@
+"""Requests that a provider accepted, broken in the ways histories break: flagged, and whole again without loss.
+
+A mutation works on the sketch of a request, so that one is written once for every format.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias, cast
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSON, JSONObject
+from contextc.formats import format_names, formatter
+from contextc.formats.checking import Path, Piece, Sketch, Turn
+from contextc.pairing import pair
+from tests.formats.traffic import accepted, transcripts
+
+SIGNATURES = ("signature", "thoughtSignature", "thought_signature", "encrypted_content")
+RESULTS_ANYWHERE = ("openai_responses",)
+BLANK_REFUSED = ("anthropic",)
+
+
+class Case(NamedTuple):
+    format: str
+    body: JSONObject
+
+    @property
+    def key(self) -> str:
+        return formatter(self.format).messages_key
+
+    @property
+    def sketch(self) -> Sketch:
+        return formatter(self.format).rules.read(self.body)
+
+    def copy(self) -> "Case":
+        return Case(self.format, json.loads(json.dumps(self.body)))
+
+    def at(self, path: Path) -> JSON:
+        found: JSON = self.body
+        for step in path:
+            found = found[step]
+        return found
+
+    def holder(self, path: Path) -> list[JSON]:
+        return cast(list[JSON], self.at(path[:-1]))
+
+    def remove(self, path: Path) -> None:
+        """Take a piece out, and its message where nothing else is in it."""
+        messages, holder = cast(list[JSONObject], self.body[self.key]), self.holder(path)
+        del holder[cast(int, path[-1])]
+        if len(path) == 2:
+            return
+        message = messages[cast(int, path[:2][-1])]
+        if not message.get("tool_calls", 1):
+            del message["tool_calls"]
+        if not holder and not message.get("content") and not message.get("tool_calls"):
+            messages.remove(message)
+
+    def codes(self) -> set[str]:
+        return {each.code for each in cc.lint(self.body, format=self.format)}
+
+
+def pieces(case: Case, kind: str) -> Iterator[tuple[int, Turn, Piece]]:
+    for index, turn in enumerate(case.sketch.turns):
+        for piece in turn.pieces:
+            if piece.kind == kind and isinstance(piece.path[-1], int):
+                yield index, turn, piece
+
+
+def result_dropped(case: Case) -> Iterator[Case]:
+    for _, _, piece in pieces(case, "result"):
+        broken = case.copy()
+        broken.remove(piece.path)
+        yield broken
+
+
+def call_dropped(case: Case) -> Iterator[Case]:
+    for _, _, piece in pieces(case, "call"):
+        broken = case.copy()
+        broken.remove(piece.path)
+        yield broken
+
+
+def result_doubled(case: Case) -> Iterator[Case]:
+    for _, _, piece in pieces(case, "result"):
+        broken = case.copy()
+        broken.holder(piece.path).insert(cast(int, piece.path[-1]), json.loads(json.dumps(broken.at(piece.path))))
+        yield broken
+
+
+def result_first(case: Case) -> Iterator[Case]:
+    """The message with a result, moved to the front."""
+    for _, turn, _ in pieces(case, "result"):
+        broken = case.copy()
+        messages = cast(list[JSON], broken.body[case.key])
+        messages.insert(0, messages.pop(cast(int, turn.path[1])))
+        yield broken
+
+
+def text_between(case: Case) -> Iterator[Case]:
+    if case.format in RESULTS_ANYWHERE:
+        return
+    for _, turn, _ in pieces(case, "result"):
+        broken = case.copy()
+        words = formatter(case.format).rules.message("and hurry")
+        cast(list[JSON], broken.body[case.key]).insert(cast(int, turn.path[1]), words)
+        yield broken
+
+
+def id_changed(case: Case) -> Iterator[Case]:
+    for _, _, piece in pieces(case, "result"):
+        broken = case.copy()
+        if replaced(broken.at(piece.path), piece.id, f"{piece.id}x"):
+            yield broken
+
+
+def signature_damaged(case: Case) -> Iterator[Case]:
+    for _, turn in enumerate(case.sketch.turns):
+        for piece in turn.pieces:
+            for name in SIGNATURES:
+                if isinstance(value := piece.wire.get(name), str) and len(value) >= 64:
+                    broken = case.copy()
+                    broken.at(piece.path)[name] = value[:-3]
+                    yield broken
+
+
+def roles_swapped(case: Case) -> Iterator[Case]:
+    """A message with calls and its neighbour, each with the other's role."""
+    for index, turn, _ in pieces(case, "call"):
+        if "role" not in turn.wire or index == 0:
+            continue
+        broken = case.copy()
+        messages = cast(list[JSONObject], broken.body[case.key])
+        here = cast(int, turn.path[1])
+        if "role" not in messages[here - 1] or messages[here - 1]["role"] == messages[here]["role"]:
+            continue
+        messages[here]["role"], messages[here - 1]["role"] = messages[here - 1]["role"], messages[here]["role"]
+        yield broken
+
+
+def text_blanked(case: Case) -> Iterator[Case]:
+    if case.format not in BLANK_REFUSED:
+        return
+    for _, _, piece in pieces(case, "text"):
+        broken = case.copy()
+        broken.at(piece.path)["text"] = " "
+        yield broken
+
+
+def replaced(value: JSON, before: str, after: str) -> bool:
+    """Put one id for another wherever it stands in a piece; whether it stood anywhere."""
+    found = False
+    for key, each in list(cast(JSONObject, value).items()):
+        if each == before and "id" in key.lower():
+            value[key], found = after, True
+        elif isinstance(each, dict):
+            found |= replaced(cast(JSON, each), before, after)
+    return found
+
+
+def strings(value: JSON, key: str = "") -> Iterator[str]:
+    """Every text in a request that somebody said or a tool returned."""
+    if isinstance(value, dict):
+        if cast(JSONObject, value).get("type") == "reasoning":  # it goes with its signature
+            return
+        for name, each in cast(JSONObject, value).items():
+            yield from strings(each, name)
+    elif isinstance(value, list):
+        for each in cast(list[JSON], value):
+            yield from strings(each, key)
+    elif isinstance(value, str) and key in ("text", "content", "output", "value") and value.strip():
+        yield value
+
+
+def check(broken: Case) -> None:
+    """It is clean after `fix`, and everything that was said is still there, as often as it was."""
+    before = json.dumps(broken.body)
+    fixed, repairs = cc.fix(broken.body, format=broken.format)
+    assert repairs
+    assert cc.lint(fixed, format=broken.format) == []
+    assert json.dumps(broken.body) == before
+    said = "\n".join(strings(fixed[broken.key]))
+    for text in strings(broken.body[broken.key]):
+        assert text.strip() in said or json.dumps(text.strip())[1:-1] in said
+
+
+HELD = ("previous_response_id", "conversation")  # the provider has more than the request shows
+
+
+def cases() -> Iterator[Case]:
+    """Everything recorded, and transcripts in every format; the formats that have no recordings borrow some."""
+    for name in format_names():
+        yield from (Case(name, exchange.request) for exchange in accepted(name))
+        for messages in transcripts()[:12]:
+            yield Case(name, dict(cc.convert({"messages": messages}, source="openai_chat", target=name)))
+    for target in ("vercel", "vercel_legacy"):
+        for source in ("anthropic", "gemini"):
+            for exchange in accepted(source):
+                yield Case(target, dict(cc.convert(exchange.request, source=source, target=target)))
+
+
+CASES = [
+    case
+    for case in cases()
+    if isinstance(case.body.get(case.key), list) and not any(case.body.get(name) for name in HELD)
+]
+
+Mutation: TypeAlias = Callable[[Case], Iterator[Case]]
+MUTATIONS: list[Mutation] = [
+    result_dropped,
+    result_doubled,
+    result_first,
+    call_dropped,
+    text_between,
+    id_changed,
+    signature_damaged,
+    roles_swapped,
+    text_blanked,
+]
+
+
+@pytest.mark.parametrize("format", format_names())
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_a_broken_request_is_flagged_and_whole_after_fix(
+    mutation: Callable[[Case], Iterator[Case]], format: str
+) -> None:
+    """SPEC 10.6, 5.3: each way in which histories break, on everything recorded."""
+    for case in CASES:
+        if case.format == format:
+            for broken in mutation(case):
+                assert broken.codes(), json.dumps(broken.body)[:3000]
+                check(broken)
+
+
+@pytest.mark.parametrize("format", format_names())
+def test_a_cut_at_any_place_is_flagged_if_and_only_if_it_splits_something(format: str) -> None:
+    """FIELD-BUGS 1, 2, 3: litellm#10696, langchain#29637, langchain#38352, openai-agents-python#4322."""
+    form = formatter(format)
+    for case in CASES:
+        if case.format != format:
+            continue
+        messages = cast(list[JSON], case.body[case.key])
+        for place in range(1, len(messages)):
+            for part in (messages[place:], messages[:place]):
+                cut = Case(format, {**case.body, case.key: part})
+                request = form.decode_request(cut.body)
+                if [each for each in pair(form.held(request)).repairs if each.kind != "moved"]:
+                    assert cut.codes(), json.dumps(part)[:2000]
+                if cut.codes():
+                    check(cut)

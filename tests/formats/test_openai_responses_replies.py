@@ -1,0 +1,198 @@
+"""Replies and streams of OpenAI's Responses API as messages, and as items again."""
+
+from contextc import Message, Reasoning, Usage, tool_call
+from contextc._json import JSON, JSONObject
+from contextc.formats.openai_chat import OpenAIFormatter
+from contextc.formats.openai_responses import OpenAIResponsesFormatter
+from tests.formats.test_openai_responses import RESPONSES, call, normal
+from tests.formats.traffic import accepted, events
+
+# These two are taken from the recordings in pydantic-ai's test suite (MIT licence), shortened where nothing is read:
+# tests/models/cassettes/test_bedrock_mantle/test_reused_tool_call_ids_gpt_5_5.yaml and
+# tests/models/cassettes/test_bedrock_mantle/test_reused_tool_call_ids[stream].yaml.
+REAL_REPLY: JSONObject = {
+    "id": "resp_s26hlvtpsq5c245236bhqydnjyjzyz736qmluexul46wwch4q7ya",
+    "model": "openai.gpt-5.5",
+    "status": "completed",
+    "object": "response",
+    "output": [
+        {
+            "encrypted_content": "rsn_5ZVrif4J0bXIqmWdledj7QIFePImBNq8lg54Qeb1NgCacu8KM",
+            "id": "rs_7a9e2d042ef4576298b85e8a6e87701f",
+            "summary": [],
+            "type": "reasoning",
+        },
+        {
+            "content": [{"annotations": [], "logprobs": [], "text": "OK", "type": "output_text"}],
+            "id": "msg_99c2aff743585d46b709fc0e98b912a4",
+            "phase": "final_answer",
+            "role": "assistant",
+            "status": "completed",
+            "type": "message",
+        },
+    ],
+    "usage": {
+        "input_tokens": 93,
+        "input_tokens_details": {"cache_write_tokens": 2, "cached_tokens": 64},
+        "output_tokens": 17,
+        "output_tokens_details": {"reasoning_tokens": 10},
+        "total_tokens": 110,
+    },
+}
+REAL_STREAM = """\
+: keep-alive
+
+data: {"response":{"error":null,"id":"resp_yqqp","model":"openai.gpt-5.6-luna","output":[],"status":"in_progress"},\
+"sequence_number":0,"type":"response.created"}
+event: response.created
+
+data: {"item":{"arguments":"","call_id":"call_0","id":"fc_8189b908df5d54828dd1a219b8f647cb","name":"first_tool",\
+"status":"in_progress","type":"function_call"},"output_index":0,"sequence_number":2,"type":"response.output_item.added"}
+event: response.output_item.added
+
+data: {"delta":"{}","item_id":"fc_8189b908df5d54828dd1a219b8f647cb","output_index":0,"sequence_number":3,\
+"type":"response.function_call_arguments.delta"}
+event: response.function_call_arguments.delta
+
+data: {"item":{"arguments":"{}","call_id":"call_0","id":"fc_8189b908df5d54828dd1a219b8f647cb","name":"first_tool",\
+"status":"completed","type":"function_call"},"output_index":0,"sequence_number":5,"type":"response.output_item.done"}
+event: response.output_item.done
+
+data: {"response":{"error":null,"id":"resp_yqqp","model":"openai.gpt-5.6-luna","output":[{"arguments":"{}",\
+"call_id":"call_0","id":"fc_8189b908df5d54828dd1a219b8f647cb","name":"first_tool","status":"completed",\
+"type":"function_call"}],"status":"completed","usage":{"input_tokens":88,"input_tokens_details":{"cached_tokens":0},\
+"output_tokens":14,"output_tokens_details":{"reasoning_tokens":0}}},"sequence_number":6,"type":"response.completed"}
+event: response.completed
+
+data: [DONE]
+"""
+
+
+def test_a_reply_becomes_one_message_and_goes_back_as_the_same_items() -> None:
+    """SPEC 10.5, 2.5: order, ids, phase and annotations survive, and so does an item we have no part for."""
+    items: list[JSONObject] = [
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "First."}, {"type": "summary_text", "text": "Then."}],
+            "encrypted_content": "gAAA",
+            "status": "completed",
+        },
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": "completed",
+            "phase": "commentary",
+            "content": [
+                {"type": "output_text", "text": "Found", "annotations": [{"type": "url_citation", "url": "u"}]},
+                {"type": "output_text", "text": " it.", "annotations": []},
+                {"type": "refusal", "refusal": "But no."},
+            ],
+        },
+        {
+            "type": "message",
+            "id": "msg_2",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "", "annotations": []}],
+        },
+        {**call("call_1", "read", '{"path": "x"}'), "id": "fc_1", "status": "completed"},
+        {**call("call_2", "read", '{"path":'), "id": "fc_2", "status": "completed"},
+    ]
+    message = RESPONSES.decode_reply({"id": "resp_1", "model": "gpt-5.5", "status": "completed", "output": items})
+    assert RESPONSES.encode([message]).messages == tuple(items)
+    assert (message.role, message.text, message.finish) == ("assistant", "Found it.", "tool_calls")
+    assert [(each.id, each.malformed) for each in message.tool_calls] == [("call_1", False), ("call_2", True)]
+    thought = message.parts[0]
+    assert isinstance(thought, Reasoning)
+    assert (thought.text, thought.data, thought.id) == ("First.\n\nThen.", "gAAA", "rs_1")
+    assert (thought.provider, thought.model) == ("openai", "gpt-5.5")
+
+
+def test_another_endpoint_is_not_given_the_ids_of_this_one() -> None:
+    """SPEC 2.5: an id means something only to whoever gave it; the words and calls go anywhere."""
+    message = RESPONSES.decode_reply(
+        {
+            "output": [
+                {
+                    "type": "message",
+                    "id": "msg_1",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": [{"type": "output_text", "text": "Hm.", "annotations": []}],
+                },
+                {**call("call_1", "read", "{}"), "id": "fc_1"},
+            ]
+        }
+    )
+    said: JSONObject = {"role": "assistant", "content": "Hm."}
+    other = OpenAIResponsesFormatter(provider="azure")
+    assert other.encode([message]).messages == (said, call("call_1", "read", "{}"))
+    chat_call = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    assert OpenAIFormatter().encode([message]).messages == ({**said, "tool_calls": [chat_call]},)
+
+
+def test_usage_and_the_end_of_a_reply_are_read_in_our_terms() -> None:
+    """SPEC 6.2: input counts what was read from the cache; a reply that was cut says so."""
+    message = RESPONSES.decode_reply(REAL_REPLY)
+    assert message.usage == Usage(input=93, output=17, cache_read=64, cache_write=2, reasoning=10)
+    ends: list[tuple[JSONObject, str | None]] = [
+        ({"status": "completed"}, "stop"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
+        ({"status": "failed", "error": {"message": "Overloaded."}}, "error"),
+        ({"status": "in_progress"}, None),
+    ]
+    assert [RESPONSES.decode_reply({**reply, "output": []}).finish for reply, _ in ends] == [end for _, end in ends]
+    failed = RESPONSES.decode_reply(ends[3][0])
+    assert (failed.status, failed.error) == ("error", "Overloaded.")
+
+
+def test_a_stream_that_broke_off_keeps_what_had_come() -> None:
+    """SPEC 11.10: partial text is kept, and nobody takes it for a whole reply."""
+    message = RESPONSES.decode_stream(
+        [
+            {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "output": []}},
+            {"type": "response.output_item.added", "output_index": 0, "item": {"type": "reasoning", "id": "rs_1"}},
+            {
+                "type": "response.reasoning_summary_text.delta",
+                "output_index": 0,
+                "summary_index": 0,
+                "delta": "Hm.",
+            },
+            {
+                "type": "response.output_item.added",
+                "output_index": 1,
+                "item": {"type": "message", "id": "msg_1", "role": "assistant", "content": []},
+            },
+            {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "Hel"},
+            {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "lo"},
+            {"type": "response.output_item.added", "output_index": 2, "item": call("call_1", "read", "")},
+            {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": '{"pa'},
+        ]
+    )
+    assert (message.text, message.finish) == ("Hello", None)
+    assert message.tool_calls == (tool_call("call_1", "read", '{"pa'),)
+    assert isinstance(message.parts[0], Reasoning)
+    assert message.parts[0].text == "Hm."
+
+
+def test_real_replies_become_messages_and_go_back_as_the_same_items() -> None:
+    """SPEC 10.1, 10.5: whole or streamed, in every recording at hand."""
+    replies = [REAL_REPLY, REAL_STREAM, *(exchange.reply for exchange in accepted("openai_responses"))]
+    for reply in replies:
+        message, items = _decoded(reply)
+        assert message.role == "assistant"
+        assert message.finish == ("tool_calls" if message.tool_calls else "stop")
+        assert message.usage is not None
+        assert message.usage.output > 0
+        assert normal(list(RESPONSES.encode([message]).messages)) == normal(items)
+
+
+def _decoded(reply: JSON) -> tuple[Message, JSON]:
+    if not isinstance(reply, str):
+        return RESPONSES.decode_reply(reply), reply["output"]
+    stream = events(reply)
+    return RESPONSES.decode_stream(stream), stream[-1]["response"]["output"]

@@ -1,0 +1,127 @@
+"""The rule books: each rule breaks on its own example alone, and is mended; sound requests are left alone."""
+
+import json
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import contextc as cc
+from contextc._json import JSON, JSONObject
+from contextc.formats import format_names, formatter
+from contextc.formats.base import Request
+from contextc.formats.checking import Rule
+from tests.formats.traffic import accepted
+
+RULES = [(name, rule) for name in format_names() for rule in formatter(name).rules.rules]
+ODD: list[JSON] = [None, True, 3, "words", [], {}, [None], {"role": "user"}, {"type": "text"}, {"": 1}, -0.5, [[]]]
+
+
+@pytest.mark.parametrize(("name", "rule"), RULES, ids=[rule.code for _, rule in RULES])
+def test_the_example_of_a_rule_breaks_that_rule_alone(name: str, rule: Rule) -> None:
+    """SPEC 10.6: the page of a rule in the docs is true."""
+    assert rule.title.endswith(".")
+    assert rule.repair
+    found = cc.lint(json.loads(rule.example), format=name)
+    assert [each.code for each in found] == [rule.code]
+    assert found[0].message[0].islower() or not found[0].message[0].isalpha()
+    assert found[0].message.endswith(".")
+    assert found[0].error or not rule.says
+
+
+@pytest.mark.parametrize(("name", "rule"), RULES, ids=[rule.code for _, rule in RULES])
+def test_the_example_of_a_rule_is_clean_after_fix(name: str, rule: Rule) -> None:
+    """SPEC 10.6."""
+    body = cast(JSONObject, json.loads(rule.example))
+    fixed, repairs = cc.fix(body, format=name)
+    assert cc.lint(fixed, format=name) == []
+    assert repairs[0].code == rule.code
+    assert body == json.loads(rule.example)
+    assert type(fixed) is type(body)
+
+
+def test_codes_are_stable_and_unique() -> None:
+    codes = [rule.code for _, rule in RULES]
+    assert len(set(codes)) == len(codes)
+    for name in format_names():
+        numbers = [int(rule.code[3:]) for rule in formatter(name).rules.rules]
+        assert numbers == sorted(numbers)
+
+
+ACCEPTED = [
+    pytest.param(api, exchange.request, id=f"{api}-{number}")
+    for api in format_names()
+    for number, exchange in enumerate(accepted(api))
+]
+
+
+@pytest.mark.parametrize(("name", "body"), ACCEPTED)
+def test_what_a_provider_accepted_breaks_no_rule(name: str, body: JSONObject) -> None:
+    """SPEC 10.5, and `fix` gives it back as it is."""
+    assert cc.lint(body, format=name) == []
+    assert cc.fix(body, format=name) == (body, [])
+
+
+def places(value: JSON, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of everything inside a JSON value."""
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for key, each in cast(JSONObject, value).items():
+            yield from places(each, (*path, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(cast(list[JSON], value)):
+            yield from places(each, (*path, index))
+
+
+@st.composite
+def damaged(draw: st.DrawFn, name: str) -> JSONObject:
+    """A small sound request in which up to three places hold something else, or nothing."""
+    body = cast(JSONObject, json.loads(json.dumps(SOUND[name])))
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(sorted(places(body), key=str) or [("nothing",)]))
+        parent: JSON = body
+        for step in path[:-1]:
+            parent = parent[step]
+        if draw(st.booleans()):
+            parent[path[-1]] = json.loads(json.dumps(draw(st.sampled_from(ODD))))
+        elif path[-1] in (parent if isinstance(parent, dict) else range(len(cast(list[JSON], parent)))):
+            del parent[path[-1]]
+    return body
+
+
+HISTORY = [
+    cc.user(["Look at this:", cc.Media(mime_type="image/png", data=b"\x89PNG")]),
+    cc.assistant("Let me see.", tool_calls=[cc.tool_call("a", "look", '{"at": 1}'), cc.tool_call("b", "find", "{}")]),
+    cc.tool_result("a", "look", "a ship"),
+    cc.tool_result("b", "find", [cc.Text("two"), cc.Media(mime_type="image/png", data=b"\x89PNG")], is_error=True),
+    cc.assistant("A ship."),
+    cc.user("Thanks."),
+]
+WHOLE = Request(messages=tuple(HISTORY), system=cc.system("Be brief."), tools=(cc.Tool(name="look"),))
+SOUND = {name: formatter(name).encode_request(WHOLE) for name in format_names()}
+
+
+@pytest.mark.parametrize("name", format_names())
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_nothing_crashes_and_everything_can_be_fixed(name: str, data: st.DataObject) -> None:
+    """Whatever a request looks like, it is read, and what is made of it breaks no rule."""
+    body = data.draw(damaged(name))
+    before = json.dumps(body)
+    cc.lint(body, format=name)
+    fixed, _ = cc.fix(body, format=name)
+    assert cc.lint(fixed, format=name) == []
+    assert json.dumps(body) == before
+
+
+@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("odd", [*ODD, {"messages": 1}, {"input": 1}, {"contents": {}}], ids=str)
+def test_anything_can_be_held_against_the_rules(name: str, odd: JSON) -> None:
+    """What is no request at all is said to be none."""
+    assert all(each.code.startswith(formatter(name).rules.prefix) for each in cc.lint(odd, format=name))
+    if not isinstance(odd, dict | list):
+        with pytest.raises(cc.InvalidRequest, match="a request is an object or a list of messages"):
+            cc.fix(odd, format=name)
