@@ -56,6 +56,8 @@ def pair(
     with `strays_as_text` the others become text of the user. With `unique_ids` a call whose id was used before gets
     another, and so does its result.
     """
+    if (ordered := _in_order(messages, unique_ids)) is not None:
+        return Paired(ordered, [])
     answers, strays, repairs = _match(messages)
     last = max((index for index, _ in answers), default=-1)
     used: set[str] = set()
@@ -88,6 +90,54 @@ def pair(
             results.append(answer if answer.call_id == call.id else replace(answer, call_id=call.id))
         found.append(Message(role="tool", parts=tuple(results), author=message.author))
     return Paired(found, repairs)
+
+
+def _in_order(messages: Sequence[Message], unique_ids: bool) -> list[Message] | None:
+    """The paired history, where nothing has to be put right, as is usual; None where something might have to.
+
+    `type(part) is …` and not `isinstance`, here and in the encoders: asking a struct what it is not costs five times
+    as much, and this is asked of every part.
+    """
+    found: list[Message] = []
+    asked: list[ToolCall] = []
+    answers: dict[str, ToolResult] = {}
+    used: set[str] = set()
+    author: str | None = None
+    for message in messages:
+        if message.role == "tool":
+            for part in message.parts:
+                if type(part) is not ToolResult or part.call_id in answers:
+                    return None
+                answers[part.call_id] = part
+            continue
+        if asked or answers:
+            if (results := _answers(asked, answers)) is None:
+                return None
+            found.append(Message(role="tool", parts=results, author=author))
+            asked, answers = [], {}
+        found.append(message)
+        for part in message.parts:
+            if type(part) is ToolCall:
+                if part.id in used:
+                    return None
+                used.add(part.id)
+                asked.append(part)
+                author = message.author
+            elif type(part) is ToolResult:
+                return None
+        if not unique_ids:
+            used.clear()
+    if asked or answers:
+        if (results := _answers(asked, answers)) is None:
+            return None
+        found.append(Message(role="tool", parts=results, author=author))
+    return found
+
+
+def _answers(asked: list[ToolCall], answers: dict[str, ToolResult]) -> tuple[ToolResult, ...] | None:
+    """The results in the order of their calls; None where one is missing, or one too many."""
+    results = tuple([answers[call.id] for call in asked if call.id in answers])
+    return results if len(results) == len(asked) == len(answers) else None
 
 
 def synthetic(call: ToolCall, reason: Reason) -> ToolResult:

@@ -215,8 +215,8 @@ MODEL_MESSAGES: list[JSONObject] = [
     },
     {"role": "assistant", "content": [text("Denied.")]},
     {"role": "user", "content": "and now?"},
-    {"role": "assistant", "content": [call("c", "now", {})]},
-    {"role": "tool", "content": [result("c", "now", {"type": "execution-denied"})]},
+    {"role": "assistant", "content": [call("e", "now", {})]},
+    {"role": "tool", "content": [result("e", "now", {"type": "execution-denied"})]},
     {"role": "assistant", "content": "bye"},
 ]
 

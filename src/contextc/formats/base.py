@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.checking import RuleBook
-from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller
+from contextc.formats.settings import SettingsTable, named
+from contextc.formats.spelling import Speller, unspelled
 from contextc.messages import Extra, Media, Message, Native, Reasoning, ToolResult, system
 from contextc.pairing import Repair, pair
 from contextc.tools import NativeTool, Tool
@@ -179,7 +179,17 @@ class Formatter(ABC):
         if self.user_first and _begins(encoded) not in (None, "user"):
             notes.append(Note("made up", "a line from the user, because the conversation begins with the assistant"))
         notes += [note for repair in paired.repairs if (note := noted(repair)) is not None]
+        request = replace(request, settings=self._with_choice(request.settings))
         return Written(self.assemble(request, self.join(encoded)), tuple(notes))
+
+    def _with_choice(self, settings: JSONObject) -> JSONObject:
+        """The settings, with the tool that must be called under the name it is told to the model by."""
+        names = self.spelling.names
+        choice = self.settings.read(settings).settings.tool_choice if names is not None and settings else None
+        if names is None or choice is None or not choice.name:
+            return settings
+        name = names.spell(unspelled(choice.name))
+        return settings if name == choice.name else {**settings, **self.settings.put(named(choice.mode, name))}
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """The messages; where the provider holds earlier ones, results that pairing would call strays are sealed."""

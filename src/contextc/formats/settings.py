@@ -55,6 +55,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output: Output | None = None
 
 
+def named(mode: Mode, name: str) -> Settings:
+    """Settings that say nothing but which tool is to be called."""
+    return Settings(tool_choice=ToolChoice(mode, name))
+
+
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 

@@ -32,6 +32,8 @@ class Spelling:
         self._sound = re.compile(f"[{first or letters}][{letters}]{{0,{longest - 1}}}")
         self._taken = re.compile(taken, re.DOTALL) if taken else self._sound
         self._respell = lru_cache(4096)(self._spelled_anew)
+        self.writes_known = lru_cache(1024)(self.writes)
+        """The same as `writes`, for what is asked again and again, as the names of tools are."""
 
     def writes(self, text: str) -> bool:
         """Whether this is how we write it ourselves."""
@@ -69,7 +71,7 @@ class Speller(NamedTuple):
     def write(self, segment: Sequence[Message]) -> Sequence[Message]:
         """The segment with its ids and names in letters this provider takes; what it said itself stays."""
         ids, names = self.ids, self.names
-        if ids is None and names is None:
+        if (ids is None and names is None) or self._is_sound(segment):
             return segment
         own = {call.id for message in segment for call in message.tool_calls if self.own in (call.extra or ())}
 
@@ -79,6 +81,26 @@ class Speller(NamedTuple):
             return part if ids is None or call_id in own else _with_id(part, ids.spell(call_id))
 
         return [_with_halves(message, spelled) for message in segment]
+
+    def _is_sound(self, segment: Sequence[Message]) -> bool:
+        """Whether nothing in the segment has to be spelled, as is usual."""
+        ids, names = self.ids, self.names
+        known: set[str] = set()
+        for message in segment:
+            for part in message.parts:
+                if type(part) is ToolCall:
+                    call_id, name = part.id, part.name
+                elif type(part) is ToolResult:
+                    call_id, name = part.call_id, part.name
+                else:
+                    continue
+                if names is not None and not names.writes_known(name):
+                    return False
+                if ids is not None and call_id not in known:
+                    if not ids.writes(call_id):
+                        return False
+                    known.add(call_id)
+        return True
 
     def write_tool(self, tool: Tool) -> Tool:
         return (

@@ -25,9 +25,10 @@ def readable(form: Formatter, body: JSON) -> Readable:
     """The request with everything misshapen in a sound shape: the one that was meant, else text."""
     if not isinstance(body, dict | list):
         raise InvalidRequest(f"a request is an object or a list of messages, not {type(body).__name__}.")
-    if problem := check(cast(JSON, body)):
-        raise InvalidRequest(problem[1], path=problem[0])
     bare, book = isinstance(body, list), form.rules
+    body = list(cast(list[JSON], body)) if bare else dict(cast(JSONObject, body))  # it may be a kind of dict or list
+    if problem := check(body):
+        raise InvalidRequest(problem[1], path=problem[0])
     root: JSONObject = {"whole": {form.messages_key: body} if bare else body}
     count = len(book.read(root["whole"]).misshapen)
     if not count:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
-from contextc.formats.anthropic.encode import APART, BETWEEN, add, encode_blocks, encode_segment
+from contextc.formats.anthropic.encode import APART, BETWEEN, encode_blocks, encode_segment
 from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.base import OPENING, Encoded, Formatter, Request
@@ -37,11 +37,20 @@ class AnthropicFormatter(Formatter):
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
         messages: list[JSONObject] = []
+        before = None
         for segment in segments:
-            for number, message in enumerate(segment.messages):
-                if not messages and message["role"] != "user":
-                    add(messages, "user", [{"type": "text", "text": OPENING}])
-                add(messages, message["role"], message["content"], apart=number > 0 or segment.apart)
+            if not (wire := segment.messages):
+                continue
+            role = wire[0]["role"]
+            if before is None and role != "user":
+                messages.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
+                before = "user"
+            if role == before and not segment.apart:
+                messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *wire[0]["content"]]}
+                messages += wire[1:]
+            else:
+                messages += wire
+            before = messages[-1]["role"]
         return messages
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:

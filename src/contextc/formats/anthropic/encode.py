@@ -25,8 +25,9 @@ def encode_segment(
     encoder = _Encoder(provider, blobs)
     wire: list[JSONObject] = []
     for index, message in enumerate(segment):
-        role = "assistant" if message.role == "assistant" else "user"
-        if message.role == "system":
+        said = message.role
+        role = "assistant" if said == "assistant" else "user"
+        if said == "system":
             last = all(later.role == "system" for later in segment[index:])
             between = system_between or kept(message.extra, provider).get(BETWEEN)
             if between and last and wire and wire[-1]["role"] in ("user", "system"):
@@ -34,19 +35,14 @@ def encode_segment(
             blocks = encoder.system(message, tagged=role == "user")
         else:
             blocks = encoder.blocks(message)
-        add(wire, role, blocks, apart=bool(kept(message.extra, provider).get(APART)))
+        if not blocks:
+            continue
+        if wire and wire[-1]["role"] == role and not (message.extra and kept(message.extra, provider).get(APART)):
+            wire[-1]["content"] += blocks
+        else:
+            wire.append({"role": role, "content": blocks})
     apart = bool(segment) and bool(kept(segment[0].extra, provider).get(APART))
     return Encoded(tuple(wire), tuple(encoder.notes), apart)
-
-
-def add(wire: list[JSONObject], role: str, blocks: list[JSONObject], *, apart: bool = False) -> None:
-    """Append blocks to the last message if it has the same role, else as a message of their own."""
-    if not blocks:
-        return
-    if wire and wire[-1]["role"] == role and not apart:
-        wire[-1] = {**wire[-1], "content": [*wire[-1]["content"], *blocks]}
-    else:
-        wire.append({"role": role, "content": blocks})
 
 
 def encode_blocks(message: Message, provider: str) -> list[JSONObject]:
@@ -72,10 +68,21 @@ class _Encoder:
     def blocks(self, message: Message) -> list[JSONObject]:
         found: list[JSONObject] = []
         for part in message.parts:
-            block = self.block(part)
+            block = self.plain(part) or self.block(part)
             if block is not None:
-                found.append(restored(block, part.extra, self.provider))
+                found.append(restored(block, part.extra, self.provider) if part.extra else block)
         return found
+
+    def plain(self, part: AnyPart) -> JSONObject | None:
+        """The block of a part that says nothing out of the ordinary, as most do; None for all others."""
+        if type(part) is Text:
+            return {"type": "text", "text": part.text} if part.text and not part.text.isspace() else None
+        if type(part) is ToolCall:
+            if not part.malformed:
+                return {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments}
+        elif type(part) is ToolResult and type(part.content) is str and not part.is_error:
+            return {"type": "tool_result", "tool_use_id": part.call_id, "content": part.content}
+        return None
 
     def block(self, part: AnyPart) -> JSONObject | None:
         match part:

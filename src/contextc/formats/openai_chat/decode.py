@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, kept, remember
-from contextc.formats.openai_chat.encode import SOUNDS, encode_segment
+from contextc.formats.openai_chat.encode import REASONING_FIELDS, SOUNDS, encode_segment
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -27,7 +27,6 @@ from contextc.messages import (
 from contextc.tools import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-REASONING_FIELDS = ("reasoning_content", "reasoning")
 UNKNOWN_TOOL = "unknown"
 RETURNED = ("role", "content", "refusal", "tool_calls", "function_call", "name", "reasoning_details")
 """What of a reply may stand in a request again; the rest of it, such as `annotations`, is kept as a fact about it."""
@@ -121,7 +120,7 @@ class _Decoder:
             return Message(role="tool", parts=(self.result(wire),))
         parts = [*self.reasoning(wire), *self.parts(wire.get("content"))]
         parts += [self.call(call) for call in cast(list[JSONObject], wire.get("tool_calls") or [])]
-        if isinstance(old := wire.get("function_call"), dict):
+        if (old := wire.get("function_call")) and isinstance(old, dict) and cast(JSONObject, old).get("name"):
             parts.append(self.old_call(cast(JSONObject, old)))
         if isinstance(refusal := wire.get("refusal"), str):
             parts.append(Native(provider=self.provider, data={"type": "refusal", "refusal": refusal}))

@@ -23,6 +23,7 @@ from contextc.formats.base import (
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
+REASONING_FIELDS = ("reasoning_content", "reasoning")
 SOUNDS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
@@ -46,21 +47,50 @@ class _Encoder:
 
     def message(self, message: Message) -> JSONObject | None:
         """A system, user or assistant message; None where nothing of it can be sent."""
+        if message.extra is None and (short := self.plain(message)) is not None:
+            return short
         rest = kept(message.extra, self.provider)
         content = [block for part in message.parts if (block := self.block(part)) is not None]
         calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
         wire: JSONObject = {"role": message.role, "content": _shortest(content), **self.reasoning(message)}
         if calls:
             wire["tool_calls"] = calls
-        if not content and not calls and not ("content" in rest or (rest and message.role == "assistant")):
+        if not content and not calls and not ("content" in rest or self.speaks(message, rest)):
             return None
         return restored(wire, message.extra, self.provider)
+
+    def speaks(self, message: Message, rest: JSONObject) -> bool:
+        """Whether a reply without content says something in a field that only its endpoint knows."""
+        said = [value for name, value in rest.items() if name not in ("role", "name")]
+        return message.role == "assistant" and any(value is not None for value in said)
+
+    def plain(self, message: Message) -> JSONObject | None:
+        """A message of one text and calls, as most are; None for all others."""
+        text: str | None = None
+        calls: list[JSONObject] = []
+        for part in message.parts:
+            if part.extra is not None:
+                return None
+            if type(part) is Text:
+                if text is not None or not part.text:
+                    return None
+                text = part.text
+            elif type(part) is ToolCall:
+                written = part.raw if part.raw is not None else encode(part.arguments).decode()
+                calls.append({"id": part.id, "type": "function", "function": {"name": part.name, "arguments": written}})
+            else:
+                return None
+        if calls:
+            return {"role": message.role, "content": text, "tool_calls": calls}
+        return {"role": message.role, "content": text} if text is not None else None
 
     def results(self, message: Message) -> list[JSONObject]:
         wire: list[JSONObject] = []
         shown: list[JSONObject] = []
         for part in message.parts:
-            if isinstance(part, ToolResult):
+            if type(part) is ToolResult and type(part.content) is str and not part.extra and not part.is_error:
+                wire.append({"role": "tool", "tool_call_id": part.call_id, "content": part.content})
+            elif isinstance(part, ToolResult):
                 content: JSON = part.content
                 if not isinstance(part.content, str):
                     texts = [each for each in part.content if isinstance(each, Text)]
@@ -103,7 +133,8 @@ class _Encoder:
     def reasoning(self, message: Message) -> JSONObject:
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
         ours = [part for part in thoughts if not is_foreign(part, self.provider) and part.text]
-        if len(ours) < len(thoughts) or (ours and not self.reasoning_field):
+        said = any(name in REASONING_FIELDS for name in kept(message.extra, self.provider))
+        if len(ours) < len(thoughts) or (ours and not self.reasoning_field and not said):
             self.notes.append(Note("left out", "reasoning that this endpoint has no place for"))
         if not ours or not self.reasoning_field:
             return {}

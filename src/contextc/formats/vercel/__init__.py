@@ -23,6 +23,7 @@ class VercelFormatter(Formatter):
     rules: ClassVar[RuleBook] = BOOK
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("vercel")
+    unique_ids: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
     marks: ClassVar[tuple[str, ...]] = (SHAPE,)
 
