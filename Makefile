@@ -1,6 +1,7 @@
 # make run    sets up, then shows what contextc does
 # make test   sets up, then runs every check
 # make bench  sets up the peers in an environment of their own, then measures against them
+# make rules  writes docs/rules.md from the rules themselves
 # make lock   resolves requirements.lock anew (needs uv)
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .cache/bench/peers
 
-.PHONY: run test setup lint types floors tests bench lock clean
+.PHONY: run test setup lint types floors tests bench rules lock clean
 
 run: setup
 	@$(BIN)/contextc tour
@@ -47,6 +48,9 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . -r benchmarks/requirements.txt
 	@touch $@
+
+rules: setup
+	$(BIN)/python -c "from contextc.formats.pages import rules_page; print(rules_page(), end='')" > docs/rules.md
 
 lock:
 	uv export --quiet --no-emit-project --extra postgres --group dev --no-header --output-file requirements.lock

@@ -47,7 +47,7 @@ def main() -> None:
             tools=TOOLS,
         )
         # The reply as it came, thinking and signatures too, becomes a message of ours.
-        message = manager.add_message(manager.formatter.decode_reply(reply.to_dict(mode="json")))
+        message = manager.add_reply(reply)
         print(f"step {step}: {message.text}")
         for call in message.tool_calls:
             try:

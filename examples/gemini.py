@@ -44,9 +44,7 @@ def main() -> None:
             config={"system_instruction": manager.get_formatted_system_prompt(), "tools": TOOLS},
         )
         # The reply as it came, under Google's own names and with its signatures, becomes a message of ours.
-        message = manager.add_message(
-            manager.formatter.decode_reply(reply.model_dump(mode="json", by_alias=True, exclude_none=True))
-        )
+        message = manager.add_reply(reply)
         print(f"step {step}: {message.text}")
         for call in message.tool_calls:
             try:

@@ -44,7 +44,7 @@ def main() -> None:
         messages: Any = manager.get_formatted_messages()  # the system prompt is among them here
         reply = client.chat.completions.create(model=MODEL, messages=messages, tools=TOOLS, reasoning_effort="none")
         # The reply as it came becomes a message of ours.
-        message = manager.add_message(manager.formatter.decode_reply(reply.to_dict(mode="json")))
+        message = manager.add_reply(reply)
         print(f"step {step}: {message.text}")
         for call in message.tool_calls:
             try:

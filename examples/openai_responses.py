@@ -49,7 +49,7 @@ def main() -> None:
             include=["reasoning.encrypted_content"],  # and it comes with all that must go back
         )
         # The reply as it came, reasoning and ids too, becomes a message of ours.
-        message = manager.add_message(manager.formatter.decode_reply(reply.to_dict(mode="json")))
+        message = manager.add_reply(reply)
         print(f"step {step}: {message.text}")
         for call in message.tool_calls:
             try:

@@ -15,11 +15,10 @@ import anthropic
 import openai
 
 import contextc as cc
-from contextc.tools import Tool
 
 SYSTEM_PROMPT = "Answer in one sentence, from what the tools say."
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-TOOLS = [Tool(name="get_weather", description="The weather in a city, right now.", parameters=CITY)]
+TOOLS = [cc.Tool(name="get_weather", description="The weather in a city, right now.", parameters=CITY)]
 SEALED: Any = ["reasoning.encrypted_content"]  # so that reasoning can go back to OpenAI, which keeps none
 WEATHER = {"Paris": "18 °C, rain", "Cairo": "34 °C, clear"}
 
@@ -27,27 +26,27 @@ WEATHER = {"Paris": "18 °C, rain", "Cairo": "34 °C, clear"}
 def ask_anthropic(manager: cc.MessageManager) -> cc.Message:
     system = manager.get_formatted_system_prompt() or anthropic.omit
     messages: Any = manager.get_formatted_messages()
-    tools: Any = manager.formatter.encode_tools(TOOLS)
+    tools: Any = manager.get_formatted_tools(TOOLS)
     reply = anthropic.Anthropic().messages.create(
         model="claude-opus-5-5", max_tokens=1024, system=system, messages=messages, tools=tools
     )
-    return manager.formatter.decode_reply(reply.to_dict(mode="json"))
+    return manager.add_reply(reply)
 
 
 def ask_openai(manager: cc.MessageManager) -> cc.Message:
     prompt = manager.get_formatted_system_prompt()
     items: Any = manager.get_formatted_messages()
-    tools: Any = manager.formatter.encode_tools(TOOLS)
+    tools: Any = manager.get_formatted_tools(TOOLS)
     reply = openai.OpenAI().responses.create(
         model="gpt-6-sol", instructions=prompt, input=items, tools=tools, store=False, include=SEALED
     )
-    return manager.formatter.decode_reply(reply.to_dict(mode="json"))
+    return manager.add_reply(reply)
 
 
 def take_turn(manager: cc.MessageManager, ask: Callable[[cc.MessageManager], cc.Message], question: str) -> None:
     manager.add_user_message(question)
     while True:
-        message = manager.add_message(ask(manager))
+        message = ask(manager)
         print(f"{manager.formatter.name}: {message.text}")
         if not message.tool_calls:
             return

@@ -4,14 +4,15 @@ It lives in memory, or on any store. The formatter may be changed at any time, b
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.errors import InvalidMessage, InvalidSetting, UnknownConversation
+from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, UnknownConversation
 from contextc.formats.base import Formatter
+from contextc.formats.named import formatter as named_formatter
 from contextc.messages import (
     AnyPart,
     Content,
@@ -20,11 +21,13 @@ from contextc.messages import (
     ToolCall,
     ToolResult,
     assistant,
+    system,
     tool_call,
     tool_result,
     user,
 )
 from contextc.store import Store, open_store
+from contextc.tools import NativeTool, Tool
 
 log = logging.getLogger("contextc.manager")
 
@@ -50,12 +53,13 @@ class MessageManager:
             )
         self.formatter = formatter
         self._system_prompt = system_prompt or None
+        self._tools: tuple[Tool | NativeTool, ...] = ()
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
 
     def add_message(self, message: Message | Mapping[str, Any]) -> Message:
-        """Add a message of ours, or one as `{"role": …, "content": …}` with `tool_calls`, `tool_call_id` and `name`."""
+        """Add a message of ours, or one as OpenAI's chat has it: `{"role": …, "content": …, "tool_calls": …}`."""
         stored = self._store.append(
-            self._conversation, message if isinstance(message, Message) else _from_plain(message)
+            self._conversation, message if isinstance(message, Message) else self._from_plain(message)
         )
         log.info("added message %d: %s", stored.seq, stored.role)
         log.debug("message %d says: %s", stored.seq, stored.text)
@@ -71,6 +75,11 @@ class MessageManager:
 
     def add_tool_result(self, tool_call_id: str, name: str, result: object, *, is_error: bool = False) -> Message:
         return self.add_message(tool_result(tool_call_id, name, result, is_error=is_error))
+
+    def add_reply(self, reply: object) -> Message:
+        """Add what a model answered: the reply of the vendor's own SDK, or its JSON."""
+        message = self.formatter.decode_reply(_as_json(reply))
+        return self.add_message(self.formatter.spelling.named(message, self._tools))
 
     def set_system_prompt(self, prompt: str | None) -> None:
         self._system_prompt = prompt or None
@@ -88,6 +97,11 @@ class MessageManager:
         """The system prompt, where the format has a place of its own for it; it is among the messages elsewhere."""
         return self.formatter.get_system_prompt(self._system_prompt)
 
+    def get_formatted_tools(self, tools: Iterable[Tool | NativeTool]) -> list[JSONObject]:
+        """The tools in the formatter's shape. Calls in later replies name them as you did."""
+        self._tools = tuple(tools)
+        return self.formatter.encode_tools(self._tools)
+
     def reset(self) -> None:
         """Begin anew. On a store, what was said stays in the record."""
         if self.messages:
@@ -104,7 +118,7 @@ class MessageManager:
 
     def _with_bytes(self, message: Message) -> Message:
         """The message with its media's bytes where they are needed, which is here."""
-        if not any(isinstance(part, Media | ToolResult) for part in message.parts):
+        if not any(_has_bytes(part) for part in message.parts):
             return message
         return replace(message, parts=tuple(self._attached(part) for part in message.parts))
 
@@ -115,21 +129,51 @@ class MessageManager:
             return replace(part, content=tuple(cast(Any, self._attached(each)) for each in part.content))
         return part
 
+    def _from_plain(self, message: Mapping[str, Any]) -> Message:
+        content = _content(message.get("content"))
+        match message.get("role"):
+            case "tool" | "function":
+                call_id = message.get("tool_call_id") or ""
+                name = message.get("name") or self._name_of(call_id)
+                return tool_result(call_id, name, message.get("content") if isinstance(content, str) else content)
+            case "assistant":
+                return assistant(content, tool_calls=[_call(each) for each in message.get("tool_calls") or ()])
+            case "user":
+                return user(content)
+            case "system" | "developer":
+                return system(content)
+            case role:
+                raise InvalidMessage(f"{role!r} is no role. Use system, user, assistant or tool.", field="role")
 
-def _from_plain(message: Mapping[str, Any]) -> Message:
-    match message.get("role"):
-        case "tool" | "function":
-            return tool_result(message.get("tool_call_id") or "", message.get("name") or "", message.get("content"))
-        case "assistant":
-            return assistant(
-                message.get("content"), tool_calls=[_call(each) for each in message.get("tool_calls") or ()]
-            )
-        case "user":
-            return user(message.get("content") or "")
-        case "system":
-            return replace(user(message.get("content") or ""), role="system")
-        case role:
-            raise InvalidMessage(f"{role!r} is no role. Use system, user, assistant or tool.", field="role")
+    def _name_of(self, call_id: str) -> str:
+        """The name of the tool that a call asked for: OpenAI's results do not say it."""
+        calls = [call for message in self.messages for call in message.tool_calls if call.id == call_id]
+        return calls[-1].name if calls else ""
+
+
+def _content(content: object) -> str | list[AnyPart]:
+    """A text, or the parts of a list of blocks."""
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else "" if content is None else str(content)
+    blocks = [{"type": "text", "text": each} if isinstance(each, str) else each for each in cast(list[object], content)]
+    request = named_formatter("openai_chat").decode_request({"messages": [{"role": "user", "content": blocks}]})
+    return list(request.messages[0].parts)
+
+
+def _as_json(reply: object) -> JSONObject:
+    """A reply as plain data, whoever's class it is: OpenAI and Anthropic have `to_dict`, Google writes by alias."""
+    if isinstance(reply, Mapping):
+        return dict(cast(Mapping[str, Any], reply))
+    dumps = (("to_dict", {"mode": "json"}), ("model_dump", {"mode": "json", "by_alias": True, "exclude_none": True}))
+    for name, options in dumps:
+        if callable(dump := getattr(reply, name, None)):
+            return cast(JSONObject, dump(**options))
+    kind = type(reply).__name__
+    raise InvalidInput(f"A {kind} is not a reply. Give what the vendor's SDK returned, or its JSON as a dict.")
+
+
+def _has_bytes(part: AnyPart) -> bool:
+    return type(part) is Media or (type(part) is ToolResult and type(part.content) is not str)
 
 
 def _call(call: Call) -> ToolCall:

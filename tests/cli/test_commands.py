@@ -1,37 +1,14 @@
 """The commands, run as a person runs them: as processes, with their output and exit codes."""
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import contextc as cc
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Run a command in a home of its own."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CONTEXTC_", "XDG_"))}
-    environment = {**clean, "HOME": str(tmp_path), "COLUMNS": "200", "NO_COLOR": "1"}
-
-    def command(*arguments: str, text: str | None = None, **more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "contextc", *arguments],
-            input=text,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={**environment, **more},
-            check=False,
-        )
-
-    return command
+from tests.cli.conftest import Run
 
 
 @pytest.fixture

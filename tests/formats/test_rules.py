@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -13,6 +14,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.formats.checking import Rule
+from contextc.formats.pages import rules_page
 from tests.formats.traffic import accepted
 
 RULES = [(name, rule) for name in format_names() for rule in formatter(name).rules.rules]
@@ -125,3 +127,9 @@ def test_anything_can_be_held_against_the_rules(name: str, odd: JSON) -> None:
     if not isinstance(odd, dict | list):
         with pytest.raises(cc.InvalidRequest, match="a request is an object or a list of messages"):
             cc.fix(odd, format=name)
+
+
+def test_the_page_of_the_rules_is_what_the_rules_say() -> None:
+    """SPEC 10.6: `make rules` writes it."""
+    page = Path(__file__).parent.parent.parent / "docs" / "rules.md"
+    assert page.read_text() == rules_page()

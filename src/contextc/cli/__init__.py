@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import contextc
-from contextc.cli import convert, doctor, export, fix, fork, import_, lint, list_, tour
+from contextc.cli import convert, doctor, export, fix, fork, import_, lint, list_, rule, tour
 from contextc.cli.terminal import err, out, plain
 from contextc.errors import ContextcError
 
@@ -26,6 +26,7 @@ app.command("fork")(fork.run)
 app.command("lint")(lint.run)
 app.command("fix")(fix.run)
 app.command("convert")(convert.run)
+app.command("rule")(rule.run)
 app.command("doctor")(doctor.run)
 app.command("tour")(tour.run)
 

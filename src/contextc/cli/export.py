@@ -1,4 +1,4 @@
-"""`contextc export`: write a conversation as JSON Lines."""
+"""`contextc export`: write a conversation as JSON Lines, or as a provider's request."""
 
 import os
 import sys
@@ -6,36 +6,51 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from contextc.cli.files import write
+from contextc.cli.import_ import FormatOption
 from contextc.cli.terminal import StoreOption, err, opened, plain, progress
 from contextc.errors import InvalidSetting
 from contextc.store import Store
-from contextc.transfer import export_lines
+from contextc.transfer import export_lines, export_request
+from contextc.wire.files import write_requests
 
 
 def run(
     conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
     output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")] = "-",
+    format: FormatOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Write a conversation with all its branches and media as JSON Lines. Nothing is lost on the way."""
+    """Write a conversation with all its branches and media as JSON Lines, or its messages as a provider's request."""
     with opened(store) as handle:
-        if output == "-":
+        if format is not None:
+            body, warnings = export_request(handle, conversation, format=format)
+            write(output, write_requests([body], "whole"))
+            for warning in warnings:
+                err.print(plain(warning), soft_wrap=True)
+        elif output == "-":
             try:
                 _write(handle, conversation, sys.stdout.buffer)
             except BrokenPipeError:  # the reader has seen enough, and that is no failure
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
-        partial = f"{output}.part"  # so that a file of that name is always a whole one
-        try:
-            with open(partial, "wb") as target:
-                _write(handle, conversation, target)
-            os.replace(partial, output)
-        except OSError as error:
-            raise InvalidSetting(f"{output} cannot be written: {error.strerror}.") from error
-        finally:
-            if os.path.exists(partial):
-                os.remove(partial)
-    err.print(f"wrote [bold]{plain(output)}[/]")
+        else:
+            _write_file(handle, conversation, output)
+    if output != "-":
+        err.print(f"wrote [bold]{plain(output)}[/]")
+
+
+def _write_file(store: Store, conversation: str, output: str) -> None:
+    partial = f"{output}.part"  # so that a file of that name is always a whole one
+    try:
+        with open(partial, "wb") as target:
+            _write(store, conversation, target)
+        os.replace(partial, output)
+    except OSError as error:
+        raise InvalidSetting(f"{output} cannot be written: {error.strerror}.") from error
+    finally:
+        if os.path.exists(partial):
+            os.remove(partial)
 
 
 def _write(store: Store, conversation: str, target: BinaryIO) -> None:

@@ -21,6 +21,12 @@ class Requests(NamedTuple):
         """Where a request stands in its file; nothing where it is the only one."""
         return f"line {index + 1}" if self.shape == "lines" else ""
 
+    def named(self, name: str) -> dict[str, JSONObject]:
+        """The requests by names made of this one."""
+        if len(self.bodies) == 1:
+            return {name: self.bodies[0]}
+        return {f"{name}-{number}": body for number, body in enumerate(self.bodies, 1)}
+
 
 def read_requests(data: bytes) -> Requests:
     """The requests in the bytes of a file. Raises `InvalidRequest` where they are neither JSON nor JSON Lines."""

@@ -1,0 +1,111 @@
+"""Conversations from and to the requests of providers.
+
+What comes in is stored as it was said, part by part, with what only its provider understands kept beside it; what is
+blank says nothing, and is not stored. What goes out is the current branch since its last reset, as the provider takes
+it. All of a request is stored, or nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from contextc._json import JSON, JSONObject
+from contextc.errors import ConversationExists, InvalidMessage, InvalidRequest
+from contextc.formats import formatter
+from contextc.formats.base import Formatter, Note, Request
+from contextc.messages import Message, admit
+from contextc.store import Conversation, Store, chain, places
+from contextc.store.base import Transaction
+from contextc.store.branches import describe
+from contextc.transfer.lines import Progress
+from contextc.wire.reading import readable
+
+
+class Imported(NamedTuple):
+    conversation: Conversation
+    warnings: list[str]
+
+
+class Exported(NamedTuple):
+    body: JSONObject
+    warnings: list[str]
+
+
+def import_requests(
+    store: Store, bodies: Mapping[str, JSON], *, format: str, progress: Progress | None = None
+) -> list[Imported]:
+    """Begin a conversation, of the name given, with the messages of each request or bare list: all of them, or none.
+
+    A system prompt becomes the first message.
+    """
+    form = formatter(format)
+    read = [_read(form, name, body) for name, body in bodies.items()]
+
+    def work(tx: Transaction) -> list[Conversation]:
+        made: list[Conversation] = []
+        for done, (name, entries, _) in enumerate(read, 1):
+            if places.find_head(tx, name, lock=True) is not None:
+                raise ConversationExists(name)
+            chain.append(tx, name, entries)
+            made.append(describe(tx, name))
+            if progress:
+                progress(done, len(read))
+        return made
+
+    return [Imported(made, each[2]) for made, each in zip(store.write(work), read, strict=True)]
+
+
+def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[chain.Entry], list[str]]:
+    shaped = readable(form, body)
+    request = form.decode_request(shaped.body)
+    said = [*([request.system] if request.system is not None else []), *request.messages]
+    kept = [message for message in said if _says_something(message)]
+    if not kept:
+        raise InvalidRequest(f"there is no message in {name!r}.")
+    notes = [Note("left out", f"the setting `{setting}`") for setting in request.settings]
+    if request.tools:
+        notes.append(Note("left out", f"the definitions of {len(request.tools)} tools"))
+    if len(kept) < len(said):
+        notes.append(Note("left out", f"{len(said) - len(kept)} messages that say nothing"))
+    if shaped.reshaped:
+        notes.append(Note("described", f"what had no sound shape, in {shaped.reshaped} places"))
+    return name, [chain.entry(admit(message)) for message in kept], [str(note) for note in notes]
+
+
+def export_request(store: Store, conversation: str, *, format: str) -> Exported:
+    """The conversation as the body of a request: its messages, and its system prompt if it begins with one."""
+    form = formatter(format)
+    history = store.load(conversation, after=store.conversation(conversation).edge)
+    sent = [message for message in history if message.status == "sent"]
+    leads = bool(sent) and sent[0].role == "system"
+    request = Request(messages=tuple(sent[1:] if leads else sent), system=sent[0] if leads else None)
+    written = form.write(request, blobs=_Blobs(store))
+    warnings = [str(note) for note in written.notes]
+    if len(sent) < len(history):
+        warnings.append(str(Note("left out", f"{len(history) - len(sent)} messages that failed or were cancelled")))
+    return Exported(written.body, list(dict.fromkeys(warnings)))
+
+
+def _says_something(message: Message) -> bool:
+    try:
+        admit(message)
+    except InvalidMessage:
+        return bool(message.tool_calls or message.tool_results or message.text.strip())
+    return True
+
+
+class _Blobs(Mapping[str, bytes]):
+    """The blobs of a store, read when they are asked for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getitem__(self, name: str) -> bytes:
+        if not name:
+            raise KeyError(name)
+        return self._store.blob(name)
+
+    def __iter__(self) -> Iterator[str]:
+        raise NotImplementedError("a store is asked for one blob at a time")
+
+    def __len__(self) -> int:
+        raise NotImplementedError("a store is asked for one blob at a time")

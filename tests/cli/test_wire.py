@@ -1,0 +1,148 @@
+"""`lint`, `fix`, `convert` and `rule`, and conversations from and to providers' requests, run as a person runs them."""
+
+import json
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from tests.cli.conftest import Run
+
+BROKEN: JSONObject = {
+    "model": "claude-opus-5-5",
+    "max_tokens": 100,
+    "messages": [
+        {"role": "user", "content": "What is in a.py?"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a.py"}}],
+        },
+        {"role": "user", "content": "and hurry"},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "print(1)"}]},
+    ],
+}
+CHAT: JSONObject = {
+    "model": "gpt-5.2",
+    "seed": 7,
+    "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}],
+}
+
+
+def test_lint_names_each_violation_and_exits_with_1(run: Run, tmp_path: Path) -> None:
+    """SPEC 10.6: a code, the place, and the provider's own error."""
+    (tmp_path / "body.json").write_text(json.dumps(BROKEN))
+    found = run("lint", "body.json", "--format", "anthropic")
+    assert found.returncode == 1
+    assert "ANT006" in found.stdout
+    assert "messages[1].content[0]" in found.stdout
+    assert "`tool_use` ids were found without `tool_result` blocks immediately after: c1." in found.stdout
+    assert found.stdout.endswith("2 violations\n")
+    machine = run("lint", "-", "-f", "anthropic", "--json", text=json.dumps(BROKEN["messages"]))
+    assert [each["path"] for each in json.loads(machine.stdout)] == ["[1].content[0]", "[3].content[0]"]
+
+
+def test_lint_of_a_sound_request_exits_with_0(run: Run) -> None:
+    sound = run("lint", "-", "-f", "openai_chat", text=json.dumps(CHAT))
+    assert (sound.returncode, sound.stdout) == (0, "nothing to complain about\n")
+
+
+def test_lint_reads_a_request_a_line_and_a_message_a_line(run: Run) -> None:
+    lines = "\n".join(json.dumps(each) for each in (CHAT, BROKEN))
+    found = json.loads(run("lint", "-", "-f", "anthropic", "--json", text=lines).stdout)
+    assert [each["where"] for each in found] == ["line 1", "line 2"]
+    assert [violation["code"] for violation in found[0]["violations"]] == ["ANT022", "ANT003"]
+    messages = "\n".join(json.dumps(each) for each in cast(list[JSONObject], BROKEN["messages"]))
+    assert len(json.loads(run("lint", "-", "-f", "anthropic", "--json", text=messages).stdout)) == 2
+
+
+def test_fix_writes_the_repaired_request_and_says_what_it_did(run: Run, tmp_path: Path) -> None:
+    """SPEC 10.6."""
+    (tmp_path / "body.json").write_text(json.dumps(BROKEN))
+    fixed = run("fix", "body.json", "-f", "anthropic", "-o", "fixed.json")
+    assert fixed.returncode == 0
+    assert fixed.stderr.startswith(
+        "ANT006 messages[1].content[0]: the call c1 has no result in the next message. Repair:"
+    )
+    body = json.loads((tmp_path / "fixed.json").read_text())
+    assert cc.lint(body, format="anthropic") == []
+    assert body["messages"][2]["content"][0]["tool_use_id"] == "c1"
+    assert run("lint", "fixed.json", "-f", "anthropic").returncode == 0
+
+
+def test_fix_gives_back_messages_as_lines_where_they_came_so(run: Run) -> None:
+    lines = "\n".join(json.dumps(each) for each in cast(list[JSONObject], BROKEN["messages"]))
+    fixed = run("fix", "-", "-f", "anthropic", text=lines)
+    assert [json.loads(line)["role"] for line in fixed.stdout.splitlines()] == ["user", "assistant", "user"]
+
+
+def test_convert_writes_the_target_and_names_what_is_lost(run: Run) -> None:
+    made = run("convert", "-", "--from", "openai_chat", "--to", "anthropic", text=json.dumps(CHAT))
+    assert made.returncode == 0
+    assert json.loads(made.stdout)["system"] == [{"type": "text", "text": "Be brief."}]
+    assert "left out: the setting `seed`, which anthropic does not have\n" in made.stderr
+    machine = run("convert", "-", "--from", "openai_chat", "--to", "gemini", "--json", text=json.dumps(CHAT))
+    assert json.loads(machine.stdout)[0]["warnings"][0].startswith("left out: the setting `model`")
+
+
+def test_what_is_not_json_exits_with_2_and_says_where(run: Run) -> None:
+    """SPEC 15.1."""
+    broken = run("lint", "-", "-f", "anthropic", text='{"role": "user"}\n{"role"')
+    assert broken.returncode == 2
+    assert broken.stderr.startswith("error: line 2: this is not JSON: ")
+    assert run("lint", "-", "-f", "nobody", text="{}").returncode == 2
+    assert run("fix", "missing.json", "-f", "anthropic").stderr == (
+        "error: missing.json cannot be read: No such file or directory.\n"
+    )
+
+
+def test_rule_explains_a_code(run: Run) -> None:
+    page = run("rule", "ant006").stdout
+    assert "Every call is answered by a result in the next message." in page
+    assert "Repair: a result that stands elsewhere is brought to its call" in page
+    assert run("rule", "ANT999").returncode == 2
+
+
+@pytest.mark.parametrize("format", ["anthropic", "gemini", "openai_chat", "openai_responses", "vercel"])
+def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, format: str) -> None:
+    """SPEC 3.8: every format in both directions."""
+    address = f"sqlite:///{tmp_path}/chat.db"
+    said = [
+        cc.system("Be brief."),
+        cc.user(["Look:", cc.Media(mime_type="image/png", data=b"\x89PNG")]),
+        cc.assistant("Let me see.", tool_calls=[cc.tool_call("c1", "look", '{"at":1}')]),
+        cc.tool_result("c1", "look", "a ship"),
+        cc.assistant("A ship."),
+    ]
+    with cc.open_store(address) as store:
+        store.extend("demo", said)
+        store.append("demo", cc.assistant("half", status="cancelled"))
+    out = run("export", "demo", "-f", format, "-o", "demo.json", "--store", address)
+    assert (out.returncode, out.stderr.splitlines()[-1]) == (0, "wrote demo.json")
+    assert "left out: 1 messages that failed or were cancelled" in out.stderr
+    assert cc.lint(json.loads((tmp_path / "demo.json").read_text()), format=format) == []
+    taken = run("import", "demo.json", "-f", format, "--as", "copy", "--store", address)
+    assert taken.stdout.startswith("imported copy: 5 messages")
+    with cc.open_store(address) as store:
+        copy = store.load("copy")
+        assert [(each.role, each.text) for each in copy] == [(each.role, each.text) for each in said]
+        assert copy[2].tool_calls[0].arguments == {"at": 1}
+        assert copy[3].tool_results[0].text == "a ship"
+    again = run("import", "demo.json", "-f", format, "--as", "copy", "--store", address)
+    assert again.returncode == 2
+    assert "There is already a conversation 'copy'" in again.stderr
+
+
+def test_of_several_requests_all_are_taken_or_none(run: Run, tmp_path: Path) -> None:
+    """Nothing half-written."""
+    empty: JSONObject = {"messages": []}
+    lines = "\n".join(json.dumps(each) for each in (CHAT, empty))
+    address = f"sqlite:///{tmp_path}/chat.db"
+    refused = run("import", "-", "-f", "openai_chat", "--as", "log", "--store", address, text=lines)
+    assert (refused.returncode, refused.stderr) == (2, "error: there is no message in 'log-2'.\n")
+    assert run("list", "--store", address).stdout.count("log") == 0
+    lines = "\n".join(json.dumps(each) for each in (CHAT, CHAT))
+    assert (
+        run("import", "-", "-f", "openai_chat", "--as", "log", "--store", address, text=lines).stdout.count("log-") == 2
+    )
