@@ -93,7 +93,7 @@ MODEL_BLOCKS: tuple[tuple[str, JSON], ...] = (
     ("openai_chat", {"type": "refusal", "refusal": "*"}),
     (
         "openai",
-        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "*"}},
+        {"type": "web_search_call", "id": "ws_*", "status": "completed", "action": {"type": "search", "query": "*"}},
     ),
     ("openai", {"type": "compaction", "encrypted_content": "*"}),
     ("google", {"executableCode": {"language": "PYTHON", "code": "*"}}),

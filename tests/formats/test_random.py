@@ -60,7 +60,6 @@ class Form(NamedTuple):
 FORMS = {
     **{name: Form(name, formatter(name)) for name in NAMES},
     "anthropic, system between": Form("anthropic", cc.AnthropicFormatter(system_between=True)),
-    "gemini, unsigned": Form("gemini", cc.GeminiFormatter(signatures=False)),
     "openai_chat, reasoning": Form(
         "openai_chat", cc.OpenAIFormatter(provider="deepseek", reasoning_field="reasoning_content")
     ),

@@ -233,3 +233,94 @@ def test_tools_are_functions_and_the_system_prompt_is_a_message() -> None:
         "functions": [{"name": "f", "description": "Does.", "parameters": {"type": "object"}}],
     }
     assert LEGACY.get_system_prompt("Be brief.") is None
+
+
+def test_what_only_parts_say_is_not_lost() -> None:
+    """SPEC 10.3: version 4 reads `parts` where there are any, whatever `content` holds."""
+    wire: JSONObject = {"role": "assistant", "content": "", "parts": [{"type": "text", "text": "HELLO"}]}
+    request = LEGACY.decode_request({"messages": [wire]})
+    assert request.messages == (cc.assistant("HELLO"),)
+    assert LEGACY.encode_request(request)["messages"] == [{"role": "assistant", "content": "HELLO"}]
+
+
+def test_parts_keep_their_order_and_their_steps() -> None:
+    """SPEC 10.3: what was said before a call stays before it; a text after calls begins a step."""
+    asked = {"state": "result", "toolCallId": "a", "toolName": "f", "args": {"n": 1}, "result": "1"}
+    wire: JSONObject = {
+        "id": "m",
+        "role": "assistant",
+        "content": "Let me look.Done.",
+        "reasoning": "Hm.",
+        "annotations": [1],
+        "toolInvocations": [asked, {**asked, "toolCallId": "b", "step": 1}],
+        "parts": [
+            {"type": "step-start"},
+            {"type": "reasoning", "reasoning": "Hm.", "details": [{"type": "text", "text": "Hm."}]},
+            {"type": "text", "text": "Let me look."},
+            {"type": "tool-invocation", "toolInvocation": asked},
+            {"type": "text", "text": "Done."},
+            {"type": "file", "mimeType": "image/png", "data": base64.b64encode(PNG).decode()},
+            {"type": "source", "source": {"id": "s", "url": "https://example.com"}},
+        ],
+    }
+    request = LEGACY.decode_request({"messages": [wire]})
+    assert request.messages == (
+        cc.Message(
+            role="assistant",
+            parts=(
+                cc.Reasoning(text="Hm.", provider="vercel_legacy"),
+                cc.Text("Let me look."),
+                cc.tool_call("a", "f", {"n": 1}),
+            ),
+            uid="m",
+            extra={"vercel_legacy": {"id": "m", "annotations": [1]}},
+        ),
+        cc.tool_result("a", "f", "1"),
+        cc.assistant(
+            [
+                cc.Text("Done."),
+                cc.Media(mime_type="image/png", data=PNG),
+                cc.Native(provider="vercel_legacy", data=wire["parts"][6]),
+            ],
+            tool_calls=[cc.tool_call("b", "f", {"n": 1})],
+        ),
+        cc.tool_result("b", "f", "1"),
+    )
+    sent = LEGACY.write(request)
+    assert [(each["role"], each["content"]) for each in sent.body["messages"]] == [
+        ("assistant", "Let me look."),
+        ("function", "1"),
+        ("assistant", "Done.[image: image/png; not shown]"),
+        ("function", "1"),
+    ]
+    assert Note("left out", "source, which only a user interface is shown") in sent.notes
+
+
+def test_content_that_parts_do_not_say_is_kept_too() -> None:
+    """SPEC 10.3: whoever wrote the one and not the other, no text is lost or said twice."""
+    for content, found in (("Hello.", "Hello."), ("Hello. Bye.", "Hello. Bye."), ("Bye.", "Bye.\n\nHello.")):
+        wire: JSONObject = {"role": "user", "content": content, "parts": [{"type": "text", "text": "Hello."}]}
+        (message,) = LEGACY.format(LEGACY.decode_request({"messages": [wire]}).messages)
+        assert message == {"role": "user", "content": found}
+
+
+@pytest.mark.parametrize("given", [[1], True, 7, {"n": 1}, None, '{"n":  1}'])
+def test_arguments_of_any_kind_are_read(given: object) -> None:
+    """SPEC 2.3: nothing crashes, and what is no object is kept as the text of it."""
+    called = {"id": "a", "type": "function", "function": {"name": "f", "arguments": given}}
+    wire: JSONObject = {"role": "assistant", "content": "", "tool_calls": [called]}
+    (call,) = LEGACY.decode_request({"messages": [wire]}).messages[0].tool_calls
+    assert call.malformed == (given in ([1], True, 7))
+    assert call.raw == {"[1]": "[1]", "True": "true", "7": "7", "None": "", '{"n":  1}': given}.get(str(given))
+
+
+@pytest.mark.parametrize("given", [[1], {"a": 1}, 7, None])
+def test_an_id_that_is_no_text_is_none(given: object) -> None:
+    """SPEC 2.3: nothing crashes; a message that we keep whole comes back as it was."""
+    wire: JSONObject = {"role": "data", "content": "", "tool_call_id": given, "data": 1}
+    request = LEGACY.decode_request({"messages": [wire]})
+    assert LEGACY.encode_request(request) == {"messages": [wire]}
+    asked: JSONObject = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    answer: JSONObject = {"role": "function", "name": "f", "content": "1", "tool_call_id": given}
+    messages = LEGACY.decode_request({"messages": [{**asked, "tool_call_id": given}, answer]}).messages
+    assert [each.call_id for message in messages for each in message.tool_results] == ["call_1"]

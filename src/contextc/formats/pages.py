@@ -8,7 +8,7 @@ LONGEST = 1_200
 HEAD = """# Rules
 
 What `contextc lint` knows of each provider, and what `contextc fix` does about it. This page is made from the rules
-themselves (`make rules`). Every example is checked: it breaks the rule it stands under and no other, and breaks none after
+themselves (`make rules`). Every example is checked: it breaks the rule it stands under and no other, and none after
 `fix`. A code never changes its meaning.
 """
 

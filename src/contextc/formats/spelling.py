@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.tools import NativeTool, Tool
 
+MOST_REMEMBERED = 65_536
 ESCAPE = re.compile(r"_x([0-9A-F]{2,6})_")
 Half: TypeAlias = ToolCall | ToolResult
 
@@ -32,12 +33,21 @@ class Spelling:
         self._sound = re.compile(f"[{first or letters}][{letters}]{{0,{longest - 1}}}")
         self._taken = re.compile(taken, re.DOTALL) if taken else self._sound
         self._respell = lru_cache(4096)(self._spelled_anew)
-        self.writes_known = lru_cache(1024)(self.writes)
-        """The same as `writes`, for what is asked again and again, as the names of tools are."""
+        self.plain: set[str] = set()
+        """What was found to be written so already. Ids and names are asked about again with every request."""
 
     def writes(self, text: str) -> bool:
         """Whether this is how we write it ourselves."""
         return self._sound.fullmatch(text) is not None and ("_x" not in text or ESCAPE.search(text) is None)
+
+    def leaves(self, text: str) -> bool:
+        """The same as `writes`, and the answer is remembered."""
+        if not self.writes(text):
+            return False
+        if len(self.plain) >= MOST_REMEMBERED:
+            self.plain.clear()
+        self.plain.add(text)
+        return True
 
     def takes(self, text: str) -> bool:
         """Whether the provider would take it."""
@@ -54,6 +64,9 @@ class Spelling:
         digest = sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
         stem = "".join(letter if self._letter.fullmatch(letter) else "_" for letter in text)[: self._longest - 17]
         return f"{stem}_{digest}" if stem and self._sound.fullmatch(stem) else f"x_{digest}"
+
+
+ANYTHING = Spelling("\\s\\S", 1 << 20)
 
 
 def unspelled(text: str) -> str:
@@ -84,22 +97,20 @@ class Speller(NamedTuple):
 
     def _is_sound(self, segment: Sequence[Message]) -> bool:
         """Whether nothing in the segment has to be spelled, as is usual."""
-        ids, names = self.ids, self.names
-        known: set[str] = set()
+        ids, names = self.ids or ANYTHING, self.names or ANYTHING
+        known_ids, known_names = ids.plain, names.plain
         for message in segment:
             for part in message.parts:
                 if type(part) is ToolCall:
-                    call_id, name = part.id, part.name
+                    call_id = part.id
                 elif type(part) is ToolResult:
-                    call_id, name = part.call_id, part.name
+                    call_id = part.call_id
                 else:
                     continue
-                if names is not None and not names.writes_known(name):
+                if call_id not in known_ids and not ids.leaves(call_id):
                     return False
-                if ids is not None and call_id not in known:
-                    if not ids.writes(call_id):
-                        return False
-                    known.add(call_id)
+                if part.name not in known_names and not names.leaves(part.name):
+                    return False
         return True
 
     def write_tool(self, tool: Tool) -> Tool:

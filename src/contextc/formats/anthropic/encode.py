@@ -68,21 +68,20 @@ class _Encoder:
     def blocks(self, message: Message) -> list[JSONObject]:
         found: list[JSONObject] = []
         for part in message.parts:
-            block = self.plain(part) or self.block(part)
-            if block is not None:
-                found.append(restored(block, part.extra, self.provider) if part.extra else block)
+            # What most parts are, without asking what they are not.
+            if part.extra is None:
+                if type(part) is Text and part.text and not part.text.isspace():
+                    found.append({"type": "text", "text": part.text})
+                    continue
+                if type(part) is ToolCall and not part.malformed:
+                    found.append({"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments})
+                    continue
+                if type(part) is ToolResult and type(part.content) is str and not part.is_error:
+                    found.append({"type": "tool_result", "tool_use_id": part.call_id, "content": part.content})
+                    continue
+            if (block := self.block(part)) is not None:
+                found.append(restored(block, part.extra, self.provider))
         return found
-
-    def plain(self, part: AnyPart) -> JSONObject | None:
-        """The block of a part that says nothing out of the ordinary, as most do; None for all others."""
-        if type(part) is Text:
-            return {"type": "text", "text": part.text} if part.text and not part.text.isspace() else None
-        if type(part) is ToolCall:
-            if not part.malformed:
-                return {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments}
-        elif type(part) is ToolResult and type(part.content) is str and not part.is_error:
-            return {"type": "tool_result", "tool_use_id": part.call_id, "content": part.content}
-        return None
 
     def block(self, part: AnyPart) -> JSONObject | None:
         match part:

@@ -8,11 +8,14 @@ message, before the result of its call.
 """
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never, cast
+
+from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode
 from contextc.formats.base import Encoded, Note, describe_media, describe_native, kept, restored
+from contextc.formats.vercel import ui
 from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
@@ -32,11 +35,11 @@ SIGNED: dict[str, dict[str, str]] = {
 def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
     encoder = _Encoder(provider, blobs)
     wire: list[JSONObject] = []
-    for message in segment:
+    for message in _unfolded(segment, provider):
         if message.role == "tool":
             wire += encoder.tool(message)
-        elif _is_answer(message, provider):
-            _add_answers(wire, [cast(JSONObject, part.data) for part in message.parts if isinstance(part, Native)])
+        elif is_answer(message, provider):
+            _add_answers(wire, message, provider)
         elif (encoded := encoder.message(message)) is not None:
             wire.append(encoded)
     return Encoded(tuple(wire), tuple(encoder.notes))
@@ -222,17 +225,46 @@ class _Encoder:
         return {"type": "text", "text": describe_media(part)}
 
 
-def _is_answer(message: Message, provider: str) -> bool:
+def is_answer(message: Message, provider: str) -> bool:
     """Whether a message had stood among a tool's results: yes or no to a call that waited for approval."""
-    return bool(message.parts) and all(
-        isinstance(part, Native) and part.provider == provider and shape(part.extra, provider).get("role") == "tool"
-        for part in message.parts
+    return bool(message.parts) and all(_is_answer(part, provider) for part in message.parts)
+
+
+def _is_answer(part: AnyPart, provider: str) -> bool:
+    return type(part) is Native and part.provider == provider and shape(part.extra, provider).get("role") == "tool"
+
+
+def _unfolded(segment: Sequence[Message], provider: str) -> Iterator[Message]:
+    """The segment; what others said while a reply was being written, and a reply read in one holds, follows its results."""
+    later: list[Message] = []
+    for message in segment:
+        if message.role != "tool":
+            yield from later
+            later = []
+        if message.role == "assistant":
+            aside = [part for part in message.parts if _is_answer(part, provider) or _is_steering(part, provider)]
+            if aside:
+                later = [Message(role="user", parts=(part,)) for part in aside]
+                message = replace(message, parts=tuple(part for part in message.parts if part not in aside))
+        yield message
+    yield from later
+
+
+def _is_steering(part: AnyPart, provider: str) -> bool:
+    return (
+        type(part) is Native
+        and part.provider == provider
+        and isinstance(part.data, dict)
+        and ui.is_steering(cast(JSONObject, part.data))
     )
 
 
-def _add_answers(wire: list[JSONObject], answers: list[JSONObject]) -> None:
+def _add_answers(wire: list[JSONObject], message: Message, provider: str) -> None:
+    """The answers, in the tool message before them, or in one of their own where they came so and still may."""
+    answers = [cast(JSONObject, part.data) for part in message.parts if isinstance(part, Native)]
+    alone = written({"role": "tool", "content": answers}, message.extra, provider)
     if not wire or wire[-1]["role"] != "tool":
-        wire.append({"role": "tool", "content": answers})
+        wire.append(alone)
         return
     asked = {
         block.get("approvalId"): block.get("toolCallId")
@@ -242,6 +274,12 @@ def _add_answers(wire: list[JSONObject], answers: list[JSONObject]) -> None:
         if block.get("type") == "tool-approval-request"
     }
     content = list(cast(list[JSONObject], wire[-1]["content"]))
+    if shape(message.extra, provider).get("apart"):
+        here = {block.get("toolCallId") for block in content}
+        mine = {asked.get(answer.get("approvalId")) for answer in answers}
+        if here <= mine or not here & mine:
+            wire.insert(len(wire) - 1 if here <= mine else len(wire), alone)
+            return
     for answer in answers:
         call_id = asked.get(answer.get("approvalId"))
         ids = [block.get("toolCallId") for block in content]

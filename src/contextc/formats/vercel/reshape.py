@@ -5,6 +5,7 @@ from typing import TypeGuard, cast
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.checking import Path
 from contextc.formats.vercel.shapes import CONTENT, OUTCOMES, STRIPPED
+from contextc.formats.vercel.ui import is_shown
 from contextc.messages import tool_call
 
 ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant", "function": "tool"}
@@ -59,7 +60,7 @@ def _message(value: JSON) -> JSON:
     role = str(wire.get("role")).lower()
     role = role if role in CONTENT else ALIASES.get(role, "user")
     content: JSON = wire.get("content")
-    if isinstance(wire.get("parts"), list):
+    if is_shown(wire):
         named = {"id": wire["id"]} if isinstance(wire.get("id"), str) else {}
         rest = {name: each for name, each in wire.items() if name != "id"}
         return {**rest, **named, "role": "assistant" if role == "tool" else role}

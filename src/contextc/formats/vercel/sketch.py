@@ -67,12 +67,12 @@ class _Reader:
         mine = [number for number, each in enumerate(messages) if _get(each, "role") == "user"]
         for number, wire in enumerate(messages):
             path = (*base, number)
-            if isinstance(_get(wire, "parts"), list):
+            if isinstance(wire, dict) and ui.is_shown(cast(JSONObject, wire)):
                 yield from self.shown(cast(JSONObject, wire), path, answered=number < max(mine, default=0))
             elif wrong := _misfit_message(wire):
                 self.refuse(path, wrong)
             else:
-                given = cast(JSONObject, wire)
+                given = {name: each for name, each in cast(JSONObject, wire).items() if name != "parts"}
                 pieces = self.pieces(given["content"], (*path, "content"))
                 yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
 
@@ -214,17 +214,12 @@ def _step(wire: JSONObject, path: Path, said: list[Piece], answers: list[Piece])
 def _called(part: JSONObject, path: Path) -> tuple[list[Piece], list[Piece]]:
     """A call of a `UIMessage`: what it puts into the reply, and what into the tool message behind it."""
     call_id, name = part["toolCallId"], part.get("toolName") or part["type"].removeprefix("tool-")
-    ran, approval = part.get("providerExecuted") is True, cast(JSONObject, part.get("approval") or {})
+    ran = part.get("providerExecuted") is True
     names = {"toolCallId": call_id, "toolName": name}
     output = ui.output(part)
     asked: list[JSONObject] = [{"type": "tool-call", **names, "input": part.get("input"), "providerExecuted": ran}]
-    told: list[JSONObject] = []
-    if approval:
-        asked.append({"type": "tool-approval-request", "approvalId": approval["id"], "toolCallId": call_id})
-    if approval.get("approved") is not None:
-        told.append({**approval, "type": "tool-approval-response", "approvalId": approval["id"]})
-    if part["state"] == "approval-responded" and approval.get("approved") is False:
-        output = {"type": "execution-denied"}
+    asked += [request] if (request := ui.asked(part)) else []
+    told: list[JSONObject] = [answer] if (answer := ui.told(part)) else []
     if output is not None:
         (asked if ran else told).append({"type": "tool-result", **names, "output": output})
     return [_piece(each, path) for each in asked], [_piece(each, path) for each in told]

@@ -6,18 +6,68 @@ A `UIMessage` holds a whole turn of the assistant: steps, and in one part a call
 from collections.abc import Iterable, Iterator
 from typing import cast
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject
+
+ASKED = {
+    "requestReason": "reason",
+    "isAutomatic": "isAutomatic",
+    "inputSchemaInput": "inputSchemaInput",
+    "signature": "signature",
+}
+"""What a request for approval says beyond its ids: as a `UIMessage` names it, and as all others do."""
+
+
+def is_shown(message: JSONObject) -> bool:
+    """Whether this is a `UIMessage`. What has a list of content is none: no version of the SDK ever wrote one so."""
+    parts, content = message.get("parts"), message.get("content")
+    said = bool(content) and (isinstance(content, list) or (isinstance(content, str) and not parts))
+    return isinstance(parts, list) and not said
+
+
+def with_all_said(message: JSONObject) -> JSONObject:
+    """A message that has `content` and `parts`, with the words of that one which the SDK would pass over.
+
+    Version 4 wrote both, the same words in each; so what the other says already is not said again.
+    """
+    parts, content = message.get("parts"), message.get("content")
+    if not isinstance(parts, list) or not content:
+        return message
+    shown = cast(list[JSONObject], parts)
+    if is_shown(message):
+        more = isinstance(content, str) and not is_said(content, shown)
+        return {**message, "parts": [{"type": "text", "text": content}, *shown]} if more else message
+    given = cast(list[JSONObject], content) if isinstance(content, list) else []
+    unsaid = [part for part in shown if part.get("type") == "text" and not is_said(part["text"], given)]
+    if not unsaid or not given:
+        return message
+    left = [part for part in shown if part.get("type") not in ("text", "step-start")]
+    rest = {name: value for name, value in message.items() if name != "parts"}
+    return {**rest, **({"parts": left} if left else {}), "content": [*given, *map(as_model, unsaid)]}
+
+
+def is_said(words: str, parts: Iterable[JSONObject]) -> bool:
+    """Whether the texts among these parts say this already, however it is broken into lines."""
+    texts = "".join(cast(str, part["text"]) for part in parts if part.get("type") == "text")
+    return "".join(words.split()) in "".join(texts.split())
 
 
 def steps(parts: list[JSONObject]) -> Iterator[list[JSONObject]]:
+    """The parts, cut where a step begins. What steers stands alone."""
     step: list[JSONObject] = []
     for part in parts:
-        if part.get("type") == "step-start":
+        if part.get("type") == "step-start" or is_steering(part):
             yield step
             step = []
-        else:
+        if is_steering(part):
+            yield [part]
+        elif part.get("type") != "step-start":
             step.append(part)
     yield step
+
+
+def is_steering(part: JSONObject) -> bool:
+    """Whether this is what the user said while the assistant was at work."""
+    return part.get("type") == "steering-message" and isinstance(part.get("parts"), list)
 
 
 def is_tool(part: JSONObject) -> bool:
@@ -32,7 +82,10 @@ def as_model(part: JSONObject) -> JSONObject:
             return {"type": kind, "text": part["text"], **options}
         case "file" | "reasoning-file" as kind:
             name = {"filename": part["filename"]} if part.get("filename") else {}
-            return {"type": kind, "mediaType": part["mediaType"], "data": part["url"], **name, **options}
+            data: JSON = part.get("url") or ""
+            if part.get("providerReference") is not None:
+                data = {"type": "reference", "reference": part["providerReference"]}
+            return {"type": kind, "mediaType": part["mediaType"], "data": data, **name, **options}
         case "custom":
             return {"type": "custom", "kind": part["kind"], **options}
         case _:
@@ -50,10 +103,39 @@ def output(part: JSONObject) -> JSONObject | None:
         case "output-error":
             return {"type": "error-text", "value": part.get("errorText") or ""}
         case "output-denied":
-            reason = cast(JSONObject, part.get("approval") or {}).get("reason")
-            return {"type": "execution-denied", **({"reason": reason} if reason else {})}
+            return _denied(part)
+        case "approval-responded" if _approval(part).get("approved") is False:
+            return _denied(part)
         case _:
             return None
+
+
+def asked(part: JSONObject) -> JSONObject | None:
+    """The request for approval inside a tool part."""
+    approval = _approval(part)
+    if not approval.get("id"):
+        return None
+    said = {theirs: approval[ours] for ours, theirs in ASKED.items() if approval.get(ours) is not None}
+    return {"type": "tool-approval-request", "approvalId": approval["id"], "toolCallId": part["toolCallId"], **said}
+
+
+def told(part: JSONObject) -> JSONObject | None:
+    """What a person answered to it. Of a call that its provider runs, the provider is told."""
+    approval = _approval(part)
+    if not approval.get("id") or approval.get("approved") is None:
+        return None
+    said = {name: approval[name] for name in ("approved", "reason") if approval.get(name) is not None}
+    by_provider = {"providerExecuted": True} if part.get("providerExecuted") is True else {}
+    return {"type": "tool-approval-response", "approvalId": approval["id"], **said, **by_provider}
+
+
+def _approval(part: JSONObject) -> JSONObject:
+    return cast(JSONObject, part["approval"] if isinstance(part.get("approval"), dict) else {})
+
+
+def _denied(part: JSONObject) -> JSONObject:
+    reason = _approval(part).get("reason")
+    return {"type": "execution-denied", **({"reason": reason} if reason else {})}
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
@@ -127,7 +209,8 @@ def _gather_call(parts: list[JSONObject], calls: dict[str, JSONObject], kind: st
         case "tool-input-error":
             part |= {"state": "output-error", "input": event.get("input"), "errorText": event.get("errorText")}
         case "tool-approval-request":
-            part |= {"state": "approval-requested", "approval": {"id": event["approvalId"]}}
+            more = {ours: event[theirs] for ours, theirs in ASKED.items() if event.get(theirs) is not None}
+            part |= {"state": "approval-requested", "approval": {"id": event["approvalId"], **more}}
         case "tool-output-available":
             part |= {"state": "output-available", "output": event.get("output")}
         case "tool-output-error":
