@@ -28,9 +28,9 @@ MARK = re.compile(r"«[a-z]\d+»")
 LONGEST_RECORDING = 3_000
 
 Kind: TypeAlias = Literal["t", "r", "a", "m", "g", "n", "h"]
-Step: TypeAlias = Literal["user", "reply", "calls", "answers", "result", "system", "aside"]
+Step: TypeAlias = Literal["user", "reply", "calls", "answers", "result", "system", "aside", "data"]
 
-STEPS: tuple[Step, ...] = ("user", "reply", "calls", "answers", "result", "system", "calls", "answers", "user", "aside")
+STEPS: tuple[Step, ...] = ("user", "reply", "calls", "answers", "result", "system", "calls", "answers", "user", "aside", "data")
 TEXTS = ("*", "", " ", "日本 * 🎉", "x\0*", '\n"*\\ ', "<system-reminder>*")
 IDS = ("a", "b", "a.b:c", "call_1", "", "ü" * 30, "x" * 80, "a_2", "_x2E_")
 NAMES = ("look", "files.read", "größe", "n" * 80, "a b", "1st", "_x2E_")
@@ -86,8 +86,8 @@ USER_BLOCKS: tuple[tuple[str, JSON], ...] = (
     ("nobody", "*"),
     ("anthropic", {"type": "search_result", "source": "s", "title": "*", "content": [{"type": "text", "text": "x"}]}),
     ("google", {"text": "*", "partMetadata": {"a": 1}}),
-    ("vercel_legacy", {"role": "data", "content": "*", "data": {"n": 1}}),
 )
+DATA: tuple[str, JSON] = ("vercel_legacy", {"role": "data", "content": "*", "data": {"n": 1}})
 MODEL_BLOCKS: tuple[tuple[str, JSON], ...] = (
     ("nobody", {"type": "odd", "said": "*"}),
     ("openai_chat", {"type": "refusal", "refusal": "*"}),
@@ -147,6 +147,8 @@ class _Author:
                     yield from self.answers()
                 case "result":
                     yield self.result(self.draw(ID), self.draw(NAME))
+                case "data":
+                    yield cc.user(self.native(DATA))
                 case "aside":  # a tool message may hold other parts beside its results
                     message = self.result(self.draw(ID), self.draw(NAME))
                     yield cc.Message(role="tool", parts=(*message.parts, *self.several(USER_PARTS)))

@@ -7,7 +7,7 @@ from contextc._json import JSONObject
 from contextc.formats.vercel import VercelFormatter
 from contextc.messages import admit
 from contextc.pairing import SAID
-from contextc.wire import convert, fix, lint
+from contextc.wire import ConvertedMessages, convert, fix, lint
 
 VERCEL = VercelFormatter()
 HI: JSONObject = {"role": "user", "content": "hi"}
@@ -84,14 +84,14 @@ def test_a_call_that_a_person_refused_has_a_result_that_says_so(reason: JSONObje
     part = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "input": {}, "approval": approval}
     assert through(shown(part)) == [
         said("assistant", call(), asked()),
-        said("tool", told(**{"approved": False, **reason}), result("a", {"type": "execution-denied", **reason})),
+        said("tool", {**told(approved=False), **reason}, result("a", {"type": "execution-denied", **reason})),
     ]
 
 
 def test_a_refused_call_of_a_provider_is_answered_in_the_tool_message() -> None:
     """SPEC 2.5: the provider ran nothing, and is told; `convertToModelMessages` puts both there."""
-    part = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "input": {}, "providerExecuted": True}
-    wire = through(shown({**part, "approval": {"id": "ok-a", "approved": False}}))
+    part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "providerExecuted": True}
+    wire = through(shown({**part, "input": {}, "approval": {"id": "ok-a", "approved": False}}))
     assert wire == [
         said("assistant", {**call(), "providerExecuted": True}, asked()),
         said("tool", told(approved=False, providerExecuted=True), result("a", {"type": "execution-denied"})),
@@ -125,7 +125,7 @@ def test_the_key_is_the_name_of_a_tool() -> None:
     told = convert(body, source="vercel", target="anthropic")
     assert [tool["name"] for tool in told["tools"]] == ["f"]
     assert not [warning for warning in told.warnings if "shape" in warning]
-    native = {"type": "provider", "id": "openai.web_search", "name": "g", "args": {}}
+    native: JSONObject = {"type": "provider", "id": "openai.web_search", "name": "g", "args": {}}
     assert list(VERCEL.encode_request(VERCEL.decode_request({**body, "tools": {"f": native}}))["tools"]) == ["f"]
 
 
@@ -146,8 +146,8 @@ def test_a_file_that_lies_with_a_provider_is_described_to_others_unless_it_has_a
     part: JSONObject = {"type": "file", "mediaType": "application/pdf", "providerReference": {"openai": "file-1"}}
     for url, kind in (("", "text"), ("https://example.com/a.pdf", "document")):
         made = convert([shown({**part, "url": url}, role="user")], source="vercel", target="anthropic")
-        content = made[0]["content"]
-        assert [block["type"] for block in content] == [kind]
+        assert isinstance(made, ConvertedMessages)
+        assert [block["type"] for block in made[0]["content"]] == [kind]
 
 
 @pytest.mark.parametrize(
@@ -155,17 +155,36 @@ def test_a_file_that_lies_with_a_provider_is_described_to_others_unless_it_has_a
     [
         ([text("A")], [text("B")], [text("A"), text("B")]),
         ([text("A")], [{"type": "step-start"}], [text("A")]),
-        ("A", [text("B")], [text("A"), text("B")]),
+        ("A", [text("B")], [text("B"), text("A")]),
+        ("A B", [text("A")], [text("A"), text(" B")]),
         ("A", [], "A"),
         ([], [text("B")], "B"),
         ("A B", [text("A"), text(" B")], [text("A"), text(" B")]),
     ],
-    ids=["both lists", "parts say nothing", "content is text", "no parts", "no content", "the same twice"],
+    ids=[
+        "both lists",
+        "parts say nothing",
+        "content is text",
+        "content says more",
+        "no parts",
+        "no content",
+        "the same twice",
+    ],
 )
 def test_of_a_message_of_both_kinds_no_text_is_lost(content: object, parts: list[JSONObject], model: object) -> None:
     """SPEC 10.3: a `UIMessage` never had a list of content, and `modelMessageSchema` strips `parts`."""
     (message,) = through({"role": "user", "content": content, "parts": parts})
     assert (message["role"], message["content"]) == ("user", model)
+
+
+def test_what_only_the_content_of_a_ui_message_says_follows_its_results() -> None:
+    """SPEC 10.3: that is where version 4 would have put it."""
+    part = {"type": "tool-f", "toolCallId": "a", "state": "output-available", "input": {}, "output": "a"}
+    assert through({**shown(part), "content": "Done."}) == [
+        said("assistant", call()),
+        said("tool", result("a")),
+        {"role": "assistant", "content": "Done."},
+    ]
 
 
 def test_unknown_parts_of_a_model_message_come_back() -> None:
@@ -189,6 +208,14 @@ APPROVED = [
         said("assistant", call(), asked()),
         said("tool", told()),
     ],
+    [
+        HI,
+        said("assistant", call(), asked()),
+        said("tool", told()),
+        said("tool", result("a")),
+        said("assistant", call(), asked()),
+        said("tool", told()),
+    ],
     [HI, said("assistant", {**call(), "providerOptions": {"google": {"x": 1}}}, asked()), said("tool", told())],
 ]
 
@@ -199,7 +226,7 @@ def test_a_call_that_was_just_approved_goes_back_without_a_result(messages: list
     assert lint(messages, format="vercel") == []
     assert through(*messages) == messages
     assert convert(messages, source="vercel", target="vercel") == messages
-    assert fix([*messages[:-1], said("tool"), messages[-1]], format="vercel")[0][-1] == messages[-1]
+    assert fix([{"role": "user", "content": []}, *messages], format="vercel")[0] == messages
     for message in VERCEL.decode_request({"messages": messages}).messages:
         admit(message)
 
@@ -207,6 +234,7 @@ def test_a_call_that_was_just_approved_goes_back_without_a_result(messages: list
 def test_a_call_that_was_just_approved_has_a_result_anywhere_else() -> None:
     """SPEC 5.3: no other provider would run it."""
     made = convert(APPROVED[0], source="vercel", target="openai_chat")
+    assert isinstance(made, ConvertedMessages)
     assert [message["content"] for message in made if message["role"] == "tool"] == [SAID["interrupted"]]
 
 

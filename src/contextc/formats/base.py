@@ -151,12 +151,13 @@ class Formatter(ABC):
 
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
         """The `messages` of a request, as the vendor's own SDK takes them."""
-        head = self.encode([system(system_prompt)]).messages if self.system_among_messages and system_prompt else ()
+        prompt = _said(system_prompt) if self.system_among_messages else None
+        head = self.encode([system(prompt)]).messages if prompt else ()
         return [*head, *self.encode_history(history)]
 
     def get_system_prompt(self, system_prompt: str | None) -> str | None:
         """The system prompt where the format has a place of its own for it; None where it stands among the messages."""
-        return None if self.system_among_messages else system_prompt or None
+        return None if self.system_among_messages else _said(system_prompt)
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
         paired = pair(history, unique_ids=self.unique_ids).messages
@@ -194,6 +195,10 @@ class Formatter(ABC):
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """The messages; where the provider holds earlier ones, results that pairing would call strays are sealed."""
         return request.messages
+
+
+def _said(prompt: str | None) -> str | None:
+    return prompt if prompt and not prompt.isspace() else None
 
 
 def _begins(encoded: Sequence[Encoded]) -> str | None:

@@ -77,6 +77,7 @@ class Sketch(Struct, frozen=True, kw_only=True):
 
     turns: tuple[Turn, ...]
     body: JSONObject
+    prompt: tuple[Piece, ...] = ()
     tools: tuple[Piece, ...] = ()
     misshapen: tuple[Finding, ...] = ()
 

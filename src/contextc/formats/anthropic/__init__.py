@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
-from contextc.formats.anthropic.encode import APART, BETWEEN, encode_blocks, encode_segment
+from contextc.formats.anthropic.encode import APART, BETWEEN, encode_blocks, encode_segment, without_last_space
 from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.base import OPENING, Encoded, Formatter, Request
@@ -51,6 +51,8 @@ class AnthropicFormatter(Formatter):
             else:
                 messages += wire
             before = messages[-1]["role"]
+        if before == "assistant":
+            messages[-1] = without_last_space(messages[-1])
         return messages
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:

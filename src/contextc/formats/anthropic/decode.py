@@ -106,6 +106,8 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
                 reply["usage"] = {**reply.get("usage", {}), **(event.get("usage") or {})}
             case _:  # ping, message_stop, and whatever comes next
                 pass
+    for block in cast(list[JSONObject], reply.get("content") or []):
+        _close(block)  # those of a stream that broke off
     return reply
 
 
@@ -227,7 +229,8 @@ class _Decoder:
         alone = Message(role=role, parts=(part,))
         wire = encode_segment([alone], provider=self.provider, system_between=False, blobs={}).messages
         ours = cast(JSONObject, wire[0]["content"][0]) if wire else {}
-        rest: Extra | None = remember(block, ours, self.provider) if wire else None
+        given = {**block, "input": ours["input"]} if isinstance(part, ToolCall) and part.malformed else block
+        rest: Extra | None = remember(given, ours, self.provider) if wire else None
         return replace(part, extra=rest) if rest else part
 
     def tool(self, tool: JSONObject) -> Tool | NativeTool:

@@ -45,6 +45,14 @@ def encode_segment(
     return Encoded(tuple(wire), tuple(encoder.notes), apart)
 
 
+def without_last_space(message: JSONObject) -> JSONObject:
+    """A message of the assistant that may stand last: the API takes no white space at its end."""
+    *before, last = message["content"]
+    if "text" not in last or last["text"] == last["text"].rstrip():
+        return message
+    return {**message, "content": [*before, {**last, "text": last["text"].rstrip()}]}
+
+
 def encode_blocks(message: Message, provider: str) -> list[JSONObject]:
     """The blocks of one message, such as the system prompt."""
     return _Encoder(provider, {}).blocks(message)

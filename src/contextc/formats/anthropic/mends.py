@@ -59,15 +59,6 @@ def without_choice(body: JSONObject) -> JSONObject:
     return {name: value for name, value in body.items() if name != "tool_choice"}
 
 
-def without_last_space(body: JSONObject) -> JSONObject:
-    *before, last = cast(list[JSONObject], body["messages"])
-    content: JSON = last["content"]
-    if isinstance(content, str):
-        return {**body, "messages": [*before, {**last, "content": content.rstrip()}]}
-    *blocks, final = cast(list[JSONObject], content)
-    return {**body, "messages": [*before, {**last, "content": [*blocks, {**final, "text": final["text"].rstrip()}]}]}
-
-
 def without_server_orphans(body: JSONObject) -> JSONObject:
     messages: list[JSONObject] = []
     for message in cast(list[JSONObject], body["messages"]):

@@ -19,6 +19,8 @@ from contextc.formats.checking import (
 )
 from contextc.formats.signatures import is_sound
 
+ANSWERED = ("stream", "stop_sequences", "metadata", "service_tier", "temperature", "top_p", "top_k", "container")
+"""Settings that a request for an answer may have, and one for a count may not."""
 ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
@@ -84,10 +86,10 @@ def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
     Example: [{"role": "user", "content": [{"type": "text", "text": " "}]}]
     Repair: the block is left out.
     """
-    for turn in request.turns:
-        for piece in turn.of("text"):
-            if not piece.text.strip() and turn.wire["content"] != "":
-                yield at(piece.path, "this text is blank.")
+    said = [piece for turn in request.turns if turn.wire["content"] != "" for piece in turn.of("text")]
+    for piece in (*request.prompt, *said):
+        if not piece.text.strip():
+            yield at(piece.path, "this text is blank.")
 
 
 @rule(6, errors.UNANSWERED)
@@ -325,7 +327,7 @@ def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
         yield at(("tool_choice",), f"there is no tool {name!r}.", name=name)
 
 
-@rule(21, errors.TRAILING_SPACE, mend=mends.without_last_space)
+@rule(21, errors.TRAILING_SPACE)
 def prefill_ends_without_space(request: Sketch) -> Iterable[Finding]:
     """Where the assistant speaks last, its text does not end with white space.
 
@@ -339,12 +341,14 @@ def prefill_ends_without_space(request: Sketch) -> Iterable[Finding]:
 
 @rule(22, errors.MAX_TOKENS, mend=mends.with_a_limit)
 def says_how_long_the_answer_may_be(request: Sketch) -> Iterable[Finding]:
-    """A whole request has `max_tokens`.
+    """A request for an answer has `max_tokens`.
 
-    Example: {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": "hi"}]}
+    One that only counts tokens has none; it is told by what it does not ask for.
+
+    Example: {"model": "claude-opus-5-5", "stream": true, "messages": [{"role": "user", "content": "hi"}]}
     Repair: 8,192 is put in.
     """
-    if "model" in request.body and request.body.get("max_tokens") is None:
+    if any(request.body.get(name) is not None for name in ANSWERED) and request.body.get("max_tokens") is None:
         yield at((), "`max_tokens` is missing.")
 
 

@@ -72,14 +72,19 @@ def read(body: JSON) -> Sketch:
     else:
         reader.misshapen.append(at(base, "the messages must be a list.", what="Input should be a valid list"))
     system: JSON = whole.get("system")
+    prompt: tuple[Piece, ...] = ()
     if isinstance(system, list):
-        reader.pieces(cast(JSON, system), ("system",), {"text": SHAPES["text"]})
+        prompt = tuple(reader.pieces(cast(JSON, system), ("system",), {"text": SHAPES["text"]}))
     elif system is not None and not isinstance(system, str):
         reader.misshapen.append(
             at(("system",), "the system prompt must be a text.", what="Input should be a valid string")
         )
     return Sketch(
-        turns=tuple(turns), body=whole, tools=tuple(reader.tools(whole.get("tools"))), misshapen=tuple(reader.misshapen)
+        turns=tuple(turns),
+        body=whole,
+        prompt=prompt,
+        tools=tuple(reader.tools(whole.get("tools"))),
+        misshapen=tuple(reader.misshapen),
     )
 
 

@@ -17,6 +17,7 @@ from contextc.formats.openai_responses.encode import (
     is_bare,
     place,
 )
+from contextc.formats.openai_responses.mends import without_unstored
 from contextc.formats.openai_responses.rules import BOOK
 from contextc.formats.openai_responses.settings import SETTINGS
 from contextc.formats.settings import SettingsTable
@@ -63,7 +64,7 @@ class OpenAIResponsesFormatter(Formatter):
             body["instructions"] = text
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
-        return body
+        return without_unstored(body) if request.settings.get("store") is False else body
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Results of calls that the provider holds itself are sent too, though no call stands here."""

@@ -83,6 +83,7 @@ def encode_held(request: Request, *, provider: str, blobs: Mapping[str, bytes]) 
     def sealed(part: AnyPart) -> AnyPart:
         if not isinstance(part, ToolResult) or part.call_id in here:
             return part
+        here.add(part.call_id)  # of two results for one call the first wins; pairing leaves out the other
         return Native(provider=provider, data=encoder.result(part))
 
     return tuple(replace(message, parts=tuple(sealed(part) for part in message.parts)) for message in request.messages)
@@ -133,7 +134,14 @@ class _Encoder:
                 items.append(item)
             elif (block := self.block(part, "output_text")) is not None:
                 self.speak(items, block, kept(part.extra, self.place))
-        return self.followed([_shortened(item) for item in items])
+        found = self.followed([_shortened(item) for item in items])
+        return found if not self.has_lost_its_reasoning(message, found) else [_without(item, "id") for item in found]
+
+    def has_lost_its_reasoning(self, message: Message, items: list[JSONObject]) -> bool:
+        """Whether a reply was thought about, and goes out without that: its ids would make the provider ask for it."""
+        if any(item.get("type") == "reasoning" for item in items):
+            return False
+        return any(isinstance(part, Reasoning) and not is_foreign(part, self.provider) for part in message.parts)
 
     def speak(self, items: list[JSONObject], block: JSONObject, rest: JSONObject) -> None:
         """Add a block to the message item it came in, or as one of its own."""

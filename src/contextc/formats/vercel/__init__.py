@@ -9,6 +9,7 @@ from contextc.formats.checking import RuleBook
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller
 from contextc.formats.vercel import decode, ui
+from contextc.formats.vercel.approvals import with_decided_calls_sealed
 from contextc.formats.vercel.encode import SHAPE, encode_instructions, encode_segment
 from contextc.formats.vercel.rules import BOOK
 from contextc.formats.vercel.settings import SETTINGS
@@ -36,6 +37,10 @@ class VercelFormatter(Formatter):
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
         return [message for segment in segments for message in segment.messages]
 
+    def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
+        """Calls that a person has just approved go out without a result, because the SDK runs them first."""
+        return with_decided_calls_sealed(request.messages, provider=self.provider, blobs=blobs)
+
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings, "messages": messages}
         if request.system is not None:
@@ -43,8 +48,10 @@ class VercelFormatter(Formatter):
         if any(message["role"] == "system" for message in messages):
             body.setdefault("allowSystemInMessages", True)
         if tools := self.encode_tools(request.tools):
+            own = ("name", SHAPE)
             body["tools"] = {
-                tool["name"]: {name: value for name, value in tool.items() if name != "name"} for tool in tools
+                tool["name"]: {name: value for name, value in tool.items() if name not in own} | tool.get(SHAPE, {})
+                for tool in tools
             }
         return body
 
@@ -55,7 +62,7 @@ class VercelFormatter(Formatter):
         return decode.decode_request(body, self.provider)
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        """One assistant message, `ModelMessage` or `UIMessage`; what it ran into (tools' results) is left out."""
+        """One assistant message, `ModelMessage` or `UIMessage`, with all its steps; results alone are left out."""
         return decode.decode_reply(reply, self.provider)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:

@@ -2,8 +2,7 @@
 
 A part of the SDK becomes a part of ours; what our encoding would not say, `providerOptions` above all, stays in its
 `extra`, and what we have no part for stays whole as a `Native`: calls the provider runs by itself, requests for
-approval, `data-*`, `source-*`. A `UIMessage` holds a whole turn: each of its steps becomes an assistant message and a
-tool message, as `convertToModelMessages` would have it, but nothing is left out.
+approval, `data-*`, `source-*`.
 """
 
 import base64
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, remember
 from contextc.formats.vercel import ui
+from contextc.formats.vercel.decode_ui import as_text, decode_ui, meta
 from contextc.formats.vercel.encode import (
     DENIED,
     DENIED_BECAUSE,
@@ -23,6 +23,7 @@ from contextc.formats.vercel.encode import (
     SIGNED,
     encode_instructions,
     encode_segment,
+    is_answer,
 )
 from contextc.messages import (
     AnyPart,
@@ -33,7 +34,6 @@ from contextc.messages import (
     Reasoning,
     Role,
     Text,
-    ToolCall,
     ToolResult,
     tool_call,
 )
@@ -45,13 +45,10 @@ OWN = ("messages", "instructions", "system", "tools")
 
 def decode_request(body: JSONObject, provider: str) -> Request:
     decoder = _Decoder(provider)
-    given = cast(JSON, body.get("tools") or [])
-    if isinstance(given, dict):
-        given = [{"name": name, **cast(JSONObject, tool)} for name, tool in cast(JSONObject, given).items()]
     return Request(
         messages=tuple(decoder.messages(cast(list[JSONObject], body.get("messages") or []))),
         system=decoder.instructions(body),
-        tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], given)),
+        tools=tuple(decoder.tools(body.get("tools") or [])),
         settings={
             name: value
             for name, value in body.items()
@@ -61,8 +58,13 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def decode_reply(reply: JSONObject, provider: str) -> Message:
-    messages = [message for message in _Decoder(provider).messages([reply]) if message.role == "assistant"]
-    first = messages[0] if messages else Message(role="assistant", uid=reply.get("id") or "")
+    """All steps as one message. Results alone are left out: they stand in tool messages, as `decode_request` has them.
+
+    What others said meanwhile, to steer or to approve, stays at its place, for the SDK alone.
+    """
+    decoded = _Decoder(provider, in_one=True).messages([reply])
+    messages = [message for message in decoded if message.role == "assistant" or is_answer(message, provider)]
+    first = messages[0] if messages else Message(role="assistant", uid=reply.get("id") or "", meta=meta(reply))
     reason = cast(str | None, reply.get("finishReason"))
     error = cast(str | None, reply.get("errorText"))
     return replace(
@@ -75,13 +77,17 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
 
 
 class _Decoder:
-    def __init__(self, provider: str) -> None:
-        self.provider = provider
+    def __init__(self, provider: str, *, in_one: bool = False) -> None:
+        self.provider, self.in_one = provider, in_one
         self.names: dict[str, str] = {}
 
     def messages(self, wire: list[JSONObject]) -> Iterator[Message]:
-        for message in wire:
-            yield from self.ui(message) if isinstance(message.get("parts"), list) else self.message(message)
+        for each in wire:
+            message = ui.with_all_said(each) if "parts" in each else each
+            if ui.is_shown(message):
+                yield from decode_ui(message, self.part, self.provider, in_one=self.in_one)
+            else:
+                yield from self.message(message)
 
     def instructions(self, body: JSONObject) -> Message | None:
         """The system prompt: text, or one or several system messages. Before version 6 it was called `system`."""
@@ -107,7 +113,10 @@ class _Decoder:
             parts = [self.part(block, role) for block in blocks]
             if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["text"]:
                 rest[SHAPE] = {"list": True}
-        for group in _groups(parts) or [[]]:
+        groups = _groups(parts)
+        if role == "tool" and len(groups) == 1 and all(isinstance(part, Native) for part in parts):
+            rest[SHAPE] = {"apart": True}
+        for group in groups or ([[]] if role != "tool" else []):
             yield self.made(role, group, rest)
             rest = {}
 
@@ -170,7 +179,7 @@ class _Decoder:
     def call(self, block: JSONObject) -> AnyPart:
         given = block.get("input")
         self.names[block["toolCallId"]] = block["toolName"]
-        arguments = cast(JSONObject, given) if isinstance(given, dict) else _as_text(given)
+        arguments = cast(JSONObject, given) if isinstance(given, dict) else as_text(given)
         made = tool_call(block["toolCallId"], block["toolName"], arguments)
         return self.with_rest(made, {**block, "input": {} if given is None else given})
 
@@ -194,7 +203,7 @@ class _Decoder:
         made = ToolResult(
             call_id=block["toolCallId"],
             name=block["toolName"],
-            content=content if content is not None else _as_text(output.get("value", output)),
+            content=content if content is not None else as_text(output.get("value", output)),
             is_error=output.get("type") in ("error-text", "error-json", "execution-denied"),
             extra=_with_shape(None, self.provider, spelling),
         )
@@ -249,53 +258,17 @@ class _Decoder:
             return Native(provider=self.provider, data=block)
         return Media(mime_type=mime_type, name=name, extra=_with_shape(None, self.provider, spelling), **found)
 
-    def ui(self, wire: JSONObject) -> Iterator[Message]:
-        """A `UIMessage`. Its id is the uid of the first message it becomes."""
-        uid, role = cast(str, wire.get("id") or ""), cast(Role, wire["role"])
-        meta = cast(JSONObject | None, wire["metadata"] if isinstance(wire.get("metadata"), dict) else None)
-        for step in ui.steps(cast(list[JSONObject], wire["parts"])):
-            said: list[AnyPart] = []
-            results: list[AnyPart] = []
-            answers: list[AnyPart] = []
-            for part in step:
-                if ui.is_tool(part):
-                    self.ui_tool(part, said, results, answers)
-                else:
-                    said.append(self.part(ui.as_model(part), role))
-            if said:
-                yield Message(role=role, parts=tuple(said), uid=uid, meta=meta)
-                uid, meta = "", None
-            if answers:
-                yield Message(role="user", parts=tuple(answers))
-            if results:
-                yield Message(role="tool", parts=tuple(results))
-
-    def ui_tool(self, part: JSONObject, said: list[AnyPart], results: list[AnyPart], answers: list[AnyPart]) -> None:
-        """A call and its result, which a `UIMessage` has in one part."""
-        state, call_id = part.get("state"), cast(str, part["toolCallId"])
-        name = cast(str, part.get("toolName") or part["type"].removeprefix("tool-"))
-        given = part.get("input") if part.get("input") is not None else part.get("rawInput")
-        call: JSONObject = {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
-        result: JSONObject = {"type": "tool-result", "toolCallId": call_id, "toolName": name, "output": ui.output(part)}
-        if part.get("callProviderMetadata"):
-            call["providerOptions"] = result["providerOptions"] = part["callProviderMetadata"]
-        if part.get("resultProviderMetadata"):
-            result["providerOptions"] = part["resultProviderMetadata"]
-        by_provider = part.get("providerExecuted") is True
-        if state == "input-streaming":
-            said.append(ToolCall(id=call_id, name=name, arguments={}, raw=_as_text(given), malformed=True))
-        else:
-            said.append(self.part({**call, "providerExecuted": True} if by_provider else call))
-        approval = cast(JSONObject, part.get("approval") or {})
-        if approval.get("id"):
-            asked = {"type": "tool-approval-request", "approvalId": approval["id"], "toolCallId": call_id}
-            said.append(self.part(asked))
-        if approval.get("approved") is not None:
-            told = {name: approval[name] for name in ("approved", "reason") if approval.get(name) is not None}
-            answer = {"type": "tool-approval-response", "approvalId": approval["id"], **told}
-            answers.append(self.part(answer, "tool"))
-        if result["output"] is not None:
-            (said if by_provider else results).append(self.part(result, "assistant" if by_provider else "tool"))
+    def tools(self, given: JSON) -> Iterator[Tool | NativeTool]:
+        """The tools, by name or in a list. Where they have a key, that is the name the model is told."""
+        if not isinstance(given, dict):
+            yield from (self.tool(tool) for tool in cast(list[JSONObject], given))
+            return
+        for name, tool in cast(dict[str, JSONObject], given).items():
+            made = self.tool({**tool, "name": name})
+            if "name" in tool and isinstance(made, Tool):
+                extra = _with_shape(made.extra, self.provider, {"name": tool["name"]})
+                made = replace(made, extra=extra)
+            yield made
 
     def tool(self, tool: JSONObject) -> Tool | NativeTool:
         if tool.get("type") not in (None, "function", "dynamic"):
@@ -327,12 +300,6 @@ def _with_shape(extra: Extra | None, provider: str, spelling: JSONObject) -> Ext
         return extra
     rest = (extra or {}).get(provider, {})
     return {provider: {**rest, SHAPE: {**rest.get(SHAPE, {}), **spelling}}}
-
-
-def _as_text(value: JSON) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return encode(value).decode()
 
 
 def _decoded(text: str) -> bytes | None:

@@ -121,6 +121,9 @@ class _Encoder:
     def blocks(self, parts: Iterable[AnyPart]) -> list[JSONObject]:
         found: list[JSONObject] = []
         for part in parts:
+            if _is_steering(part, self.provider):
+                found += ui.steered(cast(JSONObject, cast(Native, part).data))
+                continue
             block = self.block(part)
             if block is not None and not isinstance(part, Native):
                 block = written(block, part.extra, self.provider)
@@ -162,7 +165,7 @@ class _Encoder:
             self.notes.append(Note("described", f"a block of {part.provider}"))
             return {"type": "text", "text": describe_native(part)}
         data = cast(JSONObject, part.data)
-        if str(data.get("type")).startswith(("data-", "source-", "steering-")):
+        if str(data.get("type")).startswith(("data-", "source-")):
             self.notes.append(Note("left out", f"{data['type']}, which only a user interface is shown"))
             return None
         return data
@@ -235,7 +238,7 @@ def _is_answer(part: AnyPart, provider: str) -> bool:
 
 
 def _unfolded(segment: Sequence[Message], provider: str) -> Iterator[Message]:
-    """The segment; what others said while a reply was being written, and a reply read in one holds, follows its results."""
+    """The segment. What others said meanwhile, which a reply of several steps holds, follows the results."""
     later: list[Message] = []
     for message in segment:
         if message.role != "tool":
@@ -275,10 +278,10 @@ def _add_answers(wire: list[JSONObject], message: Message, provider: str) -> Non
     }
     content = list(cast(list[JSONObject], wire[-1]["content"]))
     if shape(message.extra, provider).get("apart"):
-        here = {block.get("toolCallId") for block in content}
+        here = {block.get("toolCallId") for block in content if block.get("type") == "tool-result"}
         mine = {asked.get(answer.get("approvalId")) for answer in answers}
-        if here <= mine or not here & mine:
-            wire.insert(len(wire) - 1 if here <= mine else len(wire), alone)
+        if not here & mine or here <= mine:
+            wire.insert(len(wire) - 1 if here & mine else len(wire), alone)
             return
     for answer in answers:
         call_id = asked.get(answer.get("approvalId"))

@@ -34,21 +34,29 @@ def with_all_said(message: JSONObject) -> JSONObject:
         return message
     shown = cast(list[JSONObject], parts)
     if is_shown(message):
-        more = isinstance(content, str) and not is_said(content, shown)
-        return {**message, "parts": [{"type": "text", "text": content}, *shown]} if more else message
+        left = unsaid(content, _texts(shown)) if isinstance(content, str) else ""
+        step = [{"type": "step-start"}] if any(map(is_tool, shown)) else []
+        return {**message, "parts": [*shown, *step, {"type": "text", "text": left}]} if left else message
     given = cast(list[JSONObject], content) if isinstance(content, list) else []
-    unsaid = [part for part in shown if part.get("type") == "text" and not is_said(part["text"], given)]
-    if not unsaid or not given:
+    more = [text for text in _texts(shown) if unsaid(text, _texts(given))]
+    if not more or not given:
         return message
-    left = [part for part in shown if part.get("type") not in ("text", "step-start")]
-    rest = {name: value for name, value in message.items() if name != "parts"}
-    return {**rest, **({"parts": left} if left else {}), "content": [*given, *map(as_model, unsaid)]}
+    added = [{"type": "text", "text": text} for text in more]
+    return {**{name: value for name, value in message.items() if name != "parts"}, "content": [*given, *added]}
 
 
-def is_said(words: str, parts: Iterable[JSONObject]) -> bool:
-    """Whether the texts among these parts say this already, however it is broken into lines."""
-    texts = "".join(cast(str, part["text"]) for part in parts if part.get("type") == "text")
-    return "".join(words.split()) in "".join(texts.split())
+def unsaid(words: str, texts: list[str]) -> str:
+    """What of these words the texts do not say already, however they are broken into lines."""
+    if "".join(words.split()) in "".join("".join(texts).split()):
+        return ""
+    for text in texts:
+        words = words.replace(text, "", 1)
+    return words
+
+
+def _texts(parts: list[JSONObject]) -> list[str]:
+    found = [part.get("text") for part in parts if isinstance(cast(JSON, part), dict) and part.get("type") == "text"]
+    return [text for text in found if isinstance(text, str)]
 
 
 def steps(parts: list[JSONObject]) -> Iterator[list[JSONObject]]:
@@ -68,6 +76,11 @@ def steps(parts: list[JSONObject]) -> Iterator[list[JSONObject]]:
 def is_steering(part: JSONObject) -> bool:
     """Whether this is what the user said while the assistant was at work."""
     return part.get("type") == "steering-message" and isinstance(part.get("parts"), list)
+
+
+def steered(part: JSONObject) -> list[JSONObject]:
+    """The content of the message that the user said with it."""
+    return [as_model(each) for each in cast(list[JSONObject], part["parts"])]
 
 
 def is_tool(part: JSONObject) -> bool:

@@ -1,14 +1,14 @@
 """The Vercel AI SDK's older messages as ours.
 
 Calls get an id by order where the wire has none, `call_1`, `call_2`, …; a result belongs to the oldest call of its
-name that still waits for one. Messages that share an `id` are one reply with several calls. `tool_calls` and
-`toolInvocations`, which came after `function_call`, are read too.
+name that still waits for one. Messages that share an `id` are one reply with several calls. What came after
+`function_call` is read too: `tool_calls`, `toolInvocations`, and the `parts` of version 4, step by step.
 """
 
 import base64
 import binascii
 from collections.abc import Iterable, Iterator
-from typing import cast
+from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -41,6 +41,11 @@ def decode_reply(wire: Iterable[JSONObject], provider: str) -> Message:
     return replace(messages[0], parts=parts) if messages else Message(role="assistant")
 
 
+class _Step(NamedTuple):
+    said: list[AnyPart]
+    invocations: list[JSONObject]
+
+
 class _Decoder:
     def __init__(self, provider: str) -> None:
         self.provider = provider
@@ -50,7 +55,7 @@ class _Decoder:
         self.waiting: list[ToolCall] = []
 
     def messages(self, wire: list[JSONObject]) -> list[Message]:
-        self.given = {message.get("tool_call_id") for message in wire}
+        self.given = {_text(message, "tool_call_id") for message in wire}
         found: list[Message] = []
         group: object = None
         place = -1
@@ -82,21 +87,58 @@ class _Decoder:
         if role is None:  # `data`, which the SDK keeps from the model
             yield Message(role="user", parts=(Native(provider=self.provider, data=wire),))
             return
-        said: list[AnyPart] = []
-        if isinstance(thought := wire.get("reasoning"), str) and thought:
-            said.append(Reasoning(text=thought, provider=self.provider))
-        if isinstance(content := wire.get("content"), str) and content:
-            said.append(Text(content))
+        steps = self.steps(wire)
+        said = steps[-1].said
+        if words := _unsaid(_text(wire, "content"), Text, steps):
+            said.append(Text(words))
+        if thought := _unsaid(_text(wire, "reasoning"), Reasoning, steps):
+            said.insert(0, Reasoning(text=thought, provider=self.provider))
         said += [self.attachment(each) for each in cast(list[JSONObject], wire.get(ATTACHMENTS) or [])]
-        invocations = _invocations(wire)
-        last = max((each.get("step") or 0 for each in invocations), default=0)
-        for step in sorted({each.get("step") or 0 for each in invocations} - {last}):
-            yield from self.step([], [each for each in invocations if (each.get("step") or 0) == step])
         said += self.calls(wire)
-        message = Message(role=role, parts=tuple(said), uid=cast(str, wire.get("id") or ""))
-        asked = [each for each in invocations if (each.get("step") or 0) == last]
-        for number, each in enumerate(self.step(said, asked)):
-            yield self.with_rest(replace(message, parts=each.parts), wire) if number == 0 else each
+        spread = ("content", "reasoning") if len(steps) > 1 or _parts(wire) else ()
+        for number, step in enumerate(steps):
+            reply, *results = self.step(step.said, step.invocations)
+            reply = replace(reply, role=role, uid=_text(wire, "id") or "" if number == 0 else "")
+            yield self.with_rest(reply, wire, spread) if number == 0 else reply
+            yield from results
+
+    def steps(self, wire: JSONObject) -> list[_Step]:
+        """What was said and called, step by step, as version 4 reads it; at least one.
+
+        In `parts` a text after calls begins a step. What stands in `toolInvocations` alone goes by its number.
+        """
+        found, number = [_Step([], [])], 0
+        for part in _parts(wire):
+            kind = part.get("type")
+            if kind == "tool-invocation":
+                number = _add(found, cast(JSONObject, part["toolInvocation"]), number)
+            elif kind != "step-start":
+                if kind == "text" and found[-1].invocations:
+                    found.append(_Step([], []))
+                    number += 1
+                found[-1].said.append(self.part(part))
+        known = [each["toolCallId"] for step in found for each in step.invocations]
+        others = cast(
+            list[JSONObject], wire["toolInvocations"] if isinstance(wire.get("toolInvocations"), list) else []
+        )
+        for each in sorted(others, key=lambda each: each.get("step") or 0):
+            if each["toolCallId"] not in known:
+                number = _add(found, each, number)
+        return found
+
+    def part(self, part: JSONObject) -> AnyPart:
+        """A part of version 4, but for calls."""
+        match part.get("type"):
+            case "text" if isinstance(part.get("text"), str):
+                return Text(part["text"])
+            case "reasoning" if isinstance(part.get("reasoning"), str):
+                return Reasoning(text=part["reasoning"], provider=self.provider)
+            case "file":
+                mime_type = part.get("mimeType") or ""
+                made = self.attachment({"contentType": mime_type, "url": f"data:{mime_type};base64,{part.get('data')}"})
+                return made if isinstance(made, Media) else Native(provider=self.provider, data=part)
+            case _:
+                return Native(provider=self.provider, data=part)
 
     def step(self, said: list[AnyPart], invocations: list[JSONObject]) -> Iterator[Message]:
         """What was said, the calls made with it, and their results."""
@@ -106,8 +148,7 @@ class _Decoder:
             if each.get("state") == "partial-call":
                 said.append(ToolCall(id=call_id, name=name, arguments={}, raw=_as_text(given), malformed=True))
             else:
-                arguments = cast(JSONObject, given) if isinstance(given, dict) else _as_text(given)
-                said.append(tool_call(call_id, name, arguments))
+                said.append(tool_call(call_id, name, _arguments(given)))
             if each.get("state") == "result" or "result" in each:
                 results.append(ToolResult(call_id=call_id, name=name, content=_as_text(each.get("result"))))
         yield Message(role="assistant", parts=tuple(said))
@@ -116,13 +157,14 @@ class _Decoder:
 
     def calls(self, wire: JSONObject) -> Iterator[ToolCall]:
         if given := wire.get("function_call"):
-            call = self.call(given, cast(str | None, wire.get("tool_call_id")))
+            call = self.call(given, _text(wire, "tool_call_id"))
             yield self.awaited(call)
         if isinstance(wire.get("tool_calls"), list):
             for each in cast(list[JSONObject], wire["tool_calls"]):
                 function = cast(JSONObject, each.get("function") or {})
-                call = tool_call(each["id"], function.get("name") or UNKNOWN_TOOL, function.get("arguments") or "")
-                yield self.awaited(call)
+                name = function.get("name") or UNKNOWN_TOOL
+                call_id = _text(each, "id") or self.new_id()
+                yield self.awaited(tool_call(call_id, name, _arguments(function.get("arguments"))))
 
     def awaited(self, call: ToolCall) -> ToolCall:
         self.waiting.append(call)
@@ -142,8 +184,7 @@ class _Decoder:
         if not function.get("name") and isinstance(given, str):
             made = ToolCall(id=call_id or self.new_id(), name=name, arguments={}, raw=given, malformed=True)
         else:
-            arguments = cast(JSONObject, written) if isinstance(written, dict) else _as_text(written)
-            made = tool_call(call_id or self.new_id(), name, arguments)
+            made = tool_call(call_id or self.new_id(), name, _arguments(written))
             known = ("name", "arguments")
             rest |= {key: value for key, value in function.items() if key not in known}
         return replace(made, extra={self.provider: rest}) if rest else made
@@ -155,7 +196,7 @@ class _Decoder:
                 return name
 
     def result(self, wire: JSONObject) -> ToolResult:
-        name, call_id = cast(str | None, wire.get("name")), cast(str | None, wire.get("tool_call_id"))
+        name, call_id = _text(wire, "name"), _text(wire, "tool_call_id")
         same = [call for call in self.waiting if call.id == call_id]
         same += [call for call in self.waiting if call_id not in self.asked and name in (None, call.name)]
         if same:
@@ -186,16 +227,17 @@ class _Decoder:
         extra = remember(wire, cast(JSONObject, alone[0][ATTACHMENTS][0]), self.provider)
         return replace(made, extra=extra) if extra else made
 
-    def with_rest(self, message: Message, wire: JSONObject) -> Message:
-        """The message, and what of it our encoding would not say."""
+    def with_rest(self, message: Message, wire: JSONObject, spread: tuple[str, ...] = ()) -> Message:
+        """The message, and what of it our encoding would not say; what is `spread` over several is read already."""
         encoded = encode_segment([message], provider=self.provider, blobs={}).messages
-        ours = {name: value for name, value in encoded[0].items() if name not in READ} if encoded else {}
+        read = (*READ, *spread)
+        ours = {name: value for name, value in encoded[0].items() if name not in read} if encoded else {}
         if message.tool_calls:  # several calls share an id of our making
             ours.pop("id", None)
         theirs = {
             name: value
             for name, value in wire.items()
-            if name not in READ or (name == "tool_calls" and isinstance(value, str))
+            if name not in read or (name == "tool_calls" and isinstance(value, str))
         }
         extra = remember(theirs, ours, self.provider)
         return replace(message, extra=extra) if extra else message
@@ -211,11 +253,34 @@ def _tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
     return replace(made, extra=remember(tool, encode_tool(made), provider))
 
 
-def _invocations(wire: JSONObject) -> list[JSONObject]:
-    if isinstance(wire.get("toolInvocations"), list):
-        return cast(list[JSONObject], wire["toolInvocations"])
-    parts = cast(list[JSONObject], wire["parts"] if isinstance(wire.get("parts"), list) else [])
-    return [cast(JSONObject, part["toolInvocation"]) for part in parts if part.get("type") == "tool-invocation"]
+def _parts(wire: JSONObject) -> list[JSONObject]:
+    parts = cast(list[JSON], wire["parts"] if isinstance(wire.get("parts"), list) else [])
+    return [cast(JSONObject, part) for part in parts if isinstance(part, dict)]
+
+
+def _add(steps: list[_Step], invocation: JSONObject, number: int) -> int:
+    """A call added to the steps: to the last one, or, if its number is another, to a new one."""
+    step = cast(int | None, invocation.get("step"))
+    if step is not None and step != number and (steps[-1].said or steps[-1].invocations):
+        steps.append(_Step([], []))
+    steps[-1].invocations.append(invocation)
+    return number if step is None else step
+
+
+def _unsaid(words: str | None, kind: type[Text | Reasoning], steps: list[_Step]) -> str:
+    """What of these words the parts do not say already, however they are broken into lines."""
+    texts = [part.text for step in steps for part in step.said if isinstance(part, kind)]
+    if words is None or (texts and "".join(words.split()) in "".join("".join(texts).split())):
+        return ""
+    for text in texts:
+        words = words.replace(text, "", 1)
+    return words
+
+
+def _text(wire: JSONObject, name: str) -> str | None:
+    """A field that should be text; None where it is not."""
+    value = wire.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _results_together(messages: list[Message]) -> list[Message]:
@@ -227,6 +292,10 @@ def _results_together(messages: list[Message]) -> list[Message]:
         else:
             found.append(message)
     return found
+
+
+def _arguments(given: JSON) -> JSONObject | str:
+    return cast(JSONObject, given) if isinstance(given, dict) else _as_text(given)
 
 
 def _as_text(value: JSON) -> str:

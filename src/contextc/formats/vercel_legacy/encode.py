@@ -131,6 +131,8 @@ class _Encoder:
                     if message.role != "user" or self.url(part) is None:
                         self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
                         texts.append(describe_media(part))
+                case Native() if part.provider == self.provider and _is_source(part):
+                    self.notes.append(Note("left out", "source, which only a user interface is shown"))
                 case Native():
                     self.notes.append(Note("described", f"a block of {part.provider}"))
                     texts.append(describe_native(part))
@@ -158,6 +160,10 @@ class _Encoder:
     def url(self, part: Media) -> str | None:
         data = part.data if part.data is not None else self.blobs.get(part.blob or "")
         return f"data:{part.mime_type};base64,{base64.b64encode(data).decode()}" if data is not None else part.url
+
+
+def _is_source(part: Native) -> bool:
+    return isinstance(part.data, dict) and cast(JSONObject, part.data).get("type") == "source"
 
 
 def _whole(message: Message, provider: str) -> list[JSONObject]:

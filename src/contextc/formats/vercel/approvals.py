@@ -1,0 +1,62 @@
+"""Calls that a person has just approved or refused.
+
+The SDK runs them, or says that they were refused, before it asks the model: so they go back without a result. Pairing
+would make one up, and the SDK would take it for the tool's; hence they are sealed, for the SDK alone.
+
+    Before                                     After
+    assistant  call a, Native request          assistant  Native call a, Native request
+    user       Native answer                   user       Native answer
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.formats.vercel.encode import SHAPE, encode_segment, is_answer
+from contextc.messages import AnyPart, Message, Native, ToolCall
+
+
+def with_decided_calls_sealed(
+    messages: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]
+) -> Sequence[Message]:
+    """The messages; the calls that the answers at their end decide about are sealed as they go out."""
+    end = len(messages)
+    while end and (messages[end - 1].role == "tool" or is_answer(messages[end - 1], provider)):
+        end -= 1
+    answers = [part for message in messages[end:] if message.role != "tool" for part in message.parts]
+    if not answers:
+        return messages
+    begin = end
+    while begin and (messages[begin - 1].role in ("assistant", "tool") or is_answer(messages[begin - 1], provider)):
+        begin -= 1
+    turn = messages[begin:]
+    answered = {_get(part, "approvalId") for part in answers}
+    decided = {
+        _get(part, "toolCallId")
+        for message in turn
+        for part in message.parts
+        if _get(part, "type") == "tool-approval-request" and _get(part, "approvalId") in answered
+    }
+    results = Counter(result.call_id for message in turn for result in message.tool_results)
+
+    def sealed(part: AnyPart) -> AnyPart:
+        if not isinstance(part, ToolCall) or part.id not in decided:
+            return part
+        if results[part.id]:  # an earlier call of this id, which has its result
+            results[part.id] -= 1
+            return part
+        alone = Message(role="assistant", parts=(part,), extra={provider: {SHAPE: {"list": True}}})
+        (wire,) = encode_segment([alone], provider=provider, blobs=blobs).messages
+        return Native(provider=provider, data=wire["content"][0])
+
+    seal = [replace(message, parts=tuple([sealed(part) for part in message.parts])) for message in turn]
+    return [*messages[:begin], *seal]
+
+
+def _get(part: AnyPart, name: str) -> str | None:
+    data = cast(JSONObject, part.data) if isinstance(part, Native) and isinstance(part.data, dict) else {}
+    value = data.get(name)
+    return value if isinstance(value, str) else None

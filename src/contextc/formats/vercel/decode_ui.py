@@ -1,0 +1,104 @@
+"""The AI SDK's `UIMessage` as our messages.
+
+It holds a whole turn: each of its steps becomes an assistant message and a tool message, and what the user said
+meanwhile becomes a user message between them, as `convertToModelMessages` would have it; but nothing is left out.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias, cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.vercel import ui
+from contextc.formats.vercel.encode import SHAPE
+from contextc.messages import AnyPart, Media, Message, Native, Role, ToolCall
+
+Decode: TypeAlias = Callable[[JSONObject, Role], AnyPart]
+"""A part of a `ModelMessage` as ours, given the role of its message."""
+ADDRESS = ("https:", "http:", "data:")
+
+
+def decode_ui(wire: JSONObject, decode: Decode, provider: str, *, in_one: bool) -> Iterator[Message]:
+    """The messages of one `UIMessage`. Its id is the uid of the first it becomes; what steers has its own.
+
+    With `in_one` what steers stays in the message that it steered.
+    """
+    uid, role, about = cast(str, wire.get("id") or ""), cast(Role, wire["role"]), meta(wire)
+    parts = _Parts(decode, provider)
+    for step in ui.steps(cast(list[JSONObject], wire["parts"])):
+        if step and ui.is_steering(step[0]) and not in_one:
+            heard = tuple(parts.part(each, "user") for each in cast(list[JSONObject], step[0]["parts"]))
+            yield Message(role="user", parts=heard, uid=cast(str, step[0].get("id") or ""))
+            continue
+        said: list[AnyPart] = []
+        results: list[AnyPart] = []
+        answers: list[AnyPart] = []
+        for part in step:
+            if ui.is_tool(part):
+                parts.tool(part, said, results, answers)
+            else:
+                said.append(parts.part(part, role))
+        if said:
+            yield Message(role=role, parts=tuple(said), uid=uid, meta=about)
+            uid, about = "", None
+        if answers:
+            yield Message(role="user", parts=tuple(answers))
+        if results:
+            yield Message(role="tool", parts=tuple(results))
+
+
+def meta(wire: JSONObject) -> JSONObject | None:
+    return cast(JSONObject, wire["metadata"]) if isinstance(wire.get("metadata"), dict) else None
+
+
+def as_text(value: JSON) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return encode(value).decode()
+
+
+class _Parts(NamedTuple):
+    decode: Decode
+    provider: str
+
+    def part(self, part: JSONObject, role: Role) -> AnyPart:
+        block = ui.as_model(part)
+        made = self.decode(block, role)
+        if part.get("type") != "file" or part.get("providerReference") is None:
+            return made
+        shown = self.decode({**block, "data": part.get("url")}, role)  # others are shown what is at its address
+        if not isinstance(shown, Media) or not str(part["url"]).startswith(ADDRESS):
+            return made
+        rest = (shown.extra or {}).get(self.provider, {})
+        return replace(shown, extra={self.provider: {**rest, "data": block["data"]}})
+
+    def tool(self, part: JSONObject, said: list[AnyPart], results: list[AnyPart], answers: list[AnyPart]) -> None:
+        """A call and its result, which a `UIMessage` has in one part, and what was asked and answered between them."""
+        call_id, name = part["toolCallId"], part.get("toolName") or part["type"].removeprefix("tool-")
+        given = part.get("input") if part.get("input") is not None else part.get("rawInput")
+        call: JSONObject = {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
+        result: JSONObject = {"type": "tool-result", "toolCallId": call_id, "toolName": name, "output": ui.output(part)}
+        if part.get("callProviderMetadata"):
+            call["providerOptions"] = result["providerOptions"] = part["callProviderMetadata"]
+        if part.get("resultProviderMetadata"):
+            result["providerOptions"] = part["resultProviderMetadata"]
+        by_provider = part.get("providerExecuted") is True
+        if part.get("state") == "input-streaming":
+            said.append(ToolCall(id=call_id, name=name, arguments={}, raw=as_text(given), malformed=True))
+        else:
+            said.append(self.decode({**call, "providerExecuted": True} if by_provider else call, "assistant"))
+        if (asked := ui.asked(part)) is not None:
+            said.append(self.decode(asked, "assistant"))
+        if (told := ui.told(part)) is not None:
+            answers.append(self.decode(told, "tool"))
+        if result["output"] is None:
+            return
+        if not by_provider:
+            results.append(self.decode(result, "tool"))
+        elif part.get("state") == "approval-responded":  # beside the answer, though its call waits for nothing
+            answers.append(
+                Native(provider=self.provider, data=result, extra={self.provider: {SHAPE: {"role": "tool"}}})
+            )
+        else:
+            said.append(self.decode(result, "assistant"))

@@ -1,0 +1,71 @@
+"""Situations of the field: what the tests of FIELD-BUGS share."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.formats import format_names, formatter
+from tests.formats.vendor import problems
+
+NAMES = format_names()
+UNANSWERED = dict(zip(NAMES, ("ANT006", "GEM008", "OAC006", "OAR004", "VER011", "VEL006"), strict=True))
+ORPHAN = dict(zip(NAMES, ("ANT008", "GEM009", "OAC007", "OAR005", "VER012", "VEL008"), strict=True))
+USE: JSONObject = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+LOOK = cc.Tool(name="look", description="Reads a file.", parameters={"type": "object"})
+every_format = pytest.mark.parametrize("name", NAMES)
+
+
+def call(id: str, arguments: str = "{}") -> cc.ToolCall:
+    return cc.tool_call(id, "look", arguments)
+
+
+def result(id: str, text: str = "print(1)") -> cc.Message:
+    return cc.tool_result(id, "look", text)
+
+
+def sent(name: str, history: Sequence[cc.Message]) -> list[JSONObject]:
+    """The messages of a request, which neither our rules nor the vendor's types find fault with."""
+    wire = formatter(name).format(history)
+    sound(name, wire)
+    return wire
+
+
+def sound(name: str, wire: list[JSONObject]) -> None:
+    assert cc.lint(wire, format=name) == []
+    assert problems(name, {formatter(name).messages_key: wire}) == []
+
+
+def outline(name: str, wire: list[JSONObject]) -> list[str]:
+    """What is said, asked for and returned, in the order of the wire."""
+    found: list[str] = []
+    request = formatter(name).decode_request({formatter(name).messages_key: wire})
+    for message in [*([request.system] if request.system else []), *request.messages]:
+        for part in message.parts:
+            if isinstance(part, cc.Text):
+                found.append(part.text.removeprefix("<system-reminder>\n").removesuffix("\n</system-reminder>"))
+            elif isinstance(part, cc.ToolCall):
+                found.append(f"call {part.id}")
+            elif isinstance(part, cc.ToolResult):
+                found.append(f"result {part.call_id}: {part.text}")
+    return found
+
+
+def without(name: str, history: Sequence[cc.Message], kind: str) -> list[JSONObject]:
+    """A request as a framework leaves it that loses all calls, or all results, of a history."""
+    wire = formatter(name).format(history)
+    for turn in reversed(formatter(name).rules.read(wire).turns):
+        for piece in reversed(turn.of("call" if kind == "call" else "result")):
+            message = wire[cast(int, turn.path[0])]
+            parts: object = message.get("parts", message.get("content"))
+            if isinstance(parts, list) and len(cast(list[object], parts)) > 1:
+                cast(list[JSONObject], parts).remove(piece.wire)
+            else:
+                wire.remove(message)
+    return wire
+
+
+def codes(name: str, wire: JSONObject | list[JSONObject]) -> list[str]:
+    return [violation.code for violation in cc.lint(wire, format=name)]

@@ -1,0 +1,255 @@
+"""What goes wrong in the field, FIELD-BUGS 1 to 7: broken pairs, and cuts that break them."""
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.formats import formatter
+from contextc.formats.base import OPENING, Request
+from contextc.pairing import SAID
+from tests.formats.field import (
+    LOOK,
+    ORPHAN,
+    UNANSWERED,
+    call,
+    codes,
+    every_format,
+    outline,
+    result,
+    sent,
+    sound,
+    without,
+)
+from tests.formats.vendor import problems
+
+INTERLEAVED = [
+    cc.user("What is in these?"),
+    cc.assistant("Both at once.", tool_calls=[call("a"), call("b")]),
+    result("b", "2"),
+    cc.user("and hurry"),
+    result("a", "1"),
+    cc.assistant("One more.", tool_calls=[call("c")]),
+    cc.assistant("And one.", tool_calls=[call("d")]),
+    result("d", "4"),
+    result("c", "3"),
+    cc.system("Be brief."),
+    cc.assistant("They print."),
+    cc.user("Thanks."),
+]
+
+
+@every_format
+def test_a_history_cut_at_any_two_places_makes_a_sound_request(name: str) -> None:
+    """litellm#10696, langchain#29637; SPEC 5.1, 5.3: trimming kept a result without its call, or the reverse."""
+    for begin in range(len(INTERLEAVED)):
+        for end in range(begin + 1, len(INTERLEAVED) + 1):
+            part = INTERLEAVED[begin:end]
+            if all(message.role == "tool" for message in part):
+                assert formatter(name).format(part) == []  # there is nothing to say
+            else:
+                sent(name, part)
+
+
+@every_format
+def test_a_cut_takes_out_the_half_it_left_and_nothing_else(name: str) -> None:
+    """litellm#10696, langchain#29637; SPEC 5.3."""
+    assert outline(name, sent(name, INTERLEAVED[8:])) == ["Be brief.", "They print.", "Thanks."]
+    assert outline(name, sent(name, INTERLEAVED[:3])) == [
+        "What is in these?",
+        "Both at once.",
+        "call a",
+        "call b",
+        f"result a: {SAID['interrupted']}",
+        "result b: 2",
+    ]
+
+
+@every_format
+def test_a_cut_among_interleaved_calls_leaves_no_orphan(name: str) -> None:
+    """langchain#38352; SPEC 5.1, 5.2: a "safe" place to cut was not safe where results come in another order."""
+    assert outline(name, sent(name, INTERLEAVED[6:])) == [
+        "And one.",
+        "call d",
+        "result d: 4",
+        "Be brief.",
+        "They print.",
+        "Thanks.",
+    ]
+
+
+@every_format
+@pytest.mark.parametrize("kind", ["call", "result"])
+def test_a_trimmed_request_is_named_and_healed(name: str, kind: str) -> None:
+    """litellm#10696, langchain#29637; SPEC 10.6: as another framework's trimming leaves it."""
+    history = [cc.user("hi"), cc.assistant("Hm.", tool_calls=[call("a")]), result("a", "found it"), cc.user("and?")]
+    broken = without(name, history, kind)
+    assert (ORPHAN if kind == "call" else UNANSWERED)[name] in codes(name, broken)
+    fixed, _ = cc.fix(broken, format=name)
+    sound(name, fixed)
+    assert ("found it" in str(fixed)) == (kind == "call")
+
+
+@every_format
+def test_the_last_items_of_a_history_hold_no_unmatched_result(name: str) -> None:
+    """openai-agents-python#4322; SPEC 5.3: a limit of items passed a `function_call_output` on alone."""
+    history = [
+        cc.user("hi"),
+        cc.assistant(tool_calls=[call("a")]),
+        result("a"),
+        cc.assistant("It prints."),
+        cc.user("?"),
+    ]
+    assert [outline(name, sent(name, history[-limit:])) for limit in range(1, 6)] == [
+        ["?"],
+        ["It prints.", "?"],
+        ["It prints.", "?"],
+        ["call a", "result a: print(1)", "It prints.", "?"],
+        ["hi", "call a", "result a: print(1)", "It prints.", "?"],
+    ]
+
+
+def test_a_limit_of_items_is_named_and_healed() -> None:
+    """openai-agents-python#4322; SPEC 10.6: the items as that session keeps them, the last two."""
+    items: list[JSONObject] = [
+        {"type": "function_call_output", "call_id": "a", "output": "print(1)"},
+        {"role": "user", "content": "and?"},
+    ]
+    assert codes("openai_responses", items) == ["OAR005"]
+    fixed, _ = cc.fix(items, format="openai_responses")
+    sound("openai_responses", fixed)
+    assert outline("openai_responses", fixed) == [
+        "[a result of unknown, whose call is not here:]",
+        "print(1)",
+        "and?",
+    ]
+
+
+@pytest.mark.parametrize("held", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}])
+def test_an_output_whose_call_the_provider_holds_is_legal_and_kept(held: JSONObject) -> None:
+    """agno#9372; SPEC 5.1: a guard against orphans must not fire here."""
+    responses = formatter("openai_responses")
+    output: JSONObject = {"type": "function_call_output", "call_id": "a", "output": "print(1)"}
+    body: JSONObject = {"model": "gpt-5.6", **held, "input": [output]}
+    assert cc.lint(body, format="openai_responses") == []
+    assert problems("openai_responses", body) == []
+    assert responses.encode_request(responses.decode_request(body)) == body
+    assert responses.encode_request(Request(messages=(result("a"),), settings={"model": "gpt-5.6", **held})) == body
+    assert cc.fix(body, format="openai_responses") == (body, [])
+
+
+def test_an_output_whose_call_the_provider_holds_survives_another_repair() -> None:
+    """agno#9372; SPEC 10.6: `fix` mends the call that has no result, and leaves that result alone."""
+    output: JSONObject = {"type": "function_call_output", "call_id": "a", "output": "print(1)"}
+    dangling: JSONObject = {"type": "function_call", "call_id": "b", "name": "look", "arguments": "{}"}
+    body: JSONObject = {"previous_response_id": "resp_1", "input": [output, dangling]}
+    assert codes("openai_responses", body) == ["OAR004"]
+    made_up = {"type": "function_call_output", "call_id": "b", "output": SAID["interrupted"]}
+    fixed, _ = cc.fix(body, format="openai_responses")
+    assert fixed == {**body, "input": [output, dangling, made_up]}
+    assert cc.lint(fixed, format="openai_responses") == []
+
+
+@every_format
+def test_what_goes_to_be_counted_is_as_sound_as_what_goes_to_be_answered(name: str) -> None:
+    """inspect_ai#3108; SPEC 5.1: messages, system prompt and tools, and none of the settings of an answer."""
+    form = formatter(name)
+    for begin in range(len(INTERLEAVED)):
+        messages = tuple(INTERLEAVED[begin:])
+        body = form.encode_request(Request(messages=messages, system=cc.system("Be good."), tools=(LOOK,)))
+        assert cc.lint(body, format=name) == []
+        head = 1 if form.system_among_messages else 0
+        assert body[form.messages_key][head:] == form.format(messages)
+        assert not {"max_tokens", "max_output_tokens", "max_completion_tokens"} & body.keys()
+
+
+@every_format
+def test_a_request_to_be_counted_is_healed_without_settings_it_does_not_take(name: str) -> None:
+    """inspect_ai#3108; SPEC 10.6."""
+    key = formatter(name).messages_key
+    broken: JSONObject = {key: without(name, [cc.user("hi"), cc.assistant(tool_calls=[call("a")])], "result")}
+    assert UNANSWERED[name] in codes(name, broken)
+    fixed, _ = cc.fix(broken, format=name)
+    assert cc.lint(fixed, format=name) == []
+    assert fixed.keys() == {key}
+
+
+@every_format
+def test_a_history_of_tools_only_can_be_cut_at_every_step(name: str) -> None:
+    """strands harness-sdk#2173; SPEC 5.4, 10.4: it has no plain user turn, and must not grow for ever."""
+    steps = [message for id in "abc" for message in (cc.assistant(tool_calls=[call(id)]), result(id))]
+    for step, id in enumerate("abc"):
+        wire = sent(name, steps[2 * step :])
+        assert outline(name, wire)[:2] == [f"call {id}", f"result {id}: print(1)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("anthropic", {"role": "user", "content": [{"type": "text", "text": OPENING}]}),
+        ("gemini", {"role": "user", "parts": [{"text": OPENING}]}),
+        ("openai_chat", {"role": "assistant", "content": "Hello!"}),
+        ("openai_responses", {"role": "assistant", "content": "Hello!"}),
+        ("vercel", {"role": "assistant", "content": "Hello!"}),
+        ("vercel_legacy", {"role": "assistant", "content": "Hello!"}),
+    ],
+)
+def test_a_window_that_starts_with_the_assistant_is_sound(name: str, first: JSONObject) -> None:
+    """strands harness-sdk#2087; SPEC 10.4: where the provider wants the user first, a line is put before it."""
+    wire = sent(name, [cc.assistant("Hello!"), cc.user("hi")])
+    assert wire[0] == first
+    assert outline(name, wire) == ["Hello!", "hi"]
+
+
+@pytest.mark.parametrize(("name", "code"), [("anthropic", "ANT003"), ("gemini", "GEM007")])
+def test_a_window_that_starts_with_a_call_is_named_and_healed(name: str, code: str) -> None:
+    """strands harness-sdk#2087; SPEC 10.6: as it is cut by others."""
+    window = formatter(name).format([cc.assistant(tool_calls=[call("a")]), result("a")])
+    assert codes(name, window[1:]) == [code]
+    assert cc.fix(window[1:], format=name)[0] == window
+
+
+@every_format
+def test_a_dead_call_and_a_late_result_hinder_nothing(name: str) -> None:
+    """adk-python#7236, #5602; SPEC 5.2, 5.3: the dead call is closed, and the late result is brought to its call."""
+    history = [
+        cc.user("hi"),
+        cc.assistant(tool_calls=[call("dead")]),
+        cc.user("go on"),
+        cc.assistant(tool_calls=[call("late")]),
+        cc.user("meanwhile"),
+        cc.assistant("I wait."),
+        result("late"),
+    ]
+    assert outline(name, sent(name, history)) == [
+        "hi",
+        "call dead",
+        f"result dead: {SAID['interrupted']}",
+        "go on",
+        "call late",
+        "result late: print(1)",
+        "meanwhile",
+        "I wait.",
+    ]
+
+
+def test_a_recorded_request_to_be_counted_breaks_no_rule() -> None:
+    """inspect_ai#3108: it has no `max_tokens`, and may not have any."""
+    body: JSONObject = {
+        "model": "claude-opus-5-5",
+        "system": "Be brief.",
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+    assert cc.lint(body, format="anthropic") == []
+    assert cc.lint({**body, "stream": True}, format="anthropic")[0].code == "ANT022"
+
+
+def test_of_two_results_for_a_call_the_provider_holds_the_first_is_sent() -> None:
+    """SPEC 5.3, agno#9372."""
+    held = Request(messages=(result("a", "1"), result("a", "2")), settings={"previous_response_id": "resp_1"})
+    body = formatter("openai_responses").encode_request(held)
+    assert body["input"] == [{"type": "function_call_output", "call_id": "a", "output": "1"}]
+
+
+def test_a_cut_after_a_reply_that_ends_in_a_space_is_sound() -> None:
+    """SPEC 10.4, litellm#10696: `history[:n]` may end with the assistant."""
+    assert sent("anthropic", [cc.user("hi"), cc.assistant("Hello, ")])[1]["content"][0]["text"] == "Hello,"

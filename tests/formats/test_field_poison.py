@@ -1,0 +1,271 @@
+"""What goes wrong in the field, FIELD-BUGS 8 to 13: conversations that one message makes unsendable."""
+
+import json
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.formats import formatter
+from contextc.formats.gemini.encode import STAND_IN
+from contextc.pairing import SAID
+from tests.formats.field import NAMES, UNANSWERED, USE, call, codes, every_format, outline, result, sent, sound
+
+
+@every_format
+def test_a_dangling_call_spoils_no_later_request(name: str) -> None:
+    """pydantic-ai#4728; SPEC 5.3: and it says the same in all of them, so that the prefix stays."""
+    history = [cc.user("hi"), cc.assistant("Hm.", tool_calls=[call("a")])]
+    for later in ([], [cc.user("?")], [cc.user("?"), cc.assistant("Yes."), cc.user("!")]):
+        wire = sent(name, [*history, *later])
+        assert outline(name, wire)[:4] == ["hi", "Hm.", "call a", f"result a: {SAID['interrupted']}"]
+
+
+PARTIAL = '{"path": "a.'
+CALLED: dict[str, JSONObject] = {
+    "anthropic": {"type": "tool_use", "id": "a", "name": "look", "input": {"malformed_arguments": PARTIAL}},
+    "gemini": {
+        "functionCall": {"id": "a", "name": "look", "args": {"malformed_arguments": PARTIAL}},
+        "thoughtSignature": STAND_IN,
+    },
+    "openai_chat": {"id": "a", "type": "function", "function": {"name": "look", "arguments": PARTIAL}},
+    "openai_responses": {"type": "function_call", "call_id": "a", "name": "look", "arguments": PARTIAL},
+    "vercel": {
+        "type": "tool-call",
+        "toolCallId": "a",
+        "toolName": "look",
+        "input": {"malformed_arguments": PARTIAL},
+    },
+    "vercel_legacy": {"name": "look", "arguments": PARTIAL},
+}
+CHAT_STREAM: list[JSONObject] = [
+    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look"}}]}}]},
+    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": PARTIAL[:4]}}]}}]},
+    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": PARTIAL[4:]}}]}}]},
+]
+RESPONSES_STREAM: list[JSONObject] = [
+    {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "output": []}},
+    {
+        "type": "response.output_item.added",
+        "output_index": 0,
+        "item": {"type": "function_call", "call_id": "a", "name": "look", "arguments": ""},
+    },
+    {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": PARTIAL},
+]
+VERCEL_STREAM: list[JSONObject] = [
+    {"type": "start"},
+    {"type": "tool-input-start", "toolCallId": "a", "toolName": "look"},
+    {"type": "tool-input-delta", "toolCallId": "a", "inputTextDelta": PARTIAL},
+    {"type": "abort"},
+]
+
+
+@every_format
+@pytest.mark.parametrize(
+    ("source", "stream"),
+    [
+        ("openai_chat", CHAT_STREAM),
+        ("openai_responses", RESPONSES_STREAM),
+        ("vercel", VERCEL_STREAM),
+    ],
+)
+def test_arguments_cut_off_in_a_stream_do_not_poison_the_conversation(
+    source: str, stream: list[JSONObject], name: str
+) -> None:
+    """pi#5538, vercel/ai#10638; SPEC 2.3: kept as they were written, sent in a form that is taken, and answered."""
+    reply = formatter(source).decode_stream(stream)
+    (made,) = reply.tool_calls
+    assert (made.raw, made.malformed) == (PARTIAL, True)
+    wire = sent(name, [cc.user("hi"), reply, cc.user("go on")])
+    (piece,) = [piece for turn in formatter(name).rules.read(wire).turns for piece in turn.of("call")]
+    assert piece.wire == CALLED[name] or piece.wire.get("function_call") == CALLED[name]
+    said = SAID["cancelled" if reply.status == "cancelled" else "interrupted"]
+    assert outline(name, wire) == ["hi", "call a", f"result a: {said}", "go on"]
+
+
+@pytest.mark.parametrize("name", ["anthropic", "gemini"])
+def test_arguments_that_are_half_a_text_are_named_and_healed(name: str) -> None:
+    """pi#5538, vercel/ai#10638; SPEC 10.6: a framework that stored the text, where an object is wanted."""
+    whole = formatter(name).format([cc.user("hi"), cc.assistant(tool_calls=[call("a", PARTIAL)]), result("a")])
+    place = {"anthropic": ("content", 0, "input"), "gemini": ("parts", 0, "functionCall", "args")}[name]
+    broken = json.loads(json.dumps(whole))
+    holder = broken[1]
+    for step in place[:-1]:
+        holder = holder[step]
+    holder[place[-1]] = PARTIAL
+    assert codes(name, broken)[0] in ("ANT001", "GEM001")
+    assert cc.fix(broken, format=name)[0] == whole
+
+
+@every_format
+def test_a_result_whose_approved_call_was_never_stored_is_left_out_alone(name: str) -> None:
+    """openai-agents-python#4827; SPEC 5.3: and if the call is stored after it, that is the call's own fate."""
+    assert outline(name, sent(name, [cc.user("hi"), result("a"), cc.user("and?")])) == ["hi", "and?"]
+    history = [cc.user("hi"), result("a"), cc.assistant(tool_calls=[call("a")]), cc.user("and?")]
+    assert outline(name, sent(name, history)) == ["hi", "call a", f"result a: {SAID['interrupted']}", "and?"]
+
+
+ASKED: JSONObject = {"type": "tool-approval-request", "approvalId": "ok1", "toolCallId": "a"}
+CALL: JSONObject = {"type": "tool-call", "toolCallId": "a", "toolName": "look", "input": {}}
+
+
+def interface(state: str, **fields: object) -> list[JSONObject]:
+    """A page's history, in which the user speaks while a call is in this state."""
+    part = {"type": "tool-look", "toolCallId": "a", "state": state, **fields}
+    return [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]},
+        {"id": "m2", "role": "assistant", "parts": [{"type": "step-start"}, part]},
+        {"id": "m3", "role": "user", "parts": [{"type": "text", "text": "never mind"}]},
+    ]
+
+
+@every_format
+@pytest.mark.parametrize(
+    ("state", "fields"),
+    [
+        ("approval-requested", {"input": {}, "approval": {"id": "ok1"}}),
+        ("approval-responded", {"input": {}, "approval": {"id": "ok1", "approved": True}}),
+        ("input-available", {"input": {}}),
+        ("input-available", {}),
+        ("input-streaming", {}),
+    ],
+)
+def test_a_call_that_a_page_left_open_goes_out_with_a_result(name: str, state: str, fields: JSONObject) -> None:
+    """vercel/ai#18451, #14349; SPEC 5.3: an approval nobody gave, a call without `input`."""
+    history = formatter("vercel").decode_request({"messages": interface(state, **fields)}).messages
+    found = [line for line in outline(name, sent(name, history)) if not line.startswith("[vercel ")]
+    assert found == ["hi", "call a", f"result a: {SAID['interrupted']}", "never mind"]
+
+
+def test_an_approval_that_was_asked_for_in_vain_is_named_and_healed() -> None:
+    """vercel/ai#18451; SPEC 10.6: AI_MissingToolResultsError on every later request."""
+    broken: list[JSONObject] = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [CALL, ASKED]},
+        {"role": "user", "content": "never mind"},
+    ]
+    assert codes("vercel", broken) == ["VER011"]
+    output = {"type": "error-text", "value": SAID["interrupted"]}
+    made_up = {"type": "tool-result", "toolCallId": "a", "toolName": "look", "output": output}
+    fixed, _ = cc.fix(broken, format="vercel")
+    assert fixed == [*broken[:2], {"role": "tool", "content": [made_up]}, broken[2]]
+    sound("vercel", fixed)
+
+
+def test_a_call_without_input_is_named_and_healed() -> None:
+    """vercel/ai#14349; SPEC 10.6."""
+    whole = sent("vercel", [cc.user("hi"), cc.assistant(tool_calls=[call("a")]), result("a")])
+    bare = {key: value for key, value in CALL.items() if key != "input"}
+    broken: list[JSONObject] = [whole[0], {"role": "assistant", "content": [bare]}, whole[2]]
+    assert codes("vercel", broken)[0] == "VER004"
+    assert cc.fix(broken, format="vercel")[0] == whole
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000"])
+def test_blank_blocks_are_neither_sent_nor_replaced(blank: str) -> None:
+    """hermes-agent#69512; SPEC 10.4: Anthropic refuses a blank block, and a blank placeholder as well."""
+    history = [
+        cc.user([cc.Text("hi"), cc.Text(blank)]),
+        cc.assistant([cc.Text(blank), call("a")]),
+        cc.tool_result("a", "look", [cc.Text(blank)]),
+        cc.assistant(cc.Text(blank)),
+        cc.system(cc.Text(blank)),
+        cc.user("go on"),
+    ]
+    assert sent("anthropic", history) == [
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {"role": "assistant", "content": [USE]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": []},
+                {"type": "text", "text": "go on"},
+            ],
+        },
+    ]
+
+
+@every_format
+@pytest.mark.parametrize("blank", ["", " ", "\n\t"])
+def test_a_blank_reply_makes_no_unsound_request(name: str, blank: str) -> None:
+    """hermes-agent#69512; SPEC 2.2, 10.4."""
+    wire = sent(name, [cc.user("hi"), cc.assistant(cc.Text(blank)), cc.user("go on")])
+    assert [line for line in outline(name, wire) if line.strip()] == ["hi", "go on"]
+
+
+def test_a_blank_block_is_named_and_healed() -> None:
+    """hermes-agent#69512; SPEC 10.6."""
+    answer = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
+    broken: list[JSONObject] = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [{"type": "text", "text": " "}, USE]},
+        {"role": "user", "content": [answer]},
+    ]
+    assert codes("anthropic", broken) == ["ANT005"]
+    fixed, _ = cc.fix(broken, format="anthropic")
+    assert [message["content"] for message in fixed[1:]] == [[USE], [answer]]
+    sound("anthropic", fixed)
+
+
+@every_format
+@pytest.mark.parametrize("remind", [cc.system, cc.user])
+def test_a_reminder_between_a_call_and_its_result_comes_after_all_results(
+    name: str, remind: Callable[[str], cc.Message]
+) -> None:
+    """FIELD-BUGS 13, named by no issue; SPEC 5.2: 400 at most providers."""
+    history = [
+        cc.user("hi"),
+        cc.assistant(tool_calls=[call("a"), call("b")]),
+        remind("Be quick."),
+        result("b", "2"),
+        remind("Be brief."),
+        result("a", "1"),
+    ]
+    assert outline(name, sent(name, history)) == [
+        "hi",
+        "call a",
+        "call b",
+        "result a: 1",
+        "result b: 2",
+        "Be quick.",
+        "Be brief.",
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "openai_responses"])
+def test_a_reminder_before_a_result_is_named_and_healed(name: str) -> None:
+    """FIELD-BUGS 13, named by no issue; SPEC 10.6. Responses takes results anywhere after their call."""
+    whole = formatter(name).format([cc.user("hi"), cc.assistant(tool_calls=[call("a")]), result("a")])
+    broken = [*whole[:2], cast(JSONObject, formatter(name).rules.message("Be quick.")), *whole[2:]]
+    assert UNANSWERED[name] in codes(name, broken)
+    fixed, _ = cc.fix(broken, format=name)
+    sound(name, fixed)
+    assert outline(name, fixed) == ["hi", "call a", "result a: print(1)", "Be quick."]
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["aborted", "max_tokens"])
+def test_an_anthropic_stream_cut_in_the_arguments_gives_a_call_that_can_be_sent(ended: bool) -> None:
+    """SPEC 2.3, pi#5538, vercel/ai#10638."""
+    block: JSONObject = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+    stream: list[JSONObject] = [
+        {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": {}}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": PARTIAL}},
+    ]
+    if ended:
+        stream.append({"type": "content_block_stop", "index": 0})
+        stream.append({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}})
+    reply = formatter("anthropic").decode_stream(stream)
+    assert (reply.tool_calls[0].raw, reply.tool_calls[0].malformed) == (PARTIAL, True)
+    wire = sent("anthropic", [cc.user("hi"), reply, cc.user("go on")])
+    assert wire[1]["content"] == [{**block, "input": {"malformed_arguments": PARTIAL}}]
+
+
+def test_a_blank_system_prompt_is_none() -> None:
+    """SPEC 8.5, hermes-agent#69512."""
+    assert formatter("anthropic").get_system_prompt(" \n") is None
+    assert formatter("openai_chat").format([cc.user("hi")], " \n") == [{"role": "user", "content": "hi"}]
+    body: JSONObject = {"system": [{"type": "text", "text": " "}], "messages": [{"role": "user", "content": "hi"}]}
+    assert codes("anthropic", body) == ["ANT005"]
