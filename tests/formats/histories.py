@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import count
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from hypothesis import strategies as st
 
@@ -30,7 +30,8 @@ LONGEST_RECORDING = 3_000
 Kind: TypeAlias = Literal["t", "r", "a", "m", "g", "n", "h"]
 Step: TypeAlias = Literal["user", "reply", "calls", "answers", "result", "system", "aside", "data"]
 
-STEPS: tuple[Step, ...] = ("user", "reply", "calls", "answers", "result", "system", "calls", "answers", "user", "aside", "data")
+OFTEN: tuple[Step, ...] = ("user", "calls", "answers")
+STEPS: tuple[Step, ...] = (*OFTEN, *OFTEN, "reply", "result", "system", "aside", "data")
 TEXTS = ("*", "", " ", "日本 * 🎉", "x\0*", '\n"*\\ ', "<system-reminder>*")
 IDS = ("a", "b", "a.b:c", "call_1", "", "ü" * 30, "x" * 80, "a_2", "_x2E_")
 NAMES = ("look", "files.read", "größe", "n" * 80, "a b", "1st", "_x2E_")
@@ -46,9 +47,9 @@ ARGUMENTS: tuple[str | JSONObject, ...] = (
     {"deep": {"list": [[], {}, True, "*"]}},
 )
 RETURNED: tuple[JSON, ...] = ("*", "", " ", {"n": 1, "said": "*"}, ["*", 2], "x\0*", None, '{"output": "*"}')
-PNG = cc.Media(mime_type="image/png", data=b"\x89PNG")
 MEDIA = (
-    PNG,
+    cc.Media(mime_type="image/png", data=b"\x89PNG"),
+    cc.Media(mime_type="image/png", data=b""),
     cc.Media(mime_type="image/jpeg", url="https://example.com/a.jpg"),
     cc.Media(mime_type="image/tiff", data=b"II*"),
     cc.Media(mime_type="audio/wav", data=b"RIFF"),
@@ -100,6 +101,16 @@ MODEL_BLOCKS: tuple[tuple[str, JSON], ...] = (
     ("vercel", {"type": "custom", "kind": "openai.*"}),
 )
 
+TEXT, ID, NAME = st.sampled_from(TEXTS), st.sampled_from(IDS), st.sampled_from(NAMES)
+ARGUMENT = st.sampled_from(ARGUMENTS)
+RESULT, ANY_MEDIA, THOUGHT = st.sampled_from(RETURNED), st.sampled_from(MEDIA), st.sampled_from(THOUGHTS)
+USER_BLOCK, MODEL_BLOCK = st.sampled_from(USER_BLOCKS), st.sampled_from(MODEL_BLOCKS)
+USER_PARTS = st.sampled_from(("text", "text", "media", "user block", "hint"))
+MODEL_PARTS = st.sampled_from(("text", "text", "thought", "thought", "media", "model block", "hint"))
+STATUS: st.SearchStrategy[Status] = st.sampled_from(("sent", "sent", "sent", "cancelled", "error"))
+FEW = st.integers(1, 3)
+MOSTLY, SELDOM = st.sampled_from((True, True, True, False)), st.sampled_from((False, False, True))
+
 
 class History(NamedTuple):
     """Messages, and the name of the format they were recorded in, if they begin with a recording."""
@@ -127,9 +138,9 @@ class _Author:
         if isinstance(value, str):
             return self.marked(value, kind)
         if isinstance(value, list):
-            return [self.marked_json(each, kind) for each in value]
+            return [self.marked_json(each, kind) for each in cast(list[JSON], value)]
         if isinstance(value, dict):
-            return {name: self.marked_json(each, kind) for name, each in value.items()}
+            return {name: self.marked_json(each, kind) for name, each in cast(JSONObject, value).items()}
         return value
 
     def messages(self, steps: Iterable[Step]) -> Iterator[cc.Message]:
@@ -212,24 +223,6 @@ class _Author:
         if self.draw(SELDOM):
             content = [self.draw(ANY_MEDIA), cc.Text(str(content)), self.draw(ANY_MEDIA)][self.draw(FEW) - 1 :]
         return cc.tool_result(call_id, name, content, is_error=self.draw(SELDOM))
-
-
-TEXT, ID, NAME, ARGUMENT = (
-    st.sampled_from(TEXTS),
-    st.sampled_from(IDS),
-    st.sampled_from(NAMES),
-    st.sampled_from(ARGUMENTS),
-)
-RESULT, ANY_MEDIA, THOUGHT = st.sampled_from(RETURNED), st.sampled_from(MEDIA), st.sampled_from(THOUGHTS)
-USER_BLOCK, MODEL_BLOCK = st.sampled_from(USER_BLOCKS), st.sampled_from(MODEL_BLOCKS)
-USER_PARTS = st.sampled_from(("text", "text", "media", "user block", "hint"))
-MODEL_PARTS = st.sampled_from(("text", "text", "thought", "thought", "media", "model block", "hint"))
-STATUS: st.SearchStrategy[Status] = st.sampled_from(("sent", "sent", "sent", "cancelled"))
-FEW, MOSTLY, SELDOM = (
-    st.integers(1, 3),
-    st.sampled_from((True, True, True, False)),
-    st.sampled_from((False, False, True)),
-)
 
 
 @cache

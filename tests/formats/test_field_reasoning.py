@@ -310,3 +310,18 @@ def test_reasoning_that_only_the_provider_holds_is_not_sent_where_it_stores_noth
     body = formatter("openai_responses").encode_request(request)
     assert cc.lint(body, format="openai_responses") == []
     assert [item.get("type") for item in body["input"]] == [None, "function_call", "function_call_output"]
+
+
+def test_a_signature_of_gemini_survives_the_ai_sdk() -> None:
+    """SPEC 10.5, litellm#16893: on the part it came on, under its provider's name."""
+    answer: JSONObject = {"functionResponse": {"id": "a", "name": "look", "response": {"output": "1"}}}
+    wire: list[JSONObject] = [
+        {"role": "user", "parts": [{"text": "hi"}]},
+        {"role": "model", "parts": [SIGNED_CALL]},
+        {"role": "user", "parts": [answer]},
+    ]
+    there = cc.convert(wire, source="gemini", target="vercel")
+    assert isinstance(there, list)
+    assert there[1]["content"][0]["providerOptions"] == {"google": {"thoughtSignature": "c2ln"}}
+    assert there.warnings == []
+    assert cc.convert(list(there), source="vercel", target="gemini") == wire

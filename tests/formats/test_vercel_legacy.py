@@ -324,3 +324,10 @@ def test_an_id_that_is_no_text_is_none(given: object) -> None:
     answer: JSONObject = {"role": "function", "name": "f", "content": "1", "tool_call_id": given}
     messages = LEGACY.decode_request({"messages": [{**asked, "tool_call_id": given}, answer]}).messages
     assert [each.call_id for message in messages for each in message.tool_results] == ["call_1"]
+
+
+def test_an_empty_id_is_an_id() -> None:
+    """SPEC 10.5: some models give none; what is written for it comes back the same."""
+    history = [cc.assistant("Hm.", tool_calls=[cc.tool_call("", "f", {})]), cc.tool_result("", "f", "1")]
+    body = LEGACY.encode_request(Request(messages=tuple(history)))
+    assert LEGACY.encode_request(LEGACY.decode_request(body)) == body

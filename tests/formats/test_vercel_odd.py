@@ -159,6 +159,7 @@ def test_a_file_that_lies_with_a_provider_is_described_to_others_unless_it_has_a
         ("A B", [text("A")], [text("A"), text(" B")]),
         ("A", [], "A"),
         ([], [text("B")], "B"),
+        ([text("A")], [7, {"type": "text"}, text("B")], [text("A"), text("B")]),
         ("A B", [text("A"), text(" B")], [text("A"), text(" B")]),
     ],
     ids=[
@@ -168,10 +169,11 @@ def test_a_file_that_lies_with_a_provider_is_described_to_others_unless_it_has_a
         "content says more",
         "no parts",
         "no content",
+        "parts that are none",
         "the same twice",
     ],
 )
-def test_of_a_message_of_both_kinds_no_text_is_lost(content: object, parts: list[JSONObject], model: object) -> None:
+def test_of_a_message_of_both_kinds_no_text_is_lost(content: object, parts: list[object], model: object) -> None:
     """SPEC 10.3: a `UIMessage` never had a list of content, and `modelMessageSchema` strips `parts`."""
     (message,) = through({"role": "user", "content": content, "parts": parts})
     assert (message["role"], message["content"]) == ("user", model)
@@ -179,7 +181,7 @@ def test_of_a_message_of_both_kinds_no_text_is_lost(content: object, parts: list
 
 def test_what_only_the_content_of_a_ui_message_says_follows_its_results() -> None:
     """SPEC 10.3: that is where version 4 would have put it."""
-    part = {"type": "tool-f", "toolCallId": "a", "state": "output-available", "input": {}, "output": "a"}
+    part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-available", "input": {}, "output": "a"}
     assert through({**shown(part), "content": "Done."}) == [
         said("assistant", call()),
         said("tool", result("a")),

@@ -79,6 +79,8 @@ class Formatter(ABC):
     """Whether a conversation must begin with the user; `join` then puts `OPENING` before one that does not."""
     system_leads: ClassVar[bool] = False
     """Whether a system message may stand first among the messages, though the prompt has a place of its own."""
+    carries: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Names in the `extra` of other providers that this format takes along for them."""
     nests: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` under which only the names inside say something."""
     marks: ClassVar[tuple[str, ...]] = ()

@@ -48,7 +48,7 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
     if reshaped:
         notes.append(Note("described", f"what had no sound shape, in {reshaped} places"))
     if before is not after:
-        notes += _lost(before, request)
+        notes += _lost(before, request, after.carries.get(before.place, ()))
         request, said = _translated(before, after, request)
         notes += said
     lists = bare and (request.system is None or after.system_leads)
@@ -87,9 +87,11 @@ def _spelled(settings: Settings, before: Spelling | None, after: Spelling | None
     return replace(settings, tool_choice=ToolChoice(choice.mode, after.spell(name) if after else name))
 
 
-def _lost(form: Formatter, request: Request) -> Iterator[Note]:
+def _lost(form: Formatter, request: Request, carried: tuple[str, ...]) -> Iterator[Note]:
     """What only the source has words for, by name: cache marks, citations, fields of tomorrow."""
     for name, places in Counter(_names(form, request)).items():
+        if name in carried:
+            continue
         where = "one place" if places == 1 else f"{places} places"
         yield Note("left out", f"`{name}`, in {where}")
 

@@ -10,7 +10,7 @@ from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller
 from contextc.formats.vercel import decode, ui
 from contextc.formats.vercel.approvals import with_decided_calls_sealed
-from contextc.formats.vercel.encode import SHAPE, encode_instructions, encode_segment
+from contextc.formats.vercel.encode import CARRIED, SHAPE, encode_instructions, encode_segment
 from contextc.formats.vercel.rules import BOOK
 from contextc.formats.vercel.settings import SETTINGS
 from contextc.messages import Message
@@ -26,6 +26,7 @@ class VercelFormatter(Formatter):
     spelling: ClassVar[Speller] = Speller("vercel")
     unique_ids: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
+    carries: ClassVar[Mapping[str, tuple[str, ...]]] = CARRIED
     marks: ClassVar[tuple[str, ...]] = (SHAPE,)
 
     def __init__(self, *, provider: str = "vercel") -> None:

@@ -17,6 +17,7 @@ from contextc.formats.base import Request, remember
 from contextc.formats.vercel import ui
 from contextc.formats.vercel.decode_ui import as_text, decode_ui, meta
 from contextc.formats.vercel.encode import (
+    CARRIED,
     DENIED,
     DENIED_BECAUSE,
     SHAPE,
@@ -149,7 +150,9 @@ class _Decoder:
         return self.with_rest(part, block)
 
     def with_rest(self, part: AnyPart, block: JSONObject) -> AnyPart:
-        """The part, and what of its block our encoding would not say."""
+        """The part, what of its block our encoding would not say, and what it says for another provider."""
+        if not isinstance(part, Reasoning) and (said := _carried(block)):
+            part = replace(part, extra=said)
         role: Role = "tool" if isinstance(part, ToolResult) else "assistant"
         alone = Message(role=role, parts=(part,), extra={self.provider: {SHAPE: {"list": True}}})
         wire = encode_segment([alone], provider=self.provider, blobs={}).messages
@@ -159,9 +162,8 @@ class _Decoder:
     def and_rest(self, part: AnyPart, extra: Extra | None) -> AnyPart:
         if not extra:
             return part
-        return replace(
-            part, extra={self.provider: {**(part.extra or {}).get(self.provider, {}), **extra[self.provider]}}
-        )
+        before = part.extra or {}
+        return replace(part, extra={**before, self.provider: {**before.get(self.provider, {}), **extra[self.provider]}})
 
     def reasoning(self, block: JSONObject) -> AnyPart:
         options = cast(JSONObject, block.get("providerOptions") or {})
@@ -307,3 +309,14 @@ def _decoded(text: str) -> bytes | None:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
         return None
+
+
+def _carried(block: JSONObject) -> Extra:
+    """What a block says for other providers, by their names."""
+    options = cast(JSONObject, block["providerOptions"] if isinstance(block.get("providerOptions"), dict) else {})
+    found: Extra = {}
+    for provider, names in CARRIED.items():
+        given = cast(JSONObject, options[provider] if isinstance(options.get(provider), dict) else {})
+        if said := {name: given[name] for name in names if isinstance(given.get(name), str)}:
+            found[provider] = said
+    return found

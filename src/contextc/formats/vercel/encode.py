@@ -30,6 +30,8 @@ SIGNED: dict[str, dict[str, str]] = {
     "google": {"signature": "thoughtSignature"},
 }
 """What proves reasoning, by provider: our field and the SDK's."""
+CARRIED = {"google": ("thoughtSignature",)}
+"""What else a provider said of a part that the SDK takes along for it."""
 
 
 def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
@@ -60,6 +62,16 @@ def signed(reasoning: Reasoning) -> JSONObject:
     fields = SIGNED.get(reasoning.provider or "", {})
     proof = {theirs: value for ours, theirs in fields.items() if (value := getattr(reasoning, ours)) is not None}
     return {reasoning.provider or "": proof} if proof else {}
+
+
+def carried(part: AnyPart) -> JSONObject:
+    """What the SDK takes along for other providers, as `providerOptions`."""
+    found: JSONObject = {}
+    for provider, names in CARRIED.items():
+        said = {name: value for name, value in kept(part.extra, provider).items() if name in names}
+        if said and not isinstance(part, Reasoning):
+            found[provider] = said
+    return found
 
 
 def written(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
@@ -126,7 +138,8 @@ class _Encoder:
                 continue
             block = self.block(part)
             if block is not None and not isinstance(part, Native):
-                block = written(block, part.extra, self.provider)
+                options = {"providerOptions": also} if part.extra and block and (also := carried(part)) else {}
+                block = written({**block, **options}, part.extra, self.provider)
             if block:
                 found.append(block)
         return found

@@ -163,7 +163,7 @@ class _Decoder:
             for each in cast(list[JSONObject], wire["tool_calls"]):
                 function = cast(JSONObject, each.get("function") or {})
                 name = function.get("name") or UNKNOWN_TOOL
-                call_id = _text(each, "id") or self.new_id()
+                call_id = self.new_id() if (given_id := _text(each, "id")) is None else given_id
                 yield self.awaited(tool_call(call_id, name, _arguments(function.get("arguments"))))
 
     def awaited(self, call: ToolCall) -> ToolCall:
@@ -178,13 +178,14 @@ class _Decoder:
             function = cast(JSONObject, whole.get("function_call") or whole)
         else:
             function = cast(JSONObject, given)
-        rest: JSONObject = {} if call_id else {MADE_UP: True}
+        rest: JSONObject = {MADE_UP: True} if call_id is None else {}
+        call_id = self.new_id() if call_id is None else call_id
         name = cast(str, function.get("name") or UNKNOWN_TOOL)
         written = function.get("arguments")
         if not function.get("name") and isinstance(given, str):
-            made = ToolCall(id=call_id or self.new_id(), name=name, arguments={}, raw=given, malformed=True)
+            made = ToolCall(id=call_id, name=name, arguments={}, raw=given, malformed=True)
         else:
-            made = tool_call(call_id or self.new_id(), name, _arguments(written))
+            made = tool_call(call_id, name, _arguments(written))
             known = ("name", "arguments")
             rest |= {key: value for key, value in function.items() if key not in known}
         return replace(made, extra={self.provider: rest}) if rest else made
@@ -203,7 +204,8 @@ class _Decoder:
             self.waiting.remove(same[0])
             call_id, name = same[0].id, name or same[0].name
         content = wire.get("content")
-        made = ToolResult(call_id=call_id or self.new_id(), name=name or UNKNOWN_TOOL, content=_as_text(content))
+        call_id = self.new_id() if call_id is None else call_id
+        made = ToolResult(call_id=call_id, name=name or UNKNOWN_TOOL, content=_as_text(content))
         ours: JSONObject = {"name": made.name, "content": made.content}
         known = {key: value for key, value in wire.items() if key not in ("role", "tool_call_id")}
         extra = remember({**known, "name": made.name, "content": made.content}, ours, self.provider)
