@@ -105,6 +105,7 @@ TEXT, ID, NAME = st.sampled_from(TEXTS), st.sampled_from(IDS), st.sampled_from(N
 ARGUMENT = st.sampled_from(ARGUMENTS)
 RESULT, ANY_MEDIA, THOUGHT = st.sampled_from(RETURNED), st.sampled_from(MEDIA), st.sampled_from(THOUGHTS)
 USER_BLOCK, MODEL_BLOCK = st.sampled_from(USER_BLOCKS), st.sampled_from(MODEL_BLOCKS)
+SYSTEM_PARTS = st.sampled_from(("text", "text", "text", "media", "hint", "odd block"))
 USER_PARTS = st.sampled_from(("text", "text", "media", "user block", "hint"))
 MODEL_PARTS = st.sampled_from(("text", "text", "thought", "thought", "media", "model block", "hint"))
 STATUS: st.SearchStrategy[Status] = st.sampled_from(("sent", "sent", "sent", "cancelled", "error"))
@@ -149,7 +150,7 @@ class _Author:
                 case "user":
                     yield cc.user(self.several(USER_PARTS))
                 case "system":
-                    yield cc.system([self.text() for _ in range(self.draw(FEW))])
+                    yield cc.system(self.several(SYSTEM_PARTS))
                 case "reply":
                     yield cc.assistant(self.several(MODEL_PARTS), finish="stop", status=self.draw(STATUS))
                 case "calls":
@@ -177,6 +178,8 @@ class _Author:
                 return Hint(self.marked("*", "h"))
             case "thought":
                 return self.thought()
+            case "odd block":
+                return self.native(USER_BLOCKS[0])
             case "user block":
                 return self.native(self.draw(USER_BLOCK))
             case _:

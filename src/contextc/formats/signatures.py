@@ -4,22 +4,10 @@ Only the outermost fields are followed. That is enough to tell a signature that 
 which a byte was changed looks as sound as any.
 """
 
-import base64
-import binascii
+from contextc.formats.media import unpacked
 
 SHORTEST = 64
 """Anything shorter stands in for a signature, in tests and replays."""
-
-
-def unpacked(text: str, *, urlsafe: bool = False) -> bytes | None:
-    """The bytes that a text is base64 of; None where it is not. `urlsafe` takes both alphabets, padded or not."""
-    if urlsafe:
-        text = text.replace("-", "+").replace("_", "/")
-        text += "=" * (-len(text) % 4)
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None
 
 
 def is_sound(signature: object) -> bool:

@@ -5,8 +5,6 @@ part for stays whole as a `Native`. A user message that holds results and text b
 message.
 """
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator
 from typing import cast
 
@@ -15,6 +13,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.encode import APART, BETWEEN, encode_segment
 from contextc.formats.base import Request, kept, remember
+from contextc.formats.media import unpacked
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -209,9 +208,7 @@ class _Decoder:
         default = "image/png" if block["type"] == "image" else "application/pdf"
         match source.get("type"):
             case "base64":
-                try:
-                    data = base64.b64decode(source["data"], validate=True)
-                except binascii.Error:
+                if (data := unpacked(source["data"])) is None:
                     return Native(provider=self.provider, data=block)
                 return Media(mime_type=source["media_type"], data=data)
             case "text":

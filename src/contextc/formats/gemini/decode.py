@@ -5,8 +5,6 @@ for stays whole as a `Native`. Google need not name its calls: such a call gets 
 back without one. A content that holds results and other parts becomes a tool message and a user message.
 """
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import cast
@@ -27,6 +25,7 @@ from contextc.formats.gemini.encode import (
     encode_tool,
     to_urlsafe,
 )
+from contextc.formats.media import unpacked
 from contextc.messages import (
     AnyPart,
     Media,
@@ -205,7 +204,7 @@ class _Decoder:
             case {"text": str(text)}:
                 return Text(text)
             case {"inlineData": {"data": str(text), "mimeType": str(mime_type)}}:
-                data = _decoded(text)
+                data = unpacked(text, urlsafe=True)
                 return None if data is None else Media(mime_type=mime_type, data=data)
             case {"fileData": {"fileUri": str(uri)} as file}:
                 return self.file(uri, cast(JSONObject, file).get("mimeType") or UNKNOWN_TYPE)
@@ -325,13 +324,6 @@ def _read(response: JSONObject) -> tuple[str, bool]:
 def _listed(value: JSON) -> list[JSONObject]:
     """A list; the API also takes one object where it means a list of one."""
     return [cast(JSONObject, value)] if isinstance(value, dict) else cast(list[JSONObject], value or [])
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
-    except binascii.Error:
-        return None
 
 
 def _json_schema(schema: JSON) -> JSON:

@@ -9,12 +9,12 @@ Google's own `extra` of a part holds what its wire part said beyond ours, the in
 (`{"functionCall": {"id": null}}` is a call without an id), and two facts of spelling: `spelled` and `urlsafe`.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import assert_never, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
+from contextc.formats.media import packed
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 from contextc.tools import NativeTool, Tool
@@ -203,9 +203,8 @@ class _Encoder:
         return {"functionResponse": answer}
 
     def media(self, part: Media) -> JSONObject:
-        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
-        if data is not None:
-            return {"inlineData": {"mimeType": part.mime_type, "data": base64.b64encode(data).decode()}}
+        if (data := packed(part, self.blobs)) is not None:
+            return {"inlineData": {"mimeType": part.mime_type, "data": data}}
         uri = part.url or (part.file_id if part.provider == self.provider else None)
         if uri is not None:
             return {"fileData": {"mimeType": part.mime_type, "fileUri": uri}}

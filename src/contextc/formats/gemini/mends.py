@@ -7,7 +7,8 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.checking import Path
 from contextc.formats.gemini.encode import STAND_IN
 from contextc.formats.gemini.sketch import TOOLS, camel, camels, listed
-from contextc.formats.signatures import SHORTEST, is_message, unpacked
+from contextc.formats.media import unpacked
+from contextc.formats.signatures import SHORTEST, is_message
 from contextc.formats.spelling import unspelled
 
 Change: TypeAlias = Callable[[JSONObject], JSONObject]

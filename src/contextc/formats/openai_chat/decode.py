@@ -1,7 +1,5 @@
 """Chat Completions requests, replies and streams as our messages."""
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator
 from typing import cast
 
@@ -9,6 +7,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, kept, remember
+from contextc.formats.media import from_data_url, unpacked
 from contextc.formats.openai_chat.encode import REASONING_FIELDS, SOUNDS, encode_segment
 from contextc.messages import (
     AnyPart,
@@ -171,29 +170,21 @@ class _Decoder:
                 return Text(block["text"])
             case "image_url" if isinstance(block["image_url"], dict):
                 url = cast(JSONObject, block["image_url"])["url"]
-                return self.from_data_url(url) or Media(mime_type="image/png", url=url)
+                return from_data_url(url) or Media(mime_type="image/png", url=url)
             case "input_audio" if isinstance(block["input_audio"], dict):
                 sound = cast(JSONObject, block["input_audio"])
-                data = _decoded(sound["data"])
+                data = unpacked(sound["data"])
                 if data is not None and sound["format"] in MIME:
                     return Media(mime_type=MIME[sound["format"]], data=data)
             case "file" if isinstance(block.get("file"), dict):
                 file = cast(JSONObject, block["file"])
                 if "file_id" in file:
                     return Media(mime_type="application/octet-stream", file_id=file["file_id"], provider=self.provider)
-                if found := self.from_data_url(file.get("file_data") or "", file.get("filename")):
+                if found := from_data_url(file.get("file_data") or "", file.get("filename")):
                     return found
             case _:
                 pass
         return Native(provider=self.provider, data=block)
-
-    def from_data_url(self, url: str, name: str | None = None) -> Media | None:
-        head, comma, text = url.partition(",")
-        if not comma or not head.startswith("data:") or not head.endswith(";base64"):
-            return None
-        data = _decoded(text)
-        mime_type = head.removeprefix("data:").removesuffix(";base64")
-        return Media(mime_type=mime_type, data=data, name=name) if data is not None and "/" in mime_type else None
 
     def call(self, call: JSONObject) -> AnyPart:
         named = cast(JSONObject, call.get("function") or call.get("custom") or {})
@@ -262,10 +253,3 @@ def _only(extra: Extra | None, provider: str, names: tuple[str, ...]) -> Extra |
 
 def _blocks(content: JSON) -> JSON:
     return [{"type": "text", "text": content}] if isinstance(content, str) and content else content
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return None

@@ -5,7 +5,6 @@ that a tool returned goes into a user message right after the results of its ste
 text the model wrote. Reasoning goes back only where the endpoint has a field for it.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
@@ -20,6 +19,7 @@ from contextc.formats.base import (
     kept,
     restored,
 )
+from contextc.formats.media import packed
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
@@ -141,8 +141,7 @@ class _Encoder:
         return {self.reasoning_field: "".join(part.text for part in ours)}
 
     def media(self, part: Media) -> JSONObject:
-        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
-        text = base64.b64encode(data).decode() if data is not None else None
+        text = packed(part, self.blobs)
         if part.kind == "image" and (text is not None or part.url is not None):
             url = part.url or f"data:{part.mime_type};base64,{text}"
             return {"type": "image_url", "image_url": {"url": url}}

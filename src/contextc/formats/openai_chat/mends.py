@@ -1,13 +1,12 @@
 """Repairs of what decoding and encoding does not put right by itself: empty lists, names, tools, settings, media."""
 
-import base64
-import binascii
 import re
 from collections.abc import Callable
 from copy import deepcopy
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.media import unpacked
 from contextc.formats.openai_chat.sketch import KINDS, block, called
 from contextc.formats.signatures import is_sound
 from contextc.formats.spelling import Spelling
@@ -19,7 +18,6 @@ NOT_IN_A_NAME = re.compile(r"[\s<|\\/>]")
 NEEDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
 """Settings that are refused where what they are about is not there."""
 SHORTEST_SECRET = 64  # anything shorter stands in for one, in tests and replays
-URLSAFE = str.maketrans("-_", "+/")
 FERNET_VERSION, FERNET_FRAME, FERNET_BLOCK = b"\x80", 57, 16
 
 
@@ -154,9 +152,8 @@ def _is_whole(detail: JSONObject) -> bool:
 
 def _is_code(secret: str, format: str) -> bool:
     """Whether this is base64, and the frame of a Fernet token if OpenAI wrote it."""
-    try:
-        data = base64.b64decode(secret.translate(URLSAFE) + "=" * (-len(secret) % 4), validate=True)
-    except (binascii.Error, ValueError):
+    data = unpacked(secret, urlsafe=True)
+    if data is None:
         return False
     framed = data[:1] == FERNET_VERSION and (len(data) - FERNET_FRAME) % FERNET_BLOCK == 0
     return framed or not format.startswith("openai")

@@ -4,8 +4,6 @@ What a model produced in one go comes as several items and becomes one assistant
 each block of a message item. An item we have no part for stays whole as a `Native`.
 """
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import cast
@@ -14,6 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, remember
+from contextc.formats.media import from_data_url
 from contextc.formats.openai_responses.encode import (
     BARE,
     ITEM,
@@ -242,13 +241,13 @@ class _Decoder:
                 if held:
                     return Media(mime_type="image/png", file_id=held, provider=self.provider)
                 if url:
-                    return _from_data_url(url) or Media(mime_type="image/png", url=url)
+                    return from_data_url(url) or Media(mime_type="image/png", url=url)
             case "input_file":
                 if held:
                     return Media(mime_type="application/pdf", file_id=held, provider=self.provider)
                 if url:
                     return Media(mime_type="application/pdf", url=url, name=block.get("filename"))
-                if found := _from_data_url(block.get("file_data") or "", block.get("filename")):
+                if found := from_data_url(block.get("file_data") or "", block.get("filename")):
                     return found
             case _:
                 pass
@@ -312,15 +311,3 @@ def _as_text(output: JSON) -> str:
     if output is None or isinstance(output, str):
         return output or ""
     return encode(output).decode()
-
-
-def _from_data_url(url: str, name: str | None = None) -> Media | None:
-    head, comma, text = url.partition(",")
-    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
-        return None
-    mime_type = head.removeprefix("data:").removesuffix(";base64")
-    try:
-        data = base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return None
-    return Media(mime_type=mime_type, data=data, name=name) if "/" in mime_type else None

@@ -8,7 +8,6 @@ OpenAI has two formats, and a conversation may go through both. So what one of i
 under the provider's name *and* this format's (`place`): the id of an item is not the id of a chat call.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import assert_never, cast
 
@@ -27,6 +26,7 @@ from contextc.formats.base import (
     remember,
     restored,
 )
+from contextc.formats.media import data_url
 from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
@@ -240,9 +240,8 @@ class _Encoder:
 
     def media(self, part: Media) -> JSONObject | None:
         """A picture or a document, from wherever its bytes are; None where it cannot be sent."""
-        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
         held = {"file_id": part.file_id} if part.file_id is not None and part.provider == self.provider else None
-        url = f"data:{part.mime_type};base64,{base64.b64encode(data).decode()}" if data is not None else None
+        url = data_url(part, self.blobs)
         source: JSONObject | None
         if part.kind == "image":
             source = {"image_url": url or part.url} if url or part.url else held

@@ -6,8 +6,9 @@ from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.checking import Piece, Sketch, Turn
+from contextc.formats.media import unpacked
 from contextc.formats.openai_responses import sketch
-from contextc.formats.signatures import SHORTEST, unpacked
+from contextc.formats.signatures import SHORTEST
 from contextc.formats.spelling import Spelling
 from contextc.pairing import SAID
 

@@ -5,8 +5,6 @@ A part of the SDK becomes a part of ours; what our encoding would not say, `prov
 approval, `data-*`, `source-*`.
 """
 
-import base64
-import binascii
 from collections.abc import Iterator
 from typing import cast
 
@@ -14,6 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, remember
+from contextc.formats.media import unpacked
 from contextc.formats.vercel import ui
 from contextc.formats.vercel.decode_ui import as_text, decode_ui, meta
 from contextc.formats.vercel.encode import (
@@ -252,10 +251,10 @@ class _Decoder:
             found = {"file_id": file_id, "provider": whose} if isinstance(file_id, str) else {}
         elif isinstance(data, str) and data.startswith("data:"):
             head, _, text = data.partition(",")
-            found = {"data": _decoded(text)} if head.endswith(";base64") else {"url": data}
+            found = {"data": unpacked(text)} if head.endswith(";base64") else {"url": data}
             spelling["data_url"] = True
         elif isinstance(data, str):
-            found = {"url": data} if "://" in data else {"data": _decoded(data)}
+            found = {"url": data} if "://" in data else {"data": unpacked(data)}
         if not found or None in found.values():
             return Native(provider=self.provider, data=block)
         return Media(mime_type=mime_type, name=name, extra=_with_shape(None, self.provider, spelling), **found)
@@ -302,13 +301,6 @@ def _with_shape(extra: Extra | None, provider: str, spelling: JSONObject) -> Ext
         return extra
     rest = (extra or {}).get(provider, {})
     return {provider: {**rest, SHAPE: {**rest.get(SHAPE, {}), **spelling}}}
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return None
 
 
 def _carried(block: JSONObject) -> Extra:

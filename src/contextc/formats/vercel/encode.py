@@ -7,7 +7,6 @@ answer to a request for approval is a person's, hence a user message of ours; on
 message, before the result of its call.
 """
 
-import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never, cast
 
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode
 from contextc.formats.base import Encoded, Note, describe_media, describe_native, kept, restored
+from contextc.formats.media import packed
 from contextc.formats.vercel import ui
 from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
@@ -207,7 +207,7 @@ class _Encoder:
         name = {"filename": part.name} if part.name else {}
         if shape(part.extra, self.provider).get("tag"):
             block = self.media(part)
-        elif (text := self.base64(part)) is not None:
+        elif (text := packed(part, self.blobs)) is not None:
             block = {"type": "file-data", "data": text, "mediaType": part.mime_type, **name}
         elif part.url is not None:
             block = {"type": "file-url", "url": part.url, "mediaType": part.mime_type}
@@ -217,7 +217,7 @@ class _Encoder:
 
     def media(self, part: Media) -> JSONObject:
         spelling = shape(part.extra, self.provider)
-        text = self.base64(part)
+        text = packed(part, self.blobs)
         data: JSON = part.url
         if text is not None:
             data = f"data:{part.mime_type};base64,{text}" if spelling.get("data_url") else text
@@ -231,10 +231,6 @@ class _Encoder:
         if spelling.get("image"):
             return {"type": "image", "image": data, "mediaType": part.mime_type}
         return {"type": "file", "mediaType": part.mime_type, "data": data, **name}
-
-    def base64(self, part: Media) -> str | None:
-        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
-        return base64.b64encode(data).decode() if data is not None else None
 
     def described(self, part: Media) -> JSONObject:
         self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))

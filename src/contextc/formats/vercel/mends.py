@@ -5,8 +5,9 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.checking import Path, Piece, Turn
+from contextc.formats.media import unpacked
 from contextc.formats.settings import inner
-from contextc.formats.signatures import SHORTEST, is_message, unpacked
+from contextc.formats.signatures import SHORTEST, is_message
 from contextc.formats.vercel import sketch
 from contextc.formats.vercel.reshape import block, message, objects, words
 from contextc.formats.vercel.shapes import HOMES

@@ -5,8 +5,6 @@ name that still waits for one. Messages that share an `id` are one reply with se
 `function_call` is read too: `tool_calls`, `toolInvocations`, and the `parts` of version 4, step by step.
 """
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, cast
 
@@ -14,6 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, parse_object
 from contextc.formats.base import Request, remember
+from contextc.formats.media import unpacked
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS, MADE_UP, encode_segment
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult, tool_call
 from contextc.tools import NativeTool, Tool
@@ -218,10 +217,9 @@ class _Decoder:
         found: JSONObject = {"url": url}
         if comma and head.startswith("data:") and head.endswith(";base64"):
             mime_type = mime_type or head.removeprefix("data:").removesuffix(";base64")
-            try:
-                found = {"data": base64.b64decode(text, validate=True)}
-            except binascii.Error:
+            if (data := unpacked(text)) is None:
                 return Native(provider=self.provider, data=wire)
+            found = {"data": data}
         if not url or (mime_type and "/" not in mime_type):
             return Native(provider=self.provider, data=wire)
         made = Media(mime_type=mime_type or "application/octet-stream", name=name, **found)

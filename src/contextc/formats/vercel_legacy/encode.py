@@ -11,7 +11,6 @@ and the messages of one reply share an `id`. Both are what decoding reads back, 
                                     function   result of b
 """
 
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never, cast
 
@@ -26,6 +25,7 @@ from contextc.formats.base import (
     kept,
     restored,
 )
+from contextc.formats.media import data_url
 from contextc.messages import Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
@@ -158,8 +158,7 @@ class _Encoder:
         return {ATTACHMENTS: found} if found else {}
 
     def url(self, part: Media) -> str | None:
-        data = part.data if part.data is not None else self.blobs.get(part.blob or "")
-        return f"data:{part.mime_type};base64,{base64.b64encode(data).decode()}" if data is not None else part.url
+        return data_url(part, self.blobs) or part.url
 
 
 def _is_source(part: Native) -> bool:
