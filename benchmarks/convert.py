@@ -35,7 +35,6 @@ from rich.table import Table
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import Formatter, Request, segments
-from contextc.pairing import pair
 from measure import Cost, Goal, cpu, in_turn, ratio, show_goals, timed, typical
 from peers import interpreter, version
 from tables import duration, times
@@ -109,12 +108,12 @@ class Ours:
         formatter: Formatter = cc.AnthropicFormatter() if shape == ANTHROPIC else cc.OpenAIFormatter()
         history, prompt = self._stored(said), cc.system(SYSTEM)
         request = Request(messages=tuple(history), system=prompt)
-        *before, _ = segments(pair(history, unique_ids=formatter.unique_ids).messages)
+        *before, _ = segments(formatter.paired(history).messages)
         sealed = [formatter.encode(segment) for segment in before]
         last = max(index for index, message in enumerate(history) if message.role == "assistant")
 
         def next_step() -> Wire:
-            step = formatter.encode(pair(history[last:], unique_ids=formatter.unique_ids).messages)
+            step = formatter.encode(formatter.paired(history[last:]).messages)
             return formatter.assemble(request, formatter.join([*sealed, step]))["messages"]
 
         def everything() -> Wire:

@@ -11,7 +11,7 @@ its id that still waits for one.
     tool       result of a
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -48,15 +48,17 @@ def pair(
     unanswered: Reason = "interrupted",
     strays_as_text: bool = False,
     unique_ids: bool = False,
+    spelled: Callable[[str], str] = str,
 ) -> Paired:
     """The same history with every call followed at once by a tool message that answers it.
 
     A call without a result gets one that says so; `unanswered` is what it says for calls of the last message that has
     any. A result without a call is left out, that part alone, and of two results for one call the first is taken;
-    with `strays_as_text` the others become text of the user. With `unique_ids` a call whose id was used before gets
-    another, and so does its result.
+    with `strays_as_text` the others become text of the user. Of two calls in one message with the same id the second
+    gets another, and with `unique_ids` so does every call whose id was used before; `spelled` says how ids will be
+    written, because they must differ then.
     """
-    if (ordered := _in_order(messages, unique_ids)) is not None:
+    if (ordered := _in_order(messages, unique_ids, spelled)) is not None:
         return Paired(ordered, [])
     answers, strays, repairs = _match(messages)
     last = max((index for index, _ in answers), default=-1)
@@ -70,8 +72,10 @@ def pair(
                 found.append(replace(message, parts=rest))
             continue
         calls = message.tool_calls
-        if unique_ids and not _are_new(calls, used):
-            message = _renamed(message, used)
+        if not unique_ids:
+            used.clear()
+        if calls and not _are_new(calls, used, spelled):
+            message = _renamed(message, used, spelled)
             repairs += [
                 Repair("renamed", before.id, index)
                 for before, now in zip(calls, message.tool_calls, strict=True)
@@ -82,17 +86,19 @@ def pair(
             continue
         results: list[AnyPart] = []
         for order, call in enumerate(message.tool_calls):
-            used.add(call.id)
+            used.add(spelled(call.id))
             answer = answers[index, order]
             if answer is None:
                 answer = synthetic(call, _reason(message, unanswered if index == last else "interrupted"))
                 repairs.append(Repair("synthetic", call.id, index))
-            results.append(answer if answer.call_id == call.id else replace(answer, call_id=call.id))
+            if answer.call_id != call.id or answer.name != call.name:
+                answer = replace(answer, call_id=call.id, name=call.name)
+            results.append(answer)
         found.append(Message(role="tool", parts=tuple(results), author=message.author))
     return Paired(found, repairs)
 
 
-def _in_order(messages: Sequence[Message], unique_ids: bool) -> list[Message] | None:
+def _in_order(messages: Sequence[Message], unique_ids: bool, spelled: Callable[[str], str]) -> list[Message] | None:
     """The paired history, where nothing has to be put right, as is usual; None where something might have to.
 
     `type(part) is …` and not `isinstance`, here and in the encoders: asking a struct what it is not costs five times
@@ -118,9 +124,10 @@ def _in_order(messages: Sequence[Message], unique_ids: bool) -> list[Message] | 
         found.append(message)
         for part in message.parts:
             if type(part) is ToolCall:
-                if part.id in used:
+                name = spelled(part.id)
+                if name in used:
                     return None
-                used.add(part.id)
+                used.add(name)
                 asked.append(part)
                 author = message.author
             elif type(part) is ToolResult:
@@ -135,9 +142,14 @@ def _in_order(messages: Sequence[Message], unique_ids: bool) -> list[Message] | 
 
 
 def _answers(asked: list[ToolCall], answers: dict[str, ToolResult]) -> tuple[ToolResult, ...] | None:
-    """The results in the order of their calls; None where one is missing, or one too many."""
-    results = tuple([answers[call.id] for call in asked if call.id in answers])
-    return results if len(results) == len(asked) == len(answers) else None
+    """The results in the order of their calls; None where one is missing, one too many, or under another name."""
+    results: list[ToolResult] = []
+    for call in asked:
+        answer = answers.get(call.id)
+        if answer is None or answer.name != call.name:
+            return None
+        results.append(answer)
+    return tuple(results) if len(results) == len(answers) else None
 
 
 def synthetic(call: ToolCall, reason: Reason) -> ToolResult:
@@ -178,21 +190,21 @@ def _as_text(stray: ToolResult, message: Message) -> Message:
     return replace(message, role="user", parts=(Text(f"[a result of {stray.name}, whose call is not here:]"), *content))
 
 
-def _are_new(calls: Sequence[ToolCall], used: set[str]) -> bool:
-    ids = {call.id for call in calls}
+def _are_new(calls: Sequence[ToolCall], used: set[str], spelled: Callable[[str], str]) -> bool:
+    ids = {spelled(call.id) for call in calls}
     return len(ids) == len(calls) and ids.isdisjoint(used)
 
 
-def _renamed(message: Message, used: set[str]) -> Message:
+def _renamed(message: Message, used: set[str], spelled: Callable[[str], str]) -> Message:
     """The message with ids for its calls that no call before had."""
     taken = set(used)
     parts: list[AnyPart] = []
     for part in message.parts:
         if isinstance(part, ToolCall):
             name, number = part.id, 2
-            while name in taken:
+            while spelled(name) in taken:
                 name, number = f"{part.id}_{number}", number + 1
-            taken.add(name)
+            taken.add(spelled(name))
             part = part if name == part.id else replace(part, id=name)
         parts.append(part)
     return replace(message, parts=tuple(parts))

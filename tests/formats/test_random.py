@@ -19,7 +19,6 @@ from contextc.formats.base import Formatter, Request, segments
 from contextc.formats.checking import Piece
 from contextc.formats.gemini.sketch import camels
 from contextc.formats.vercel.encode import SIGNED
-from contextc.pairing import pair
 from tests.formats.histories import TOOLS, History, histories, marks
 from tests.formats.vendor import problems
 
@@ -71,7 +70,7 @@ class Sent(NamedTuple):
 def sent(form: Formatter, history: History) -> Sent:
     messages = tuple(history.messages)
     request = Request(messages=messages, system=cc.system(PROMPT), tools=TOOLS, settings=SETTINGS[form.name])
-    paired = pair(messages, unique_ids=form.unique_ids).messages
+    paired = form.paired(messages).messages
     return Sent(form, history, paired, form.format(messages), request, form.encode_request(request))
 
 

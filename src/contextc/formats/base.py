@@ -18,7 +18,7 @@ from contextc.formats.checking import RuleBook
 from contextc.formats.settings import SettingsTable, named
 from contextc.formats.spelling import Speller, unspelled
 from contextc.messages import Extra, Media, Message, Native, Reasoning, ToolResult, system
-from contextc.pairing import Repair, pair
+from contextc.pairing import Paired, Repair, pair
 from contextc.tools import NativeTool, Tool
 
 OPENING = "(The conversation begins with the assistant.)"
@@ -162,8 +162,11 @@ class Formatter(ABC):
         return None if self.system_among_messages else _said(system_prompt)
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
-        paired = pair(history, unique_ids=self.unique_ids).messages
-        return self.join([self.encode(segment, blobs=blobs) for segment in segments(paired)])
+        return self.join([self.encode(segment, blobs=blobs) for segment in segments(self.paired(history).messages)])
+
+    def paired(self, history: Sequence[Message]) -> Paired:
+        """The history with every call and its result together, and ids as often as this format takes them."""
+        return pair(history, unique_ids=self.unique_ids, spelled=self.spelling.id)
 
     def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:
         """The whole body of a request, ready to be sent."""
@@ -171,7 +174,7 @@ class Formatter(ABC):
 
     def write(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Written:
         """The whole body of a request, and what could not be said as it was."""
-        paired = pair(self.held(request, blobs=blobs), unique_ids=self.unique_ids)
+        paired = self.paired(self.held(request, blobs=blobs))
         encoded = [self.encode(segment, blobs=blobs) for segment in segments(paired.messages)]
         notes = [note for segment in encoded for note in segment.notes]
         notes += [

@@ -10,7 +10,7 @@ from contextc.messages import Media
 def packed(part: Media, blobs: Mapping[str, bytes]) -> str | None:
     """The bytes of a part as base64, wherever they are; None where nobody here has them."""
     data = part.data if part.data is not None else blobs.get(part.blob or "")
-    return base64.b64encode(data).decode() if data is not None else None
+    return base64.b64encode(data).decode() if data else None
 
 
 def unpacked(text: str, *, urlsafe: bool = False) -> bytes | None:

@@ -81,6 +81,10 @@ class Speller(NamedTuple):
     ids: Spelling | None = None
     names: Spelling | None = None
 
+    def id(self, text: str) -> str:
+        """How the id of a call is written."""
+        return text if self.ids is None or text in self.ids.plain else self.ids.spell(text)
+
     def write(self, segment: Sequence[Message]) -> Sequence[Message]:
         """The segment with its ids and names in letters this provider takes; what it said itself stays."""
         ids, names = self.ids, self.names

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
-from contextc.formats.anthropic.encode import APART, BETWEEN, encode_blocks, encode_segment, without_last_space
+from contextc.formats.anthropic.encode import APART, BETWEEN, encode_segment, encode_system, tag, without_last_space
 from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.base import OPENING, Encoded, Formatter, Request
@@ -45,6 +45,8 @@ class AnthropicFormatter(Formatter):
             if before is None and role != "user":
                 messages.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
                 before = "user"
+            if before == "system" and role == "user":  # the reply that should have followed said nothing
+                before = self._with_tags(messages)
             if role == before and not segment.apart:
                 messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *wire[0]["content"]]}
                 messages += wire[1:]
@@ -55,9 +57,18 @@ class AnthropicFormatter(Formatter):
             messages[-1] = without_last_space(messages[-1])
         return messages
 
+    @staticmethod
+    def _with_tags(messages: list[JSONObject]) -> str:
+        """Turn the system messages at the end into text of the user's message before them."""
+        blocks: list[JSONObject] = []
+        while messages[-1]["role"] == "system":
+            blocks = [*tag(messages.pop()["content"]), *blocks]
+        messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *blocks]}
+        return messages[-1]["role"]
+
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings, "messages": messages}
-        if request.system is not None and (blocks := encode_blocks(request.system, self.provider)):
+        if request.system is not None and (blocks := encode_system(request.system, self.provider)):
             body["system"] = blocks
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools

@@ -9,6 +9,8 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
@@ -53,9 +55,17 @@ def without_last_space(message: JSONObject) -> JSONObject:
     return {**message, "content": [*before, {**last, "text": last["text"].rstrip()}]}
 
 
-def encode_blocks(message: Message, provider: str) -> list[JSONObject]:
-    """The blocks of one message, such as the system prompt."""
-    return _Encoder(provider, {}).blocks(message)
+def encode_system(message: Message, provider: str) -> list[JSONObject]:
+    """The blocks of the system prompt."""
+    return _Encoder(provider, {}).words(message)
+
+
+def tag(blocks: list[JSONObject]) -> list[JSONObject]:
+    """What a system message says, as a user may say it."""
+    return [
+        {**block, "text": f"<system-reminder>\n{block['text']}\n</system-reminder>"} if "text" in block else block
+        for block in blocks
+    ]
 
 
 class _Encoder:
@@ -64,14 +74,19 @@ class _Encoder:
         self.notes: list[Note] = []
 
     def system(self, message: Message, *, tagged: bool) -> list[JSONObject]:
-        blocks = self.blocks(message)
         if not tagged:
-            return blocks
+            return self.words(message)
         self.notes.append(Note("tagged", "a system message, as user text in <system-reminder>"))
-        return [
-            {**block, "text": f"<system-reminder>\n{block['text']}\n</system-reminder>"} if "text" in block else block
-            for block in blocks
-        ]
+        return tag(self.blocks(message))
+
+    def words(self, message: Message) -> list[JSONObject]:
+        """The blocks of a message that may hold text alone; what it shows is described."""
+        parts = [self.described(part) if isinstance(part, Media) else part for part in message.parts]
+        return self.blocks(replace(message, parts=tuple(parts)))
+
+    def described(self, part: Media) -> Text:
+        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        return Text(describe_media(part))
 
     def blocks(self, message: Message) -> list[JSONObject]:
         found: list[JSONObject] = []
@@ -133,13 +148,12 @@ class _Encoder:
         kind = "image" if part.mime_type in IMAGES else "document" if part.mime_type in DOCUMENTS else None
         source = self.source(part)
         if kind is None or source is None:
-            self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
-            return {"type": "text", "text": describe_media(part)}
+            return {"type": "text", "text": self.described(part).text}
         return {"type": kind, "source": source}
 
     def source(self, part: Media) -> JSONObject | None:
         data = part.data if part.data is not None else self.blobs.get(part.blob or "")
-        if data is not None:
+        if data:
             if part.mime_type == "text/plain":
                 return {"type": "text", "media_type": part.mime_type, "data": data.decode("utf-8", "replace")}
             return {"type": "base64", "media_type": part.mime_type, "data": base64.b64encode(data).decode()}

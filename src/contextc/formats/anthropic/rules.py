@@ -175,6 +175,8 @@ def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         for piece in turn.pieces:
             role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
+            if piece.kind == "media" and turn.role == "system":
+                role = "user"
             if role != turn.role:
                 kind = piece.wire["type"]
                 yield at(piece.path, f"a `{kind}` block cannot be the {turn.role}'s.", kind=kind, role=role)

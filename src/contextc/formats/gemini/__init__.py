@@ -18,6 +18,7 @@ from contextc.formats.gemini.encode import (
     encode_tool,
     encode_tools,
 )
+from contextc.formats.gemini.mends import has_level, with_signatures
 from contextc.formats.gemini.rules import BOOK
 from contextc.formats.gemini.settings import SETTINGS
 from contextc.formats.settings import SettingsTable
@@ -60,7 +61,7 @@ class GeminiFormatter(Formatter):
             body["system_instruction" if snake else "systemInstruction"] = content
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
-        return body
+        return with_signatures(body) if self.signatures and has_level(body) else body
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return encode_tool(tool)

@@ -176,7 +176,8 @@ class _Encoder:
         if not kept(part.extra, self.provider).get("functionCall", {}).get("id", part.id):
             self.unnamed.add(part.id)
         given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
-        return {"functionCall": {"id": part.id, "name": part.name, "args": given}}
+        named: JSONObject = {"id": part.id} if part.id else {}
+        return {"functionCall": {**named, "name": part.name, "args": given}}
 
     def signed(self, part: ToolCall, block: JSONObject) -> JSONObject:
         """The first call of a step, which Google signs; if it never said anything about this one, with a stand-in."""
@@ -196,7 +197,7 @@ class _Encoder:
         said = "\n".join([part.text, *described] if part.text else described)
         inside = [block for block in shown if "text" not in block]
         answer: JSONObject = {"name": part.name, "response": {"error" if part.is_error else "output": said}}
-        if part.call_id not in self.unnamed:
+        if part.call_id and part.call_id not in self.unnamed:
             answer["id"] = part.call_id
         if inside:
             answer["parts"] = inside

@@ -17,6 +17,11 @@ NOTHING_SAID = "(Nothing has been said yet.)"
 STAND_INS = (STAND_IN, "context_engineering_is_the_way_to_go")
 CONFIG, CHOICE = ("toolConfig", "tool_config"), ("functionCallingConfig", "function_calling_config")
 ALLOWED = ("allowedFunctionNames", "allowed_function_names")
+SETTINGS, THINKING, LEVEL = (
+    ("generationConfig", "generation_config"),
+    ("thinkingConfig", "thinking_config"),
+    ("thinkingLevel", "thinking_level"),
+)
 
 
 def with_a_content(body: JSONObject) -> JSONObject:
@@ -45,18 +50,33 @@ def with_sound_signatures(body: JSONObject) -> JSONObject:
     return _with_parts(body, mend)
 
 
+def has_level(body: JSONObject) -> bool:
+    """Whether a thinking level is set, which only Gemini 3 and later take."""
+    found: list[JSON] = [body]
+    for names in (SETTINGS, THINKING, LEVEL):
+        found = [cast(JSONObject, each).get(name) for each in found if isinstance(each, dict) for name in names]
+    return any(found)
+
+
 def with_signatures(body: JSONObject) -> JSONObject:
-    """The calls that lack a signature with the stand-in for one, in this turn and before it."""
+    """The first call of each step since the user last spoke with the stand-in, where nothing in that step is signed."""
+    contents = [content for _, content in listed(body["contents"], ())]
+    spoke = max((index for index, content in enumerate(contents) if _speaks(content)), default=0)
+    return {**body, "contents": [*contents[:spoke], *(_with_signature(content) for content in contents[spoke:])]}
 
-    def first(content: JSONObject) -> JSONObject:
-        parts = [part for _, part in listed(content.get("parts"), ())]
-        for index, part in enumerate(parts):
-            if "functionCall" in camels(part):
-                parts[index] = part if signature(part) else signed(part)
-                return {**content, "parts": parts}
+
+def _speaks(content: JSONObject) -> bool:
+    parts = [camels(part) for _, part in listed(content.get("parts"), ())]
+    return content.get("role") != "model" and any("functionResponse" not in part for part in parts)
+
+
+def _with_signature(content: JSONObject) -> JSONObject:
+    parts = [part for _, part in listed(content.get("parts"), ())]
+    calls = [index for index, part in enumerate(parts) if "functionCall" in camels(part)]
+    if not calls or any(signature(part) for part in parts):
         return content
-
-    return {**body, "contents": [first(content) for _, content in listed(body["contents"], ())]}
+    parts[calls[0]] = signed(parts[calls[0]])
+    return {**content, "parts": parts}
 
 
 def with_media(body: JSONObject) -> JSONObject:

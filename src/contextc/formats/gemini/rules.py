@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import cast
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSONObject
 from contextc.formats.checking import (
     Finding,
     Path,
@@ -22,11 +21,6 @@ from contextc.formats.gemini import errors, mends, sketch
 from contextc.formats.gemini.sketch import camels, listed, place
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
-SETTINGS, THINKING, LEVEL = (
-    ("generationConfig", "generation_config"),
-    ("thinkingConfig", "thinking_config"),
-    ("thinkingLevel", "thinking_level"),
-)
 
 BOOK = RuleBook("GEM", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, key="contents")
 rule = BOOK.rule
@@ -193,7 +187,7 @@ def calls_are_signed(request: Sketch) -> Iterable[Finding]:
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]}
     Repair: the call gets the stand-in for a signature that Google takes.
     """
-    if not _has_level(request.body):
+    if not mends.has_level(request.body):
         return
     spoke = max((index for index, turn in enumerate(request.turns) if _speaks(turn)), default=0)
     for index, turn in enumerate(request.turns[spoke:], spoke):
@@ -274,14 +268,6 @@ def _called(piece: Piece) -> str:
 def _speaks(turn: Turn) -> bool:
     """Whether the user says something here, beside results."""
     return turn.role != "model" and any(piece.kind != "result" for piece in turn.pieces)
-
-
-def _has_level(body: JSONObject) -> bool:
-    """Whether a thinking level is set, which only Gemini 3 and later take."""
-    found: list[JSON] = [body]
-    for names in (SETTINGS, THINKING, LEVEL):
-        found = [cast(JSONObject, each).get(name) for each in found if isinstance(each, dict) for name in names]
-    return any(found)
 
 
 def _inline(piece: Piece) -> Iterator[tuple[Path, JSONObject]]:

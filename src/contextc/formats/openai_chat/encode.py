@@ -20,7 +20,7 @@ from contextc.formats.base import (
     restored,
 )
 from contextc.formats.media import packed
-from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -50,7 +50,7 @@ class _Encoder:
         if message.extra is None and (short := self.plain(message)) is not None:
             return short
         rest = kept(message.extra, self.provider)
-        content = [block for part in message.parts if (block := self.block(part)) is not None]
+        content = [block for part in message.parts if (block := self.block(part, message.role)) is not None]
         calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
         wire: JSONObject = {"role": message.role, "content": _shortest(content), **self.reasoning(message)}
         if calls:
@@ -104,13 +104,17 @@ class _Encoder:
                     self.notes.append(error_unsaid(part))
                 answer: JSONObject = {"role": "tool", "tool_call_id": part.call_id, "content": content}
                 wire.append(restored(answer, part.extra, self.provider))
-        return [*wire, {"role": "user", "content": shown}] if shown else wire
+            elif (beside := self.block(part)) is not None:
+                shown.append(beside)
+        return [*wire, {"role": "user", "content": _shortest(shown)}] if shown else wire
 
-    def block(self, part: AnyPart) -> JSONObject | None:
+    def block(self, part: AnyPart, role: Role = "user") -> JSONObject | None:
         match part:
             case Text():
                 return self.text(part) if part.text else None
             case Media():
+                if role != "user" and not kept(part.extra, self.provider):
+                    return self.described(part)
                 return restored(self.media(part), part.extra, self.provider)
             case Native():
                 if part.provider == self.provider:
@@ -152,6 +156,9 @@ class _Encoder:
             return {"type": "file", "file": {"file_data": f"data:{part.mime_type};base64,{text}", **name}}
         if part.file_id is not None and part.provider == self.provider:
             return {"type": "file", "file": {"file_id": part.file_id}}
+        return self.described(part)
+
+    def described(self, part: Media) -> JSONObject:
         self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
         return {"type": "text", "text": describe_media(part)}
 

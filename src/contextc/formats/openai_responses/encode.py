@@ -9,6 +9,7 @@ under the provider's name *and* this format's (`place`): the id of an item is no
 """
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import assert_never, cast
 
 from msgspec.structs import replace
@@ -135,7 +136,7 @@ class _Encoder:
             elif (block := self.block(part, "output_text")) is not None:
                 self.speak(items, block, kept(part.extra, self.place))
         found = self.followed([_shortened(item) for item in items])
-        return found if not self.has_lost_its_reasoning(message, found) else [_without(item, "id") for item in found]
+        return [_unnamed(item) for item in found] if self.has_lost_its_reasoning(message, found) else found
 
     def has_lost_its_reasoning(self, message: Message, items: list[JSONObject]) -> bool:
         """Whether a reply was thought about, and goes out without that: its ids would make the provider ask for it."""
@@ -166,7 +167,7 @@ class _Encoder:
             elif after is None or ("id" in item and after.get("role") == "assistant" and "id" not in after):
                 self.notes.append(Note("left out", "reasoning without the item it led to"))
                 for place, later in enumerate(found):
-                    found[place] = later if later.get("type") == "reasoning" else _without(later, "id")
+                    found[place] = _unnamed(later)
                 continue
             found.append(item)
         return found[::-1]
@@ -222,7 +223,10 @@ class _Encoder:
         if is_foreign(part, self.provider) or not (part.data or part.id):
             self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
             return None
-        item: JSONObject = {"type": "reasoning", "id": part.id} if part.id else {"type": "reasoning"}
+        named = (
+            part.id or f"rs_{sha256(f'{part.data}{part.text}'.encode()).hexdigest()[:48]}"
+        )  # the API's types demand one
+        item: JSONObject = {"type": "reasoning", "id": named}
         item["summary"] = [{"type": "summary_text", "text": part.text}] if part.text else []
         if part.data:
             item["encrypted_content"] = part.data
@@ -264,6 +268,11 @@ def _outside(extra: Extra | None, place: str) -> Extra | None:
     """What is kept of a block itself, without the message item it came in."""
     rest = _without(kept(extra, place), ITEM, WITHIN)
     return {place: rest} if rest else None
+
+
+def _unnamed(item: JSONObject) -> JSONObject:
+    """A message or a call without its id; other items are nothing without theirs."""
+    return _without(item, "id") if item.get("type") in (None, "message", "function_call") else item
 
 
 def _without(value: JSONObject, *names: str) -> JSONObject:

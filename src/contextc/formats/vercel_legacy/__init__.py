@@ -23,6 +23,7 @@ class VercelLegacyFormatter(Formatter):
     rules: ClassVar[RuleBook] = BOOK
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("vercel_legacy")
+    unique_ids: ClassVar[bool] = True
     system_among_messages: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
 
