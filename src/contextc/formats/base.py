@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.checking import RuleBook
+from contextc.formats.reasoning import Policy, replayed
 from contextc.formats.settings import SettingsTable, named
 from contextc.formats.spelling import Speller, unspelled
-from contextc.messages import Extra, Media, Message, Native, Reasoning, ToolResult, system
+from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, ToolResult, system
 from contextc.pairing import Paired, Repair, pair
 from contextc.tools import NativeTool, Tool
 
@@ -86,6 +87,7 @@ class Formatter(ABC):
     marks: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` that say only how something was written, and mean nothing elsewhere."""
     provider: str
+    reasoning: Policy = "native"
 
     @property
     def place(self) -> str:
@@ -94,7 +96,11 @@ class Formatter(ABC):
 
     def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
         """One segment, whose calls are paired. It depends on nothing before or after it."""
-        return self._encode(self.spelling.write(segment), blobs)
+        return self._encode(self.spelling.write(replayed(segment, self.reasoning, self._unproved)), blobs)
+
+    def _unproved(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
+        """What stands in the place of reasoning that its provider would miss."""
+        return ()
 
     @abstractmethod
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded: ...

@@ -10,6 +10,7 @@ from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.base import OPENING, Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
+from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
 from contextc.messages import Message
@@ -29,8 +30,10 @@ class AnthropicFormatter(Formatter):
     rules: ClassVar[RuleBook] = BOOK
     user_first: ClassVar[bool] = True
 
-    def __init__(self, *, provider: str = "anthropic", system_between: bool = False) -> None:
-        self.provider, self.system_between = provider, system_between
+    def __init__(
+        self, *, provider: str = "anthropic", system_between: bool = False, reasoning: Policy = "native"
+    ) -> None:
+        self.provider, self.system_between, self.reasoning = provider, system_between, reasoning
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, system_between=self.system_between, blobs=blobs)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
+from msgspec.structs import replace
+
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING, Encoded, Formatter, Request, kept
 from contextc.formats.checking import RuleBook
@@ -17,10 +19,12 @@ from contextc.formats.gemini.encode import (
     encode_system,
     encode_tool,
     encode_tools,
+    unsigned,
 )
 from contextc.formats.gemini.mends import has_level, with_signatures
 from contextc.formats.gemini.rules import BOOK
 from contextc.formats.gemini.settings import SETTINGS
+from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
 from contextc.messages import Message
@@ -28,7 +32,10 @@ from contextc.tools import NativeTool, Tool
 
 
 class GeminiFormatter(Formatter):
-    """`signatures` says that the model wants one on the first call of a step, as Gemini 3 and later do."""
+    """`signatures` says that the model wants one on the first call of a step, as Gemini 3 and later do.
+
+    `model` is the one that will be asked, if it is known: what another model signed is not sent to it as signed.
+    """
 
     name: ClassVar[str] = "gemini"
     messages_key: ClassVar[str] = "contents"
@@ -39,11 +46,30 @@ class GeminiFormatter(Formatter):
     nests: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
     marks: ClassVar[tuple[str, ...]] = (APART, SPELLED, URLSAFE, BESIDE, "parameters")
 
-    def __init__(self, *, provider: str = "google", signatures: bool = True) -> None:
-        self.provider, self.signatures = provider, signatures
+    def __init__(
+        self,
+        *,
+        provider: str = "google",
+        signatures: bool = True,
+        model: str | None = None,
+        reasoning: Policy = "native",
+    ) -> None:
+        self.provider, self.signatures, self.model, self.reasoning = provider, signatures, model, reasoning
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
-        return encode_segment(segment, provider=self.provider, signatures=self.signatures, blobs=blobs)
+        return encode_segment(
+            [self._unsigned(message) for message in segment] if self.model else segment,
+            provider=self.provider,
+            signatures=self.signatures,
+            blobs=blobs,
+        )
+
+    def _unsigned(self, message: Message) -> Message:
+        """A reply without its signatures, if it says that another model wrote it."""
+        wrote, asked = kept(message.extra, self.provider).get("modelVersion"), self.model or ""
+        if not wrote or wrote.startswith(asked) or asked.startswith(wrote):
+            return message
+        return replace(message, parts=tuple(unsigned(part, self.provider) for part in message.parts))
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
         contents: list[JSONObject] = []

@@ -12,6 +12,8 @@ Google's own `extra` of a part holds what its wire part said beyond ours, the in
 from collections.abc import Mapping, Sequence
 from typing import assert_never, cast
 
+from msgspec.structs import replace
+
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
 from contextc.formats.media import packed
@@ -226,6 +228,17 @@ class _Encoder:
             inline = cast(JSONObject, block["inlineData"])
             block = {**block, "inlineData": {**inline, "data": to_urlsafe(inline["data"])}}
         return _respelled(restored(block, {self.provider: rest}, self.provider), spelled)
+
+
+def unsigned(part: AnyPart, provider: str) -> AnyPart:
+    """A part as if nobody had signed it."""
+    if isinstance(part, Reasoning):
+        return replace(part, provider=None) if part.provider == provider else part
+    rest = kept(part.extra, provider)
+    if "thoughtSignature" not in rest:
+        return part
+    left = {name: value for name, value in rest.items() if name != "thoughtSignature"}
+    return replace(part, extra={**(part.extra or {}), provider: left})
 
 
 def to_urlsafe(data: str) -> str:

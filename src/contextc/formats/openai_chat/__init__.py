@@ -10,6 +10,7 @@ from contextc.formats.openai_chat import decode
 from contextc.formats.openai_chat.encode import encode_segment
 from contextc.formats.openai_chat.rules import BOOK
 from contextc.formats.openai_chat.settings import SETTINGS
+from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
 from contextc.messages import Extra, Message
@@ -29,8 +30,10 @@ class OpenAIFormatter(Formatter):
     nests: ClassVar[tuple[str, ...]] = ("function",)
     system_leads: ClassVar[bool] = True
 
-    def __init__(self, *, provider: str = "openai_chat", reasoning_field: str | None = None) -> None:
-        self.provider, self.reasoning_field = provider, reasoning_field
+    def __init__(
+        self, *, provider: str = "openai_chat", reasoning_field: str | None = None, reasoning: Policy = "native"
+    ) -> None:
+        self.provider, self.reasoning_field, self.reasoning = provider, reasoning_field, reasoning
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, reasoning_field=self.reasoning_field, blobs=blobs)

@@ -20,9 +20,10 @@ from contextc.formats.openai_responses.encode import (
 from contextc.formats.openai_responses.mends import without_unstored
 from contextc.formats.openai_responses.rules import BOOK
 from contextc.formats.openai_responses.settings import SETTINGS
+from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
-from contextc.messages import Message
+from contextc.messages import AnyPart, Message, Reasoning
 from contextc.tools import Tool
 
 
@@ -41,8 +42,8 @@ class OpenAIResponsesFormatter(Formatter):
     nests: ClassVar[tuple[str, ...]] = (ITEM,)
     marks: ClassVar[tuple[str, ...]] = (BARE, WITHIN)
 
-    def __init__(self, *, provider: str = "openai") -> None:
-        self.provider = provider
+    def __init__(self, *, provider: str = "openai", reasoning: Policy = "native") -> None:
+        self.provider, self.reasoning = provider, reasoning
 
     @property
     def place(self) -> str:
@@ -50,6 +51,9 @@ class OpenAIResponsesFormatter(Formatter):
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
+
+    def _unproved(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
+        return (Reasoning(provider=reasoning.provider),)  # so that what followed it goes on without its id
 
     def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
         return [item for segment in segments for item in segment.messages]

@@ -6,6 +6,7 @@ from typing import ClassVar
 from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
+from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller
 from contextc.formats.vercel import decode, ui
@@ -29,8 +30,8 @@ class VercelFormatter(Formatter):
     carries: ClassVar[Mapping[str, tuple[str, ...]]] = CARRIED
     marks: ClassVar[tuple[str, ...]] = (SHAPE,)
 
-    def __init__(self, *, provider: str = "vercel") -> None:
-        self.provider = provider
+    def __init__(self, *, provider: str = "vercel", reasoning: Policy = "native") -> None:
+        self.provider, self.reasoning = provider, reasoning
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, blobs=blobs)

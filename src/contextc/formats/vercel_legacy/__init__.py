@@ -6,6 +6,7 @@ from typing import ClassVar, cast
 from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
+from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller
 from contextc.formats.vercel_legacy import decode
@@ -27,8 +28,8 @@ class VercelLegacyFormatter(Formatter):
     system_among_messages: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
 
-    def __init__(self, *, provider: str = "vercel_legacy") -> None:
-        self.provider = provider
+    def __init__(self, *, provider: str = "vercel_legacy", reasoning: Policy = "native") -> None:
+        self.provider, self.reasoning = provider, reasoning
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
