@@ -3,6 +3,8 @@
 import logging
 
 import pytest
+from google.genai.types import GenerateContentResponse
+from openai.types.chat import ChatCompletion
 
 import contextc as cc
 
@@ -105,3 +107,56 @@ def test_operations_are_logged_and_content_only_at_debug(caplog: pytest.LogCaptu
     with caplog.at_level(logging.DEBUG, "contextc"):
         manager.add_user_message("my secret")
     assert "my secret" in caplog.text
+
+
+def test_replies_are_taken_as_the_vendors_sdks_return_them() -> None:
+    """SPEC 14.1, 10.1: with usage and finish reason, and the calls under the names their tools were given."""
+    tools = [cc.Tool(name="files.read", description="Reads a file.")]
+    manager = cc.MessageManager(cc.OpenAIFormatter())
+    (tool,) = manager.get_formatted_tools(tools)
+    call = {"id": "c1", "type": "function", "function": {"name": tool["function"]["name"], "arguments": "{}"}}
+    reply = ChatCompletion.model_validate(
+        {
+            "id": "r",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "gpt-5.2",
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": "tool_calls",
+                    "message": {"role": "assistant", "content": None, "annotations": [], "tool_calls": [call]},
+                }
+            ],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+        }
+    )
+    message = manager.add_reply(reply)
+    assert (message.tool_calls[0].name, message.finish) == ("files.read", "tool_calls")
+    assert message.usage is not None
+    assert (message.usage.input, message.usage.output) == (7, 3)
+    manager.formatter = cc.GeminiFormatter()
+    said = GenerateContentResponse.model_validate(
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": "It prints 1."}]}, "finishReason": "STOP"}]}
+    )
+    assert manager.add_reply(said).text == "It prints 1."
+    manager.formatter = cc.AnthropicFormatter()
+    assert manager.add_reply({"role": "assistant", "content": [{"type": "text", "text": "Yes."}]}).text == "Yes."
+    with pytest.raises(cc.InvalidInput, match="A int is not a reply"):
+        manager.add_reply(3)
+
+
+def test_openais_own_dicts_are_taken_as_they_are() -> None:
+    """Seed C: a result without a name, content in blocks, the developer's role."""
+    manager = cc.MessageManager(cc.AnthropicFormatter())
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}
+    function = {"name": "look", "arguments": "{}"}
+    manager.add_message({"role": "developer", "content": "Be brief."})
+    manager.add_message({"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]})
+    manager.add_message({"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": function}]})
+    manager.add_message({"role": "tool", "tool_call_id": "c1", "content": "a ship"})
+    assert [message.role for message in manager.messages] == ["system", "user", "assistant", "tool"]
+    assert manager.messages[3].tool_results[0].name == "look"
+    wire = manager.get_formatted_messages()
+    assert [block["type"] for block in wire[0]["content"]] == ["text", "text", "image"]
+    assert cc.lint(wire, format="anthropic") == []

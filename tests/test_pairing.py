@@ -97,6 +97,49 @@ def test_names_and_positions_do_not_count() -> None:
     assert shape(pair(history).messages) == ["a? b?", "a=for a b=for b"]
 
 
+def test_results_nobody_asked_for_may_become_text_in_their_place() -> None:
+    """SPEC 5.3 leaves them out; who repairs a request must not lose what they say."""
+    history = [
+        cc.user("hi"),
+        answers("ghost", "boo"),
+        asks("a"),
+        answers("a", "one"),
+        answers("a", "two"),
+        answers("a", "one"),
+    ]
+    paired = pair(history, strays_as_text=True)
+    lead = "[a result of tool_{}, whose call is not here:]"
+    assert shape(paired.messages) == ["hi", lead.format("ghost") + "boo", "a?", "a=one", lead.format("a") + "two"]
+    assert [repair.kind for repair in paired.repairs] == ["orphan", "duplicate", "duplicate"]
+
+
+def test_an_id_used_again_may_get_another() -> None:
+    """SPEC 10.4: some providers take an id once in a conversation; its result goes with it."""
+    history = [asks("0"), answers("0", "one"), asks("0", "1"), answers("1", "three"), answers("0", "two")]
+    paired = pair(history, unique_ids=True)
+    assert shape(paired.messages) == ["0?", "0=one", "0_2? 1?", "0_2=two 1=three"]
+    assert paired.repairs == [Repair("renamed", "0", 2)]
+
+
+def test_an_id_twice_in_one_message_is_two_calls_everywhere() -> None:
+    """SPEC 5.1: no provider could tell them apart."""
+    history = [asks("a", "a"), answers("a", "one"), answers("a", "two")]
+    assert shape(pair(history).messages) == ["a? a_2?", "a=one a_2=two"]
+
+
+def test_ids_are_new_as_they_will_be_written() -> None:
+    """Two ids that a provider's letters make one are still two calls."""
+    history = [asks("a.b"), answers("a.b"), asks("a-b"), answers("a-b")]
+    paired = pair(history, unique_ids=True, spelled=lambda id: id.replace(".", "-"))
+    assert shape(paired.messages) == ["a.b?", "a.b=ok", "a-b_2?", "a-b_2=ok"]
+
+
+def test_a_result_is_told_under_the_name_of_its_call() -> None:
+    """SPEC 5.1: matching is by id; some providers compare the names too."""
+    (_, answered) = pair([asks("a"), cc.tool_result("a", "another", "ok")]).messages
+    assert answered.tool_results[0].name == "tool_a"
+
+
 IDS = st.sampled_from("abc")
 ANYTHING = st.lists(
     st.one_of(
@@ -120,7 +163,9 @@ def test_whatever_the_log_holds_the_outcome_is_paired(history: list[cc.Message])
         waiting = [call.id for call in message.tool_calls]
     assert waiting == []
     said = [message for message in paired.messages if message.role != "tool"]
-    assert said == [message for message in history if message.role != "tool"]
+    assert [(message.role, message.text, len(message.tool_calls)) for message in said] == [
+        (message.role, message.text, len(message.tool_calls)) for message in history if message.role != "tool"
+    ]
     again = pair(paired.messages)
     assert [message.parts for message in again.messages] == [message.parts for message in paired.messages]
     assert again.repairs == []

@@ -1,21 +1,30 @@
-"""What a provider refuses, in its own words: the rules about roles and about calls and their results.
+"""What a provider refuses, in its own words.
 
-Each function gives the provider's sentence for the first rule that a body breaks, or None. The wordings are those
-that people were shown and reported; where nobody has, the sentence is ours and says what is wrong.
+Three judges look at a request: the rules about roles and pairs written down here once more, by themselves, so that a
+mistake in our checker does not hide one in our encoders; our checker; and the vendor's own types. The wordings are
+those that people were shown and reported; where nobody has, the sentence is ours and says what is wrong.
 """
 
 from collections.abc import Callable
 from typing import cast
 
+import contextc as cc
 from contextc._json import JSONObject
+from tests.formats.vendor import problems
 
 Blocks = list[JSONObject]
 
 
 def refusal(format: str, body: JSONObject) -> tuple[int, JSONObject] | None:
     """The status and error body with which the provider of this format refuses a request; None where it takes it."""
-    said = RULES[format](body)
+    said = RULES[format](body) or ruled(format, body) or next(iter(problems(format, body)), None)
     return None if said is None else (400, error_body(format, said))
+
+
+def ruled(format: str, body: JSONObject) -> str | None:
+    """What our own checker knows of the provider."""
+    found = cc.lint(body, format=format)
+    return found[0].error or found[0].message if found else None
 
 
 def error_body(format: str, said: str, status: int = 400) -> JSONObject:
