@@ -144,6 +144,29 @@ def test_replies_are_taken_as_the_vendors_sdks_return_them() -> None:
     assert manager.add_reply({"role": "assistant", "content": [{"type": "text", "text": "Yes."}]}).text == "Yes."
     with pytest.raises(cc.InvalidInput, match="A int is not a reply"):
         manager.add_reply(3)
+    with pytest.raises(cc.InvalidReply, match="not a reply of anthropic: it is an error"):
+        manager.add_reply({"type": "error", "error": {"message": "overloaded"}})
+    with pytest.raises(cc.InvalidReply, match="not a reply of anthropic: it has `id`, `choices`"):
+        manager.add_reply(reply)
+    assert len(manager.messages) == 3
+
+
+def test_dicts_of_the_formatters_own_provider_are_taken_too() -> None:
+    """A call as Anthropic writes it stays a call; the same for tools."""
+    manager = cc.MessageManager(cc.AnthropicFormatter())
+    manager.add_message({"role": "user", "content": "hi"})
+    manager.add_message({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]})
+    manager.add_message({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "1"}]})
+    assert [message.role for message in manager.messages] == ["user", "assistant", "tool"]
+    assert cc.lint(manager.get_formatted_messages(), format="anthropic") == []
+    function = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    assert manager.get_formatted_tools([function]) == [{"name": "f", "input_schema": {"type": "object"}}]
+    with pytest.raises(cc.InvalidMessage, match="does not say who said it"):
+        manager.add_message("hi")  # pyright: ignore[reportArgumentType]  # what is wrong is tested
+    with pytest.raises(cc.InvalidSetting, match="is not a formatter"):
+        cc.MessageManager("openai")  # pyright: ignore[reportArgumentType]  # what is wrong is tested
+    with pytest.raises(cc.InvalidInput, match="A dict is not a Message"):
+        cc.OpenAIFormatter().format([{"role": "user"}])  # pyright: ignore[reportArgumentType]  # what is wrong is tested
 
 
 def test_openais_own_dicts_are_taken_as_they_are() -> None:
@@ -158,5 +181,6 @@ def test_openais_own_dicts_are_taken_as_they_are() -> None:
     assert [message.role for message in manager.messages] == ["system", "user", "assistant", "tool"]
     assert manager.messages[3].tool_results[0].name == "look"
     wire = manager.get_formatted_messages()
-    assert [block["type"] for block in wire[0]["content"]] == ["text", "text", "image"]
+    assert manager.get_formatted_system_prompt() == "Be brief."
+    assert [block["type"] for block in wire[0]["content"]] == ["text", "image"]
     assert cc.lint(wire, format="anthropic") == []

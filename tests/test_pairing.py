@@ -109,7 +109,13 @@ def test_results_nobody_asked_for_may_become_text_in_their_place() -> None:
     ]
     paired = pair(history, strays_as_text=True)
     lead = "[a result of tool_{}, whose call is not here:]"
-    assert shape(paired.messages) == ["hi", lead.format("ghost") + "boo", "a?", "a=one", lead.format("a") + "two"]
+    assert shape(paired.messages) == [
+        "hi",
+        lead.format("ghost") + "boo",
+        "a?",
+        "a=one",
+        "[another result of tool_a:]two",
+    ]
     assert [repair.kind for repair in paired.repairs] == ["orphan", "duplicate", "duplicate"]
 
 

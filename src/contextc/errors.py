@@ -4,6 +4,7 @@
     ├── InvalidInput                what the caller gave cannot be taken
     │   ├── InvalidMessage          a message breaks a rule; `field` says where in it
     │   ├── InvalidImport           a line of a file cannot be read; `line` says which
+    │   ├── InvalidReply            what was given is no reply of that format
     │   ├── InvalidRequest          what was given is no request of any provider; `path` says where
     │   ├── InvalidSetting          a store address, an option, the configuration file
     │   ├── UnknownConversation     there is no conversation of that name
@@ -61,6 +62,21 @@ class InvalidRequest(InvalidInput):
     def __init__(self, problem: str, *, path: str = "") -> None:
         self.problem, self.path = problem, path
         super().__init__(f"{path}: {problem}" if path else problem)
+
+
+class InvalidReply(InvalidInput):
+    """What was given is no reply of that format."""
+
+    def __init__(self, format: str, reply: dict[str, object]) -> None:
+        self.format, self.reply = format, reply
+        error = reply.get("error")
+        if error:
+            said = f"it is an error ({str(error)[:200]})"
+        else:
+            said = f"it has {', '.join(f'`{name}`' for name in list(reply)[:6])}" if reply else "it is empty"
+        super().__init__(
+            f"This is not a reply of {format}: {said}. Give the API's whole reply, to the formatter made for it."
+        )
 
 
 class InvalidImport(InvalidInput):

@@ -5,13 +5,14 @@ It lives in memory, or on any store. The formatter may be changed at any time, b
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, UnknownConversation
-from contextc.formats.base import Formatter
+from contextc.errors import InvalidMessage, InvalidSetting, UnknownConversation
+from contextc.formats.base import Formatter, as_json
 from contextc.formats.named import formatter as named_formatter
 from contextc.messages import (
     AnyPart,
@@ -31,6 +32,8 @@ from contextc.tools import NativeTool, Tool
 
 log = logging.getLogger("contextc.manager")
 
+CHAT_ONLY = {"tool_calls", "tool_call_id", "function_call"}
+CHAT_ROLES = ("tool", "function", "developer")
 Call = ToolCall | Mapping[str, Any]
 """A call as we have it, or as OpenAI writes it: `{"id": …, "function": {"name": …, "arguments": "…"}}`."""
 
@@ -51,16 +54,18 @@ class MessageManager:
                 "max_tokens is not enforced in this version, and a limit that does not limit would be worse than none. "
                 "Leave it out."
             )
+        if not isinstance(formatter, Formatter):
+            raise InvalidSetting(
+                f"{formatter!r} is not a formatter. Write cc.OpenAIFormatter(), cc.AnthropicFormatter() …"
+            )
         self.formatter = formatter
         self._system_prompt = system_prompt or None
         self._tools: tuple[Tool | NativeTool, ...] = ()
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
 
     def add_message(self, message: Message | Mapping[str, Any]) -> Message:
-        """Add a message of ours, or one as OpenAI's chat has it: `{"role": …, "content": …, "tool_calls": …}`."""
-        stored = self._store.append(
-            self._conversation, message if isinstance(message, Message) else self._from_plain(message)
-        )
+        """Add a message of ours, or a dict: as OpenAI's chat has it, or as the formatter's own provider does."""
+        stored = self._store.append(self._conversation, self._taken(message))
         log.info("added message %d: %s", stored.seq, stored.role)
         log.debug("message %d says: %s", stored.seq, stored.text)
         return stored
@@ -78,7 +83,7 @@ class MessageManager:
 
     def add_reply(self, reply: object) -> Message:
         """Add what a model answered: the reply of the vendor's own SDK, or its JSON."""
-        message = self.formatter.decode_reply(_as_json(reply))
+        message = self.formatter.decode_reply(reply)
         return self.add_message(self.formatter.spelling.named(message, self._tools))
 
     def set_system_prompt(self, prompt: str | None) -> None:
@@ -89,18 +94,36 @@ class MessageManager:
 
     def get_formatted_messages(self) -> list[JSONObject]:
         """The history in the formatter's shape: the `messages` of that vendor's own SDK call."""
-        messages = self.formatter.format([self._with_bytes(each) for each in self.messages], self._system_prompt)
+        history = self.messages[len(self._leading()) :]
+        messages = self.formatter.format([self._with_bytes(each) for each in history], self._system_prompt)
         log.info("formatted %d messages for %s", len(messages), self.formatter.name)
         return messages
 
     def get_formatted_system_prompt(self) -> str | None:
         """The system prompt, where the format has a place of its own for it; it is among the messages elsewhere."""
-        return self.formatter.get_system_prompt(self._system_prompt)
+        texts = [message.text for message in self._leading()]
+        return self.formatter.get_system_prompt("\n\n".join(texts) if texts else self._system_prompt)
 
-    def get_formatted_tools(self, tools: Iterable[Tool | NativeTool]) -> list[JSONObject]:
-        """The tools in the formatter's shape. Calls in later replies name them as you did."""
-        self._tools = tuple(tools)
+    def _leading(self) -> list[Message]:
+        """The system messages a history begins with, where they are its prompt: nobody set another."""
+        if self._system_prompt is not None or self.formatter.system_among_messages:
+            return []
+        return list(takewhile(lambda message: message.role == "system", self.messages))
+
+    def get_formatted_tools(self, tools: Iterable[Tool | NativeTool | Mapping[str, Any]]) -> list[JSONObject]:
+        """The tools in the formatter's shape. Calls in later replies name them as you did.
+
+        A dict is read as OpenAI's chat writes a tool, or as the formatter's own provider does.
+        """
+        self._tools = tuple(self._tool(tool) for tool in tools)
         return self.formatter.encode_tools(self._tools)
+
+    def _tool(self, tool: Tool | NativeTool | Mapping[str, Any]) -> Tool | NativeTool:
+        if isinstance(tool, Tool | NativeTool):
+            return tool
+        form = named_formatter("openai_chat") if "function" in tool else self.formatter
+        (read,) = form.decode_request({"tools": [dict(tool)]}).tools
+        return read
 
     def reset(self) -> None:
         """Begin anew. On a store, what was said stays in the record."""
@@ -128,6 +151,21 @@ class MessageManager:
         if isinstance(part, ToolResult) and not isinstance(part.content, str):
             return replace(part, content=tuple(cast(Any, self._attached(each)) for each in part.content))
         return part
+
+    def _taken(self, message: object) -> Message:
+        if isinstance(message, Message):
+            return message
+        if isinstance(message, str):
+            raise InvalidMessage('a text alone does not say who said it. Write add_user_message("…").')
+        plain = as_json(message)
+        if not CHAT_ONLY & plain.keys() and plain.get("role") not in CHAT_ROLES:
+            form = self.formatter
+            if not form.rules.read([plain]).misshapen:
+                found = form.decode_request([plain])
+                said = [*([found.system] if found.system is not None else []), *found.messages]
+                if len(said) == 1:
+                    return said[0]
+        return self._from_plain(plain)
 
     def _from_plain(self, message: Mapping[str, Any]) -> Message:
         content = _content(message.get("content"))
@@ -160,24 +198,13 @@ def _content(content: object) -> str | list[AnyPart]:
     return list(request.messages[0].parts)
 
 
-def _as_json(reply: object) -> JSONObject:
-    """A reply as plain data, whoever's class it is: OpenAI and Anthropic have `to_dict`, Google writes by alias."""
-    if isinstance(reply, Mapping):
-        return dict(cast(Mapping[str, Any], reply))
-    dumps = (("to_dict", {"mode": "json"}), ("model_dump", {"mode": "json", "by_alias": True, "exclude_none": True}))
-    for name, options in dumps:
-        if callable(dump := getattr(reply, name, None)):
-            return cast(JSONObject, dump(**options))
-    kind = type(reply).__name__
-    raise InvalidInput(f"A {kind} is not a reply. Give what the vendor's SDK returned, or its JSON as a dict.")
-
-
 def _has_bytes(part: AnyPart) -> bool:
     return type(part) is Media or (type(part) is ToolResult and type(part.content) is not str)
 
 
-def _call(call: Call) -> ToolCall:
-    if isinstance(call, ToolCall):
-        return call
+def _call(given: Call | object) -> ToolCall:
+    if isinstance(given, ToolCall):
+        return given
+    call = as_json(given)
     function = call.get("function") or call
     return tool_call(call.get("id") or "", function.get("name") or "", function.get("arguments") or {})

@@ -67,7 +67,8 @@ def pair(
     for index, message in enumerate(messages):
         if message.role == "tool":
             if strays_as_text:
-                found += [_as_text(stray, message) for stray in strays.get(index, ())]
+                known = {answer.call_id for answer in answers.values() if answer is not None}
+                found += [_as_text(stray, message, stray.call_id in known) for stray in strays.get(index, ())]
             if rest := tuple([part for part in message.parts if not isinstance(part, ToolResult)]):
                 found.append(replace(message, parts=rest))
             continue
@@ -184,10 +185,12 @@ def _match(
     return answers, strays, repairs
 
 
-def _as_text(stray: ToolResult, message: Message) -> Message:
+def _as_text(stray: ToolResult, message: Message, answered: bool) -> Message:
     """A result nobody asked for, as something the user shows."""
     content = (Text(stray.content),) if isinstance(stray.content, str) else stray.content
-    return replace(message, role="user", parts=(Text(f"[a result of {stray.name}, whose call is not here:]"), *content))
+    what = "another result" if answered else "a result"
+    why = "" if answered else ", whose call is not here"
+    return replace(message, role="user", parts=(Text(f"[{what} of {stray.name}{why}:]"), *content))
 
 
 def _are_new(calls: Sequence[ToolCall], used: set[str], spelled: Callable[[str], str]) -> bool:

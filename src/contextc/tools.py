@@ -7,11 +7,12 @@ from contextc.messages import Extra
 
 
 class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A function a model may call. `parameters` is the JSON Schema of its arguments."""
+    """A function a model may call. `parameters` is the JSON Schema of its arguments; `strict` holds the model to it."""
 
     name: str
     description: str = ""
     parameters: JSONObject = {}
+    strict: bool | None = None
     extra: Extra | None = None
 
 

@@ -120,8 +120,8 @@ def test_settings_go_over_in_the_words_of_the_target() -> None:
     }
     assert made.warnings == [
         "left out: the setting `logit_bias.50256`, which only openai_chat has",
-        "left out: the setting `temperature`, which anthropic does not have",
-        "left out: the setting `seed`, which anthropic does not have",
+        "left out: the setting `temperature`, which anthropic does not take",
+        "left out: the setting `seed`, which anthropic does not take",
         "changed: the setting `effort`, as anthropic has it otherwise",
         "changed: the setting `output`, as anthropic has it otherwise",
         "kept: the model 'gpt-5.2': name one of the target's own",

@@ -154,6 +154,7 @@ def test_notes_say_what_could_not_be_said() -> None:
     notes = [note for part in segments(pair(HISTORY).messages) for note in GOOGLE.encode(part).notes]
     assert [(note.done, note.text) for note in notes] == [
         ("made up", "a signature for the call of weather, which came from elsewhere"),
+        ("changed", "the malformed arguments of weather, into an object that holds their text"),
         ("tagged", "a system message, as user text in <system-reminder>"),
         ("left out", "reasoning of anthropic"),
         ("described", "a block of anthropic"),

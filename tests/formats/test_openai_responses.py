@@ -279,9 +279,9 @@ def test_what_came_from_the_chat_of_the_same_provider_keeps_to_this_format() -> 
                 "role": "user",
                 "content": [{"type": "input_image", "detail": "auto", "image_url": "https://example.org/cat.png"}],
             },
-            {"role": "assistant", "content": "[openai_chat refusal; not shown]"},
+            {"role": "assistant", "content": "No."},
         ],
-        "tools": [{"type": "function", "name": "read", "parameters": parameters, "strict": False}],
+        "tools": [{"type": "function", "name": "read", "parameters": parameters, "strict": True}],
     }
 
 

@@ -133,3 +133,45 @@ def test_the_page_of_the_rules_is_what_the_rules_say() -> None:
     """SPEC 10.6: `make rules` writes it."""
     page = Path(__file__).parent.parent.parent / "docs" / "rules.md"
     assert page.read_text() == rules_page()
+
+
+HI: JSONObject = {"role": "user", "content": "hi"}
+CALL: JSONObject = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
+OPENAI: list[JSONObject] = [
+    {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "a", "content": "42"},
+]
+ANTHROPIC: list[JSONObject] = [
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
+        ],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "42"}]},
+]
+
+
+@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
+def test_messages_in_the_words_of_another_provider_are_translated(name: str, dialect: list[JSONObject]) -> None:
+    """SPEC 10.6: a history that went through several hands keeps its calls and their results."""
+    form = formatter(name)
+    mixed = [*form.format([cc.user("hi")]), *dialect]
+    fixed, _ = cc.fix(mixed, format=name)
+    assert cc.lint(fixed, format=name) == []
+    (said, asked, answered) = form.decode_request(fixed).messages
+    assert (said.text, asked.text, asked.tool_calls[0].arguments) == ("hi", "Let me see.", {"x": 1})
+    assert answered.tool_results[0].text == "42"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("gemini", "messages"), ("openai_responses", "messages"), ("anthropic", "contents")]
+)
+def test_a_request_of_another_format_is_not_taken_for_one_that_says_nothing(name: str, key: str) -> None:
+    """SPEC 15.1: the error says what it probably is."""
+    with pytest.raises(cc.InvalidRequest, match=f"and this one in `{key}`. Is it one of "):
+        cc.fix({key: [HI]}, format=name)
+    with pytest.raises(cc.InvalidRequest, match="Is it one of "):
+        cc.convert({key: [HI]}, source=name, target="vercel")

@@ -93,6 +93,7 @@ def test_segment_by_segment_is_the_same_as_at_once() -> None:
     sealed = [VERCEL.encode(segment) for segment in segments(pair(HISTORY).messages)]
     assert VERCEL.join(sealed) == VERCEL.format(HISTORY)
     assert [note for segment in sealed for note in segment.notes] == [
+        Note("changed", "the malformed arguments of list, into an object that holds their text"),
         Note("made up", "allowSystemInMessages, because a system message stands among others"),
         Note("left out", "unsigned reasoning of deepseek"),
         Note("described", "a block of openai"),

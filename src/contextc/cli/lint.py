@@ -10,6 +10,7 @@ from contextc.cli.terminal import FormatOption, JSONOption, count, out, plain, p
 from contextc.wire import Violation, lint
 from contextc.wire.files import read_requests
 
+MOST_SHOWN = 200
 FileArgument = Annotated[str, typer.Argument(help="JSON or JSON Lines: requests or messages; - for standard input.")]
 
 
@@ -39,7 +40,9 @@ def run(
 
 def _show(where: str, violations: list[Violation]) -> None:
     table = Table("code", "where", "what is wrong, and what the provider says", title=where or None, box=None)
-    for each in violations:
+    for each in violations[:MOST_SHOWN]:
         error = f"\n[dim]{plain(each.error)}[/]" if each.error else ""
         table.add_row(each.code, plain(each.path), plain(each.message) + error)
     out.print(table)
+    if len(violations) > MOST_SHOWN:
+        out.print(f"… and {len(violations) - MOST_SHOWN:,} more (--json prints all)")

@@ -13,12 +13,13 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias, assert_never, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject
+from contextc.errors import InvalidInput, InvalidReply
 from contextc.formats.checking import RuleBook
 from contextc.formats.reasoning import Policy, replayed
 from contextc.formats.settings import SettingsTable, named
 from contextc.formats.spelling import Speller, unspelled
-from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, ToolResult, system
+from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, ToolCall, ToolResult, system
 from contextc.pairing import Paired, Repair, pair
 from contextc.tools import NativeTool, Tool
 
@@ -129,8 +130,9 @@ class Formatter(ABC):
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
         return restored(ours, extra, self.place)
 
-    def decode_request(self, body: JSONObject) -> Request:
-        request = self._decode_request(body)
+    def decode_request(self, body: JSONObject | list[JSONObject]) -> Request:
+        """A request, or a bare list of messages, in our terms."""
+        request = self._decode_request({self.messages_key: body} if isinstance(body, list) else body)
         messages = request.messages
         if self.user_first and len(messages) > 1 and messages[0].text == OPENING and messages[1].role == "assistant":
             messages = messages[1:]  # a line of ours
@@ -143,15 +145,23 @@ class Formatter(ABC):
     @abstractmethod
     def _decode_request(self, body: JSONObject) -> Request: ...
 
-    def decode_reply(self, reply: JSONObject) -> Message:
-        return self.spelling.read(self._decode_reply(reply))
+    def decode_reply(self, reply: object) -> Message:
+        """A reply, as the vendor's SDK returned it or as JSON."""
+        plain = as_json(reply)
+        if not self._is_reply(plain):
+            raise InvalidReply(self.name, plain)
+        return self.spelling.read(self._decode_reply(plain))
+
+    @abstractmethod
+    def _is_reply(self, reply: JSONObject) -> bool:
+        """Whether this has the shape of a reply of this format."""
 
     @abstractmethod
     def _decode_reply(self, reply: JSONObject) -> Message: ...
 
-    def decode_stream(self, events: Iterable[JSONObject]) -> Message:
-        """The whole reply, from its events."""
-        return self.decode_reply(self._gather(events))
+    def decode_stream(self, events: Iterable[object]) -> Message:
+        """The whole reply, from its events, as the vendor's SDK gave them or as JSON; as much of it as came."""
+        return self.spelling.read(self._decode_reply(self._gather(as_json(event) for event in events)))
 
     @abstractmethod
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
@@ -159,6 +169,7 @@ class Formatter(ABC):
 
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
         """The `messages` of a request, as the vendor's own SDK takes them."""
+        self._check(history)
         prompt = _said(system_prompt) if self.system_among_messages else None
         head = self.encode([system(prompt)]).messages if prompt else ()
         return [*head, *self.encode_history(history)]
@@ -166,6 +177,14 @@ class Formatter(ABC):
     def get_system_prompt(self, system_prompt: str | None) -> str | None:
         """The system prompt where the format has a place of its own for it; None where it stands among the messages."""
         return None if self.system_among_messages else _said(system_prompt)
+
+    def _check(self, history: Sequence[Message]) -> None:
+        strange = next((message for message in history if not isinstance(message, Message)), None)
+        if strange is not None:
+            raise InvalidInput(
+                f"A {type(strange).__name__} is not a Message. Write cc.user(…), or read a provider's own messages "
+                "with `decode_request`."
+            )
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
         return self.join([self.encode(segment, blobs=blobs) for segment in segments(self.paired(history).messages)])
@@ -263,6 +282,19 @@ def restored(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject
     return {name: value for name, value in {**ours, **rest}.items() if rest.get(name, 0) is not None}
 
 
+def as_json(value: object) -> JSONObject:
+    """A reply or an event as plain data, whoever's class it is."""
+    if isinstance(value, Mapping):
+        return dict(cast(Mapping[str, JSON], value))
+    # OpenAI's and Anthropic's classes write themselves; Google's have other names on the wire than in Python.
+    dumps = (("to_dict", {"mode": "json"}), ("model_dump", {"mode": "json", "by_alias": True, "exclude_none": True}))
+    for name, options in dumps:
+        if callable(dump := getattr(value, name, None)):
+            return cast(JSONObject, dump(**options))
+    kind = type(value).__name__
+    raise InvalidInput(f"A {kind} is not a reply. Give what the vendor's SDK returned, or its JSON as a dict.")
+
+
 def describe_media(media: Media) -> str:
     """One line in place of bytes that cannot be sent."""
     name = f" {media.name!r}" if media.name else ""
@@ -272,8 +304,11 @@ def describe_media(media: Media) -> str:
 
 
 def describe_native(native: Native) -> str:
-    """One line in place of a block nobody else understands."""
+    """One line in place of a block nobody else understands; the words themselves, where it has any."""
     data = cast(JSONObject, native.data) if isinstance(native.data, dict) else {}
+    words = [data[name] for name in ("refusal", "text") if isinstance(data.get(name), str) and data[name].strip()]
+    if words:
+        return words[0]
     kind = data.get("type") or next(iter(data), "block")
     return f"[{native.provider} {kind}; not shown]"
 
@@ -285,6 +320,11 @@ def describe_tool(tool: NativeTool) -> str:
 def error_unsaid(result: ToolResult) -> Note:
     """For formats that have no flag for it: the text of a result is all that says so."""
     return Note("left out", f"that the result of {result.name} is an error")
+
+
+def arguments_wrapped(call: ToolCall) -> Note:
+    """For formats whose arguments are objects, where a model wrote none."""
+    return Note("changed", f"the malformed arguments of {call.name}, into an object that holds their text")
 
 
 def is_foreign(reasoning: Reasoning, provider: str) -> bool:

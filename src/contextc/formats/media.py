@@ -3,8 +3,14 @@
 import base64
 import binascii
 from collections.abc import Mapping
+from mimetypes import guess_type
 
 from contextc.messages import Media
+
+
+def guessed(url: str, default: str) -> str:
+    """What kind of thing an address probably leads to."""
+    return guess_type(url.partition("?")[0])[0] or default
 
 
 def packed(part: Media, blobs: Mapping[str, bytes]) -> str | None:

@@ -50,6 +50,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     presence_penalty: float | None = None
     parallel_tool_calls: bool | None = None
     user: str | None = None
+    store: bool | None = None
+    metadata: JSONObject | None = None
+    service_tier: str | None = None
+    cache_key: str | None = None
+    verbosity: str | None = None
     effort: str | None = None
     tool_choice: ToolChoice | None = None
     output: Output | None = None
@@ -61,6 +66,14 @@ def named(mode: Mode, name: str) -> Settings:
 
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+KNOWN = {
+    "effort": EFFORTS,
+    "service_tier": ("auto", "default", "flex", "priority"),
+    "verbosity": ("low", "medium", "high"),
+}
+"""Settings whose values are words, and the words that more than one provider knows."""
 
 
 def nearest(effort: str | None, known: Sequence[str]) -> str | None:
@@ -107,9 +120,10 @@ class SettingsTable(NamedTuple):
             if (value := _take(rest, place)) is not None:
                 found.setdefault(field, value)
         unread = list(_left(rest))
-        if found.get("effort") not in (None, *EFFORTS):  # a word of this provider's own
-            del found["effort"]
-            unread.append("effort")
+        for field, known in KNOWN.items():
+            if field in found and found[field] not in known:  # a word of this provider's own
+                del found[field]
+                unread.append(field)
         return Read(Settings(**found), unread)
 
     def write(self, settings: Settings) -> Wrote:

@@ -45,6 +45,8 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
     before, after = formatter(source), formatter(target)
     body, bare, reshaped = readable(before, body)
     request, notes = decoded(before, body, for_itself=before is after)
+    if before is not after and not after.system_among_messages:
+        request = _with_whole_prompt(request)
     if reshaped:
         notes.append(Note("described", f"what had no sound shape, in {reshaped} places"))
     if before is not after:
@@ -57,7 +59,21 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
     written = after.write(request)
     made = ConvertedMessages(written.body.get(after.messages_key, [])) if lists else ConvertedBody(written.body)
     made.warnings = _counted([*notes, *written.notes])
+    if not written.body.get(after.messages_key):
+        made.warnings.append("empty: nothing of this can be said there, and a request needs a message")
     return made
+
+
+def _with_whole_prompt(request: Request) -> Request:
+    """The request with all that stands before the first message as its system prompt."""
+    leading = [*([request.system] if request.system is not None else [])]
+    messages = list(request.messages)
+    while messages and messages[0].role == "system":
+        leading.append(messages.pop(0))
+    if not leading:
+        return request
+    parts = tuple(part for message in leading for part in message.parts)
+    return replace(request, system=replace(leading[0], parts=parts), messages=tuple(messages))
 
 
 def _translated(before: Formatter, after: Formatter, request: Request) -> tuple[Request, list[Note]]:
@@ -69,7 +85,7 @@ def _translated(before: Formatter, after: Formatter, request: Request) -> tuple[
     wrote = after.settings.write(asked)
     heard = asdict(after.settings.read(wrote.body).settings)
     notes = [Note("left out", f"the setting `{name}`, which only {before.name} has") for name in read.unread]
-    notes += [Note("left out", f"the setting `{name}`, which {after.name} does not have") for name in wrote.unwritten]
+    notes += [Note("left out", f"the setting `{name}`, which {after.name} does not take") for name in wrote.unwritten]
     for name, value in asdict(asked).items():
         if value is not None and name not in wrote.unwritten and heard[name] != value:
             notes.append(Note("changed", f"the setting `{name}`, as {after.name} has it otherwise"))
@@ -111,7 +127,7 @@ def _said(form: Formatter, extra: Extra | None) -> Iterator[str]:
     for name, value in (extra or {}).get(form.place, {}).items():
         if name in form.nests and isinstance(value, dict):
             yield from (inner for inner, each in cast(JSONObject, value).items() if each is not None)
-        elif value is not None and name not in form.marks:
+        elif value not in (None, [], "") and name not in form.marks:
             yield name
 
 

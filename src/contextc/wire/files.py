@@ -1,11 +1,12 @@
 """Requests in files: one as JSON, or a bare list of messages, or JSON Lines of requests, of lists or of messages."""
 
+import json
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject, encode, well_formed_json
 from contextc.errors import InvalidRequest
 
 Shape: TypeAlias = Literal["whole", "lines", "messages"]
@@ -32,8 +33,8 @@ def read_requests(data: bytes) -> Requests:
     """The requests in the bytes of a file. Raises `InvalidRequest` where they are neither JSON nor JSON Lines."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        return Requests([msgspec.json.decode(data)], "whole")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Requests([_decoded(data)], "whole")
+    except ValueError as error:
         lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
         if len(lines) < 2:
             raise InvalidRequest(f"this is not JSON: {error}.") from error
@@ -52,10 +53,22 @@ def write_requests(bodies: Sequence[JSON], shape: Shape) -> bytes:
     return b"".join(encode(line) + b"\n" for line in lines)
 
 
+def _decoded(data: bytes) -> JSON:
+    """JSON, also where an emoji was cut in two, which is JSON to everybody but our decoder. Raises ValueError."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError as problem:
+        if b"\\ud" not in data.lower():
+            raise ValueError(str(problem)) from problem
+        return well_formed_json(json.loads(data))
+    except RecursionError:
+        raise InvalidRequest("this is nested too deep to be a request.") from None
+
+
 def _value(number: int, line: bytes) -> JSONObject:
     try:
-        value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        value = _decoded(line)
+    except ValueError as error:
         raise InvalidRequest(f"this is not JSON: {error}.", path=f"line {number}") from error
     if isinstance(value, dict | list):
         return cast(JSONObject, value)

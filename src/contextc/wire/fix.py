@@ -3,6 +3,7 @@
 from typing import overload
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter
@@ -40,7 +41,10 @@ def fix(body: JSON, *, format: str) -> tuple[JSON, list[Repaired]]:
         return body, []
     repairs = [_repaired(form, violation) for violation in found]
     for _ in range(ROUNDS):
-        fixed = form.encode_request(decoded(form, readable(form, fixed).body, for_itself=True).request)
+        request = decoded(form, readable(form, fixed).body, for_itself=True).request
+        if bare and request.system is not None:  # a list has no other place for it
+            request = replace(request, messages=(request.system, *request.messages), system=None)
+        fixed = form.encode_request(request)
         for code in sorted({violation.code for violation in form.rules.lint(fixed)}):
             if (mend := form.rules.named(code).mend) is not None:
                 fixed = mend(fixed)

@@ -1,6 +1,6 @@
 """Requests of anybody's making, read as well as they can be."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import NamedTuple, cast
 
@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, check
 from contextc.errors import InvalidRequest
+from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter, Note, Request, noted
+from contextc.formats.checking import Path, RuleBook
 from contextc.messages import Message, Reasoning, ToolCall
 from contextc.pairing import Repair, pair
 
@@ -30,23 +32,84 @@ def readable(form: Formatter, body: JSON) -> Readable:
     if problem := check(body):
         raise InvalidRequest(problem[1], path=problem[0])
     root: JSONObject = {"whole": {form.messages_key: body} if bare else body}
+    _check_key(form, root["whole"])
     count = len(book.read(root["whole"]).misshapen)
     if not count:
         return Readable(root["whole"], bare, 0)
-    root = deepcopy(root)
+    root = {"whole": _in_one_dialect(form, deepcopy(root["whole"]))}
     for reshape in (book.reshape, book.as_text):
-        for finding in reversed(book.read(root["whole"]).misshapen):
-            *before, last = ("whole", *finding.path)
-            parent: JSON = root
-            for step in before:
-                parent = parent[step]
-            there = last in parent if isinstance(parent, dict) else True
-            shaped = reshape(parent[last] if there else None, finding.path)
-            if shaped is None and there:
-                del parent[last]
-            elif shaped is not None:
-                parent[last] = shaped
+        _reshape(book, root, reshape)
     return Readable(root["whole"], bare, count)
+
+
+def _reshape(book: RuleBook, root: JSONObject, reshape: Callable[[JSON, Path], JSON]) -> None:
+    """Give everything misshapen in `root["whole"]` another shape, from the last to the first."""
+    for finding in reversed(book.read(root["whole"]).misshapen):
+        *before, last = ("whole", *finding.path)
+        parent: JSON = root
+        for step in before:
+            parent = parent[step]
+        there = last in parent if isinstance(parent, dict) else True
+        shaped = reshape(parent[last] if there else None, finding.path)
+        if shaped is None and there:
+            del parent[last]
+        elif shaped is not None:
+            parent[last] = shaped
+
+
+def _check_key(form: Formatter, body: JSONObject) -> None:
+    """A request of another provider would look like one that says nothing."""
+    if form.messages_key in body:
+        return
+    kinds: dict[str, list[str]] = {}
+    for name in format_names():
+        kinds.setdefault(formatter(name).messages_key, []).append(name)
+    for key, names in kinds.items():
+        if isinstance(body.get(key), list):
+            raise InvalidRequest(
+                f"a request of {form.name} has its messages in `{form.messages_key}`, and this one in `{key}`. "
+                f"Is it one of {', '.join(names)}?"
+            )
+
+
+def _in_one_dialect(form: Formatter, body: JSONObject) -> JSONObject:
+    """The request with messages that another provider would understand said in this one's words.
+
+    Histories that went through several hands often have a message or two in the shape of somebody else.
+    """
+    key = form.messages_key
+    if not isinstance(body.get(key), list):
+        return body
+    broken = {
+        finding.path[1] for finding in form.rules.read(body).misshapen if finding.path[:1] == (key,) != finding.path
+    }
+    messages: list[JSON] = []
+    for index, message in enumerate(cast(list[JSON], body[key])):
+        messages += (_translated(form, message) if index in broken else None) or [message]
+    return {**body, key: messages}
+
+
+def _is_understood(form: Formatter, message: JSON) -> bool:
+    """Whether the format finds the calls and results of a misshapen message by itself."""
+    root: JSONObject = {"whole": {form.messages_key: [deepcopy(message)]}}
+    _reshape(form.rules, root, form.rules.reshape)
+    sketch = form.rules.read(root["whole"])
+    kinds = {piece.kind for turn in sketch.turns for piece in turn.pieces}
+    return not sketch.misshapen and bool(kinds & {"call", "result"})
+
+
+def _translated(form: Formatter, message: JSON) -> list[JSONObject] | None:
+    """A message as this format says it, where another format knows what it is; None where none does."""
+    if _is_understood(form, message):
+        return None
+    for name in format_names():
+        other = formatter(name)
+        sketch = other.rules.read([message])
+        kinds = {piece.kind for turn in sketch.turns for piece in turn.pieces}
+        if other is not form and not sketch.misshapen and kinds & {"call", "result", "media"}:
+            request = other.decode_request({other.messages_key: [message]})
+            return list(form.encode(request.messages).messages)
+    return None
 
 
 class Decoded(NamedTuple):

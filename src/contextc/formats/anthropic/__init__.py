@@ -83,6 +83,9 @@ class AnthropicFormatter(Formatter):
     def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
+    def _is_reply(self, reply: JSONObject) -> bool:
+        return isinstance(reply.get("content"), list) and "parts" not in reply
+
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 

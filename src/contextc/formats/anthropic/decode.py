@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.encode import APART, BETWEEN, encode_segment
 from contextc.formats.base import Request, kept, remember
-from contextc.formats.media import unpacked
+from contextc.formats.media import guessed, unpacked
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -52,10 +52,13 @@ def decode_request(body: JSONObject, provider: str) -> Request:
             decoded[0] = decoder.apart(decoded[0])
         before = wire["role"]
         messages += decoded
-    system = body.get("system")
+    given = body.get("system")
+    system = Message(role="system", parts=tuple(decoder.parts(given))) if given else None
+    if system is None and messages and messages[0].role == "system":  # where the API takes none
+        system, *messages = messages
     return Request(
         messages=tuple(messages),
-        system=Message(role="system", parts=tuple(decoder.parts(system))) if system else None,
+        system=system,
         tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
         settings={
             name: value for name, value in body.items() if name not in ("messages", "system", "tools") or value == []
@@ -214,7 +217,7 @@ class _Decoder:
             case "text":
                 return Media(mime_type=source["media_type"], data=source["data"].encode())
             case "url":
-                return Media(mime_type=default, url=source["url"])
+                return Media(mime_type=guessed(source["url"], default), url=source["url"])
             case "file":
                 return Media(mime_type=default, file_id=source["file_id"], provider=self.provider)
             case _:
@@ -234,15 +237,18 @@ class _Decoder:
         if tool.get("type") not in (None, "custom"):
             return NativeTool(provider=self.provider, data=tool)
         made = Tool(
-            name=tool["name"], description=tool.get("description") or "", parameters=tool.get("input_schema") or {}
+            name=tool["name"],
+            description=tool.get("description") or "",
+            parameters=tool.get("input_schema") or {},
+            strict=tool.get("strict"),
         )
-        rest = remember(tool, encode_tool(made), self.provider)
-        return Tool(name=made.name, description=made.description, parameters=made.parameters, extra=rest)
+        return replace(made, extra=remember(tool, encode_tool(made), self.provider))
 
 
 def encode_tool(tool: Tool) -> JSONObject:
     described: JSONObject = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name, **described, "input_schema": tool.parameters or {"type": "object"}}
+    strict: JSONObject = {} if tool.strict is None else {"strict": tool.strict}
+    return {"name": tool.name, **described, "input_schema": tool.parameters or {"type": "object"}, **strict}
 
 
 def _as_text(content: JSON) -> str:

@@ -12,7 +12,16 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
+from contextc.formats.base import (
+    Encoded,
+    Note,
+    arguments_wrapped,
+    describe_media,
+    describe_native,
+    is_foreign,
+    kept,
+    restored,
+)
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
@@ -114,6 +123,8 @@ class _Encoder:
                 return self.reasoning(part)
             case ToolCall():
                 given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
+                if part.malformed:
+                    self.notes.append(arguments_wrapped(part))
                 return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
             case ToolResult():
                 return self.result(part)

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from typing import cast
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, encode
 from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit
 from contextc.messages import tool_call
 
 ROLES = ("user", "assistant", "system")
+FOREIGN = ("tool_calls", "function_call", "tool_call_id", "parts")
+"""Where other providers keep what would be lost here."""
 ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
 SHAPES: dict[str, Fields] = {
     "text": {"text": str, "citations?": list, "cache_control?": dict},
@@ -100,6 +102,9 @@ class _Reader:
         if given["role"] not in ROLES:
             self.refuse(path, "role", f"nobody here is called {given['role']!r}: `role` is user or assistant.")
             return
+        if foreign := next((name for name in FOREIGN if given.get(name)), None):
+            self.refuse(path, foreign, f"`{foreign}` is not a field of a message here.")
+            return
         pieces = self.pieces(given["content"], (*path, "content"), SHAPES)
         yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
 
@@ -125,7 +130,7 @@ class _Reader:
         for index, tool in enumerate(cast(list[JSON], tools)):
             path: Path = ("tools", index)
             wire = cast(JSONObject, tool if isinstance(tool, dict) else {})
-            custom = wire.get("type") in (None, "custom")
+            custom = wire.get("type") in (None, "custom", "function")  # the last is another provider's
             if wrong := misfit(cast(object, tool), {"name": str, "input_schema": dict} if custom else {"type": str}):
                 self.refuse(path, *wrong)
             elif custom:
@@ -164,6 +169,10 @@ def reshape(value: JSON, path: Path) -> JSON:
         return value
     wire = cast(JSONObject, value)
     given: JSON = wire.get("input")
+    if path[0] == "tools":
+        return _tool(wire)
+    if wire.get("type") == "tool_result" and not isinstance(wire.get("content"), str | list):
+        return {**wire, "content": encode(wire.get("content")).decode()}
     if wire.get("type") == "tool_use" and not isinstance(given, dict):
         call = tool_call("-", "-", given if isinstance(given, str) else "")
         return {**wire, "input": {"malformed_arguments": call.raw} if call.malformed else call.arguments}
@@ -172,6 +181,18 @@ def reshape(value: JSON, path: Path) -> JSON:
     if wire.get("role") in ROLES and wire.get("content") is None:
         return {**wire, "content": []}
     return wire
+
+
+def _tool(wire: JSONObject) -> JSONObject:
+    """A tool that lacks its schema, or has another provider's shape."""
+    given = cast(JSONObject, wire["function"] if isinstance(wire.get("function"), dict) else wire)
+    if not isinstance(given.get("name"), str):
+        return wire
+    made: JSONObject = {"name": given["name"], "input_schema": {"type": "object"}}
+    for name in ("input_schema", "parameters", "inputSchema"):
+        if isinstance(given.get(name), dict):
+            made["input_schema"] = given[name]
+    return {**made, "description": given["description"]} if isinstance(given.get("description"), str) else made
 
 
 def message(text: str) -> JSONObject:

@@ -99,6 +99,9 @@ class GeminiFormatter(Formatter):
     def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
+    def _is_reply(self, reply: JSONObject) -> bool:
+        return isinstance(reply.get("candidates"), list) or "promptFeedback" in reply or "usageMetadata" in reply
+
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 

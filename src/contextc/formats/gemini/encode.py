@@ -15,7 +15,16 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Encoded, Note, describe_media, describe_native, is_foreign, kept, restored
+from contextc.formats.base import (
+    Encoded,
+    Note,
+    arguments_wrapped,
+    describe_media,
+    describe_native,
+    is_foreign,
+    kept,
+    restored,
+)
 from contextc.formats.media import packed
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
@@ -178,6 +187,8 @@ class _Encoder:
         if not kept(part.extra, self.provider).get("functionCall", {}).get("id", part.id):
             self.unnamed.add(part.id)
         given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
+        if part.malformed:
+            self.notes.append(arguments_wrapped(part))
         named: JSONObject = {"id": part.id} if part.id else {}
         return {"functionCall": {**named, "name": part.name, "args": given}}
 

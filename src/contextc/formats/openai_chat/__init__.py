@@ -1,9 +1,9 @@
 """OpenAI's Chat Completions, and the endpoints that speak it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject
 from contextc.formats.base import Encoded, Formatter, Request, kept, restored
 from contextc.formats.checking import RuleBook
 from contextc.formats.openai_chat import decode
@@ -27,7 +27,8 @@ class OpenAIFormatter(Formatter):
         "openai_chat", ids=Spelling("a-zA-Z0-9_-", 40, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 64)
     )
     system_among_messages: ClassVar[bool] = True
-    nests: ClassVar[tuple[str, ...]] = ("function",)
+    nests: ClassVar[tuple[str, ...]] = ("function", "image_url")
+    marks: ClassVar[tuple[str, ...]] = ("role",)
     system_leads: ClassVar[bool] = True
 
     def __init__(
@@ -58,6 +59,10 @@ class OpenAIFormatter(Formatter):
 
     def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider, self.reasoning_field)
+
+    def _is_reply(self, reply: JSONObject) -> bool:
+        first: JSON = next(iter(cast(list[JSON], reply.get("choices") or [])), None)
+        return isinstance(first, dict) and isinstance(cast(JSONObject, first).get("message"), dict)
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.reasoning_field)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, kept, remember
-from contextc.formats.media import from_data_url, unpacked
+from contextc.formats.media import from_data_url, guessed, unpacked
 from contextc.formats.openai_chat.encode import REASONING_FIELDS, SOUNDS, encode_segment
 from contextc.messages import (
     AnyPart,
@@ -170,7 +170,7 @@ class _Decoder:
                 return Text(block["text"])
             case "image_url" if isinstance(block["image_url"], dict):
                 url = cast(JSONObject, block["image_url"])["url"]
-                return from_data_url(url) or Media(mime_type="image/png", url=url)
+                return from_data_url(url) or Media(mime_type=guessed(url, "image/png"), url=url)
             case "input_audio" if isinstance(block["input_audio"], dict):
                 sound = cast(JSONObject, block["input_audio"])
                 data = unpacked(sound["data"])
@@ -233,6 +233,7 @@ class _Decoder:
             name=function["name"],
             description=function.get("description") or "",
             parameters=function.get("parameters") or {},
+            strict=function.get("strict"),
         )
         ours = encode_tool(made)
         rest = dict(kept(remember(tool, ours, self.provider), self.provider))
@@ -242,8 +243,13 @@ class _Decoder:
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    described: JSONObject = {"description": tool.description} if tool.description else {}
-    return {"type": "function", "function": {"name": tool.name, **described, "parameters": tool.parameters}}
+    function: JSONObject = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    function["parameters"] = tool.parameters
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
 
 
 def _only(extra: Extra | None, provider: str, names: tuple[str, ...]) -> Extra | None:

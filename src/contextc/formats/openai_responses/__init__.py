@@ -80,6 +80,9 @@ class OpenAIResponsesFormatter(Formatter):
     def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
+    def _is_reply(self, reply: JSONObject) -> bool:
+        return isinstance(reply.get("output"), list) or "status" in reply
+
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, remember
-from contextc.formats.media import from_data_url
+from contextc.formats.media import from_data_url, guessed
 from contextc.formats.openai_responses.encode import (
     BARE,
     ITEM,
@@ -241,7 +241,7 @@ class _Decoder:
                 if held:
                     return Media(mime_type="image/png", file_id=held, provider=self.provider)
                 if url:
-                    return from_data_url(url) or Media(mime_type="image/png", url=url)
+                    return from_data_url(url) or Media(mime_type=guessed(url, "image/png"), url=url)
             case "input_file":
                 if held:
                     return Media(mime_type="application/pdf", file_id=held, provider=self.provider)
@@ -291,7 +291,10 @@ class _Decoder:
         if tool.get("type") != "function" or "name" not in tool:
             return NativeTool(provider=self.provider, data=tool)
         made = Tool(
-            name=tool["name"], description=tool.get("description") or "", parameters=tool.get("parameters") or {}
+            name=tool["name"],
+            description=tool.get("description") or "",
+            parameters=tool.get("parameters") or {},
+            strict=tool.get("strict"),
         )
         return replace(made, extra=with_rest(tool, encode_tool(made), self.provider))
 
@@ -300,7 +303,7 @@ def encode_tool(tool: Tool) -> JSONObject:
     """A function tool. `strict` is said, because this API takes a tool that does not say it as strict."""
     described: JSONObject = {"description": tool.description} if tool.description else {}
     parameters = tool.parameters or {"type": "object", "properties": {}}
-    return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": False}
+    return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": bool(tool.strict)}
 
 
 def _blocks(content: JSON, kind: str) -> JSON:

@@ -63,6 +63,9 @@ class VercelFormatter(Formatter):
     def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
+    def _is_reply(self, reply: JSONObject) -> bool:
+        return "role" in reply and ("content" in reply or "parts" in reply)
+
     def _decode_reply(self, reply: JSONObject) -> Message:
         """One assistant message, `ModelMessage` or `UIMessage`, with all its steps; results alone are left out."""
         return decode.decode_reply(reply, self.provider)

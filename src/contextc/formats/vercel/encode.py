@@ -13,7 +13,7 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode
-from contextc.formats.base import Encoded, Note, describe_media, describe_native, kept, restored
+from contextc.formats.base import Encoded, Note, arguments_wrapped, describe_media, describe_native, kept, restored
 from contextc.formats.media import packed
 from contextc.formats.vercel import ui
 from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
@@ -152,6 +152,8 @@ class _Encoder:
                 return self.reasoning(part)
             case ToolCall():
                 given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
+                if part.malformed:
+                    self.notes.append(arguments_wrapped(part))
                 return {"type": "tool-call", "toolCallId": part.id, "toolName": part.name, "input": given}
             case ToolResult():
                 output = self.output(part)

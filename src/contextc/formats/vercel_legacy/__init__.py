@@ -50,6 +50,9 @@ class VercelLegacyFormatter(Formatter):
     def _decode_request(self, body: JSONObject) -> Request:
         return decode.decode_request(body, self.provider)
 
+    def _is_reply(self, reply: JSONObject) -> bool:
+        return any(name in reply for name in ("role", "content", "function_call", "messages"))
+
     def _decode_reply(self, reply: JSONObject) -> Message:
         messages = cast(list[JSONObject], reply["messages"]) if "messages" in reply else [reply]
         return decode.decode_reply(messages, self.provider)
