@@ -61,11 +61,13 @@ class MessageManager:
         self.formatter = formatter
         self._system_prompt = system_prompt or None
         self._tools: tuple[Tool | NativeTool, ...] = ()
+        self._names: dict[str, str] = {}
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
 
     def add_message(self, message: Message | Mapping[str, Any]) -> Message:
         """Add a message of ours, or a dict: as OpenAI's chat has it, or as the formatter's own provider does."""
         stored = self._store.append(self._conversation, self._taken(message))
+        self._names |= {call.id: call.name for call in stored.tool_calls}
         log.info("added message %d: %s", stored.seq, stored.role)
         log.debug("message %d says: %s", stored.seq, stored.text)
         return stored
@@ -185,8 +187,9 @@ class MessageManager:
 
     def _name_of(self, call_id: str) -> str:
         """The name of the tool that a call asked for: OpenAI's results do not say it."""
-        calls = [call for message in self.messages for call in message.tool_calls if call.id == call_id]
-        return calls[-1].name if calls else ""
+        if call_id not in self._names:
+            self._names |= {call.id: call.name for message in self.messages for call in message.tool_calls}
+        return self._names.get(call_id, "")
 
 
 def _content(content: object) -> str | list[AnyPart]:

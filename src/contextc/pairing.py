@@ -60,14 +60,15 @@ def pair(
     """
     if (ordered := _in_order(messages, unique_ids, spelled)) is not None:
         return Paired(ordered, [])
-    answers, strays, repairs = _match(messages)
+    answers, places, strays, repairs = _match(messages)
     last = max((index for index, _ in answers), default=-1)
+    known = {answer.call_id for answer in answers.values() if answer is not None}
     used: set[str] = set()
+    numbers: dict[str, int] = {}
     found: list[Message] = []
     for index, message in enumerate(messages):
         if message.role == "tool":
             if strays_as_text:
-                known = {answer.call_id for answer in answers.values() if answer is not None}
                 found += [_as_text(stray, message, stray.call_id in known) for stray in strays.get(index, ())]
             if rest := tuple([part for part in message.parts if not isinstance(part, ToolResult)]):
                 found.append(replace(message, parts=rest))
@@ -76,7 +77,7 @@ def pair(
         if not unique_ids:
             used.clear()
         if calls and not _are_new(calls, used, spelled):
-            message = _renamed(message, used, spelled)
+            message = _renamed(message, used, spelled, numbers)
             repairs += [
                 Repair("renamed", before.id, index)
                 for before, now in zip(calls, message.tool_calls, strict=True)
@@ -95,6 +96,11 @@ def pair(
             if answer.call_id != call.id or answer.name != call.name:
                 answer = replace(answer, call_id=call.id, name=call.name)
             results.append(answer)
+        stood = [places.get((index, order)) for order in range(len(results))]
+        if len({place[0] if place else None for place in stood}) == 1 and stood[0]:  # one message had them all
+            results = [
+                result for _, result in sorted(zip(stood, results, strict=True), key=lambda each: each[0] or (0, 0))
+            ]
         found.append(Message(role="tool", parts=tuple(results), author=message.author))
     return Paired(found, repairs)
 
@@ -110,18 +116,20 @@ def _in_order(messages: Sequence[Message], unique_ids: bool, spelled: Callable[[
     answers: dict[str, ToolResult] = {}
     used: set[str] = set()
     author: str | None = None
+    several = 0
     for message in messages:
         if message.role == "tool":
+            several += 1
             for part in message.parts:
                 if type(part) is not ToolResult or part.call_id in answers:
                     return None
                 answers[part.call_id] = part
             continue
         if asked or answers:
-            if (results := _answers(asked, answers)) is None:
+            if (results := _answers(asked, answers, several > 1)) is None:
                 return None
             found.append(Message(role="tool", parts=results, author=author))
-            asked, answers = [], {}
+            asked, answers, several = [], {}, 0
         found.append(message)
         for part in message.parts:
             if type(part) is ToolCall:
@@ -136,21 +144,25 @@ def _in_order(messages: Sequence[Message], unique_ids: bool, spelled: Callable[[
         if not unique_ids:
             used.clear()
     if asked or answers:
-        if (results := _answers(asked, answers)) is None:
+        if (results := _answers(asked, answers, several > 1)) is None:
             return None
         found.append(Message(role="tool", parts=results, author=author))
     return found
 
 
-def _answers(asked: list[ToolCall], answers: dict[str, ToolResult]) -> tuple[ToolResult, ...] | None:
-    """The results in the order of their calls; None where one is missing, one too many, or under another name."""
+def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: bool) -> tuple[ToolResult, ...] | None:
+    """The results, in the order of their calls if they are `several` messages, else in their own; None where one is
+    missing, one too many, or under another name.
+    """
     results: list[ToolResult] = []
     for call in asked:
         answer = answers.get(call.id)
         if answer is None or answer.name != call.name:
             return None
         results.append(answer)
-    return tuple(results) if len(results) == len(answers) else None
+    if len(results) != len(answers):
+        return None
+    return tuple(results if several else answers.values())
 
 
 def synthetic(call: ToolCall, reason: Reason) -> ToolResult:
@@ -160,29 +172,40 @@ def synthetic(call: ToolCall, reason: Reason) -> ToolResult:
 
 def _match(
     messages: Sequence[Message],
-) -> tuple[dict[tuple[int, int], ToolResult | None], dict[int, list[ToolResult]], list[Repair]]:
-    """Each call, as (message, order in it), with its result; the results nobody asked for; what is wrong."""
+) -> tuple[
+    dict[tuple[int, int], ToolResult | None],
+    dict[tuple[int, int], tuple[int, int]],
+    dict[int, list[ToolResult]],
+    list[Repair],
+]:
+    """Each call, as (message, order in it), with its result, and where that stands; the results nobody asked for; what
+    is wrong.
+    """
     waiting: dict[str, list[tuple[int, int]]] = {}
     answers: dict[tuple[int, int], ToolResult | None] = {}
+    places: dict[tuple[int, int], tuple[int, int]] = {}
     answered: dict[str, ToolResult] = {}
     strays: dict[int, list[ToolResult]] = {}
     repairs: list[Repair] = []
+    spoke = -1  # the last message that is no tool's
     for index, message in enumerate(messages):
+        spoke = spoke if message.role == "tool" else index
         for order, call in enumerate(message.tool_calls):
             waiting.setdefault(call.id, []).append((index, order))
             answers[index, order] = None
-        for result in message.tool_results:
+        for position, result in enumerate(message.tool_results):
             if calls := waiting.get(result.call_id):
                 place = calls.pop(0)
+                places[place] = (index, position)
                 answers[place] = answered[result.call_id] = result
-                if not _follows(messages, place[0], index):
+                if spoke > place[0]:
                     repairs.append(Repair("moved", result.call_id, index))
                 continue
             first = answered.get(result.call_id)
             repairs.append(Repair("orphan" if first is None else "duplicate", result.call_id, index))
             if first is None or first.content != result.content:
                 strays.setdefault(index, []).append(result)
-    return answers, strays, repairs
+    return answers, places, strays, repairs
 
 
 def _as_text(stray: ToolResult, message: Message, answered: bool) -> Message:
@@ -198,24 +221,20 @@ def _are_new(calls: Sequence[ToolCall], used: set[str], spelled: Callable[[str],
     return len(ids) == len(calls) and ids.isdisjoint(used)
 
 
-def _renamed(message: Message, used: set[str], spelled: Callable[[str], str]) -> Message:
-    """The message with ids for its calls that no call before had."""
-    taken = set(used)
+def _renamed(message: Message, used: set[str], spelled: Callable[[str], str], numbers: dict[str, int]) -> Message:
+    """The message with ids for its calls that no call before had; `numbers` is where each id's count stands."""
+    here: set[str] = set()
     parts: list[AnyPart] = []
     for part in message.parts:
         if isinstance(part, ToolCall):
-            name, number = part.id, 2
-            while spelled(name) in taken:
-                name, number = f"{part.id}_{number}", number + 1
-            taken.add(spelled(name))
+            name = part.id
+            while spelled(name) in used or spelled(name) in here:
+                numbers[part.id] = numbers.get(part.id, 1) + 1
+                name = f"{part.id}_{numbers[part.id]}"
+            here.add(spelled(name))
             part = part if name == part.id else replace(part, id=name)
         parts.append(part)
     return replace(message, parts=tuple(parts))
-
-
-def _follows(messages: Sequence[Message], call: int, result: int) -> bool:
-    """Whether nothing but other results stands between a call and its result."""
-    return all(message.role == "tool" for message in messages[call + 1 : result])
 
 
 def _reason(message: Message, default: Reason) -> Reason:

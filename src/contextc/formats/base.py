@@ -17,8 +17,8 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply
 from contextc.formats.checking import RuleBook
 from contextc.formats.reasoning import Policy, replayed
-from contextc.formats.settings import SettingsTable, named
-from contextc.formats.spelling import Speller, unspelled
+from contextc.formats.settings import SettingsTable, named, renamed
+from contextc.formats.spelling import Speller
 from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, ToolCall, ToolResult, system
 from contextc.pairing import Paired, Repair, pair
 from contextc.tools import NativeTool, Tool
@@ -138,7 +138,7 @@ class Formatter(ABC):
             messages = messages[1:]  # a line of ours
         return replace(
             request,
-            messages=tuple([self.spelling.read(message) for message in messages]),
+            messages=tuple(in_their_order([self.spelling.read(message) for message in messages])),
             tools=tuple([self.spelling.read_tool(tool) for tool in request.tools]),
         )
 
@@ -210,17 +210,18 @@ class Formatter(ABC):
         if self.user_first and _begins(encoded) not in (None, "user"):
             notes.append(Note("made up", "a line from the user, because the conversation begins with the assistant"))
         notes += [note for repair in paired.repairs if (note := noted(repair)) is not None]
-        request = replace(request, settings=self._with_choice(request.settings))
+        request = replace(request, settings=self._with_choice(request))
         return Written(self.assemble(request, self.join(encoded)), tuple(notes))
 
-    def _with_choice(self, settings: JSONObject) -> JSONObject:
-        """The settings, with the tool that must be called under the name it is told to the model by."""
+    def _with_choice(self, request: Request) -> JSONObject:
+        """The settings, with the tools they choose from under the names the model is told."""
         names = self.spelling.names
-        choice = self.settings.read(settings).settings.tool_choice if names is not None and settings else None
-        if names is None or choice is None or not choice.name:
-            return settings
-        name = names.spell(unspelled(choice.name))
-        return settings if name == choice.name else {**settings, **self.settings.put(named(choice.mode, name))}
+        if names is None:
+            return request.settings
+        told = {tool.name: names.spell(tool.name) for tool in request.tools if isinstance(tool, Tool)}
+        changed = {name: spelled for name, spelled in told.items() if name != spelled}
+        places = self.settings.put(named("named", "-")).keys() if changed else ()
+        return {name: renamed(value, changed) if name in places else value for name, value in request.settings.items()}
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """The messages; where the provider holds earlier ones, results that pairing would call strays are sealed."""
@@ -246,6 +247,26 @@ def noted(repair: Repair) -> Note | None:
             return None
         case _:
             assert_never(repair.kind)
+
+
+def in_their_order(messages: list[Message]) -> list[Message]:
+    """The messages of a request, where results that are not in the order of their calls are one message.
+
+    Results that were logged one by one go out in the order of their calls; those of one message in their own.
+    """
+    found: list[Message] = []
+    asked: list[str] = []
+    for message in messages:
+        if message.role != "tool":
+            asked = [call.id for call in message.tool_calls] if message.role == "assistant" else []
+        elif len(asked) > 1 and found[-1].role == "tool" and len(found[-1].parts) < len(asked):
+            both = replace(found[-1], parts=(*found[-1].parts, *message.parts))
+            ids = [result.call_id for result in both.tool_results]
+            if ids != [call_id for call_id in asked if call_id in ids] and set(ids) <= set(asked):
+                found[-1] = both
+                continue
+        found.append(message)
+    return found
 
 
 def segments(history: Sequence[Message]) -> Iterator[list[Message]]:

@@ -65,6 +65,16 @@ def named(mode: Mode, name: str) -> Settings:
     return Settings(tool_choice=ToolChoice(mode, name))
 
 
+def renamed(choice: JSON, names: Mapping[str, str], key: str = "") -> JSON:
+    """A choice of tools with other names for them, wherever it names one."""
+    if isinstance(choice, dict):
+        return {name: renamed(value, names, name) for name, value in cast(JSONObject, choice).items()}
+    if isinstance(choice, list):
+        return [renamed(each, names, key) for each in cast(list[JSON], choice)]
+    return names.get(choice, choice) if isinstance(choice, str) and key in NAMED else choice
+
+
+NAMED = ("name", "toolName", "allowedFunctionNames", "allowed_function_names")
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 

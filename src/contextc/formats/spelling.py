@@ -38,7 +38,7 @@ class Spelling:
 
     def writes(self, text: str) -> bool:
         """Whether this is how we write it ourselves."""
-        return self._sound.fullmatch(text) is not None and ("_x" not in text or ESCAPE.search(text) is None)
+        return self._sound.fullmatch(text) is not None and ("_x" not in text or self.read(text) == text)
 
     def leaves(self, text: str) -> bool:
         """The same as `writes`, and the answer is remembered."""
@@ -49,6 +49,13 @@ class Spelling:
         self.plain.add(text)
         return True
 
+    def read(self, text: str) -> str:
+        """The text as it was before we spelled it; what we cannot have written so stays."""
+        if "_x" not in text:
+            return text
+        original = ESCAPE.sub(_letter, text)
+        return original if original != text and self._respell(original) == text else text
+
     def takes(self, text: str) -> bool:
         """Whether the provider would take it."""
         return self._taken.fullmatch(text) is not None
@@ -56,8 +63,12 @@ class Spelling:
     def spell(self, text: str) -> str:
         return text if self.writes(text) else self._respell(text)
 
+    def _doubly(self, found: re.Match[str]) -> str:
+        """What looks like a character we wrote as its number, and is not."""
+        return found[0] if self._letter.fullmatch(_letter(found)) else "_x5F_" + found[0][1:]
+
     def _spelled_anew(self, text: str) -> str:
-        escaped = ESCAPE.sub(lambda found: "_x5F_" + found[0][1:], text)
+        escaped = ESCAPE.sub(self._doubly, text)
         written = "".join(letter if self._letter.fullmatch(letter) else f"_x{ord(letter):02X}_" for letter in escaped)
         if self._sound.fullmatch(written):
             return written
@@ -69,9 +80,9 @@ class Spelling:
 ANYTHING = Spelling("\\s\\S", 1 << 20)
 
 
-def unspelled(text: str) -> str:
-    """The text as it was before it was spelled for a provider."""
-    return ESCAPE.sub(lambda found: chr(int(found[1], 16)), text) if "_x" in text else text
+def _letter(found: re.Match[str]) -> str:
+    number = int(found[1], 16)
+    return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else found[0]
 
 
 class Speller(NamedTuple):
@@ -129,7 +140,7 @@ class Speller(NamedTuple):
         return _with_halves(message, self._read_half)
 
     def read_tool(self, tool: Tool | NativeTool) -> Tool | NativeTool:
-        if isinstance(tool, NativeTool) or self.names is None or (name := unspelled(tool.name)) == tool.name:
+        if isinstance(tool, NativeTool) or self.names is None or (name := self.names.read(tool.name)) == tool.name:
             return tool
         return replace(tool, name=name)
 
@@ -147,11 +158,11 @@ class Speller(NamedTuple):
 
     def _read_half(self, part: Half) -> Half:
         if self.names is not None:
-            part = _with_name(part, unspelled(part.name))
+            part = _with_name(part, self.names.read(part.name))
         call_id = part.id if isinstance(part, ToolCall) else part.call_id
         if self.ids is None or self.ids.writes(call_id):
             return part
-        if (read := unspelled(call_id)) != call_id:
+        if (read := self.ids.read(call_id)) != call_id:
             return _with_id(part, read)
         return replace(part, extra={**(part.extra or {}), self.own: {}}) if self.ids.takes(call_id) else part
 

@@ -14,7 +14,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter, Note, Request
 from contextc.formats.named import formatter
 from contextc.formats.settings import Settings, ToolChoice
-from contextc.formats.spelling import Spelling, unspelled
+from contextc.formats.spelling import Spelling
 from contextc.messages import Extra
 from contextc.tools import Tool
 from contextc.wire.reading import decoded, readable
@@ -99,7 +99,7 @@ def _spelled(settings: Settings, before: Spelling | None, after: Spelling | None
     choice = settings.tool_choice
     if choice is None or not choice.name:
         return settings
-    name = unspelled(choice.name) if before else choice.name
+    name = before.read(choice.name) if before else choice.name
     return replace(settings, tool_choice=ToolChoice(choice.mode, after.spell(name) if after else name))
 
 

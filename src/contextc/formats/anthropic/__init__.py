@@ -5,7 +5,15 @@ from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
-from contextc.formats.anthropic.encode import APART, BETWEEN, encode_segment, encode_system, tag, without_last_space
+from contextc.formats.anthropic.encode import (
+    APART,
+    BETWEEN,
+    FIELDS,
+    encode_segment,
+    encode_system,
+    tag,
+    without_last_space,
+)
 from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.base import OPENING, Encoded, Formatter, Request
@@ -26,6 +34,7 @@ class AnthropicFormatter(Formatter):
         "anthropic", ids=Spelling("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_-]+"), names=Spelling("a-zA-Z0-9_-", 128)
     )
     unique_ids: ClassVar[bool] = True
+    nests: ClassVar[tuple[str, ...]] = (FIELDS,)
     marks: ClassVar[tuple[str, ...]] = (APART, BETWEEN)
     rules: ClassVar[RuleBook] = BOOK
     user_first: ClassVar[bool] = True

@@ -11,7 +11,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.anthropic.encode import APART, BETWEEN, encode_segment
+from contextc.formats.anthropic.encode import APART, BETWEEN, FIELDS, encode_segment
 from contextc.formats.base import Request, kept, remember
 from contextc.formats.media import guessed, unpacked
 from contextc.messages import (
@@ -78,7 +78,9 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     return Message(
         role="assistant",
         parts=tuple(decoder.parts(reply.get("content"))),
-        finish=FINISH.get(reason, reason) if reason else None,
+        finish="error" if reply.get("error") else FINISH.get(reason, reason) if reason else None,
+        status="error" if reply.get("error") else "sent",
+        error=str(cast(JSONObject, reply["error"]).get("message")) if reply.get("error") else None,
         usage=Usage(
             input=(usage.get("input_tokens") or 0) + read + written,
             output=usage.get("output_tokens") or 0,
@@ -93,24 +95,31 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
 def gather(events: Iterable[JSONObject]) -> JSONObject:
     """A reply, from the events of its stream."""
     reply: JSONObject = {}
+    blocks: dict[int, JSONObject] = {}
     for event in events:
         match event.get("type"):
             case "message_start":
-                reply = {**event["message"], "content": []}
+                reply = {**event["message"]}
             case "content_block_start":
-                reply["content"].append(dict(event["content_block"]))
+                blocks[event["index"]] = dict(event["content_block"])
             case "content_block_delta":
-                _apply(reply["content"][event["index"]], event["delta"])
+                _apply(blocks.setdefault(event["index"], {"type": "text"}), event["delta"])
             case "content_block_stop":
-                _close(reply["content"][event["index"]])
+                _close(blocks.get(event["index"], {}))
             case "message_delta":
                 reply |= {name: value for name, value in event["delta"].items() if value is not None}
-                reply["usage"] = {**reply.get("usage", {}), **(event.get("usage") or {})}
+                used = cast(JSONObject, event.get("usage") or {})
+                reply["usage"] = {
+                    **reply.get("usage", {}),
+                    **{name: each for name, each in used.items() if each is not None},
+                }
+            case "error":
+                reply["error"] = event.get("error")
             case _:  # ping, message_stop, and whatever comes next
                 pass
-    for block in cast(list[JSONObject], reply.get("content") or []):
+    for block in blocks.values():
         _close(block)  # those of a stream that broke off
-    return reply
+    return {**reply, "content": [blocks[index] for index in sorted(blocks)]}
 
 
 def _apply(block: JSONObject, delta: JSONObject) -> None:
@@ -142,6 +151,15 @@ class _Decoder:
 
     def message(self, wire: JSONObject) -> Iterator[Message]:
         role = cast(Role, wire["role"])
+        fields = {name: value for name, value in wire.items() if name not in ("role", "content") and value is not None}
+        if fields and not wire["content"]:
+            yield Message(role=role, parts=(), extra={self.provider: {BETWEEN: True, FIELDS: fields}})
+            return
+        if fields:
+            first, *others = self.message({"role": role, "content": wire["content"]})
+            yield replace(first, extra={self.provider: {**kept(first.extra, self.provider), FIELDS: fields}})
+            yield from others
+            return
         parts: list[AnyPart] = []
         for part in self.parts(wire["content"]):
             if parts and isinstance(part, ToolResult) != isinstance(parts[-1], ToolResult):

@@ -25,7 +25,7 @@ from contextc.formats.base import (
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
-APART, BETWEEN = "apart", "between"
+APART, BETWEEN, FIELDS = "apart", "between", "fields"
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 DOCUMENTS = ("application/pdf", "text/plain")
 
@@ -35,17 +35,22 @@ def encode_segment(
 ) -> Encoded:
     encoder = _Encoder(provider, blobs)
     wire: list[JSONObject] = []
+    end = max((index for index, message in enumerate(segment) if message.role != "system"), default=-1)
     for index, message in enumerate(segment):
         said = message.role
         role = "assistant" if said == "assistant" else "user"
         if said == "system":
-            last = all(later.role == "system" for later in segment[index:])
+            last = index > end
             between = system_between or kept(message.extra, provider).get(BETWEEN)
             if between and last and wire and wire[-1]["role"] in ("user", "system"):
                 role = "system"
             blocks = encoder.system(message, tagged=role == "user")
         else:
             blocks = encoder.blocks(message)
+        fields = kept(message.extra, provider).get(FIELDS) if message.extra else None
+        if fields:
+            wire.append({"role": "system" if said == "system" else role, "content": blocks, **fields})
+            continue
         if not blocks:
             continue
         if wire and wire[-1]["role"] == role and not (message.extra and kept(message.extra, provider).get(APART)):

@@ -60,12 +60,21 @@ def without_choice(body: JSONObject) -> JSONObject:
 
 
 def without_server_orphans(body: JSONObject) -> JSONObject:
+    found = [
+        block
+        for message in cast(list[JSONObject], body["messages"])
+        if message["role"] == "assistant" and isinstance(message["content"], list)
+        for block in cast(list[JSONObject], message["content"])
+    ]
+    orphans = {id(block) for block in server_orphans(found)}
     messages: list[JSONObject] = []
     for message in cast(list[JSONObject], body["messages"]):
         blocks = cast(list[JSONObject], message["content"]) if isinstance(message["content"], list) else []
-        orphans = [id(block) for block in server_orphans(blocks)]
         left = [block for block in blocks if id(block) not in orphans]
-        messages += [{**message, "content": left} if orphans else message] if left or not orphans else []
+        if len(left) == len(blocks):
+            messages.append(message)
+        elif left:
+            messages.append({**message, "content": left})
     return {**body, "messages": messages}
 
 

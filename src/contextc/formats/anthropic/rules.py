@@ -202,12 +202,15 @@ def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
         "content": "Be brief."}]
     Repair: it becomes text of the user, in `<system-reminder>`.
     """
-    turns = request.turns
-    for index, turn in enumerate(turns):
+    others = [(index, turn) for index, turn in enumerate(request.turns) if turn.role != "system"]
+    place = 0
+    for index, turn in enumerate(request.turns):
+        while place < len(others) and others[place][0] < index:
+            place += 1
         if turn.role != "system" or (not turn.wire["content"] and "output_config" in turn.wire):
             continue
-        before = next((each for each in reversed(turns[:index]) if each.role != "system"), None)
-        after = next((each for each in turns[index:] if each.role != "system"), None)
+        before = others[place - 1][1] if place else None
+        after = others[place][1] if place < len(others) else None
         ran = before is not None and before.pieces and "tool" in str(before.pieces[-1].wire.get("type"))
         follows = before is not None and (before.role == "user" or (ran and not before.of("call")))
         if index and not (follows and (after is None or after.role == "assistant")):
@@ -356,16 +359,20 @@ def says_how_long_the_answer_may_be(request: Sketch) -> Iterable[Finding]:
 
 @rule(23, errors.SERVER_ORPHAN, mend=mends.without_server_orphans)
 def server_results_follow_their_call(request: Sketch) -> Iterable[Finding]:
-    """The result of a tool that Anthropic runs stands after its call, in the same message.
+    """The result of a tool that Anthropic runs stands after its call.
+
+    Mostly in the same message; after a pause, or where its code calls a tool of ours, in a later one.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "web_search_tool_result",
         "tool_use_id": "srvtoolu_1", "content": []}, {"type": "text", "text": "Found it."}]}, {"role": "user",
         "content": "and?"}]
     Repair: the result is left out; it holds what only Anthropic can read.
     """
-    for turn in request.turns:
-        for piece in mends.server_orphans([piece.wire for piece in turn.pieces]):
-            path = next(each.path for each in turn.pieces if each.wire is piece)
+    pieces = [piece for turn in request.turns if turn.role == "assistant" for piece in turn.pieces]
+    orphans = {id(wire) for wire in mends.server_orphans([piece.wire for piece in pieces])}
+    for each in pieces:
+        if id(each.wire) in orphans:
+            piece, path = each.wire, each.path
             yield at(
                 path, f"no call {piece['tool_use_id']} stands before this.", kind=piece["type"], id=piece["tool_use_id"]
             )

@@ -19,14 +19,15 @@ from contextc.formats.gemini.encode import (
     encode_system,
     encode_tool,
     encode_tools,
+    is_same,
     unsigned,
 )
-from contextc.formats.gemini.mends import has_level, with_signatures
+from contextc.formats.gemini.mends import NAMES, has_level, with_signatures
 from contextc.formats.gemini.rules import BOOK
 from contextc.formats.gemini.settings import SETTINGS
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
-from contextc.formats.spelling import Speller, Spelling
+from contextc.formats.spelling import Speller
 from contextc.messages import Message
 from contextc.tools import NativeTool, Tool
 
@@ -42,7 +43,7 @@ class GeminiFormatter(Formatter):
     rules: ClassVar[RuleBook] = BOOK
     user_first: ClassVar[bool] = True
     settings: ClassVar[SettingsTable] = SETTINGS
-    spelling: ClassVar[Speller] = Speller("gemini", names=Spelling("a-zA-Z0-9_.:-", 128, first="a-zA-Z_"))
+    spelling: ClassVar[Speller] = Speller("gemini", names=NAMES)
     nests: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
     marks: ClassVar[tuple[str, ...]] = (APART, SPELLED, URLSAFE, BESIDE, "parameters")
 
@@ -66,8 +67,11 @@ class GeminiFormatter(Formatter):
 
     def _unsigned(self, message: Message) -> Message:
         """A reply without its signatures, if it says that another model wrote it."""
-        wrote, asked = kept(message.extra, self.provider).get("modelVersion"), self.model or ""
-        if not wrote or wrote.startswith(asked) or asked.startswith(wrote):
+        wrote, asked = (
+            kept(message.extra, self.provider).get("modelVersion"),
+            (self.model or "").removeprefix("models/"),
+        )
+        if not wrote or is_same(wrote.removeprefix("models/"), asked):
             return message
         return replace(message, parts=tuple(unsigned(part, self.provider) for part in message.parts))
 

@@ -95,10 +95,13 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     thoughts = usage.get("thoughtsTokenCount") or 0
     rest = {name: reply[name] for name in ("responseId", "modelVersion", "promptFeedback") if reply.get(name)}
     rest |= {name: candidate[name] for name in KEPT_OF_CANDIDATE if candidate.get(name)}
+    error = cast(JSONObject, reply.get("error") or {})
     return Message(
         role="assistant",
         parts=parts,
-        finish=_finish(reply, candidate, parts),
+        status="error" if error else "sent",
+        error=str(error.get("message")) if error else None,
+        finish="error" if error else _finish(reply, candidate, parts),
         usage=Usage(
             input=(usage.get("promptTokenCount") or 0) + (usage.get("toolUsePromptTokenCount") or 0),
             output=(usage.get("candidatesTokenCount") or 0) + thoughts,
@@ -280,10 +283,11 @@ class _Decoder:
 
     def tool(self, wire: JSONObject, beside: JSONObject | None, spelled: list[str]) -> Tool:
         function, names = _plain(wire, ("parameters",))
+        schema: JSON = function.get("parametersJsonSchema") or {}
         made = Tool(
             name=function["name"],
             description=function.get("description") or "",
-            parameters=function.get("parametersJsonSchema") or _json_schema(function.get("parameters") or {}),
+            parameters=json_schema(schema) if "parameters" in names else schema,
         )
         rest = dict(kept(remember(function, encode_tool(made), self.provider), self.provider))
         if beside is not None:
@@ -326,20 +330,20 @@ def _listed(value: JSON) -> list[JSONObject]:
     return [cast(JSONObject, value)] if isinstance(value, dict) else cast(list[JSONObject], value or [])
 
 
-def _json_schema(schema: JSON) -> JSON:
+def json_schema(schema: JSON) -> JSON:
     """Google's own kind of schema, whose types are in capitals, as JSON Schema."""
     if isinstance(schema, list):
-        return [_json_schema(each) for each in cast(list[JSON], schema)]
+        return [json_schema(each) for each in cast(list[JSON], schema)]
     if not isinstance(schema, dict):
         return schema
     given = cast(JSONObject, schema)
     made: JSONObject = {
-        name: {key: _json_schema(each) for key, each in cast(JSONObject, value).items()}
+        name: {key: json_schema(each) for key, each in cast(JSONObject, value).items()}
         if name == "properties" and isinstance(value, dict)
-        else _json_schema(value)
+        else json_schema(value)
         for name, value in given.items()
         if name not in ("nullable", "propertyOrdering", "example", "enum")
     }
     if isinstance(kind := given.get("type"), str):
-        made["type"] = [kind.lower(), "null"] if given.get("nullable") else kind.lower()
+        made["type"] = [kind.lower(), "null"] if given.get("nullable") is True else kind.lower()
     return {**made, "enum": given["enum"]} if "enum" in given else made

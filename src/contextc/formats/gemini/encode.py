@@ -9,6 +9,7 @@ Google's own `extra` of a part holds what its wire part said beyond ours, the in
 (`{"functionCall": {"id": null}}` is a call without an id), and two facts of spelling: `spelled` and `urlsafe`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import assert_never, cast
 
@@ -239,6 +240,13 @@ class _Encoder:
             inline = cast(JSONObject, block["inlineData"])
             block = {**block, "inlineData": {**inline, "data": to_urlsafe(inline["data"])}}
         return _respelled(restored(block, {self.provider: rest}, self.provider), spelled)
+
+
+def is_same(wrote: str, asked: str) -> bool:
+    """Whether two names are one model: the same, or one of its versions."""
+    longer, shorter = (wrote, asked) if len(wrote) >= len(asked) else (asked, wrote)
+    rest = longer.removeprefix(shorter)
+    return longer.startswith(shorter) and (not rest or re.match(r"-(preview|exp|latest|\d)", rest) is not None)
 
 
 def unsigned(part: AnyPart, provider: str) -> AnyPart:

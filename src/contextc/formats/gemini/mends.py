@@ -9,7 +9,7 @@ from contextc.formats.gemini.encode import STAND_IN
 from contextc.formats.gemini.sketch import TOOLS, camel, camels, listed
 from contextc.formats.media import unpacked
 from contextc.formats.signatures import SHORTEST, is_message
-from contextc.formats.spelling import unspelled
+from contextc.formats.spelling import Spelling
 
 Change: TypeAlias = Callable[[JSONObject], JSONObject]
 
@@ -17,6 +17,7 @@ NOTHING_SAID = "(Nothing has been said yet.)"
 STAND_INS = (STAND_IN, "context_engineering_is_the_way_to_go")
 CONFIG, CHOICE = ("toolConfig", "tool_config"), ("functionCallingConfig", "function_calling_config")
 ALLOWED = ("allowedFunctionNames", "allowed_function_names")
+NAMES = Spelling("a-zA-Z0-9_.:-", 128, first="a-zA-Z_")
 SETTINGS, THINKING, LEVEL = (
     ("generationConfig", "generation_config"),
     ("thinkingConfig", "thinking_config"),
@@ -124,7 +125,7 @@ def with_functions_once(body: JSONObject) -> JSONObject:
 def with_known_choice(body: JSONObject) -> JSONObject:
     """The functions that may be called without those that are not there; one that was spelled anew, as it is now."""
     names = [cast(str, function["name"]) for function in functions(body)]
-    known = {**{unspelled(name): name for name in names}, **{name: name for name in names}}
+    known = {**{NAMES.read(name): name for name in names}, **{name: name for name in names}}
     for outer, inner, key in dict.fromkeys(cast(tuple[str, str, str], path[:3]) for path, _ in allowed(body)):
         choice = cast(JSONObject, body[outer][inner])
         left = [known[name] for _, name in listed(choice[key], ()) if isinstance(name, str) and name in known]

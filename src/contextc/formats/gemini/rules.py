@@ -141,8 +141,9 @@ def results_have_calls(request: Sketch) -> Iterable[Finding]:
     Example: [{"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a result whose call stands elsewhere is brought to it; one without a call becomes text.
     """
+    earlier = dict(zip((turn.path for turn in request.turns[1:]), request.turns, strict=False))
     for turn, result in match(request.turns, next_turn).orphans:
-        before = request.turns[request.turns.index(turn) - 1] if turn is not request.turns[0] else None
+        before = earlier.get(turn.path)
         what = errors.COUNT if before and before.of("call") else errors.RESULT_PLACE
         yield at(result.path, f"{_called(result)} has no call in the content before.", what=what)
 

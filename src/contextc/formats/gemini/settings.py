@@ -1,6 +1,9 @@
 """Where generateContent keeps its settings. Which model is asked stands in the address, not in the body."""
 
+from typing import cast
+
 from contextc._json import JSON, JSONObject
+from contextc.formats.gemini.decode import json_schema
 from contextc.formats.settings import Mode, Output, Settings, SettingsTable, ToolChoice, inner, nearest
 
 MODES: dict[str, Mode] = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
@@ -13,6 +16,8 @@ def take(rest: JSONObject) -> dict[str, object]:
     for snake, camel in SNAKE.items():
         if snake in rest:
             rest[camel] = rest.pop(snake)
+        if isinstance(rest.get(camel), dict):
+            rest[camel] = {_camel(name): value for name, value in cast(JSONObject, rest[camel]).items()}
     found: dict[str, object] = {}
     calling = inner(inner(rest.get("toolConfig")).get("functionCallingConfig"))
     allowed: JSON = calling.get("allowedFunctionNames") or []
@@ -21,7 +26,9 @@ def take(rest: JSONObject) -> dict[str, object]:
         found["tool_choice"] = ToolChoice(mode, allowed[0] if allowed else "")
         del rest["toolConfig"]["functionCallingConfig"]
     config = inner(rest.get("generationConfig"))
-    schema: JSON = config.get("responseJsonSchema") or config.get("responseSchema")
+    schema: JSON = config.get("responseJsonSchema")
+    if schema is None and isinstance(config.get("responseSchema"), dict):
+        schema = json_schema(config["responseSchema"])
     if config.get("responseMimeType") == "application/json":
         found["output"] = Output(schema=schema)
         for name in ("responseMimeType", "responseJsonSchema", "responseSchema"):
@@ -31,6 +38,11 @@ def take(rest: JSONObject) -> dict[str, object]:
         found["effort"] = level.lower()
         del config["thinkingConfig"]["thinkingLevel"]
     return found
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.title() for each in others)
 
 
 def put(settings: Settings) -> JSONObject:

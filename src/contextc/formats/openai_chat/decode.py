@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, kept, remember
 from contextc.formats.media import from_data_url, guessed, unpacked
-from contextc.formats.openai_chat.encode import REASONING_FIELDS, SOUNDS, encode_segment
+from contextc.formats.openai_chat.encode import FIELD, REASONING_FIELDS, SOUNDS, encode_segment
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -45,7 +45,8 @@ def decode_request(body: JSONObject, provider: str, reasoning_field: str | None)
 
 
 def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) -> Message:
-    choice = cast(JSONObject, (reply.get("choices") or [{}])[0])
+    choices = cast(list[JSONObject], reply.get("choices") or [{}])
+    choice = next((each for each in choices if each.get("index") == 0), choices[0])
     decoder = _Decoder(provider, reasoning_field, model=reply.get("model"))
     said: JSONObject = {"role": "assistant", **(choice.get("message") or {})}
     back = (*RETURNED, *([reasoning_field] if reasoning_field else []))
@@ -58,7 +59,9 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
     facts |= {name: value for name, value in said.items() if name not in (*back, *REASONING_FIELDS) and value}
     return replace(
         message,
-        finish=choice.get("finish_reason") or "stop",
+        finish=_finish(reply, choice),
+        status="error" if reply.get("error") else "sent",
+        error=_problem(reply),
         usage=Usage(
             input=usage.get("prompt_tokens") or 0,
             output=usage.get("completion_tokens") or 0,
@@ -70,42 +73,90 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
     )
 
 
+def _finish(reply: JSONObject, choice: JSONObject) -> str | None:
+    """Why it ended; None for a stream that was cut off, which neither says so nor ends with its usage."""
+    if reply.get("error"):
+        return "error"
+    cut = choice.get("finish_reason", "") is None and not reply.get("usage")
+    return choice.get("finish_reason") or (None if cut else "stop")
+
+
+def _problem(reply: JSONObject) -> str | None:
+    error: JSON = reply.get("error")
+    said = cast(JSONObject, error).get("message") if isinstance(error, dict) else error
+    return str(said) if error else None
+
+
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A reply, from the chunks of its stream."""
+    """A reply, from the chunks of its stream; `error` where it broke off with one."""
     reply: JSONObject = {}
     message: JSONObject = {"role": "assistant"}
-    calls: dict[int, JSONObject] = {}
+    calls: list[JSONObject] = []
     finish = None
     for event in events:
-        reply |= {name: event[name] for name in ("id", "model", "usage") if event.get(name)}
+        reply |= {name: event[name] for name in ("id", "model", "usage", "error") if event.get(name)}
+        groq = cast(JSONObject, event.get("x_groq") or {})
+        reply |= {"usage": groq["usage"]} if groq.get("usage") else {}
         for choice in cast(list[JSONObject], event.get("choices") or []):
-            if choice.get("index", 0) != 0:
+            if choice.get("index") not in (None, 0):
                 continue
-            finish = choice.get("finish_reason") or finish
+            reply |= {name: choice[name] for name in ("usage", "error") if choice.get(name)}
+            if choice.get("finish_reason") is not None:  # an empty one is how some endpoints say nothing
+                finish = choice["finish_reason"] or finish or ""
             _apply(message, calls, cast(JSONObject, choice.get("delta") or {}))
     if calls:
-        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+        message["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
     return {**reply, "choices": [{"message": message, "finish_reason": finish}]}
 
 
-def _apply(message: JSONObject, calls: dict[int, JSONObject], delta: JSONObject) -> None:
+def _apply(message: JSONObject, calls: list[JSONObject], delta: JSONObject) -> None:
     for name, value in delta.items():
         if name == "tool_calls":
             for piece in cast(list[JSONObject], value or []):
                 _apply_call(calls, piece)
-        elif isinstance(value, str) and name != "role":
-            message[name] = message.get(name, "") + value
-        elif isinstance(value, list):
-            message[name] = [*cast(list[JSON], message.get(name) or []), *cast(list[JSON], value)]
+        elif name != "role":
+            message[name] = _grown(message.get(name), value)
 
 
-def _apply_call(calls: dict[int, JSONObject], piece: JSONObject) -> None:
-    index = piece.get("index", len(calls))
-    call = calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-    call["id"] = piece.get("id") or call["id"]
-    function = cast(JSONObject, piece.get("function") or {})
-    for name in ("name", "arguments"):
-        call["function"][name] += function.get(name) or ""
+def _grown(before: JSON, more: JSON) -> JSON:
+    """A value of a message, with what the next chunk adds to it."""
+    if before is None or more is None:
+        return more if before is None else before
+    if isinstance(before, str) and isinstance(more, str):
+        return before + more
+    if isinstance(before, dict) and isinstance(more, dict):
+        known, given = cast(JSONObject, before), cast(JSONObject, more)
+        return {**known, **{name: _grown(known.get(name), value) for name, value in given.items()}}
+    if isinstance(before, list) or isinstance(more, list):  # some endpoints send blocks, and text in between
+        return [*cast(list[JSON], _blocks(before)), *cast(list[JSON], _blocks(more))]
+    return more
+
+
+def _apply_call(calls: list[JSONObject], piece: JSONObject) -> None:
+    """Add to a call: the one of this id, else of this index, else the last. A new id is a new call."""
+    call_id, index = piece.get("id"), piece.get("index")
+    same = [call for call in calls if call_id and call.get("id") == call_id]
+    same = same or [
+        call for call in calls if not (call_id and call.get("id")) and index is not None and call["index"] == index
+    ]
+    if not same and not call_id and index is None and calls:
+        same = [calls[-1]]
+    if not same:
+        calls.append({"index": index, "id": call_id or "", "type": piece.get("type") or "function"})
+        same = [calls[-1]]
+    call = same[-1]
+    call["id"] = call_id or call["id"]
+    for name, value in piece.items():
+        if name in ("index", "id", "type"):
+            continue
+        inner = cast(JSONObject, value or {}) if isinstance(value, dict) else None
+        if inner is None:
+            call[name] = value
+            continue
+        known = cast(JSONObject, call.setdefault(name, {}))
+        for field, each in inner.items():
+            repeats = field == "name" and known.get(field) == each
+            known[field] = each if repeats else _grown(known.get(field), each)
 
 
 class _Decoder:
@@ -121,8 +172,9 @@ class _Decoder:
         parts += [self.call(call) for call in cast(list[JSONObject], wire.get("tool_calls") or [])]
         if (old := wire.get("function_call")) and isinstance(old, dict) and cast(JSONObject, old).get("name"):
             parts.append(self.old_call(cast(JSONObject, old)))
-        if isinstance(refusal := wire.get("refusal"), str):
-            parts.append(Native(provider=self.provider, data={"type": "refusal", "refusal": refusal}))
+        if isinstance(refusal := wire.get("refusal"), str) and refusal:
+            data = {"type": "refusal", "refusal": refusal}
+            parts.append(Native(provider=self.provider, data=data, extra={self.provider: {FIELD: True}}))
         message = Message(role=ROLES.get(wire["role"], "user"), parts=tuple(parts))
         return self.with_rest(message, wire)
 
@@ -130,7 +182,7 @@ class _Decoder:
         """The message, and what of it our encoding would not say."""
         encoded = self.encoded(message)
         ours = encoded[0] if encoded else {}
-        known = {**wire, "refusal": None}
+        known = {**wire, "refusal": wire.get("refusal") or None}
         if wire.get("tool_calls"):
             known["tool_calls"] = ours.get("tool_calls")
         if _blocks(known.get("content")) == _blocks(ours.get("content")):

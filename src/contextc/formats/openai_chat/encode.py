@@ -6,7 +6,7 @@ text the model wrote. Reasoning goes back only where the endpoint has a field fo
 """
 
 from collections.abc import Mapping, Sequence
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import (
@@ -23,6 +23,7 @@ from contextc.formats.media import packed
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
+FIELD = "field"
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 SOUNDS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -44,20 +45,30 @@ class _Encoder:
     def __init__(self, provider: str, reasoning_field: str | None, blobs: Mapping[str, bytes]) -> None:
         self.provider, self.reasoning_field, self.blobs = provider, reasoning_field, blobs
         self.notes: list[Note] = []
+        self.old: dict[str, str] = {}  # calls of the time before ids
 
     def message(self, message: Message) -> JSONObject | None:
         """A system, user or assistant message; None where nothing of it can be sent."""
         if message.extra is None and (short := self.plain(message)) is not None:
             return short
         rest = kept(message.extra, self.provider)
+        if "function_call" in rest:
+            self.old |= {call.id: call.name for call in message.tool_calls}
         content = [block for part in message.parts if (block := self.block(part, message.role)) is not None]
         calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
         wire: JSONObject = {"role": message.role, "content": _shortest(content), **self.reasoning(message)}
+        refusals = [part.data["refusal"] for part in message.parts if self.is_field(part)]
+        if refusals:
+            wire["refusal"] = refusals[0]
         if calls:
             wire["tool_calls"] = calls
-        if not content and not calls and not ("content" in rest or self.speaks(message, rest)):
+        if not content and not calls and not refusals and not ("content" in rest or self.speaks(message, rest)):
             return None
         return restored(wire, message.extra, self.provider)
+
+    def is_field(self, part: AnyPart) -> TypeGuard[Native]:
+        """Whether a part stood beside the content of its message, as a refusal does."""
+        return isinstance(part, Native) and bool(kept(part.extra, self.provider).get(FIELD))
 
     def speaks(self, message: Message, rest: JSONObject) -> bool:
         """Whether a reply without content says something in a field that only its endpoint knows."""
@@ -88,7 +99,9 @@ class _Encoder:
         wire: list[JSONObject] = []
         shown: list[JSONObject] = []
         for part in message.parts:
-            if type(part) is ToolResult and type(part.content) is str and not part.extra and not part.is_error:
+            if type(part) is ToolResult and part.call_id in self.old and not part.extra:
+                wire.append({"role": "function", "name": self.old[part.call_id], "content": part.text})
+            elif type(part) is ToolResult and type(part.content) is str and not part.extra and not part.is_error:
                 wire.append({"role": "tool", "tool_call_id": part.call_id, "content": part.content})
             elif isinstance(part, ToolResult):
                 content: JSON = part.content
@@ -117,6 +130,8 @@ class _Encoder:
                     return self.described(part)
                 return restored(self.media(part), part.extra, self.provider)
             case Native():
+                if self.is_field(part):
+                    return None
                 if part.provider == self.provider:
                     return part.data
                 self.notes.append(Note("described", f"a block of {part.provider}"))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, at, match, repeated, run_of
+from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, Turn, at, match, repeated, run_of
 from contextc.formats.openai_chat import errors, mends, sketch
 from contextc.formats.openai_chat.sketch import house, placed
 
@@ -129,11 +129,15 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         {"role": "tool", "tool_call_id": "a", "content": "2"}]
     Repair: the first is kept; another that says something else becomes text.
     """
-    for turn, result in match(request.turns, results_at_once).doubled:
-        before = request.turns[: request.turns.index(turn)]
-        first = next(each for each in reversed(before) if each.wire.get("tool_call_id") == result.id)
-        message = f"the call {result.id} has another result already."
-        yield at(result.path, message, id=result.id, first=placed(first.path), where=placed(result.path))
+    doubled = {result.path for _, result in match(request.turns, results_at_once).doubled}
+    latest: dict[str, Turn] = {}
+    for turn in request.turns:
+        for result in turn.of("result"):
+            first = latest.get(result.id, turn)
+            latest[result.id] = turn
+            if result.path in doubled:
+                message = f"the call {result.id} has another result already."
+                yield at(result.path, message, id=result.id, first=placed(first.path), where=placed(result.path))
 
 
 @rule(9, errors.ID_TWICE, mend=mends.with_ids_apart)
