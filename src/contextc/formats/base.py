@@ -325,11 +325,10 @@ def describe_media(media: Media) -> str:
 
 
 def describe_native(native: Native) -> str:
-    """One line in place of a block nobody else understands; the words themselves, where it has any."""
+    """One line in place of a block nobody else understands; a refusal is understood by all."""
     data = cast(JSONObject, native.data) if isinstance(native.data, dict) else {}
-    words = [data[name] for name in ("refusal", "text") if isinstance(data.get(name), str) and data[name].strip()]
-    if words:
-        return words[0]
+    if isinstance(data.get("refusal"), str) and data["refusal"].strip():
+        return data["refusal"]
     kind = data.get("type") or next(iter(data), "block")
     return f"[{native.provider} {kind}; not shown]"
 

@@ -37,6 +37,7 @@ class OpenAIResponsesFormatter(Formatter):
     spelling: ClassVar[Speller] = Speller(
         "openai_responses", ids=Spelling("a-zA-Z0-9_-", 64, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 128)
     )
+    unique_ids: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
     nests: ClassVar[tuple[str, ...]] = (ITEM,)
     marks: ClassVar[tuple[str, ...]] = (BARE, WITHIN)
