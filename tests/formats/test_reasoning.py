@@ -51,14 +51,13 @@ def test_drop_leaves_reasoning_out(name: str) -> None:
 
 def test_what_dropped_reasoning_led_to_goes_without_its_id() -> None:
     """SPEC 2.4, FIELD-BUGS 18: by its id, OpenAI would ask for the reasoning."""
-    reply = cc.OpenAIResponsesFormatter().decode_reply(
-        {
-            "output": [
-                {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "enc"},
-                {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "read", "arguments": "{}"},
-            ]
-        }
-    )
+    said: JSONObject = {
+        "output": [
+            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "enc"},
+            {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "read", "arguments": "{}"},
+        ]
+    }
+    reply = cc.OpenAIResponsesFormatter().decode_reply(said)
     wire = cc.OpenAIResponsesFormatter(reasoning="drop").format([cc.user("hi"), reply, HISTORY[2]])
     assert wire[1] == {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
 
