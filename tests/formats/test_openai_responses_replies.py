@@ -113,7 +113,7 @@ def test_a_reply_becomes_one_message_and_goes_back_as_the_same_items() -> None:
 
 def test_another_endpoint_is_not_given_the_ids_of_this_one() -> None:
     """SPEC 2.5: an id means something only to whoever gave it; the words and calls go anywhere."""
-    said: JSONObject = {
+    reply: JSONObject = {
         "output": [
             {
                 "type": "message",
@@ -125,7 +125,7 @@ def test_another_endpoint_is_not_given_the_ids_of_this_one() -> None:
             {**call("call_1", "read", "{}"), "id": "fc_1"},
         ]
     }
-    message = RESPONSES.decode_reply(said)
+    message = RESPONSES.decode_reply(reply)
     said: JSONObject = {"role": "assistant", "content": "Hm."}
     other = OpenAIResponsesFormatter(provider="azure")
     assert other.encode([message]).messages == (said, call("call_1", "read", "{}"))
