@@ -164,8 +164,6 @@ class _Encoder:
         for item in reversed(items):
             if item.get("type") != "reasoning":
                 after = item
-            elif item.get("content"):  # readable, and so tied to nothing
-                pass
             elif after is None or ("id" in item and after.get("role") == "assistant" and "id" not in after):
                 self.notes.append(Note("left out", "reasoning without the item it led to"))
                 for place, later in enumerate(found):
