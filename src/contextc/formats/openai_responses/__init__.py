@@ -17,7 +17,7 @@ from contextc.formats.openai_responses.encode import (
     is_bare,
     place,
 )
-from contextc.formats.openai_responses.mends import without_unstored
+from contextc.formats.openai_responses.mends import is_openais, without_foreign_ids, without_unstored
 from contextc.formats.openai_responses.rules import BOOK
 from contextc.formats.openai_responses.settings import SETTINGS
 from contextc.formats.reasoning import Policy
@@ -68,6 +68,8 @@ class OpenAIResponsesFormatter(Formatter):
             body["instructions"] = text
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
+        if is_openais(body) and isinstance(body.get("input"), list):
+            body = without_foreign_ids(body)
         return without_unstored(body) if request.settings.get("store") is False else body
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:

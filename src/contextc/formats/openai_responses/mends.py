@@ -12,6 +12,7 @@ from contextc.formats.signatures import SHORTEST
 from contextc.formats.spelling import Spelling
 from contextc.pairing import SAID
 
+OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
 IDS, NAMES = Spelling("a-zA-Z0-9_-", 64), Spelling("a-zA-Z0-9_-", 128)
 HELD = ("previous_response_id", "conversation")
 PREFIXES = {"function_call": "fc", "message": "msg", "reasoning": "rs"}
@@ -171,9 +172,15 @@ def without_foreign_ids(body: JSONObject) -> JSONObject:
     def own(item: JSONObject) -> list[JSONObject]:
         if not foreign_prefix(item):
             return [item]
-        return [_nameless(item)] if item.get("type") != "reasoning" or item.get("encrypted_content") else []
+        return [_nameless(item)] if item.get("type") != "reasoning" else []  # nobody else can read it
 
     return _changed(body, own)
+
+
+def is_openais(body: JSONObject) -> bool:
+    """Whether the model is one that OpenAI serves under this very name."""
+    model: JSON = body.get("model")
+    return isinstance(model, str) and OPENAI_MODEL.match(model) is not None
 
 
 def foreign_prefix(item: JSONObject) -> str | None:

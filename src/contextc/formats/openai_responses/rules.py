@@ -13,7 +13,6 @@ from contextc.formats.openai_responses import errors, mends, sketch
 from contextc.formats.openai_responses.sketch import named
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
 LONGEST_ID = 64
 HISTORIES = ("previous_response_id", "conversation", "prompt")
 
@@ -200,7 +199,7 @@ def item_ids_are_openais(request: Sketch) -> Iterable[Finding]:
         "output": "1"}]}
     Repair: the id is left out.
     """
-    for turn in request.turns if _is_openais(request.body) else ():
+    for turn in request.turns if mends.is_openais(request.body) else ():
         if prefix := mends.foreign_prefix(turn.wire):
             name = turn.wire["id"]
             message = f"the id {name!r} was not given by OpenAI: it would begin with `{prefix}`."
@@ -258,7 +257,7 @@ def answer_may_be_long_enough(request: Sketch) -> Iterable[Finding]:
     Repair: 16 is put in.
     """
     limit: JSON = request.body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < mends.LEAST_LIMIT and _is_openais(request.body):
+    if isinstance(limit, int) and limit < mends.LEAST_LIMIT and mends.is_openais(request.body):
         yield at(("max_output_tokens",), f"an answer of {limit} tokens is too short: 16 is the least.", limit=limit)
 
 
@@ -272,12 +271,6 @@ def compaction_is_asked_for_last(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns[:-1]:
         if turn.wire.get("type") == "compaction_trigger":
             yield at(turn.path, "something stands after this `compaction_trigger`.", where=named(turn.path))
-
-
-def _is_openais(body: JSONObject) -> bool:
-    """Whether the model is one that OpenAI serves under this very name."""
-    model: JSON = body.get("model")
-    return isinstance(model, str) and OPENAI_MODEL.match(model) is not None
 
 
 def _words(piece: Piece) -> str:
