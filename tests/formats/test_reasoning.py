@@ -89,3 +89,11 @@ def test_a_signature_goes_to_no_model_but_the_one_that_gave_it(asked: str | None
     reply = cc.GeminiFormatter().decode_reply(SIGNED)
     wire = cc.GeminiFormatter(model=asked).format([cc.user("hi"), reply, HISTORY[2]])
     assert wire[1]["parts"][0]["thoughtSignature"] == signature
+
+
+@pytest.mark.parametrize(("policy", "text"), [("drop", "yo"), ("inline", "hmyo")])
+def test_reasoning_in_a_field_of_its_own_follows_the_policy_too(policy: str, text: str) -> None:
+    """SPEC 2.4: endpoints like DeepSeek's keep it beside the content."""
+    said: JSONObject = {"role": "assistant", "content": "yo", "reasoning_content": "hm"}
+    history = cc.OpenAIFormatter().decode_request([{"role": "user", "content": "hi"}, said]).messages
+    assert made("openai_chat", policy).format(history)[1] == {"role": "assistant", "content": text}

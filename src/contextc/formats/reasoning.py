@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from contextc.messages import AnyPart, Message, Reasoning, Text
 
 Policy: TypeAlias = Literal["native", "inline", "drop"]
+FIELDS = {"reasoning_content", "reasoning", "reasoning_details"}
 
 
 def replayed(
@@ -22,6 +23,7 @@ def replayed(
 
 
 def _replayed(message: Message, policy: Policy, instead: Callable[[Reasoning], tuple[AnyPart, ...]]) -> Message:
+    message = _without_fields(message)
     if not any(isinstance(part, Reasoning) for part in message.parts):
         return message
     parts: list[AnyPart] = []
@@ -33,6 +35,17 @@ def _replayed(message: Message, policy: Policy, instead: Callable[[Reasoning], t
         elif not isinstance(part, Reasoning):
             parts.append(part)
     return replace(message, parts=tuple(parts))
+
+
+def _without_fields(message: Message) -> Message:
+    """The message without reasoning that its endpoint keeps in fields beside the content."""
+    if not any(FIELDS & said.keys() for said in (message.extra or {}).values()):
+        return message
+    extra = {
+        provider: {name: value for name, value in said.items() if name not in FIELDS}
+        for provider, said in (message.extra or {}).items()
+    }
+    return replace(message, extra={provider: said for provider, said in extra.items() if said} or None)
 
 
 def _join(parts: list[AnyPart], words: str) -> None:

@@ -15,7 +15,7 @@ from contextc.formats.base import Formatter, Note, Request
 from contextc.formats.named import formatter
 from contextc.formats.settings import Settings, ToolChoice
 from contextc.formats.spelling import Spelling
-from contextc.messages import Extra
+from contextc.messages import Extra, ToolResult
 from contextc.tools import Tool
 from contextc.wire.reading import decoded, readable
 
@@ -118,6 +118,8 @@ def _names(form: Formatter, request: Request) -> Iterator[str]:
         yield from _said(form, message.extra)
         for part in message.parts:
             yield from _said(form, part.extra)
+            for inner in part.content if isinstance(part, ToolResult) and not isinstance(part.content, str) else ():
+                yield from _said(form, inner.extra)
     for tool in request.tools:
         if isinstance(tool, Tool):
             yield from _said(form, tool.extra)

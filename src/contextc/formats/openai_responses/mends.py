@@ -188,6 +188,8 @@ def foreign_prefix(item: JSONObject) -> str | None:
     prefix, name = PREFIXES.get(item.get("type") or "message", ""), item.get("id")
     if not isinstance(name, str) or item.get("role", "assistant") != "assistant" or name.startswith(prefix):
         return None
+    if is_reference(item):
+        return None
     return prefix
 
 
