@@ -5,7 +5,7 @@ blank says nothing, and is not stored. What goes out is the current branch since
 it. All of a request is stored, or nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from contextc._json import JSON, JSONObject
@@ -16,7 +16,7 @@ from contextc.messages import Message, admit
 from contextc.store import Conversation, Store, chain, places
 from contextc.store.base import Transaction
 from contextc.store.branches import describe
-from contextc.transfer.lines import Progress
+from contextc.transfer.lines import Progress, blob_names
 from contextc.wire.reading import readable
 
 
@@ -78,7 +78,8 @@ def export_request(store: Store, conversation: str, *, format: str) -> Exported:
     sent = [message for message in history if message.status == "sent"]
     leads = bool(sent) and sent[0].role == "system"
     request = Request(messages=tuple(sent[1:] if leads else sent), system=sent[0] if leads else None)
-    written = form.write(request, blobs=_Blobs(store))
+    blobs = {name: store.blob(name) for message in sent for name in blob_names(message)}
+    written = form.write(request, blobs=blobs)
     warnings = [str(note) for note in written.notes]
     if len(sent) < len(history):
         warnings.append(str(Note("left out", f"{len(history) - len(sent)} messages that failed or were cancelled")))
@@ -91,21 +92,3 @@ def _says_something(message: Message) -> bool:
     except InvalidMessage:
         return bool(message.tool_calls or message.tool_results or message.text.strip())
     return True
-
-
-class _Blobs(Mapping[str, bytes]):
-    """The blobs of a store, read when they are asked for."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __getitem__(self, name: str) -> bytes:
-        if not name:
-            raise KeyError(name)
-        return self._store.blob(name)
-
-    def __iter__(self) -> Iterator[str]:
-        raise NotImplementedError("a store is asked for one blob at a time")
-
-    def __len__(self) -> int:
-        raise NotImplementedError("a store is asked for one blob at a time")
