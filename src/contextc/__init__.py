@@ -7,11 +7,14 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # what type checkers take for true; typing's own would be most of what importing costs
 if TYPE_CHECKING:
+    from contextc.compiler import Attempt, Compiled, Cost, MessageCompiler
     from contextc.errors import (
         Conflict,
         ContextcError,
+        ContextOverflow,
         ConversationBusy,
         ConversationExists,
+        FragmentFailed,
         InvalidImport,
         InvalidInput,
         InvalidMessage,
@@ -20,7 +23,9 @@ if TYPE_CHECKING:
         InvalidSetting,
         KeyReused,
         LeaseLost,
+        NothingNew,
         SchemaTooNew,
+        StaleCompile,
         StaleParent,
         StoreBusy,
         StoreCorrupt,
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
         UnknownBranch,
         UnknownConversation,
         UnknownMessage,
+        UnknownModel,
     )
     from contextc.formats import (
         AnthropicFormatter,
@@ -41,7 +47,9 @@ if TYPE_CHECKING:
         VercelLegacyFormatter,
         formatter,
     )
+    from contextc.ledger.sessions import SessionManager
     from contextc.manager import MessageManager
+    from contextc.manifest import Manifest
     from contextc.messages import (
         Hint,
         Media,
@@ -59,20 +67,32 @@ if TYPE_CHECKING:
         tool_result,
         user,
     )
+    from contextc.models import Model, Price, cost, model
+    from contextc.prompts import AgentCard, Delegation, Prompt, PromptBuilder, PromptFragment, Surroundings
+    from contextc.providers import Provider, provider
     from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
+    from contextc.todos import TODO_TOOL, Todo, apply_todo_call
     from contextc.tools import NativeTool, Tool
     from contextc.wire import ConvertedBody, ConvertedMessages, Repaired, Violation, convert, fix, lint
 
 __all__ = [
+    "TODO_TOOL",
+    "AgentCard",
     "AnthropicFormatter",
+    "Attempt",
     "Branch",
+    "Compiled",
     "Conflict",
+    "ContextOverflow",
     "ContextcError",
     "Conversation",
     "ConversationBusy",
     "ConversationExists",
     "ConvertedBody",
     "ConvertedMessages",
+    "Cost",
+    "Delegation",
+    "FragmentFailed",
     "GeminiFormatter",
     "Hint",
     "InvalidImport",
@@ -84,18 +104,29 @@ __all__ = [
     "KeyReused",
     "Lease",
     "LeaseLost",
+    "Manifest",
     "Media",
     "Message",
+    "MessageCompiler",
     "MessageManager",
+    "Model",
     "Native",
     "NativeTool",
+    "NothingNew",
     "OpenAIFormatter",
     "OpenAIResponsesFormatter",
     "Part",
+    "Price",
+    "Prompt",
+    "PromptBuilder",
+    "PromptFragment",
+    "Provider",
     "Reasoning",
     "Recovered",
     "Repaired",
     "SchemaTooNew",
+    "SessionManager",
+    "StaleCompile",
     "StaleParent",
     "Store",
     "StoreBusy",
@@ -105,30 +136,52 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnavailable",
     "Stream",
+    "Surroundings",
     "Text",
+    "Todo",
     "Tool",
     "ToolCall",
     "ToolResult",
     "UnknownBranch",
     "UnknownConversation",
     "UnknownMessage",
+    "UnknownModel",
     "Usage",
     "VercelFormatter",
     "VercelLegacyFormatter",
     "Violation",
+    "apply_todo_call",
     "assistant",
     "convert",
+    "cost",
     "fix",
     "formatter",
     "lint",
+    "model",
     "open_store",
+    "provider",
     "system",
     "tool_call",
     "tool_result",
     "user",
 ]
 
-_ROOMS = ("errors", "messages", "tools", "store", "wire", "formats", "manager")
+_ROOMS = (
+    "errors",
+    "messages",
+    "tools",
+    "todos",
+    "store",
+    "wire",
+    "formats",
+    "models",
+    "prompts",
+    "providers",
+    "ledger.sessions",
+    "manifest",
+    "compiler",
+    "manager",
+)
 
 
 def __getattr__(name: str) -> object:

@@ -10,11 +10,19 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, cast
 
 from contextc.errors import InvalidSetting
 
 FILE = "contextc.toml"
+MODELS = "models"
+HOW_MODELS = 'Write [models."its-name"] and below it, say, window = 128_000.'
+SYSTEM_PROMPT = (
+    "You are a helpful assistant. Answer what was asked, plainly and to the point. Say so when you do not know, and "
+    "ask when a request can be read in two ways that lead to different work. Use the tools you are given rather than "
+    "guess at what they would tell you."
+)
 UNITS = {"d": "days", "h": "hours"}
 
 
@@ -26,6 +34,8 @@ class Setting(NamedTuple):
 class Settings(NamedTuple):
     store: Setting
     retention: Setting
+    system_prompt: Setting
+    """What every call begins with; empty means nothing."""
 
     def retention_age(self) -> timedelta | None:
         """How old a message may become before its content is redacted; None keeps everything."""
@@ -44,11 +54,13 @@ def read_settings(
     found: dict[str, Setting] = {
         "store": Setting(f"sqlite:///{os.path.join(data_folder(environment), 'contextc.db')}", "default"),
         "retention": Setting("", "default"),
+        "system_prompt": Setting(SYSTEM_PROMPT, "default"),
     }
-    for path in (os.path.join(config_folder(environment), FILE), os.path.join(folder or os.getcwd(), FILE)):
+    for path in _files(environment, folder):
         found |= _from_file(path, set(found))
     for name in found:
-        if value := environment.get(f"CONTEXTC_{name.upper()}"):
+        value = environment.get(f"CONTEXTC_{name.upper()}")
+        if value or (value is not None and name == "system_prompt"):  # an empty one switches the prompt off
             found[name] = Setting(value, f"CONTEXTC_{name.upper()}")
     if store:
         found["store"] = Setting(store, "argument")
@@ -80,17 +92,59 @@ def _folder(environment: Mapping[str, str], unix: str, windows: str, default: st
     return os.path.join(default.replace("~", home, 1), "contextc")
 
 
+def read_models(
+    *, environment: Mapping[str, str] = os.environ, folder: str | None = None
+) -> Mapping[str, Mapping[str, object]]:
+    """The user's own facts about models: the `[models."name"]` tables, those of the project over the user's."""
+    found: dict[str, Mapping[str, object]] = {}
+    for path in _files(environment, folder or os.curdir):  # which may be gone, under a process that runs for long
+        for name, facts in _models(path, _parsed(path)).items():
+            found[name] = {**found.get(name, {}), **facts}
+    return found
+
+
+def _files(environment: Mapping[str, str], folder: str | None) -> tuple[str, str]:
+    return os.path.join(config_folder(environment), FILE), os.path.join(folder or os.getcwd(), FILE)
+
+
 def _from_file(path: str, names: set[str]) -> dict[str, Setting]:
+    content = _parsed(path)
+    _models(path, content)
+    for name, value in content.items():
+        if name != MODELS and (name not in names or not isinstance(value, str)):
+            raise InvalidSetting(
+                f"{path}: {name} = {value!r} is no setting. There are: {', '.join(sorted(names))}, all text; and "
+                f"tables of models."
+            )
+    return {name: Setting(value, path) for name, value in content.items() if isinstance(value, str)}
+
+
+def _models(path: str, content: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:
+    tables = content.get(MODELS, {})
+    if not isinstance(tables, dict):
+        raise InvalidSetting(f"{path}: {MODELS} = {tables!r} is no table. {HOW_MODELS}")
+    for name, facts in cast(dict[str, object], tables).items():
+        if not isinstance(facts, dict):
+            raise InvalidSetting(f"{path}: {MODELS}.{name} = {facts!r} is no table. {HOW_MODELS}")
+    return cast(dict[str, dict[str, object]], tables)
+
+
+def _parsed(path: str) -> Mapping[str, object]:
+    """What a file says; nothing where there is none."""
+    try:
+        written = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise InvalidSetting(f"{path} cannot be read: {error}.") from error
+    return _parsed_once(path, written.st_mtime_ns, written.st_size, written.st_ino)
+
+
+@lru_cache(maxsize=16)
+def _parsed_once(path: str, *state: int) -> Mapping[str, object]:
+    """Read again only when the file has changed: facts about models are asked for often."""
     try:
         with open(path, "rb") as file:
-            content = tomllib.load(file)
-    except FileNotFoundError:
-        return {}
-    except (OSError, tomllib.TOMLDecodeError) as error:
+            return tomllib.load(file)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidSetting(f"{path} cannot be read: {error}.") from error
-    for name, value in content.items():
-        if name not in names or not isinstance(value, str):
-            raise InvalidSetting(
-                f"{path}: {name} = {value!r} is no setting. There are: {', '.join(sorted(names))}, all text."
-            )
-    return {name: Setting(value, path) for name, value in content.items()}

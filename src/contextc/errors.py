@@ -10,12 +10,17 @@
     │   ├── UnknownConversation     there is no conversation of that name
     │   ├── UnknownMessage          the conversation has no such message
     │   ├── UnknownBranch           the conversation has no such branch
+    │   ├── UnknownModel            nothing is known of that model, its window above all
     │   └── ConversationExists      the name is taken
     ├── Conflict                    somebody else was there first
     │   ├── StaleParent             the chain has moved on past the stated parent
     │   ├── KeyReused               the key stands for a message with other content
     │   ├── ConversationBusy        another turn holds the lease
+    │   ├── StaleCompile            what was shown has changed since this was compiled
     │   └── LeaseLost               this lease has ended; nothing may be written under it
+    ├── ContextOverflow             what must be sent does not fit; every figure is an attribute
+    ├── NothingNew                  the model has been shown everything there is
+    ├── FragmentFailed              a prompt fragment's own renderer raised, or returned no text
     └── StoreError                  the store, its disk or its server
         ├── StoreUnavailable        cannot be reached, or is gone
         ├── StoreBusy               other writers held the lock for too long
@@ -123,6 +128,18 @@ class UnknownBranch(InvalidInput, LookupError):
         )
 
 
+class UnknownModel(InvalidInput, LookupError):
+    """Nothing is known of that model. `close` are names that are written alike."""
+
+    def __init__(self, model: str, *, close: tuple[str, ...] = ()) -> None:
+        self.model, self.close = model, close
+        alike = f" Names that are known and written alike: {', '.join(close)}." if close else ""
+        super().__init__(
+            f'The window of model {model!r} is not known. Give it: cc.provider("…:{model}", window=128_000, '
+            f'output=8_000), or write window = 128_000 below [models."{model}"] in contextc.toml.{alike}'
+        )
+
+
 class ConversationExists(InvalidInput):
     """The name is taken."""
 
@@ -170,6 +187,17 @@ class ConversationBusy(Conflict):
         )
 
 
+class StaleCompile(Conflict):
+    """The ledger, or the conversation under it, has moved on since this request was compiled."""
+
+    def __init__(self, conversation: str, channel: object, why: str) -> None:
+        self.conversation, self.channel = conversation, channel
+        super().__init__(
+            f"Conversation {conversation!r}, {channel}: {why} since this request was compiled. Nothing was stored. "
+            "Compile again, and decide anew."
+        )
+
+
 class LeaseLost(Conflict):
     """The lease ended before this write, so the write was refused."""
 
@@ -178,6 +206,53 @@ class LeaseLost(Conflict):
         super().__init__(
             f"Lease {number} on conversation {conversation!r}, agent {agent!r}, has ended: it was released, or its "
             "holder was silent for too long. Take a new lease, load the conversation again, and decide anew."
+        )
+
+
+class FragmentFailed(ContextcError):
+    """A prompt fragment's own renderer raised, which is then the `__cause__`, or returned what is no text."""
+
+    def __init__(self, fragment: str, problem: str) -> None:
+        self.fragment, self.problem = fragment, problem
+        super().__init__(
+            f"Prompt fragment {fragment!r}: its renderer {problem}. Nothing was rendered; mend it, or leave the "
+            "fragment out."
+        )
+
+
+class ContextOverflow(ContextcError):
+    """What must be sent does not fit, and nothing was sent. All figures are tokens."""
+
+    def __init__(
+        self,
+        *,
+        needed: int,
+        available: int,
+        window: int,
+        system: int,
+        tools: int,
+        reserve: int,
+        margin: int,
+        pinned: int,
+    ) -> None:
+        self.needed, self.available, self.window = needed, available, window
+        self.system, self.tools, self.reserve, self.margin, self.pinned = system, tools, reserve, margin, pinned
+        pins = f", {pinned:,} of them pinned or summed up" if pinned else ""
+        super().__init__(
+            f"The messages that must stay need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, less "
+            f"{system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer and {margin:,} for safety. "
+            "Raise the budget, shorten the system prompt or the new message, give fewer tools, or pin fewer messages."
+        )
+
+
+class NothingNew(ContextcError):
+    """There is nothing to send: the model has been shown everything, and has answered."""
+
+    def __init__(self, conversation: str, channel: object) -> None:
+        self.conversation, self.channel = conversation, channel
+        super().__init__(
+            f"Conversation {conversation!r} has nothing new for {channel}. Append a message first, or compile with "
+            "again=True to ask once more."
         )
 
 

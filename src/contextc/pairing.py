@@ -11,7 +11,7 @@ its id that still waits for one.
     tool       result of a
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -49,6 +49,7 @@ def pair(
     strays_as_text: bool = False,
     unique_ids: bool = False,
     spelled: Callable[[str], str] = str,
+    taken: Collection[str] = (),
 ) -> Paired:
     """The same history with every call followed at once by a tool message that answers it.
 
@@ -56,14 +57,14 @@ def pair(
     any. A result without a call is left out, that part alone, and of two results for one call the first is taken;
     with `strays_as_text` the others become text of the user. Of two calls in one message with the same id the second
     gets another, and with `unique_ids` so does every call whose id was used before; `spelled` says how ids will be
-    written, because they must differ then.
+    written, because they must differ then. `taken` are those, so written, of calls before these messages.
     """
-    if (ordered := _in_order(messages, unique_ids, spelled)) is not None:
+    if (ordered := _in_order(messages, unique_ids, spelled, taken)) is not None:
         return Paired(ordered, [])
     answers, places, strays, repairs = _match(messages)
     last = max((index for index, _ in answers), default=-1)
     known = {answer.call_id for answer in answers.values() if answer is not None}
-    used: set[str] = set()
+    used: set[str] = {*taken} if unique_ids else set()
     numbers: dict[str, int] = {}
     found: list[Message] = []
     for index, message in enumerate(messages):
@@ -105,7 +106,9 @@ def pair(
     return Paired(found, repairs)
 
 
-def _in_order(messages: Sequence[Message], unique_ids: bool, spelled: Callable[[str], str]) -> list[Message] | None:
+def _in_order(
+    messages: Sequence[Message], unique_ids: bool, spelled: Callable[[str], str], taken: Collection[str]
+) -> list[Message] | None:
     """The paired history, where nothing has to be put right, as is usual; None where something might have to.
 
     `type(part) is …` and not `isinstance`, here and in the encoders: asking a struct what it is not costs five times
@@ -134,7 +137,7 @@ def _in_order(messages: Sequence[Message], unique_ids: bool, spelled: Callable[[
         for part in message.parts:
             if type(part) is ToolCall:
                 name = spelled(part.id)
-                if name in used:
+                if name in used or (unique_ids and name in taken):
                     return None
                 used.add(name)
                 asked.append(part)

@@ -7,7 +7,7 @@ back to it alone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, assert_never, cast
 
 from msgspec import Struct
@@ -87,6 +87,14 @@ class Formatter(ABC):
     """Names in `extra` under which only the names inside say something."""
     marks: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` that say only how something was written, and mean nothing elsewhere."""
+    merges: ClassVar[bool] = False
+    """Whether `join` merges neighbours of one role."""
+    prefix_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings with which a provider's cache, or its reasoning, does not outlive a change."""
+    needs_length: ClassVar[bool] = False
+    """Whether every request must say how long the answer may be."""
+    version: ClassVar[int] = 1
+    """Grows when the same segment is encoded otherwise than before: what was shown is then shown anew."""
     provider: str
     reasoning: Policy = "native"
 
@@ -107,8 +115,24 @@ class Formatter(ABC):
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded: ...
 
     @abstractmethod
-    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
-        """The messages of a request, from sealed segments, none of which is changed."""
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        """The messages of a request, from sealed segments, none of which is changed.
+
+        `before` are the last messages of those already joined, back to a reply at least. They come first in what is
+        returned, some of them replaced where the first segment had to be merged into them.
+        """
+
+    def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
+        """Joined messages, with what the settings of the request demand of them. No message depends on others."""
+        return messages
+
+    def marked(self, message: JSONObject) -> JSONObject | None:
+        """The message with a cache point at its end; None where the format has none, or the message takes none."""
+        return None
+
+    def marked_head(self, body: JSONObject) -> JSONObject:
+        """The body with a cache point behind its system prompt and tools, where there are any."""
+        return body
 
     @abstractmethod
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
@@ -189,9 +213,12 @@ class Formatter(ABC):
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
         return self.join([self.encode(segment, blobs=blobs) for segment in segments(self.paired(history).messages)])
 
-    def paired(self, history: Sequence[Message]) -> Paired:
-        """The history with every call and its result together, and ids as often as this format takes them."""
-        return pair(history, unique_ids=self.unique_ids, spelled=self.spelling.id)
+    def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> Paired:
+        """The history with every call and its result together, and ids as often as this format takes them.
+
+        `taken` are the ids, as they are spelled, of calls that stand before it.
+        """
+        return pair(history, unique_ids=self.unique_ids, spelled=self.spelling.id, taken=taken)
 
     def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:
         """The whole body of a request, ready to be sent."""
@@ -210,10 +237,10 @@ class Formatter(ABC):
         if self.user_first and _begins(encoded) not in (None, "user"):
             notes.append(Note("made up", "a line from the user, because the conversation begins with the assistant"))
         notes += [note for repair in paired.repairs if (note := noted(repair)) is not None]
-        request = replace(request, settings=self._with_choice(request))
+        request = replace(request, settings=self.chosen(request))
         return Written(self.assemble(request, self.join(encoded)), tuple(notes))
 
-    def _with_choice(self, request: Request) -> JSONObject:
+    def chosen(self, request: Request) -> JSONObject:
         """The settings, with the tools they choose from under the names the model is told."""
         names = self.spelling.names
         if names is None:

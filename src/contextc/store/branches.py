@@ -26,6 +26,7 @@ from contextc.store.places import (
 )
 from contextc.store.redaction import drop_blobs
 from contextc.store.sync import Difference, compare
+from contextc.store.todos import copy as copy_todos
 
 
 def describe(tx: Transaction, name: str) -> Conversation:
@@ -38,7 +39,7 @@ def describe(tx: Transaction, name: str) -> Conversation:
         length=at.seq,
         branch=at.branch,
         revision=at.revision,
-        edge=_edge(tx, at.branch, at.seq),
+        edge=edge_of(tx, at.branch, at.seq),
         created=created[0] if created else 0,
     )
 
@@ -86,6 +87,7 @@ def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conve
         raise ConversationExists(name)
     number = _branch_at(tx, name, here.tree, line, spot)
     tx.run("UPDATE conversation SET branch = ? WHERE name = ?", number, name)
+    copy_todos(tx, source, name)
     return describe(tx, name)
 
 
@@ -143,7 +145,7 @@ def renamed(tx: Transaction, tree: int, entry: Entry) -> Entry:
 def reset(tx: Transaction, conversation: str) -> Conversation:
     """Set the context edge behind the last message. The history stays."""
     here = head(tx, conversation, lock=True)
-    if here.seq > _edge(tx, here.branch, here.seq):
+    if here.seq > edge_of(tx, here.branch, here.seq):
         tx.run("INSERT INTO edge (place) VALUES (?)", place(here.branch, here.seq))
         _turn_to(tx, conversation, here.branch)
     return describe(tx, conversation)
@@ -156,7 +158,7 @@ def delete(tx: Transaction, conversation: str) -> None:
         "DELETE FROM stream_delta WHERE uid IN (SELECT uid FROM stream WHERE conversation = ?)",
         conversation,
     )
-    for table in ("stream", "lease", "append_key"):
+    for table in ("stream", "lease", "append_key", "todo"):
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
     tx.run("UPDATE branch SET conversation = NULL WHERE conversation = ?", conversation)
     tx.run("DELETE FROM conversation WHERE name = ?", conversation)
@@ -191,7 +193,7 @@ def _branch_at(tx: Transaction, conversation: str, tree: int, line: int, spot: S
     return number
 
 
-def _edge(tx: Transaction, branch: int, upto: int) -> int:
+def edge_of(tx: Transaction, branch: int, upto: int) -> int:
     row = tx.row("SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", place(branch, 0), place(branch, upto))
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 

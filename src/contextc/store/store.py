@@ -19,10 +19,12 @@ from contextc.errors import (
 )
 from contextc.messages import Admitted, AnyPart, Message, admit
 from contextc.store import branches, chain, leases, places, redaction, streams
+from contextc.store import todos as todo_lists
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
 from contextc.store.engine import Connection, Engine, jitter
 from contextc.store.keeper import warn
 from contextc.store.places import Head, check_name
+from contextc.todos import Todo, TodoChange, TodoState, check_text, numbered
 
 DEFAULT_AGENT = "assistant"
 EXPIRE_BATCH = 500
@@ -181,6 +183,44 @@ class Store(Engine[Connection]):
             self._scrub()
         return total
 
+    # ── todos ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def todos(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[Todo]:
+        """What an agent means to do in a conversation, in order."""
+        return self.read(lambda tx: todo_lists.load(tx, conversation, agent))
+
+    def add_todo(self, conversation: str, text: str, *, agent: str = DEFAULT_AGENT) -> Todo:
+        """Put an open todo at the end of the list. The conversation is made if it is new."""
+        line = check_text(text)
+        return self.write(lambda tx: todo_lists.add(tx, conversation, agent, line))
+
+    def set_todo(
+        self,
+        conversation: str,
+        number: int,
+        *,
+        state: TodoState | None = None,
+        text: str | None = None,
+        agent: str = DEFAULT_AGENT,
+    ) -> Todo:
+        """Change the state of a todo (`open`, `doing`, `done`, `dropped`), its text, or both."""
+        todos = self.change_todos(conversation, [TodoChange(number=number, state=state, text=text)], agent=agent)
+        return next(todo for todo in todos if todo.number == number)
+
+    def change_todos(
+        self, conversation: str, changes: Iterable[TodoChange], *, agent: str = DEFAULT_AGENT
+    ) -> list[Todo]:
+        """Change several todos, all of them or none, and return the list."""
+        checked = todo_lists.checked_changes(changes)
+        return self.write(lambda tx: todo_lists.change(tx, conversation, agent, checked), repeatable=True)
+
+    def replace_todos(
+        self, conversation: str, todos: Iterable[str | Todo], *, agent: str = DEFAULT_AGENT
+    ) -> list[Todo]:
+        """Write the whole list anew. It is numbered from 1 in the order given; a new conversation is made."""
+        listed = numbered(todos)
+        return self.write(lambda tx: todo_lists.replace(tx, conversation, agent, listed), repeatable=True)
+
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
@@ -331,6 +371,11 @@ class Store(Engine[Connection]):
             return None
         self._tips[conversation] = Head(tip.conversation, tip.tree, tip.branch, tip.revision, message.seq, values[1])
         return message
+
+    def ends_at(self, conversation: str, end: Head) -> None:
+        """Remember where a transaction of somebody else on this handle left a conversation."""
+        if conversation in self._tips:
+            self._tips[conversation] = end
 
     def _append(
         self,

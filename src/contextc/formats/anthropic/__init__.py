@@ -24,6 +24,9 @@ from contextc.formats.spelling import Speller, Spelling
 from contextc.messages import Message
 from contextc.tools import Tool
 
+CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
+UNMARKED = ("thinking", "redacted_thinking")
+
 
 class AnthropicFormatter(Formatter):
     """`system_between` says that the model takes a system role between other messages."""
@@ -37,7 +40,10 @@ class AnthropicFormatter(Formatter):
     nests: ClassVar[tuple[str, ...]] = (FIELDS,)
     marks: ClassVar[tuple[str, ...]] = (APART, BETWEEN)
     rules: ClassVar[RuleBook] = BOOK
+    prefix_settings: ClassVar[tuple[str, ...]] = ("thinking", "output_config")
     user_first: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
+    needs_length: ClassVar[bool] = True
 
     def __init__(
         self, *, provider: str = "anthropic", system_between: bool = False, reasoning: Policy = "native"
@@ -47,25 +53,25 @@ class AnthropicFormatter(Formatter):
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, system_between=self.system_between, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
-        messages: list[JSONObject] = []
-        before = None
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        messages = list(before)
+        last = messages[-1]["role"] if messages else None
         for segment in segments:
             if not (wire := segment.messages):
                 continue
             role = wire[0]["role"]
-            if before is None and role != "user":
+            if last is None and role != "user":
                 messages.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
-                before = "user"
-            if before == "system" and role == "user":  # the reply that should have followed said nothing
-                before = self._with_tags(messages)
-            if role == before and not segment.apart:
+                last = "user"
+            if last == "system" and role == "user":  # the reply that should have followed said nothing
+                last = self._with_tags(messages)
+            if role == last and not segment.apart:
                 messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *wire[0]["content"]]}
                 messages += wire[1:]
             else:
                 messages += wire
-            before = messages[-1]["role"]
-        if before == "assistant":
+            last = messages[-1]["role"]
+        if last == "assistant":
             messages[-1] = without_last_space(messages[-1])
         return messages
 
@@ -85,6 +91,20 @@ class AnthropicFormatter(Formatter):
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
         return body
+
+    def marked(self, message: JSONObject) -> JSONObject | None:
+        content: list[JSONObject] = message["content"]
+        if not content or content[-1].get("type") in UNMARKED:
+            return None
+        *before, last = content
+        return {**message, "content": [*before, {**last, "cache_control": CACHE_CONTROL}]}
+
+    def marked_head(self, body: JSONObject) -> JSONObject:
+        place = "system" if body.get("system") else "tools" if body.get("tools") else None
+        if place is None:
+            return body
+        *before, last = body[place]
+        return {**body, place: [*before, {**last, "cache_control": CACHE_CONTROL}]}
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)

@@ -42,6 +42,7 @@ class GeminiFormatter(Formatter):
     messages_key: ClassVar[str] = "contents"
     rules: ClassVar[RuleBook] = BOOK
     user_first: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("gemini", names=NAMES)
     nests: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
@@ -75,8 +76,8 @@ class GeminiFormatter(Formatter):
             return message
         return replace(message, parts=tuple(unsigned(part, self.provider) for part in message.parts))
 
-    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
-        contents: list[JSONObject] = []
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        contents = list(before)
         for segment in segments:
             for number, content in enumerate(segment.messages):
                 if not contents and content["role"] != "user":
@@ -85,13 +86,18 @@ class GeminiFormatter(Formatter):
         return contents
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
-        body: JSONObject = {**request.settings, "contents": messages}
+        body: JSONObject = {**request.settings, "contents": self.settled(messages, request.settings)}
         if request.system is not None and (content := encode_system(request.system, self.provider)):
             snake = kept(request.system.extra, self.provider).get(SPELLED)
             body["system_instruction" if snake else "systemInstruction"] = content
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
-        return with_signatures(body) if self.signatures and has_level(body) else body
+        return body
+
+    def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
+        if not (self.signatures and has_level(settings)):
+            return messages
+        return with_signatures({"contents": messages})["contents"]
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return encode_tool(tool)

@@ -22,6 +22,7 @@ class OpenAIFormatter(Formatter):
 
     name: ClassVar[str] = "openai_chat"
     rules: ClassVar[RuleBook] = BOOK
+    prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning_effort", "response_format", "verbosity")
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller(
         "openai_chat", ids=Spelling("a-zA-Z0-9_-", 40, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 64)
@@ -39,8 +40,8 @@ class OpenAIFormatter(Formatter):
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, reasoning_field=self.reasoning_field, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
-        return [message for segment in segments for message in segment.messages]
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        return [*before, *(message for segment in segments for message in segment.messages)]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         head = self.encode([request.system]).messages if request.system is not None else ()

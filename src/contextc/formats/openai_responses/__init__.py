@@ -32,6 +32,7 @@ class OpenAIResponsesFormatter(Formatter):
 
     name: ClassVar[str] = "openai_responses"
     rules: ClassVar[RuleBook] = BOOK
+    prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning", "text")
     messages_key: ClassVar[str] = "input"
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller(
@@ -55,8 +56,14 @@ class OpenAIResponsesFormatter(Formatter):
     def _unproved(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
         return (Reasoning(provider=reasoning.provider),)  # so that what followed it goes on without its id
 
-    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
-        return [item for segment in segments for item in segment.messages]
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        return [*before, *(item for segment in segments for item in segment.messages)]
+
+    def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
+        body: JSONObject = {**settings, "input": messages}
+        if is_openais(settings):
+            body = without_foreign_ids(body)
+        return (without_unstored(body) if settings.get("store") is False else body)["input"]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings}
@@ -68,9 +75,9 @@ class OpenAIResponsesFormatter(Formatter):
             body["instructions"] = text
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
-        if is_openais(body) and isinstance(body.get("input"), list):
-            body = without_foreign_ids(body)
-        return without_unstored(body) if request.settings.get("store") is False else body
+        if isinstance(body.get("input"), list):
+            body["input"] = self.settled(messages, request.settings)
+        return body
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Results of calls that the provider holds itself are sent too, though no call stands here."""

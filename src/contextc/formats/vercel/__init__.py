@@ -36,8 +36,8 @@ class VercelFormatter(Formatter):
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
-        return [message for segment in segments for message in segment.messages]
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        return [*before, *(message for segment in segments for message in segment.messages)]
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Calls that a person has just approved go out without a result, because the SDK runs them first."""

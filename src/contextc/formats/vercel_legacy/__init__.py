@@ -34,8 +34,8 @@ class VercelLegacyFormatter(Formatter):
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
-    def join(self, segments: Iterable[Encoded]) -> list[JSONObject]:
-        return [message for segment in segments for message in segment.messages]
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        return [*before, *(message for segment in segments for message in segment.messages)]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         head = self.encode([request.system]).messages if request.system is not None else ()

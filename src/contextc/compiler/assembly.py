@@ -1,0 +1,237 @@
+"""From a draft to the rows of the ledger: items are encoded a segment at a time, and joined onto what is sealed.
+
+Without a new epoch only the tail is encoded. Where an epoch begins, rows that come through it unchanged are taken over
+as they are, and only the others are encoded anew.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from contextc._json import JSONObject
+from contextc.draft import Draft, Entry
+from contextc.formats.base import Encoded, Formatter, Note, noted, segments
+from contextc.ledger.items import Item, Row
+from contextc.ledger.render import rendered
+from contextc.ledger.warm import Sealed, joined, listed
+from contextc.messages import Media, Message, ToolResult
+
+REPLIES = ("assistant", "model")
+
+
+class NewRow(NamedTuple):
+    """A row that is not stored yet, with its wire messages."""
+
+    row: Row
+    chunk: bytes
+    messages: list[JSONObject]
+
+
+class Fetched(NamedTuple):
+    messages: Mapping[int, Message]
+    blobs: Mapping[str, bytes]
+
+
+Fetch: TypeAlias = Callable[[Sequence[int], Sequence[Message]], Fetched]
+"""Reads messages by their places, and the bytes of their media and of those given."""
+
+
+class Assembled(Struct, frozen=True):
+    """The rows a request adds to the ledger."""
+
+    new: tuple[NewRow, ...]
+    order: tuple[Sealed | int, ...] | None = None
+    """Where an epoch begins: all its rows; a number is an index into `new`. None: `new` follows what is sealed."""
+    notes: tuple[Note, ...] = ()
+
+
+class _Rows:
+    """Encodes slices of entries one after the other, each joined onto the one before."""
+
+    def __init__(
+        self,
+        formatter: Formatter,
+        settings: JSONObject,
+        used: set[str],
+        end: str,
+        ending: Callable[[], list[JSONObject]],
+    ) -> None:
+        self.formatter, self.settings = formatter, settings
+        self.used, self.end, self.ending = used, end, ending
+        self.fresh: set[str] = set()
+        self.notes: list[Note] = []
+
+    def add(self, entries: Sequence[Entry], blobs: Mapping[str, bytes], held: frozenset[str] = frozenset()) -> NewRow:
+        formatter = self.formatter
+        taken = self.used if not self.fresh else self.used | self.fresh
+        paired = formatter.paired([message for _, message in entries], taken=taken)
+        messages = paired.messages
+        ids = [formatter.spelling.id(call.id) for message in messages for call in message.tool_calls]
+        self.fresh.update(ids)
+        open_calls: dict[str, str] = {}
+        for repair in paired.repairs:
+            if repair.kind == "synthetic":
+                open_calls[repair.call_id] = _tool_name(messages, repair.call_id)
+            if (note := noted(repair)) is not None:
+                self.notes.append(note)
+        if held:
+            messages = [message for message in messages if message.uid not in held or message.role != "assistant"]
+        encoded = [formatter.encode(segment, blobs=blobs) for segment in segments(messages)]
+        for each in encoded:
+            self.notes += each.notes
+        drop, wire = self._joined(encoded)
+        wire = formatter.settled(wire, self.settings)
+        if wire:
+            last = wire[-1]
+            self.end = str(last.get("role", last.get("type", "")))
+            self.ending = lambda: wire
+        items = tuple([item for item, _ in entries])
+        row = Row(items, sum([item.tokens for item in items]), drop, tuple(ids), open_calls, self.end)
+        return NewRow(row, joined(wire), wire)
+
+    def _joined(self, encoded: Sequence[Encoded]) -> tuple[int, list[JSONObject]]:
+        """How many wire messages before are replaced, and the messages that come instead and after."""
+        formatter = self.formatter
+        first = next((each.messages[0] for each in encoded if each.messages), None)
+        if first is None:
+            return 0, []
+        if not formatter.merges:
+            return 0, formatter.join(encoded)
+        if self.end and self.end not in REPLIES and first.get("role") in REPLIES:
+            return 0, formatter.join(encoded, [{"role": self.end}])[1:]
+        before = self.ending() if self.end else []
+        wire = formatter.join(encoded, before)
+        same = next((index for index, each in enumerate(before) if wire[index] is not each), len(before))
+        return len(before) - same, wire[same:]
+
+
+def _tool_name(messages: Iterable[Message], call_id: str) -> str:
+    return next((call.name for message in messages for call in message.tool_calls if call.id == call_id), "")
+
+
+def slices(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """The entries, cut before each reply of the model."""
+    start = 0
+    for index, entry in enumerate(entries):
+        if index > start and entry.item.role == "assistant":
+            yield entries[start:index]
+            start = index
+    if start < len(entries):
+        yield entries[start:]
+
+
+def assemble(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> Assembled:
+    """The rows of a draft. `used` are the ids of calls in what is sealed."""
+    return _tail(draft, used, settings, fetch) if draft.kept is None else _epoch(draft, settings, fetch)
+
+
+def _tail(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> Assembled:
+    sealed = draft.sealed
+    rows = _Rows(
+        draft.provider.formatter,
+        settings,
+        used,
+        _end(sealed),
+        lambda: _ending(sealed),
+    )
+    held = frozenset[str]()
+    if draft.resume:
+        rows.end = ""
+        produced = len(draft.tail) - draft.new
+        held = frozenset([message.uid for _, message in draft.tail[:produced]])
+    messages = [entry.message for entry in draft.tail]
+    blobs: Mapping[str, bytes] = {}
+    if any(_blobs(messages)):
+        blobs = fetch((), messages).blobs
+    new = tuple([rows.add(entries, blobs, held) for entries in slices(draft.tail)])
+    return Assembled(new, None, tuple(rows.notes))
+
+
+def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
+    items = draft.kept or ()
+    whole = {
+        id(each.row.items[0]): each for each in draft.sealed if each.row.items and each.chunk and not each.row.drop
+    }
+    plan: list[Sealed | Sequence[Item]] = []
+    end = ""
+    for part in _item_slices(items):
+        found = whole.get(id(part[0]))
+        if found is not None and _is_same(found, part) and _may_follow(found, end, first=not plan):
+            plan.append(found)
+            end = found.row.end
+        else:
+            plan.append(part)
+            end = part[-1].role
+    wanted = [item for part in plan if not isinstance(part, Sealed) for item in part]
+    known = {where: message for where, message in draft.log} | dict(draft.late)
+    missing = [item.place for item in wanted if item.place and item.kind == "message" and item.place not in known]
+    fetched = fetch(missing, list(known.values()))
+    known |= fetched.messages
+    rows = _Rows(draft.provider.formatter, settings, set(), "", list)
+    new: list[NewRow] = []
+    order: list[Sealed | int] = []
+    for part in plan:
+        if isinstance(part, Sealed):
+            if _may_follow(part, rows.end, first=not order):
+                order.append(part)
+                rows.used.update(part.row.ids)
+                rows.end, rows.ending = part.row.end, lambda part=part: listed(part.chunk)
+                continue
+            part = part.row.items  # what was to stand before it turned out to be nothing
+            known |= fetch([item.place for item in part if item.kind == "message" and item.place], ()).messages
+        entries = [Entry(item, rendered(item, known.get(item.place), fetchable=draft.fetchable)) for item in part]
+        order.append(len(new))
+        new.append(rows.add(entries, fetched.blobs))
+    return Assembled(tuple(new), tuple(order), tuple(rows.notes))
+
+
+def _item_slices(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    start = 0
+    for index, item in enumerate(items):
+        if index > start and item.role == "assistant":
+            yield items[start:index]
+            start = index
+    if start < len(items):
+        yield items[start:]
+
+
+def _is_same(sealed: Sealed, items: Sequence[Item]) -> bool:
+    own = sealed.row.items
+    return len(own) == len(items) and all(mine is theirs for mine, theirs in zip(own, items, strict=True))
+
+
+def _may_follow(sealed: Sealed, end: str, *, first: bool) -> bool:
+    """Whether a row can stand after what ends so without being merged into it."""
+    if sealed.row.items[0].role != "assistant":
+        return first
+    return bool(end) and end not in REPLIES
+
+
+def _end(sealed: Sequence[Sealed]) -> str:
+    return next((each.row.end for each in reversed(sealed) if each.row.end), "")
+
+
+def _ending(sealed: Sequence[Sealed]) -> list[JSONObject]:
+    return next((listed(each.chunk) for each in reversed(sealed) if each.chunk), [])
+
+
+def _blobs(messages: Iterable[Message]) -> Iterator[str]:
+    for message in messages:
+        for part in message.parts:
+            if type(part) is Media and part.blob is not None:
+                yield part.blob
+            elif type(part) is ToolResult and type(part.content) is not str:
+                yield from (each.blob for each in part.content if type(each) is Media and each.blob is not None)
+
+
+def blob_names(messages: Iterable[Message]) -> list[str]:
+    return sorted(set(_blobs(messages)))
+
+
+def chained(before: str, chunks: Iterable[bytes]) -> str:
+    """The hash of a sequence of chunks, from the hash of those before: what a request holds, without reading it again."""
+    for chunk in chunks:
+        before = blake2b(before.encode() + blake2b(chunk, digest_size=16).digest(), digest_size=16).hexdigest()
+    return before

@@ -1,0 +1,459 @@
+"""One compilation: from what the store says to a compiled request. It reads, decides, and writes nothing."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, canonical, encode
+from contextc.compiler.assembly import Assembled, Fetch, assemble, chained
+from contextc.compiler.compiled import HERE, Compiled, Cost, HeadParts
+from contextc.draft import Budget, Draft, Options
+from contextc.errors import InvalidInput
+from contextc.formats.base import Request
+from contextc.formats.settings import Settings
+from contextc.ledger.items import Item
+from contextc.ledger.look import Sight
+from contextc.ledger.overlays import Summary
+from contextc.ledger.render import FETCH
+from contextc.ledger.standing import Channel, Head, Standing
+from contextc.manifest import Fragment, Line, Manifest, Mark, Record
+from contextc.messages import Message, Usage, system
+from contextc.models import cost as price_of
+from contextc.passes import PASSES
+from contextc.prompts import Prompt
+from contextc.providers import Provider
+from contextc.store.places import SEQ_MASK
+from contextc.tokens import Counter
+from contextc.tools import NativeTool, Tool
+
+AnyTool: TypeAlias = Tool | NativeTool
+
+OUTPUT, LONGEST_OUTPUT = 8_000, 32_000
+SMALL_WINDOW, MARGIN = 1_024, 256
+FIRST = "first request"
+
+
+class Tools(NamedTuple):
+    """The tools of a request: ours with the one that fetches results, as they are sent, their hash and their tokens."""
+
+    tools: tuple[AnyTool, ...]
+    hash: str
+    tokens: int
+    given: tuple[AnyTool, ...]
+    """As the caller gave them."""
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """What a caller asks for, with what the store says about it."""
+
+    provider: Provider
+    counter: Counter
+    options: Options
+    channel: Channel
+    prompt: Prompt
+    tools: Tools
+    system_tokens: int
+    settings: JSONObject = {}
+    budget: int | None = None
+    output: int | None = None
+    run: str | None = None
+    running: frozenset[str] | None = None
+    sight: Sight
+    summary: Summary | None = None
+    counts: Mapping[int, int] = {}
+    factor: float = 1.0
+    fetch: Fetch
+    heads: dict[object, HeadParts]
+    again: bool = False
+    dry_run: bool = False
+
+
+def compiled_from(ask: Ask) -> Compiled:
+    sight = ask.sight
+    standing = sight.standing
+    why, resume, revert = _session(ask)
+    changed = -1
+    head = _head_hashes(ask, standing)
+    if standing.requests or standing.layout:
+        broken = _broken(ask, standing.head, head, resume)
+        why = why or sight.why or broken
+        changed = 0 if broken in ("system prompt changed", "tools changed") else -1
+    elif not why:
+        why = FIRST
+    resume = resume and not why
+    draft = _draft(ask, why=why, resume=resume, changed=changed)
+    passed = _passed(draft)
+    if resume and passed.epoch:  # it cannot be extended after all, so the whole context goes into a new session
+        why, resume, revert = passed.epoch, False, None
+        passed = _passed(_draft(ask, why=why, resume=False, changed=-1))
+    return _compiled(ask, passed, head, resume=resume, revert=revert)
+
+
+def _session(ask: Ask) -> tuple[str, bool, str | None]:
+    """Why a stateful provider needs a new session, whether one is resumed, and where it must be brought back to first."""
+    provider, sight = ask.provider, ask.sight
+    if not provider.session_resumption:
+        return "", False, None
+    session = sight.standing.session
+    if session is None:
+        shown = sight.standing.requests or sight.standing.layout
+        return (sight.standing.lost or "no session" if shown else ""), False, None
+    if not sight.attempts:
+        return "", True, None
+    if provider.reverts:
+        return "", True, session.cursor or session.id
+    return "an earlier prompt may be in the session", False, None
+
+
+def _broken(ask: Ask, old: Head, new: Head, resume: bool) -> str:
+    """Why the prefix cannot stay as it was; empty where it can."""
+    if new.encoder != old.encoder:
+        return "new encoder version"
+    keeps = resume and (ask.provider.resends_head or ask.provider.keeps_static)
+    if new.static != old.static and not (keeps and ask.options.static_change == "update"):
+        return "system prompt changed"
+    if new.tools != old.tools and not keeps:
+        return "tools changed"
+    if new.settings != old.settings and not resume:
+        return "reasoning settings changed"
+    return ""
+
+
+def _head_hashes(ask: Ask, standing: Standing) -> Head:
+    formatter = ask.provider.formatter
+    counted = {name: ask.settings[name] for name in formatter.prefix_settings if name in ask.settings}
+    static = ask.prompt.static_hash if ask.prompt.static else ""
+    if ask.options.placement == "head" and ask.prompt.dynamic:
+        static += blake2b(ask.prompt.dynamic_text.encode(), digest_size=8).hexdigest()
+    return Head(
+        static=static,
+        tools=ask.tools.hash,
+        settings=blake2b(canonical(counted), digest_size=8).hexdigest() if counted else "",
+        encoder=f"{formatter.name}/{formatter.version}",
+    )
+
+
+def _draft(ask: Ask, *, why: str, resume: bool, changed: int) -> Draft:
+    sight, provider = ask.sight, ask.provider
+    kept = sight.kept
+    if why and kept is None:
+        kept = tuple([item for each in sight.shown.sealed for item in each.row.items])
+    standing = sight.standing
+    if why:
+        standing = replace(standing, epoch=standing.epoch + 1, input=0)
+    return Draft(
+        provider=provider,
+        counter=ask.counter,
+        options=ask.options,
+        agent=ask.channel.agent,
+        run=ask.run,
+        running=ask.running,
+        audiences=frozenset((ask.channel.agent, f"{provider.name}:{provider.asks_for}", str(ask.channel))),
+        resume=resume,
+        prompt=ask.prompt,
+        fetchable=any(isinstance(tool, Tool) and tool.name == FETCH.name for tool in ask.tools.tools),
+        sealed=sight.shown.sealed,
+        standing=standing,
+        log=sight.log,
+        unread=sight.unread,
+        late=sight.late,
+        counts=ask.counts,
+        pins=sight.pins,
+        summary=ask.summary,
+        factor=ask.factor,
+        budget=_budget(ask),
+        epoch=why,
+        kept=kept,
+        changed=changed,
+    )
+
+
+def _budget(ask: Ask) -> Budget:
+    model = ask.provider.model
+    window = model.window
+    wanted = ask.output if ask.output is not None else min(model.output, OUTPUT)
+    reserve = min(wanted, LONGEST_OUTPUT, window // 2)
+    if ask.options.policy == "seed_b":
+        reserve = min(ask.output or model.output, window)
+    margin = max(MARGIN, window // 100) if window > SMALL_WINDOW and ask.options.policy != "seed_b" else 0
+    limit = None
+    if ask.budget is not None:
+        if ask.budget <= 0:
+            raise InvalidInput(f"budget={ask.budget}: give the tokens the whole input may take.")
+        limit, reserve, margin = min(ask.budget, window - reserve - margin), 0, 0
+    return Budget(
+        window=window,
+        system=ask.system_tokens,
+        tools=ask.tools.tokens,
+        reserve=reserve,
+        margin=margin,
+        limit=limit,
+        exact=ask.counter.exact,
+    )
+
+
+def _passed(draft: Draft) -> Draft:
+    for each in PASSES:
+        draft = each(draft)
+    return draft
+
+
+def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str | None) -> Compiled:
+    sight, provider = ask.sight, ask.provider
+    settings = _settings(ask, draft.budget)
+    assembled = assemble(draft, sight.shown.used, settings, ask.fetch)
+    standing = _standing(ask, draft, hashes, assembled)
+    is_new = (
+        bool(draft.new)
+        or ask.again
+        or sight.standing.again
+        or (bool(draft.epoch) and not sight.standing.requests and bool(draft.kept))
+    )
+    marks = _marks(ask, draft)
+    head = _head(ask, draft, settings, resume=resume, marked="head" in marks)
+    shared, shared_bytes, lost = _shared(sight, draft, assembled, hashes)
+    signed = sum([item.signed and item.bare for item in draft.kept or ()]) - sum(
+        [item.bare for each in sight.shown.sealed for item in each.row.items] if draft.kept is not None else []
+    )
+    record = Record(
+        request=sight.standing.requests + 1,
+        mode="resume" if resume else "full",
+        epoch=standing.epoch,
+        why=draft.epoch,
+        rows=sight.standing.rows + len(assembled.new),
+        layout=() if assembled.order is not None else None,
+        head=head.hash.hex(),
+        chain=standing.chain,
+        marks=marks,
+        added=len(assembled.new) if assembled.order is None else len(assembled.order),
+        session=sight.standing.session.id if resume and sight.standing.session else "",
+        new=draft.new,
+        left=draft.left,
+        remarks=(
+            *draft.remarks,
+            *(f"skipped the log up to message {draft.unread}: it does not fit" for _ in range(bool(draft.unread))),
+            *(warning.message for warning in ask.prompt.warnings),
+            *dict.fromkeys(str(note) for note in assembled.notes),
+        ),
+        budget=draft.budget,
+        shared=shared,
+        shared_bytes=shared_bytes,
+        signed_lost=max(0, signed),
+        branch=sight.at.branch,
+        tip=sight.at.seq,
+    )
+    price = price_of(provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
+    return Compiled(
+        channel=ask.channel,
+        provider=provider,
+        draft=draft,
+        sight=sight,
+        standing=standing,
+        assembled=assembled,
+        head=head,
+        record=record,
+        manifest=Manifest(ask.channel, record, lambda: _lines(ask, draft), _fragments(ask, draft)),
+        session_id=record.session or None,
+        revert=revert if resume else None,
+        cost=Cost(lost, shared, max(0, signed), price),
+        dry_run=ask.dry_run,
+        is_new=is_new,
+        estimated=draft.budget.system
+        + draft.budget.tools
+        + (standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])),
+        tools=ask.tools.tools,
+    )
+
+
+def _standing(ask: Ask, draft: Draft, hashes: Head, assembled: Assembled) -> Standing:
+    """Where the channel will stand, once this is committed."""
+    standing, sight = draft.standing, ask.sight
+    epoch = standing.epoch
+    if draft.epoch and not sight.why and epoch == sight.standing.epoch:
+        epoch += 1
+    if assembled.order is None:
+        chunks = [row.chunk for row in assembled.new]
+        chain, size = chained(standing.chain, chunks), standing.size + sum([len(chunk) for chunk in chunks])
+        tokens = standing.tokens + sum([row.row.tokens for row in assembled.new])
+    else:
+        rows = [(assembled.new[each].row, assembled.new[each].chunk) if isinstance(each, int) else (each.row, each.chunk)
+                for each in assembled.order]  # fmt: skip
+        chain = chained("", [chunk for _, chunk in rows])
+        size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])
+    return replace(
+        standing,
+        epoch=epoch,
+        head=hashes,
+        tools=tuple([tool_name(tool) for tool in ask.tools.tools]),
+        chain=chain,
+        size=size,
+        tokens=tokens,
+        seen=sight.at.seq,
+        input=0,
+    )
+
+
+def tool_name(tool: AnyTool) -> str:
+    return tool.name if isinstance(tool, Tool) else str(tool.data.get("name") or tool.data.get("type") or "")
+
+
+def _settings(ask: Ask, budget: Budget) -> JSONObject:
+    """The settings of the request, in the format's own words; the caller's win."""
+    formatter = ask.provider.formatter
+    length = None
+    if ask.output is not None or formatter.needs_length:
+        length = budget.reserve or min(
+            ask.output or ask.provider.model.output, OUTPUT if ask.output is None else ask.output
+        )
+    ours = formatter.settings.write(Settings(model=ask.provider.asks_for, max_output_tokens=length)).body
+    return {**ours, **ask.settings}
+
+
+def _head(ask: Ask, draft: Draft, settings: JSONObject, *, resume: bool, marked: bool) -> HeadParts:
+    formatter = ask.provider.formatter
+    bare = resume and not ask.provider.resends_head
+    text = "" if bare else _static(ask)
+    tools = () if bare else ask.tools.tools
+    key = (text, tuple([id(tool) for tool in tools]), canonical(settings), marked)
+    found = ask.heads.get(key)
+    if found is None:
+        request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
+        request = replace(request, settings=formatter.chosen(request))
+        body = formatter.assemble(request, [HERE])
+        if marked:
+            body = formatter.marked_head(body)
+        name = blake2b(encode(body), digest_size=16).digest()
+        if len(ask.heads) >= 64:
+            ask.heads.clear()
+        found = ask.heads[key] = HeadParts.of(formatter.messages_key, body, name, tools)
+    return found
+
+
+def _static(ask: Ask) -> str:
+    text = ask.prompt.static_text
+    if ask.options.placement == "head" and ask.prompt.dynamic:
+        text = f"{text}\n\n{ask.prompt.dynamic_text}" if text else ask.prompt.dynamic_text
+    return text
+
+
+def _marks(ask: Ask, draft: Draft) -> tuple[Mark, ...]:
+    """Where cache points go: behind the head, behind the request before, and at the end; the places a provider's cache
+    looks at first, and never more than it takes.
+    """
+    model, budget = ask.provider.model, draft.budget
+    if draft.resume or not model.cache_points or budget.input < model.cache_minimum:
+        return ()
+    marks: list[Mark] = ["end"]
+    if draft.kept is None and draft.sealed:
+        marks.append("previous")
+    if budget.system + budget.tools >= model.cache_minimum:
+        marks.append("head")
+    return tuple(marks[: model.cache_points])
+
+
+def _shared(sight: Sight, draft: Draft, assembled: Assembled, hashes: Head) -> tuple[int, int, int]:
+    """Tokens and bytes of the prefix that the request before had too, and the tokens of it that are lost."""
+    before = sight.shown.standing
+    if not before.requests and not before.layout:
+        return 0, 0, 0
+    old = before.head
+    head = draft.budget.system + draft.budget.tools if (old.static, old.tools) == (hashes.static, hashes.tools) else 0
+    total = draft.budget.system + draft.budget.tools + before.tokens
+    if assembled.order is None:
+        return head + before.tokens, before.size, total - head - before.tokens
+    tokens = size = 0
+    if head or not (old.static or old.tools):
+        for each, mine in zip(assembled.order, sight.shown.sealed, strict=False):
+            if each is not mine:
+                break
+            tokens, size = tokens + mine.row.tokens, size + len(mine.chunk)
+    return head + tokens, size, max(0, total - head - tokens)
+
+
+def _fragments(ask: Ask, draft: Draft) -> Callable[[], Sequence[Fragment]]:
+    def read() -> list[Fragment]:
+        shown = any(entry.item.kind == "dynamic" for entry in draft.tail) or ask.options.placement == "head"
+        static = not draft.resume or ask.provider.resends_head
+        return [
+            Fragment(
+                id=each.id,
+                lifecycle=each.lifecycle,
+                shown=static if each.lifecycle == "static" else shown,
+                hash=each.hash,
+                tokens=ask.counter.text(each.text),
+            )
+            for each in (*ask.prompt.static, *ask.prompt.dynamic)
+        ]
+
+    return read
+
+
+def _lines(ask: Ask, draft: Draft) -> list[Line]:
+    items: list[Item]
+    if draft.kept is not None:
+        items = list(draft.kept)
+    else:
+        items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
+    return lines_of(items, [(each.place, each.why) for each in draft.left], lambda places: ask.fetch(places, ()).messages,
+                    {where: message for where, message in draft.log})  # fmt: skip
+
+
+def lines_of(
+    items: Iterable[Item],
+    left: Iterable[tuple[int, str]],
+    read: Callable[[Sequence[int]], Mapping[int, Message]],
+    known: Mapping[int, Message] = {},
+) -> list[Line]:
+    """Everything shown, then what was not, with the words of each."""
+    items, left = list(items), list(left)
+    wanted = [each.place for each in items if each.place] + [where for where, _ in left]
+    messages = {**read([where for where in dict.fromkeys(wanted) if where not in known]), **known}
+    lines = [
+        Line(
+            seq=item.place & SEQ_MASK,
+            kind=item.kind,
+            role=item.role,
+            shown=True,
+            tokens=item.tokens,
+            why=_how(item),
+            text=_words(messages.get(item.place)) if item.kind == "message" else item.text,
+        )
+        for item in items
+    ]
+    lines += [
+        Line(
+            seq=where & SEQ_MASK,
+            kind="message",
+            role=messages[where].role if where in messages else "",
+            shown=False,
+            why=why,
+            text=_words(messages.get(where)),
+        )
+        for where, why in left
+    ]
+    return lines
+
+
+def _how(item: Item) -> str:
+    """What is not as it was said."""
+    notes = [
+        f"as {item.prefix.strip()}" if item.prefix else "",
+        "result left out, can be fetched" if item.decayed else "",
+        "shortened" if item.limit else "",
+        "without its reasoning" if item.bare else "",
+        "media described" if item.blind else "",
+    ]
+    return ", ".join(note for note in notes if note)
+
+
+def _words(message: Message | None) -> str:
+    if message is None:
+        return ""
+    if message.redacted:
+        return "[removed]"
+    calls = [f"calls {call.name}({', '.join(call.arguments)})" for call in message.tool_calls]
+    results = [f"{result.name}: {result.text[:200]}" for result in message.tool_results]
+    return " ".join([message.text[:200], *calls, *results]).strip()

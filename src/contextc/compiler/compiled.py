@@ -1,0 +1,171 @@
+"""One compiled request: the keyword arguments of the vendor's own SDK call, the same as bytes, and its account.
+
+What is sealed is shared with other requests of the channel: read `params`, don't write it, or take `copy()`. Bytes and
+arguments are put together when somebody asks for them.
+"""
+
+from copy import deepcopy
+from typing import Literal, NamedTuple, TypeAlias
+
+from contextc._json import JSONObject, encode
+from contextc.compiler.assembly import Assembled
+from contextc.draft import Budget, Draft
+from contextc.formats.base import Formatter
+from contextc.ledger.look import Sight
+from contextc.ledger.standing import Channel, Standing
+from contextc.ledger.warm import Sealed, joined, listed
+from contextc.manifest import Manifest, Mark, Record
+from contextc.providers import Provider
+from contextc.tools import NativeTool, Tool
+
+Mode: TypeAlias = Literal["full", "resume"]
+HERE: JSONObject = {"role": "system", "here": "the messages"}  # stands where the messages go
+
+
+class HeadParts(NamedTuple):
+    """Everything of a request that is not a message, with a gap where they go."""
+
+    key: str
+    body: JSONObject
+    before: bytes
+    after: bytes
+    hash: bytes
+    tools: tuple[Tool | NativeTool, ...] = ()
+
+    @classmethod
+    def of(cls, key: str, body: JSONObject, name: bytes, tools: tuple[Tool | NativeTool, ...] = ()) -> "HeadParts":
+        before, _, after = encode(body).partition(encode(HERE))
+        return cls(key, body, before, after, name, tools)
+
+    def params(self, messages: list[JSONObject]) -> JSONObject:
+        around: list[JSONObject] = self.body[self.key]
+        return {**self.body, self.key: [*around[:-1], *messages] if len(around) > 1 else messages}
+
+    def bytes(self, chunks: list[bytes]) -> bytes:
+        return b"".join((self.before, b",".join(chunks), self.after))
+
+
+class Cost(NamedTuple):
+    """What a request loses of what the one before it had: tokens that a prompt cache held, and signed reasoning."""
+
+    cached_tokens_lost: int
+    cached_tokens_kept: int
+    signed_reasoning_lost: int
+    dollars: float | None
+
+
+class Compiled:
+    """Exactly what one model should see. `is_new` is False where there is nothing to send."""
+
+    def __init__(
+        self,
+        *,
+        channel: Channel,
+        provider: Provider,
+        draft: Draft,
+        sight: Sight,
+        standing: Standing,
+        assembled: Assembled,
+        head: HeadParts,
+        record: Record,
+        manifest: Manifest,
+        session_id: str | None,
+        revert: str | None,
+        cost: Cost,
+        dry_run: bool,
+        is_new: bool,
+        estimated: int,
+        tools: tuple[Tool | NativeTool, ...],
+    ) -> None:
+        self.channel, self.provider, self.manifest, self.cost = channel, provider, manifest, cost
+        self.mode: Mode = "resume" if draft.resume else "full"
+        self.session_id, self.revert = session_id, revert
+        self.is_new, self.dry_run, self.estimated = is_new, dry_run, estimated
+        self.draft, self.sight, self.standing, self.assembled, self.head = draft, sight, standing, assembled, head
+        self.record, self.tools = record, tools
+        self.fresh_counts: dict[bytes, int] = {}
+        self._body: bytes | None = None
+        self._params: JSONObject | None = None
+
+    @property
+    def budget(self) -> Budget:
+        return self.record.budget
+
+    @property
+    def formatter(self) -> Formatter:
+        return self.provider.formatter
+
+    @property
+    def params(self) -> JSONObject:
+        """Keyword arguments for the vendor's own SDK call, as plain data."""
+        if self._params is None:
+            self._params = self.head.params(self._messages())
+        return self._params
+
+    @property
+    def body(self) -> bytes:
+        """The same request as JSON bytes."""
+        if self._body is None:
+            self._body = self.head.bytes(self._chunks())
+        return self._body
+
+    def copy(self) -> JSONObject:
+        """`params`, for those who want to change something in it."""
+        return deepcopy(self.params)
+
+    def _sealed(self) -> list[Sealed]:
+        return [] if self.draft.resume else self.sight.shown.sealed
+
+    def _messages(self) -> list[JSONObject]:
+        new, order = self.assembled.new, self.assembled.order
+        if order is not None:
+            rows = [new[each].messages if isinstance(each, int) else listed(each.chunk) for each in order]
+            return with_marks(self.formatter, self.record.marks, [message for row in rows for message in row], 0)
+        before = [] if self.draft.resume else self.sight.shown.messages()
+        drop = 0
+        added: list[JSONObject] = []
+        for row in new:
+            if row.row.drop > len(added):
+                drop += row.row.drop - len(added)
+                added = []
+            elif row.row.drop:
+                added = added[: -row.row.drop]
+            added += row.messages
+        if drop:
+            before = before[:-drop]
+        return with_marks(self.formatter, self.record.marks, before + added, len(before))
+
+    def _chunks(self) -> list[bytes]:
+        new, order, marks = self.assembled.new, self.assembled.order, self.record.marks
+        if any(row.row.drop for row in new):  # rows that replace some of what stood before them
+            return [joined(self._messages())]
+        if order is not None:
+            chunks = [new[each].chunk if isinstance(each, int) else each.chunk for each in order]
+            chunks = [chunk for chunk in chunks if chunk]
+        else:
+            chunks = [] if self.draft.resume else self.sight.shown.chunks()
+            if "previous" in marks and chunks:
+                chunks[-1] = marked_chunk(self.formatter, chunks[-1])
+            chunks += [row.chunk for row in new if row.chunk]
+        if "end" in marks and chunks:
+            chunks[-1] = marked_chunk(self.formatter, chunks[-1])
+        return chunks
+
+
+def marked_chunk(formatter: Formatter, chunk: bytes) -> bytes:
+    messages = listed(chunk)
+    last = formatter.marked(messages[-1])
+    return chunk if last is None else joined([*messages[:-1], last])
+
+
+def with_marks(
+    formatter: Formatter, marks: tuple[Mark, ...], messages: list[JSONObject], before: int
+) -> list[JSONObject]:
+    """The messages with cache points; `before` of them were in the request before."""
+    at = ([before - 1] if "previous" in marks and before else []) + (
+        [len(messages) - 1] if "end" in marks and messages else []
+    )
+    for index in at:
+        if (marked := formatter.marked(messages[index])) is not None:
+            messages[index] = marked
+    return messages

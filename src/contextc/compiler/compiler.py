@@ -1,0 +1,549 @@
+"""The only way to a request: a draft, the passes, the formatter, a manifest; then begin, and commit or abort.
+
+`compile` changes nothing. `begin` stores the attempt before a byte leaves. `commit` appends what the model produced with
+its ledger and manifest, in one transaction, or raises and leaves everything as it was.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeAlias, cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, encode
+from contextc.compiler.assembly import Fetched, blob_names
+from contextc.compiler.compilation import AnyTool, Ask, Tools, compiled_from, tool_name
+from contextc.compiler.compiled import Compiled, HeadParts
+from contextc.draft import Options
+from contextc.errors import ContextcError, InvalidInput, InvalidSetting, NothingNew, StaleCompile
+from contextc.ledger import book, overlays
+from contextc.ledger.items import Item
+from contextc.ledger.look import Sight, look, messages_at
+from contextc.ledger.overlays import Summary
+from contextc.ledger.render import FETCH, has_media, has_reasoning
+from contextc.ledger.standing import Channel, Session, Standing, Stretch, with_rows
+from contextc.ledger.warm import Sealed, Shown, warm
+from contextc.manifest import record_to_json
+from contextc.messages import Message, Usage, admit, content_hash
+from contextc.prompts import Prompt, PromptBuilder, PromptFragment, Surroundings, hash_tools
+from contextc.providers import Provider
+from contextc.providers import provider as provider_named
+from contextc.store import Lease, Reference, Store, chain
+from contextc.store.base import DEFAULT_AGENT, Transaction
+from contextc.store.leases import check as check_lease
+from contextc.store.places import Head as Tip
+from contextc.store.places import find, find_head, head, lineage, place, stretches
+from contextc.todos import Todo
+from contextc.tokens import Calibration, Counter, counter, keep, known, load_calibration, save_calibration
+from contextc.tools import Tool
+
+Fragments: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
+
+EVERY_SAMPLE = 20  # after so many, a calibration is written only where it has moved
+KEPT = 64
+
+
+class MessageCompiler:
+    """Compiles conversations of one store for one provider. Cheap to make: what it keeps warm belongs to the store."""
+
+    def __init__(self, store: Store, provider: Provider | str, **options: object) -> None:
+        self.store = store
+        self.provider = provider_named(provider) if isinstance(provider, str) else provider
+        try:
+            self.options = Options(**options)  # pyright: ignore[reportArgumentType] - checked by the struct
+        except TypeError as error:
+            raise InvalidSetting(
+                f"MessageCompiler: {error}. Options are {', '.join(Options.__struct_fields__)}."
+            ) from None
+        model = self.provider.model
+        self.counter: Counter = counter(model.tokenizer, provider=self.provider.formatter.provider, model=model.name)
+        self._heads: dict[object, HeadParts] = {}
+        self._tools: dict[object, Tools] = {}
+        self._systems: dict[str, int] = {}
+        self._calibration: Calibration | None = None
+        self._warm = warm(store)
+
+    # ── compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def compile(
+        self,
+        conversation: str,
+        *,
+        agent: str = DEFAULT_AGENT,
+        fragments: Fragments = (),
+        system_prompt: str | None = None,
+        tools: Sequence[AnyTool] = (),
+        settings: JSONObject | None = None,
+        budget: int | None = None,
+        output: int | None = None,
+        run: str | None = None,
+        running: Iterable[str] | None = None,
+        directory: str | None = None,
+        surroundings: Surroundings | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+        edit: tuple[Reference, Message] | None = None,
+        rewind: Reference | None = None,
+    ) -> Compiled:
+        """What one model should see now. Nothing is stored, and nothing is sent.
+
+        `budget` caps the whole input; by default it is the model's window, less a reserve for the answer. `dry_run`
+        only asks what it would cost, also after an `edit` or a `rewind` that has not happened.
+        """
+        if (edit is not None or rewind is not None) and not dry_run:
+            raise InvalidInput("edit and rewind are for dry_run=True: store.edit and store.rewind do it for real.")
+        provider = self.provider
+        channel = Channel(
+            conversation, agent, provider.name, provider.asks_for, (directory or "") if provider.directory_bound else ""
+        )
+        prompt = self._prompt(channel, fragments, system_prompt, tools, surroundings, directory)
+        seen = self._look(channel, edit, rewind)
+        ask = Ask(
+            provider=provider,
+            counter=self.counter,
+            options=self.options,
+            channel=channel,
+            prompt=prompt,
+            tools=self._told(tools, seen.sight.standing.tools),
+            system_tokens=self._system_tokens(prompt),
+            settings=settings or {},
+            budget=budget,
+            output=output,
+            run=run,
+            running=None if running is None else frozenset(running),
+            sight=seen.sight,
+            summary=seen.summary,
+            counts=seen.counts,
+            factor=self.factor,
+            fetch=self.fetch_messages,
+            heads=self._heads,
+            again=again,
+            dry_run=dry_run,
+        )
+        compiled = compiled_from(ask)
+        compiled.fresh_counts = seen.fresh
+        return compiled
+
+    def _told(self, tools: Sequence[AnyTool], order: Sequence[str]) -> Tools:
+        """The tools as the model is told about them: in the order they were shown before, with the one that fetches."""
+        key = (tuple([id(tool) for tool in tools]), tuple(order))
+        found = self._tools.get(key)
+        if found is None or any(mine is not given for mine, given in zip(found.given, tools, strict=True)):
+            told = list(tools)
+            names = [tool.name if isinstance(tool, Tool) else "" for tool in tools]
+            if tools and self.options.fetch and FETCH.name not in names:
+                told.append(FETCH)
+            place_of = {name: index for index, name in enumerate(order)}
+            if order and all(tool_name(tool) in place_of for tool in told):
+                told.sort(key=lambda tool: place_of[tool_name(tool)])
+            if len(self._tools) >= KEPT:
+                self._tools.clear()
+            tokens = self.counter.tools(self.provider.formatter.encode_tools(told)) if told else 0
+            found = Tools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools))
+            self._tools[key] = found
+        return found
+
+    def _system_tokens(self, prompt: Prompt) -> int:
+        head = self.options.placement == "head" and bool(prompt.dynamic)
+        name = prompt.static_hash + (prompt.dynamic_text if head else "")
+        if (found := self._systems.get(name)) is None:
+            if len(self._systems) >= KEPT:
+                self._systems.clear()
+            text = prompt.static_text + (prompt.dynamic_text if head else "")
+            found = self._systems[name] = self.counter.system(text) + self.counter.overhead
+        return found
+
+    def _prompt(
+        self,
+        channel: Channel,
+        fragments: Fragments,
+        system_prompt: str | None,
+        tools: Sequence[AnyTool],
+        surroundings: Surroundings | None,
+        directory: str | None,
+    ) -> Prompt:
+        if isinstance(fragments, Prompt):
+            return fragments
+        builder = fragments if isinstance(fragments, PromptBuilder) else PromptBuilder(fragments)
+        if system_prompt:
+            builder = PromptBuilder([PromptFragment("system_prompt", system_prompt, priority=0), *builder.fragments])
+        if all(isinstance(fragment.text, str) for fragment in builder.fragments):
+            return builder.render()
+        given = surroundings or Surroundings()
+        around = replace(
+            given,
+            conversation=given.conversation or channel.conversation,
+            agent=channel.agent,
+            provider=channel.provider,
+            model=channel.model,
+            directory=given.directory or directory,
+            tools=given.tools or tuple(tools),
+            todos=given.todos or self._todos(channel),
+        )
+        return builder.render(around)
+
+    def _todos(self, channel: Channel) -> tuple[Todo, ...]:
+        with suppress(InvalidInput):
+            return tuple(self.store.todos(channel.conversation, channel.agent))
+        return ()
+
+    def _look(self, channel: Channel, edit: tuple[Reference, Message] | None, rewind: Reference | None) -> "_Seen":
+        room, read, counter = self.provider.model.window, 0, self.counter
+
+        def enough(block: Sequence[Message]) -> bool:
+            nonlocal read
+            read += sum([counter.message(message) for message in block])
+            return read > room
+
+        def work(tx: Transaction) -> _Seen:
+            upto = None
+            if edit is not None or rewind is not None:
+                at = head(tx, channel.conversation)
+                where = find(tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind))
+                upto = where.seq - 1 if edit is not None else where.seq
+            sight = look(tx, self._warm, channel, enough=enough, upto=upto)
+            if self._calibration is None:
+                self._calibration = load_calibration(tx, self.provider.asks_for)
+            counts, fresh = self._counts(tx, sight)
+            return _Seen(sight, overlays.latest(tx, channel.agent, sight.at, counter.system), counts, fresh)
+
+        seen = self.store.read(work)
+        if edit is not None:
+            at = seen.sight.at
+            written = replace(admit(replace(edit[1], uid="", time=0)).message, seq=at.seq + 1)
+            log = (*seen.sight.log, (place(at.branch, written.seq), written))
+            seen = seen._replace(sight=replace(seen.sight, log=log))
+        return seen
+
+    def _counts(self, tx: Transaction, sight: Sight) -> tuple[dict[int, int], dict[bytes, int]]:
+        """Tokens of new messages by their place, and of those by their hash that were never counted before.
+
+        Only where counting is work: an estimate costs less than looking it up.
+        """
+        if not self.counter.exact or not sight.log:
+            return {}, {}
+        names = {where: content_hash(message) for where, message in sight.log}
+        found = known(tx, self.counter.tokenizer, list(names.values()))
+        fresh: dict[bytes, int] = {}
+        for where, message in sight.log:
+            if (name := names[where]) not in found:
+                found[name] = fresh[name] = self.counter.message(message)
+        return {where: found[name] for where, name in names.items()}, fresh
+
+    # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, compiled: Compiled, *, lease: Lease | None = None) -> None:
+        """Store the attempt, before a byte leaves."""
+        self._check(compiled)
+        if not compiled.is_new:
+            raise NothingNew(compiled.channel.conversation, compiled.channel)
+        body = encode(
+            {
+                "session": compiled.session_id,
+                "epoch": compiled.record.epoch,
+                "chain": compiled.record.chain,
+                "head": compiled.record.head,
+            }
+        )
+
+        def work(tx: Transaction) -> None:
+            if lease is not None:
+                check_lease(tx, lease, compiled.channel.conversation)
+            number, _ = self._row(tx, compiled)
+            book.begin(tx, number or book.create(tx, compiled.channel, Standing()), compiled.record.request, body)
+
+        self.store.write(work, repeatable=True)
+
+    def commit(
+        self,
+        compiled: Compiled,
+        reply: object = None,
+        *,
+        session_id: str | None = None,
+        cursor: str = "",
+        produced: Sequence[Message] = (),
+        usage: Usage | None = None,
+        lease: Lease | None = None,
+    ) -> list[Message]:
+        """Store what the model answered, with everything that was shown to it, in one transaction.
+
+        `reply` is what the vendor's SDK returned, its JSON, or a message; `produced` is more than one message.
+        `session_id` and `cursor` are a stateful provider's own names for its session and where it stands.
+        """
+        self._check(compiled)
+        messages = [*produced, *([] if reply is None else [self._decoded(compiled, reply)])]
+        draft = compiled.draft
+        messages = [
+            replace(message, author=message.author or draft.agent, run=message.run or draft.run)
+            if message.role in ("assistant", "tool")
+            else message
+            for message in messages
+        ]
+        usage = usage or next((message.usage for message in reversed(messages) if message.usage), None)
+        entries = [chain.entry(admit(message)) for message in messages]
+        calibration = self._learned(compiled, usage)
+
+        def work(tx: Transaction) -> tuple[list[Message], Shown, Tip]:
+            if lease is not None:
+                check_lease(tx, lease, compiled.channel.conversation)
+            at = find_head(tx, compiled.channel.conversation, True)
+            if at is None:
+                raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was deleted")
+            if tx.again and (done := self._done_before(tx, compiled, at, entries)) is not None:
+                return done
+            number, version = self._row(tx, compiled)
+            self._check_line(tx, compiled, at)
+            stored = chain.place_messages(tx, compiled.channel.conversation, at, entries)
+            if not number:
+                number, version = book.create(tx, compiled.channel, Standing()), 1
+            shown = self._written(tx, compiled, number, version, at, stored, usage, session_id, cursor)
+            keep(tx, self.counter.tokenizer, compiled.fresh_counts)
+            if calibration is not None:
+                save_calibration(tx, self.provider.asks_for, calibration)
+            end = (
+                Tip(at.conversation, at.tree, at.branch, at.revision, stored[-1].seq, bytes.fromhex(stored[-1].id))
+                if stored
+                else at
+            )
+            return stored, shown, end
+
+        stored, shown, end = self.store.write(work, repeatable=True)
+        if calibration is not None:
+            self._calibration = calibration
+        self._warm.put(compiled.channel, shown)
+        self.store.ends_at(compiled.channel.conversation, end)
+        return stored
+
+    def abort(self, compiled: Compiled, error: BaseException | str = "aborted") -> None:
+        """Close the attempt. The ledger does not move; what a session may have kept of it is dealt with by the next."""
+        self._check(compiled)
+        said = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+
+        def work(tx: Transaction) -> None:
+            found = book.find(tx, compiled.channel)
+            if found is not None:
+                book.fail(tx, found[0], compiled.record.request, said[:2000])
+
+        self.store.write(work, repeatable=True)
+
+    @contextmanager
+    def attempt(self, compiled: Compiled, *, lease: Lease | None = None) -> Generator["Attempt"]:
+        """Begin; then commit inside the block, or have it aborted when the block ends without."""
+        self.begin(compiled, lease=lease)
+        attempt = Attempt(self, compiled, lease)
+        try:
+            yield attempt
+        except BaseException as error:
+            if not attempt.committed:
+                with suppress(ContextcError):  # why the block failed is worth more
+                    self.abort(compiled, error)
+            raise
+        if not attempt.committed:
+            self.abort(compiled, "the attempt ended without a reply")
+
+    # ── what commit is made of ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check(self, compiled: Compiled) -> None:
+        if not isinstance(compiled, Compiled):
+            raise InvalidInput(f"A {type(compiled).__name__} is not what compile returned.")
+        if compiled.dry_run:
+            raise InvalidInput("This was compiled with dry_run=True, and is not to be sent. Compile again without it.")
+
+    def _decoded(self, compiled: Compiled, reply: object) -> Message:
+        if isinstance(reply, Message):
+            return reply
+        formatter = self.provider.formatter
+        return formatter.spelling.named(formatter.decode_reply(reply), compiled.tools)
+
+    def _row(self, tx: Transaction, compiled: Compiled) -> tuple[int, int]:
+        """The channel's number and version, if it still stands where this was compiled from; 0 where it has none."""
+        found = book.find(tx, compiled.channel)
+        number, version = (found[0], found[1]) if found else (0, 0)
+        fresh = compiled.sight.version == 0 and version == 1
+        if version != compiled.sight.version and not fresh:
+            raise StaleCompile(compiled.channel.conversation, compiled.channel, "another request was committed")
+        return number, version
+
+    def _check_line(self, tx: Transaction, compiled: Compiled, at: Tip) -> None:
+        """What was shown must still be on the conversation's line."""
+        was = compiled.sight.at
+        if (at.branch, at.revision) == (was.branch, was.revision):
+            return
+        for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq):
+            if branch == was.branch and (first <= was.seq <= last or was.seq == 0):
+                return
+            if was.seq < first:
+                break
+        ends = {branch: last for branch, _, last in stretches(lineage(tx, at.branch), 0, at.seq)}
+        mine = list(stretches(lineage(tx, was.branch), 0, was.seq))
+        if mine and ends.get(mine[-1][0], -1) >= mine[-1][2]:
+            return
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was edited or rewound")
+
+    def _written(
+        self,
+        tx: Transaction,
+        compiled: Compiled,
+        number: int,
+        version: int,
+        at: Tip,
+        stored: Sequence[Message],
+        usage: Usage | None,
+        session_id: str | None,
+        cursor: str,
+    ) -> Shown:
+        """Write the rows, the channel and the manifest; what the channel was shown, as it is now."""
+        assembled, record = compiled.assembled, compiled.record
+        first = compiled.standing.rows + 1
+        book.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new])
+        last = first + len(assembled.new) - 1
+        fresh = [Sealed((number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new)]
+        if assembled.order is None:
+            sealed, layout = fresh, with_rows(compiled.standing.layout, number, first, last)
+        else:
+            sealed = [fresh[each] if isinstance(each, int) else each for each in assembled.order]
+            layout = _layout(sealed)
+        items = self._produced(compiled, stored, at.branch, usage)
+        final = next((message for message in reversed(stored) if message.role == "assistant"), None)
+        standing = replace(
+            compiled.standing,
+            requests=record.request,
+            rows=last,
+            layout=layout,
+            branch=at.branch,
+            revision=at.revision,
+            produced=items,
+            answered=compiled.standing.answered if final is None else not final.tool_calls,
+            session=Session(session_id, cursor) if session_id else None,
+            lost="",
+            input=usage.input if usage else 0,
+            again=final is not None and final.finish == "pause_turn",
+        )
+        if not book.advance(tx, number, version, standing):
+            raise StaleCompile(compiled.channel.conversation, compiled.channel, "another request was committed")
+        if compiled.sight.standing.head != compiled.standing.head or record.layout is not None or record.request == 1:
+            book.keep_head(tx, compiled.head.hash, encode(compiled.head.body))
+        kept = replace(
+            record,
+            rows=last,
+            layout=None if record.layout is None else layout,
+            time=stored[-1].time if stored else chain.now_ms(),
+            usage=usage,
+            session=session_id or record.session,
+            produced=tuple([place(at.branch, message.seq) for message in stored]),
+        )
+        book.keep_manifest(tx, number, record.request, record_to_json(kept))
+        book.close_attempts(tx, number)
+        if assembled.order is None and compiled.sight.shown.number == number:
+            return compiled.sight.shown.next(version + 1, standing, sealed)
+        rows = sealed if assembled.order is not None else [*compiled.sight.shown.sealed, *sealed]
+        return Shown.of(number, version + 1, standing, rows)
+
+    def _produced(
+        self, compiled: Compiled, stored: Sequence[Message], branch: int, usage: Usage | None
+    ) -> tuple[Item, ...]:
+        provider = compiled.formatter.provider
+        replies = sum([message.role == "assistant" for message in stored])
+        items: list[Item] = []
+        for message in stored:
+            signed = has_reasoning(message, provider)
+            tokens = 0
+            if usage is not None and usage.output and replies == 1 and message.role == "assistant":
+                tokens = usage.output - (0 if signed else usage.reasoning)
+            items.append(
+                Item(
+                    place=place(branch, message.seq),
+                    role=message.role,
+                    tokens=max(tokens, 0) or self.counter.message(message),
+                    signed=signed,
+                    media=has_media(message),
+                )
+            )
+        return tuple(items)
+
+    def _done_before(
+        self, tx: Transaction, compiled: Compiled, at: Tip, entries: Sequence[chain.Entry]
+    ) -> tuple[list[Message], Shown, Tip] | None:
+        """What an earlier try of the same commit left, whose answer was lost on the way."""
+        found = book.find(tx, compiled.channel)
+        standing = book.stood(tx, compiled.channel)
+        if found is None or standing is None or standing.requests != compiled.record.request:
+            return None
+        if standing.chain != compiled.standing.chain:
+            return None
+        stored = chain.stored_before(tx, at, entries)
+        shown = Shown.stored(found[0], found[1], standing, book.load_rows(tx, standing.layout))
+        return stored, shown, at
+
+    def _learned(self, compiled: Compiled, usage: Usage | None) -> Calibration | None:
+        """The calibration after this request; None where it has not moved enough to be written."""
+        if usage is None or not usage.input or self._calibration is None:
+            return None
+        learned = self._calibration.learned(compiled.estimated, usage.input)
+        if learned.samples > EVERY_SAMPLE and abs(learned.factor - self._calibration.factor) < 0.005:
+            return None
+        return learned
+
+    @property
+    def factor(self) -> float:
+        return self._calibration.factor if self._calibration is not None else 1.0
+
+    def fetch_messages(self, places: Sequence[int], also: Sequence[Message]) -> Fetched:
+        """Messages by their places, and the bytes of their media and of those given."""
+
+        def work(tx: Transaction) -> Fetched:
+            messages = messages_at(tx, places)
+            names = blob_names([*messages.values(), *also])
+            blobs: dict[str, bytes] = {}
+            for name in names:
+                row = tx.row("SELECT data FROM blob WHERE name = ?", name)
+                if row is not None:
+                    blobs[name] = bytes(row[0])
+            return Fetched(messages, blobs)
+
+        return self.store.read(work)
+
+
+class _Seen(NamedTuple):
+    """What the store says, and the tokens of what is new."""
+
+    sight: Sight
+    summary: Summary | None
+    counts: dict[int, int]
+    fresh: dict[bytes, int]
+
+
+class Attempt:
+    """A request that has begun. Commit it, or leave the block and it is aborted."""
+
+    def __init__(self, compiler: MessageCompiler, compiled: Compiled, lease: Lease | None) -> None:
+        self.compiler, self.compiled, self.lease = compiler, compiled, lease
+        self.committed = False
+
+    def commit(
+        self,
+        reply: object = None,
+        *,
+        session_id: str | None = None,
+        cursor: str = "",
+        produced: Sequence[Message] = (),
+        usage: Usage | None = None,
+    ) -> list[Message]:
+        stored = self.compiler.commit(
+            self.compiled,
+            reply,
+            session_id=session_id,
+            cursor=cursor,
+            produced=produced,
+            usage=usage,
+            lease=self.lease,
+        )
+        self.committed = True
+        return stored
+
+
+def _layout(sealed: Iterable[Sealed]) -> tuple[Stretch, ...]:
+    layout: tuple[Stretch, ...] = ()
+    for each in sealed:
+        layout = with_rows(layout, each.place[0], each.place[1], each.place[1])
+    return layout

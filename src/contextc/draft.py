@@ -1,0 +1,126 @@
+"""Everything one model call is about to see: a sealed prefix, and a tail that passes still work on.
+
+A pass takes a draft and returns a new one. It touches the tail only; where what was shown cannot be extended it says so
+in `epoch`, and what the new epoch keeps of the prefix stands in `kept`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from contextc.ledger.items import Item
+from contextc.ledger.overlays import Summary
+from contextc.ledger.standing import Standing
+from contextc.ledger.warm import Sealed
+from contextc.messages import Message
+from contextc.prompts import Prompt
+from contextc.providers import Provider
+from contextc.tokens import Counter
+
+Strategy: TypeAlias = Literal["chunked", "oldest"]
+
+
+class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a caller wants it: the settings of a compiler."""
+
+    strategy: Strategy = "chunked"
+    high: float = 1.0
+    low: float = 0.7
+    """Past `high` of what is available a cut goes down to `low` of it, and stays there for many steps."""
+    decay: bool = True
+    recent: float = 0.25
+    """The share of what is available, at the end, in which results do not decay."""
+    oversized: float = 0.25
+    """A result above this share of what is available is shown by its head and its tail."""
+    failed: Literal["exclude", "annotate"] = "exclude"
+    placement: Literal["tail", "head"] = "tail"
+    static_change: Literal["update", "new session"] = "update"
+    keep_media: int = 2
+    fetch: bool = True
+    """Whether the tool that fetches left-out results is among the tools."""
+    policy: Literal["", "seed_b"] = ""
+
+
+class Entry(NamedTuple):
+    """An item, and what is shown for it."""
+
+    item: Item
+    message: Message
+
+
+class Left(Struct, frozen=True):
+    """Something of the log that a model is not shown, and why."""
+
+    place: int
+    why: str
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """Where the tokens go. `used` is what the messages take; `measured` says that a provider's own figure stands behind
+    it.
+    """
+
+    window: int
+    system: int = 0
+    tools: int = 0
+    reserve: int = 0
+    margin: int = 0
+    limit: int | None = None
+    used: int = 0
+    exact: bool = False
+    measured: bool = False
+
+    @property
+    def available(self) -> int:
+        """For everything from the first message to the newest."""
+        return max(0, (self.limit or self.window) - self.system - self.tools - self.reserve - self.margin)
+
+    @property
+    def input(self) -> int:
+        """What the whole request takes."""
+        return self.system + self.tools + self.used
+
+    @property
+    def share(self) -> float:
+        """How much of what is available is used; 1.0 is full."""
+        return self.used / self.available if self.available else 1.0
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    provider: Provider
+    counter: Counter
+    options: Options
+    agent: str
+    run: str | None = None
+    running: frozenset[str] | None = None
+    audiences: frozenset[str]
+    resume: bool = False
+    prompt: Prompt
+    static: str = ""
+    fetchable: bool = True
+
+    sealed: list[Sealed]
+    standing: Standing
+    log: tuple[tuple[int, Message], ...]
+    """What the log has that was not shown: place and message; what the model produced itself comes first."""
+    unread: int = 0
+    """The seq up to which the log was not read, because it is too far back to fit."""
+    late: Mapping[int, Message] = {}
+    """Messages that were hidden when they came, by place."""
+    counts: Mapping[int, int] = {}
+    """Tokens of messages of the log by place, where they were counted before."""
+    pins: frozenset[int] = frozenset()
+    summary: Summary | None = None
+    factor: float = 1.0
+
+    tail: tuple[Entry, ...] = ()
+    new: int = 0
+    """How many entries of the tail are input, and not the model's own words or a dynamic block."""
+    left: tuple[Left, ...] = ()
+    remarks: tuple[str, ...] = ()
+    budget: Budget
+    epoch: str = ""
+    kept: tuple[Item, ...] | None = None
+    changed: int = -1
+    """The index in `kept` from which the prefix is another than before; -1 where that is still to be found."""

@@ -1,0 +1,63 @@
+"""What was shown: one item for each message or inserted text, with how it was rendered.
+
+An item says all that is needed to show the same thing again: whose words, under which role and prefix, how much of a
+long result, with or without media and reasoning. What becomes true later (a second person joins, a limit changes) makes new
+items look otherwise, and never those that were shown. Items are stored with every request, so they are small.
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from contextc.messages import Role
+
+Kind: TypeAlias = Literal["message", "dynamic", "update", "summary", "notice", "late"]
+"""A message of the log; or what was inserted: the dynamic fragments, a changed system prompt where
+a session keeps its old one, a summary of what came before, a line that says
+what was left out, a result that came after another had been made up in its place."""
+
+
+class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
+    "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
+    "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
+}):  # fmt: skip
+    """One thing shown. `place` is the message's; 0 where it is none."""
+
+    place: int = 0
+    role: Role = "user"
+    tokens: int = 0
+    kind: Kind = "message"
+    opens: bool = False
+    """A person speaks, and a turn begins."""
+    prefix: str = ""
+    text: str = ""
+    limit: int = 0
+    """Results longer than this are shown by their head and their tail."""
+    decayed: bool = False
+    """Results are shown as a line that says how to fetch them."""
+    bare: bool = False
+    """Shown without its reasoning."""
+    blind: bool = False
+    """Shown with a line in place of each picture."""
+    failed: bool = False
+    """The message was cut off, and says so."""
+    signed: bool = False
+    """It holds reasoning that its provider vouches for."""
+    media: bool = False
+    """It holds pictures, sounds or documents."""
+
+
+class Row(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A segment of the ledger: its items, and what must be known of its wire form.
+
+    `drop` says how many wire messages before it were replaced when it was joined on. `ids` are the ids of its calls, as
+    they were written; `open` those of them that got a result of ours, with the tool's name. `end` is the role of its
+    last wire message.
+    """
+
+    items: tuple[Item, ...]
+    tokens: int = 0
+    drop: int = 0
+    ids: tuple[str, ...] = ()
+    open: dict[str, str] = {}
+    end: str = ""

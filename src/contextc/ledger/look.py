@@ -1,0 +1,227 @@
+"""What the store says about a channel now: what it was shown, and what the log has that it was not.
+
+Where nothing but appends happened, this is three short queries, whatever the length of the history. After an edit, a
+rewind, a clear or a redaction the items that were shown are held against the current line, and those that are no
+longer on it are taken out.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc.ledger import book
+from contextc.ledger.items import Item
+from contextc.ledger.standing import Channel, Standing, standing_from_json
+from contextc.ledger.warm import Shown, Warm
+from contextc.messages import Message, from_json
+from contextc.store.base import Transaction
+from contextc.store.branches import edge_of
+from contextc.store.places import SEQ_BITS, SEQ_MASK, Head, head, lineage, place, stretches
+
+BLOCK = 512
+
+
+class Sight(Struct, frozen=True, kw_only=True):
+    at: Head
+    channel: int
+    """The channel's number; 0 where it has none yet."""
+    version: int
+    shown: Shown
+    standing: Standing
+    """Where the channel stands on the current line."""
+    log: tuple[tuple[int, Message], ...]
+    unread: int
+    late: dict[int, Message]
+    kept: tuple[Item, ...] | None
+    """What is left of the items, where some were taken out."""
+    why: str
+    """Why some were taken out."""
+    pins: frozenset[int]
+    attempts: list[tuple[int, str | None, bytes]]
+
+
+def look(
+    tx: Transaction,
+    warm: Warm,
+    channel: Channel,
+    *,
+    enough: Callable[[Sequence[Message]], bool],
+    upto: int | None = None,
+) -> Sight:
+    """`enough` says of messages, read from the end backwards, whether they already fill the window.
+
+    `upto` looks at the conversation as if it ended there.
+    """
+    at = head(tx, channel.conversation)
+    if upto is not None and upto < at.seq:
+        at = replace(at, seq=upto)
+    number, version, shown, inherited = _shown(tx, warm, channel, at)
+    standing = shown.standing
+    kept, why = None, ""
+    if standing.branch != at.branch or standing.revision != at.revision or upto is not None:
+        standing, kept, why = _on_this_line(tx, shown, at)
+        if inherited and kept is not None:
+            why = "forked"
+    log, unread = _log(tx, at, standing.seen, enough)
+    late = _late(tx, standing.waiting)
+    pins = _pins(tx, at) if standing.revision or at.revision else frozenset[int]()
+    attempts = book.open_attempts(tx, number) if number else []
+    return Sight(
+        at=at,
+        channel=number,
+        version=version,
+        shown=shown,
+        standing=replace(standing, branch=at.branch, revision=at.revision)
+        if (standing.branch, standing.revision) != (at.branch, at.revision)
+        else standing,
+        log=log,
+        unread=unread,
+        late=late,
+        kept=kept,
+        why=why,
+        pins=pins,
+        attempts=attempts,
+    )
+
+
+def _shown(tx: Transaction, warm: Warm, channel: Channel, at: Head) -> tuple[int, int, Shown, bool]:
+    """The channel's number and version, what it was shown, and whether it has that from a conversation it was forked
+    from.
+    """
+    found = book.find(tx, channel)
+    if found is not None:
+        number, version, state = found
+        if (shown := warm.get(channel, number, version)) is not None:
+            return number, version, shown, False
+        standing = standing_from_json(state)
+        if standing.requests:
+            shown = Shown.stored(number, version, standing, book.load_rows(tx, standing.layout))
+            warm.put(channel, shown)
+            return number, version, shown, False
+    else:
+        number, version = 0, 0
+    parent = _parent(tx, channel, at)
+    if parent is None:
+        return number, version, Shown(number, version, Standing()), False
+    standing = replace(parent, session=None, lost="", requests=0, rows=0, input=0)
+    return number, version, Shown.stored(number, version, standing, book.load_rows(tx, parent.layout)), True
+
+
+def _parent(tx: Transaction, channel: Channel, at: Head) -> Standing | None:
+    """The standing of the same channel in the conversation this one was forked from."""
+    for branch, _ in lineage(tx, at.branch)[1:]:
+        row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
+        if row is None or row[0] is None or row[0] == channel.conversation:
+            continue
+        standing = book.stood(tx, channel._replace(conversation=row[0]))
+        if standing is not None and standing.requests:
+            return standing
+    return None
+
+
+def _on_this_line(tx: Transaction, shown: Shown, at: Head) -> tuple[Standing, tuple[Item, ...] | None, str]:
+    """The standing, and the items, as far as they are on the current line; None where all of them are."""
+    standing = shown.standing
+    edge = edge_of(tx, at.branch, at.seq)
+    line = {branch: (first, last) for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq)}
+    here = {branch: (max(first, edge + 1), last) for branch, (first, last) in line.items()}
+
+    def stands(item: Item) -> bool:
+        return not item.place or _within(here, item.place)
+
+    common = 0
+    if standing.branch:
+        old = stretches(lineage(tx, standing.branch), 0, SEQ_MASK)
+        common = max((min(last, line[branch][1]) for branch, _, last in old if branch in line), default=0)
+    standing = replace(
+        standing,
+        seen=max(min(standing.seen, common), edge),
+        waiting=tuple([where for where in standing.waiting if _within(here, where)]),
+        produced=tuple([item for item in standing.produced if stands(item)]),
+    )
+    sealed = shown.sealed
+    items = [item for each in sealed for item in each.row.items]
+    kept = [item for item in items if stands(item)]
+    blanked = any(not each.chunk and each.row.items for each in sealed)
+    gone = len(kept) < len(items) or len(standing.produced) < len(shown.standing.produced)
+    if not gone and not blanked:
+        return standing, None, ""
+    cleared = [item for item in items if item.place and not stands(item) and _within(line, item.place)]
+    why = "edited or branched away" if gone and not cleared else "cleared" if cleared else "redacted"
+    if gone:
+        ids = {id(each.row.items[0]): bool(each.row.ids) for each in sealed if each.row.items}
+        last = next((item for item in reversed(kept) if item.place), None)
+        asked = last is not None and ids.get(id(last), False)
+        standing = replace(standing, answered=last is None or (last.role == "assistant" and not asked))
+    return standing, tuple(kept), why
+
+
+def _within(line: dict[int, tuple[int, int]], where: int) -> bool:
+    first, last = line.get(where >> SEQ_BITS, (1, 0))
+    return first <= (where & SEQ_MASK) <= last
+
+
+def _log(
+    tx: Transaction, at: Head, seen: int, enough: Callable[[Sequence[Message]], bool]
+) -> tuple[tuple[tuple[int, Message], ...], int]:
+    """The messages after `seen`, with their places; and the seq up to which they were not read, because what comes
+    after fills the window.
+    """
+    if at.seq - seen <= BLOCK:
+        return tuple(_between(tx, at, seen, at.seq)), 0
+    blocks: list[list[tuple[int, Message]]] = []
+    last = at.seq
+    while last > seen:
+        first = max(seen, last - BLOCK)
+        blocks.append(_between(tx, at, first, last))
+        last = first
+        if enough([message for _, message in blocks[-1]]):
+            break
+    return tuple(each for block in reversed(blocks) for each in block), last if last > seen else 0
+
+
+def _between(tx: Transaction, at: Head, after: int, upto: int) -> list[tuple[int, Message]]:
+    if upto <= after:
+        return []
+    rows = tx.rows(
+        "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
+        place(at.branch, after + 1),
+        place(at.branch, upto),
+    )
+    if len(rows) < upto - after:  # it reaches into branches before this one
+        rows = [
+            row
+            for branch, first, last in stretches(lineage(tx, at.branch), after, upto)
+            for row in tx.rows(
+                "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
+                place(branch, first),
+                place(branch, last),
+            )
+        ]
+    return [(where, from_json(body)) for where, body in rows]
+
+
+def messages_at(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
+    """Messages by their places."""
+    wanted, found = list(places), dict[int, Message]()
+    for start in range(0, len(wanted), BLOCK):
+        some = wanted[start : start + BLOCK]
+        marks = ", ".join("?" * len(some))
+        rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some)
+        found |= {where: from_json(body) for where, body in rows}
+    return found
+
+
+def _late(tx: Transaction, waiting: Sequence[int]) -> dict[int, Message]:
+    return messages_at(tx, waiting) if waiting else {}
+
+
+def _pins(tx: Transaction, at: Head) -> frozenset[int]:
+    return frozenset(
+        row[0]
+        for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq)
+        for row in tx.rows(
+            "SELECT place FROM pin WHERE place BETWEEN ? AND ?", place(branch, first), place(branch, last)
+        )
+    )

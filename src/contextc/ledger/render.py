@@ -1,0 +1,131 @@
+"""An item and its message become what a model is shown. Pure, and the same for ever: the item says how."""
+
+from msgspec.structs import replace
+
+from contextc.formats.base import describe_media
+from contextc.ledger.items import Item
+from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolResult
+from contextc.messages.parts import Hint
+from contextc.prompts.escape import escape
+from contextc.tools import Tool
+
+REMOVED = "[This message was removed.]"
+FETCH = Tool(
+    name="fetch_result",
+    description=(
+        "Reads a tool result that was left out of the conversation, or shortened, to save room. The line that stands "
+        "in its place says its id."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "description": "The id of the result, such as r57."},
+            "offset": {"type": "integer", "description": "The character to begin at; 0 is the first."},
+            "length": {"type": "integer", "description": "How many characters to read; at most 20000."},
+        },
+        "required": ["id"],
+    },
+)
+
+
+def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> Message:
+    """What is shown for an item: its text, or its message in the item's role, with as much of it as the item says."""
+    if message is None or item.kind != "message":
+        return Message(role=item.role, parts=(Text(item.text),))
+    if message.redacted:
+        return replace(message, role=item.role, parts=(Text(REMOVED),) if item.role != "tool" else ())
+    if (
+        item.role == message.role
+        and not (item.prefix or item.limit or item.decayed or item.bare or item.blind or item.failed)
+        and (message.role != "user" or _is_harmless(message))
+    ):
+        return message
+    parts = message.parts
+    if message.role != item.role and message.role == "assistant":
+        parts = tuple([part for part in parts if type(part) is Text or type(part) is Media])
+    if item.bare:
+        parts = tuple([part for part in parts if type(part) is not Reasoning])
+    if item.decayed or item.limit:
+        results = 0
+        shorter: list[AnyPart] = []
+        for part in parts:
+            if type(part) is ToolResult:
+                results += 1
+                part = _shorter(part, item, _name(message.seq, results), fetchable)
+            shorter.append(part)
+        parts = tuple(shorter)
+    if item.blind:
+        parts = tuple([_described(part) for part in parts])
+    if message.role == "user" or (item.role == "user" and message.role == "assistant"):
+        parts = tuple([replace(part, text=escape(part.text)) if type(part) is Text else part for part in parts])
+    if item.failed:
+        why = message.error or ("it was cancelled" if message.status == "cancelled" else "an error")
+        parts = (*parts, Text(f"\n[This message broke off: {why}]"))
+    if item.prefix:
+        parts = _prefixed(parts, item.prefix)
+    return replace(message, role=item.role, parts=parts)
+
+
+def _is_harmless(message: Message) -> bool:
+    return all([type(part) is not Text or escape(part.text) == part.text for part in message.parts])
+
+
+def _prefixed(parts: tuple[AnyPart, ...], prefix: str) -> tuple[AnyPart, ...]:
+    for index, part in enumerate(parts):
+        if type(part) is Text:
+            return (*parts[:index], replace(part, text=prefix + part.text), *parts[index + 1 :])
+    return (Text(prefix.rstrip()), *parts)
+
+
+def _described(part: AnyPart) -> AnyPart:
+    if type(part) is Media:
+        return Text(describe_media(part))
+    if type(part) is ToolResult and type(part.content) is not str:
+        return replace(part, content=tuple([Text(describe_media(each)) if type(each) is Media else each
+                                            for each in part.content]))  # fmt: skip
+    return part
+
+
+def _shorter(result: ToolResult, item: Item, name: str, fetchable: bool) -> ToolResult:
+    text = result.text
+    if item.decayed:
+        how = f' Call {FETCH.name} with id "{name}" to read it.' if fetchable else ""
+        line = f"[The result of {result.name}, {len(text):,} characters, was left out to save room.{how}]"
+        return result if len(text) <= len(line) else replace(result, content=line)
+    if len(text) <= item.limit:
+        return result
+    head, tail = item.limit * 3 // 4, item.limit // 4
+    gone = len(text) - head - tail
+    how = f' Call {FETCH.name} with id "{name}" and offset {head} to read on.' if fetchable else ""
+    return replace(result, content=f"{text[:head]}\n[… {gone:,} characters were left out.{how} …]\n{text[-tail:]}")
+
+
+def _name(seq: int, number: int) -> str:
+    """The id under which a result is fetched: its message, and which of several results in it."""
+    return f"r{seq}" if number == 1 else f"r{seq}.{number}"
+
+
+def shown_parts(message: Message) -> bool:
+    """Whether anything of a message is for a model: hints alone are not."""
+    return any(type(part) is not Hint and not (type(part) is Text and not part.text) for part in message.parts)
+
+
+def has_media(message: Message) -> bool:
+    for part in message.parts:
+        if type(part) is Media:
+            return True
+        if (
+            type(part) is ToolResult
+            and type(part.content) is not str
+            and any(type(each) is Media for each in part.content)
+        ):
+            return True
+    return False
+
+
+def has_reasoning(message: Message, provider: str) -> bool:
+    """Whether it holds anything that its provider vouches for, and wants back as it was."""
+    for part in message.parts:
+        if type(part) is Reasoning and part.provider == provider and (part.signature or part.data):
+            return True
+    return False

@@ -1,0 +1,168 @@
+"""Sealed segments, kept in memory while a store is open, so that a step costs what is new.
+
+`Shown` is a channel as it stood at one version. Its lists are shared with later versions of the same channel and only
+ever appended to; `count` says how much of them belongs to this one. The cache on a store holds the channels used last,
+up to a number of bytes, and forgets the others: they are read again from the ledger.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from contextc._json import JSONObject, decode, encode
+from contextc.ledger.items import Row
+from contextc.ledger.standing import Channel, Standing, StoredRow
+from contextc.store import Store
+
+BYTES_KEPT = 64_000_000
+ROW_BYTES = 400  # about what a row takes beside its wire form
+
+
+class Sealed(NamedTuple):
+    """A row as it is in memory: where it is stored, what it is, and its wire messages as bytes joined by commas."""
+
+    place: tuple[int, int]
+    row: Row
+    chunk: bytes
+
+
+class _Flat:
+    """The wire messages of sealed rows as plain data, taken apart when somebody asks; `ends` is where each row ends."""
+
+    __slots__ = ("ends", "lock", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[JSONObject] = []
+        self.ends: list[int] = []
+        self.lock = threading.Lock()
+
+    def upto(self, sealed: list[Sealed], count: int) -> list[JSONObject]:
+        if len(self.ends) < count:
+            with self.lock:
+                while len(self.ends) < count:
+                    self.messages += listed(sealed[len(self.ends)].chunk)
+                    self.ends.append(len(self.messages))
+        return self.messages[: self.ends[count - 1]] if count else []
+
+
+class Shown:
+    """The rows of a channel's epoch at one version."""
+
+    __slots__ = ("_flat", "_sealed", "count", "number", "size", "standing", "used", "version")
+
+    def __init__(self, number: int, version: int, standing: Standing, sealed: Sequence[Sealed] = ()) -> None:
+        self.number, self.version, self.standing = number, version, standing
+        self._sealed = list(sealed)
+        self._flat = _Flat()
+        self.count = len(self._sealed)
+        self.used = {name for each in sealed for name in each.row.ids}
+        self.size = sum(len(each.chunk) + ROW_BYTES for each in sealed)
+
+    @classmethod
+    def stored(cls, number: int, version: int, standing: Standing, rows: Sequence[StoredRow]) -> "Shown":
+        """A channel as the ledger has it. Rows that replaced the end of the row before are put in their place."""
+        sealed = [Sealed((channel, row_number), row, wire) for channel, row_number, row, wire in rows]
+        return cls.of(number, version, standing, sealed)
+
+    @classmethod
+    def of(cls, number: int, version: int, standing: Standing, rows: Sequence[Sealed]) -> "Shown":
+        sealed: list[Sealed] = []
+        for each in rows:
+            if each.row.drop:
+                take_back(sealed, each.row.drop)
+            sealed.append(each)
+        return cls(number, version, standing, sealed)
+
+    @property
+    def sealed(self) -> list[Sealed]:
+        return self._sealed[: self.count]
+
+    def next(self, version: int, standing: Standing, rows: Sequence[Sealed]) -> "Shown":
+        """The same channel one commit later. It shares what came before, or copies it where a row replaces some."""
+        if self.count != len(self._sealed) or any(each.row.drop for each in rows):
+            return Shown.of(self.number, version, standing, [*self._sealed[: self.count], *rows])
+        later = Shown.__new__(Shown)
+        later.number, later.version, later.standing = self.number, version, standing
+        later._sealed, later._flat, later.used, later.size = self._sealed, self._flat, self.used, self.size
+        for each in rows:
+            later._sealed.append(each)
+            later.used.update(each.row.ids)
+            later.size += len(each.chunk) + ROW_BYTES
+        later.count = len(later._sealed)
+        return later
+
+    def chunks(self) -> list[bytes]:
+        return [each.chunk for each in self.sealed if each.chunk]
+
+    def messages(self) -> list[JSONObject]:
+        """All wire messages of these rows, in a list of its own. Read the messages, don't write them."""
+        return self._flat.upto(self._sealed, self.count)
+
+    def ending(self) -> list[JSONObject]:
+        """The wire messages of the last row that has any."""
+        for index in range(self.count - 1, -1, -1):
+            if chunk := self._sealed[index].chunk:
+                return listed(chunk)
+        return []
+
+
+def listed(chunk: bytes) -> list[JSONObject]:
+    return decode(b"[%b]" % chunk) if chunk else []
+
+
+def joined(messages: Sequence[JSONObject]) -> bytes:
+    return encode(messages)[1:-1]
+
+
+def take_back(sealed: list[Sealed], drop: int) -> None:
+    """Remove wire messages at the end, which the next row brings along in another form."""
+    for index in range(len(sealed) - 1, -1, -1):
+        inside = listed(sealed[index].chunk)
+        rest = inside[: max(0, len(inside) - drop)]
+        drop -= len(inside) - len(rest)
+        sealed[index] = sealed[index]._replace(chunk=joined(rest))
+        if not drop:
+            return
+
+
+class Warm:
+    """The channels of one store that were used last."""
+
+    def __init__(self, limit: int = BYTES_KEPT) -> None:
+        self.limit = limit
+        self._kept: OrderedDict[Channel, Shown] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, channel: Channel, number: int, version: int) -> Shown | None:
+        found = self._kept.get(channel)
+        return found if found is not None and found.number == number and found.version == version else None
+
+    def put(self, channel: Channel, shown: Shown) -> None:
+        with self._lock:
+            if (before := self._kept.pop(channel, None)) is not None:
+                self._size -= before.size
+            self._kept[channel] = shown
+            self._size += shown.size
+            while self._size > self.limit and len(self._kept) > 1:
+                _, oldest = self._kept.popitem(last=False)
+                self._size -= oldest.size
+
+    def clear(self) -> None:
+        """Forget everything: the next compile reads the ledger."""
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+
+_STORES: WeakKeyDictionary[Store, Warm] = WeakKeyDictionary()
+
+
+def warm(store: Store) -> Warm:
+    """What is kept for a store."""
+    found = _STORES.get(store)
+    if found is None:
+        found = _STORES[store] = Warm()
+    return found

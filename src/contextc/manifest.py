@@ -1,0 +1,179 @@
+"""The account of one request: what went in, what stayed out and why, what it takes, and what it shares with the last.
+
+Stored with every commit, and only as far as it is new: the rows of the ledger say the rest, which is read when somebody
+asks. A manifest that was not committed yet knows the same from memory.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from contextc._json import JSONObject, decode, encode
+from contextc.draft import Budget, Left
+from contextc.ledger.standing import Channel, Stretch
+from contextc.messages import Usage
+
+WIDTH = 60
+Mark: TypeAlias = Literal["head", "previous", "end"]
+"""Where a cache point stands: behind the head, behind what the request before ended with, at the end."""
+
+
+class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What is stored of a request. `rows` is the last row of its ledger; `layout` is there where an epoch begins."""
+
+    request: int
+    mode: str
+    epoch: int
+    why: str = ""
+    rows: int
+    layout: tuple[Stretch, ...] | None = None
+    head: str
+    chain: str
+    marks: tuple[Mark, ...] = ()
+    added: int = 0
+    """How many rows were new with this request; of a resumed session, those that went out."""
+    session: str = ""
+    new: int = 0
+    left: tuple[Left, ...] = ()
+    remarks: tuple[str, ...] = ()
+    budget: Budget
+    shared: int = 0
+    """Tokens of the prefix that is the same as in the request before."""
+    shared_bytes: int = 0
+    signed_lost: int = 0
+    branch: int = 0
+    tip: int = 0
+    time: int = 0
+    usage: Usage | None = None
+    produced: tuple[int, ...] = ()
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One message or inserted text: shown or not, as what, and why."""
+
+    seq: int
+    kind: str
+    role: str
+    shown: bool
+    tokens: int = 0
+    why: str = ""
+    text: str = ""
+
+
+class Fragment(Struct, frozen=True, kw_only=True):
+    id: str
+    lifecycle: str
+    shown: bool
+    hash: str
+    tokens: int = 0
+
+
+class Manifest:
+    """The account of a request, in figures, as a table (`str`) and as JSON (`as_json`)."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        record: Record,
+        lines: Callable[[], Sequence[Line]],
+        fragments: Callable[[], Sequence[Fragment]] = tuple,
+    ) -> None:
+        self.channel, self.record = channel, record
+        self._read, self._read_fragments = lines, fragments
+        self._lines: tuple[Line, ...] | None = None
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Everything that was shown, in order, then what was left out. Read from the ledger at the first look."""
+        if self._lines is None:
+            self._lines = tuple(self._read())
+        return self._lines
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        return tuple(self._read_fragments())
+
+    @property
+    def mode(self) -> str:
+        return self.record.mode
+
+    @property
+    def epoch(self) -> int:
+        return self.record.epoch
+
+    @property
+    def why(self) -> str:
+        """Why this request begins an epoch; empty where it extends the one before."""
+        return self.record.why
+
+    @property
+    def budget(self) -> Budget:
+        return self.record.budget
+
+    def as_json(self) -> JSONObject:
+        facts: JSONObject = decode(encode(self.record))
+        budget = self.budget
+        return {
+            **self.channel._asdict(),
+            **facts,
+            "budget": {
+                **decode(encode(budget)),
+                "available": budget.available,
+                "input": budget.input,
+                "share": round(budget.share, 4),
+            },
+            "fragments": msgspec.to_builtins(self.fragments),
+            "lines": msgspec.to_builtins(self.lines),
+        }
+
+    def __str__(self) -> str:
+        record, budget = self.record, self.budget
+        how = "exact" if budget.exact else "estimated"
+        how = "measured" if budget.measured else how
+        begins = f" (a new epoch: {record.why})" if record.why else ""
+        top = [
+            f"{self.channel.conversation}: request {record.request} for {self.channel}",
+            f"mode {record.mode}, epoch {record.epoch}{begins}"
+            + (f", session {record.session}" if record.session else ""),
+            f"input {budget.input:,} tokens ({how}): system {budget.system:,}, tools {budget.tools:,}, messages "
+            f"{budget.used:,} of {budget.available:,} available ({budget.share:.0%}); reserve {budget.reserve:,}",
+            f"shared with the request before: {record.shared:,} tokens, {record.shared_bytes:,} bytes",
+        ]
+        rows = [("", "seq", "role", "tokens", "what", "why")]
+        rows += [
+            ("+", "", "system", f"{each.tokens:,}", f"{each.lifecycle} fragment {each.id}", "")
+            for each in self.fragments
+            if each.lifecycle == "static"
+        ]
+        rows += [
+            (
+                "+" if line.shown else "-",
+                str(line.seq or ""),
+                line.role,
+                f"{line.tokens:,}" if line.tokens else "",
+                line.kind if line.kind != "message" else _short(line.text),
+                line.why,
+            )
+            for line in self.lines
+        ]
+        return "\n".join([*top, *(f"! {remark}" for remark in record.remarks), "", *_table(rows)])
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.rjust(width) if column in (1, 3) else cell.ljust(width)
+                  for column, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]  # fmt: skip
+
+
+record_to_json = msgspec.json.Encoder().encode
+record_from_json = msgspec.json.Decoder(Record).decode

@@ -1,0 +1,48 @@
+"""Names of models as they are written in the wild, and the entry of a table each of them means.
+
+One model has many names: dated (`gpt-4.1-2025-04-14`), with its vendor in front (`anthropic/claude-sonnet-4.5`,
+`us.anthropic.claude-opus-4-5-20251101-v1:0`), behind a path (`models/gemini-2.5-pro`), with a tag (`gpt-oss:20b`,
+`…:free`). Names are compared with dots, colons and the like as dashes. An entry answers for a name that goes on with
+nothing but dates, versions, sizes and tags; the longest such entry wins. `claude-opus-5-7` is therefore not taken for
+a `claude-opus-5`: a wrong window is worse than none.
+"""
+
+import re
+from collections.abc import Container, Iterable, Iterator
+
+_SIGNS = re.compile(r"[._:@\s]+")
+_REGION = re.compile(r"(?:us-gov|us|eu|apac|global|jp|au|ca|sa)-")
+_TAIL = re.compile(
+    r"""(?:-(?:
+        \d{8} | \d{4}-\d\d-\d\d | \d\d-\d\d(?:\d\d)? | \d{3,4}      # 20251101, 2025-04-14, 05-20, 09-2025, 0613, 001
+      | v\d+(?:-\d+)? | latest | preview | beta | exp | experimental
+      | \d+(?:-\d+)?[bm] | instruct | it | q\d[a-z0-9-]* | fp\d+ | fp8 | bf16 | awq | cloud   # sizes and packings
+      | free | thinking | extended | nitro | floor | online | exacto                        # a router's tags
+    ))*""",
+    re.X,
+)
+
+
+def dashed(name: str) -> str:
+    return _SIGNS.sub("-", name.strip().lower())
+
+
+def spellings(name: str, vendors: Iterable[str]) -> Iterator[str]:
+    """The name without its path, and then without the vendor in front of it."""
+    whole = dashed(name.rsplit("/", 1)[-1])
+    yield whole
+    bare = _REGION.sub("", whole, count=1) if _REGION.match(whole) else whole
+    for vendor in vendors:
+        if bare.startswith(f"{vendor}-"):
+            yield bare[len(vendor) + 1 :]
+
+
+def entry_for(name: str, entries: Container[str], vendors: Iterable[str] = ()) -> str | None:
+    """The longest of the entries, themselves dashed, that answers for this name."""
+    for spelling in spellings(name, vendors):
+        end = len(spelling)
+        while end > 0:
+            if spelling[:end] in entries and _TAIL.fullmatch(spelling, end):
+                return spelling[:end]
+            end = spelling.rfind("-", 0, end)
+    return None

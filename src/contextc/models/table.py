@@ -1,0 +1,76 @@
+"""The table that comes with the package: one file per house, read when a model is first asked for.
+
+`[defaults]` holds for every model of a house, `[new]` for those that its file does not have. `like` begins an entry
+with the facts of another, `also` lists other names of it. `open` says that its weights are, so that the house need not
+be the one who serves it. A `price` replaces the long price that came with another one.
+"""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from contextc._json import JSONObject
+from contextc.models.names import dashed
+
+FOLDER = Path(__file__).parent / "houses"
+
+
+class Entry(NamedTuple):
+    facts: JSONObject
+    open: bool
+
+
+class House(NamedTuple):
+    name: str
+    vendors: tuple[str, ...]
+    defaults: JSONObject
+    new: JSONObject
+
+
+class Table(NamedTuple):
+    """`entries` and `vendors` by their dashed names; `names` as their houses write them."""
+
+    entries: dict[str, Entry]
+    houses: dict[str, House]
+    vendors: dict[str, House]
+    names: dict[str, str]
+
+
+@cache
+def table() -> Table:
+    found = Table({}, {}, {}, {})
+    for path in sorted(FOLDER.glob("*.toml")):
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        house = House(content["house"], tuple(content["vendors"]), content["defaults"], content.get("new", {}))
+        found.houses[house.name] = house
+        found.vendors.update({vendor: house for vendor in house.vendors})
+        for name in content["models"]:
+            _add(found, house, name, content["models"])
+    return found
+
+
+def _add(found: Table, house: House, name: str, models: dict[str, JSONObject]) -> None:
+    own = _facts(name, models)
+    entry = Entry(_priced({**house.defaults, **own, "name": name, "house": house.name}), own.get("open", False))
+    for each in (name, *models[name].get("also", ())):
+        found.entries[dashed(each)] = entry
+        found.names[dashed(each)] = each
+
+
+def _facts(name: str, models: dict[str, JSONObject]) -> JSONObject:
+    own = models[name]
+    other = _facts(own["like"], models) if "like" in own else {}
+    if "price" in own:
+        other = {key: value for key, value in other.items() if key != "long_price"}
+    return {**other, **own}
+
+
+def _priced(facts: JSONObject) -> JSONObject:
+    """The facts as a `Model` has them: the long price inside the price, and nothing that is only for the table."""
+    long = facts.get("long_price")
+    price = facts.get("price") or None
+    if price and long:
+        price = {**price, "above": long["above"], "long": {key: long[key] for key in price}}
+    rest = {key: value for key, value in facts.items() if key not in ("also", "like", "open", "long_price")}
+    return {**rest, "price": price}

@@ -1,0 +1,15 @@
+"""What happens to a draft, in order: each pass is a function from a draft to a draft."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from contextc.draft import Draft
+from contextc.passes.choose_view import choose_view
+from contextc.passes.fit_budget import fit_budget
+from contextc.passes.place_fragments import place_fragments
+from contextc.passes.verify import verify
+
+__all__ = ["PASSES", "Pass", "choose_view", "fit_budget", "place_fragments", "verify"]
+
+Pass: TypeAlias = Callable[[Draft], Draft]
+PASSES: tuple[Pass, ...] = (choose_view, place_fragments, fit_budget, verify)

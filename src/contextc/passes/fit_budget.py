@@ -1,0 +1,238 @@
+"""Keeps a request within its budget. Where it does not fit, a new epoch begins, and everything that makes room happens
+there together: old results decay, a summary takes the place of what it sums up, whole turns go, oldest first, and
+inside one long turn its oldest steps.
+
+A cut goes down to the low mark and stays there for many steps, so that the prefix, and with it the provider's cache,
+survives. Calls and results are already grouped, and no cut falls inside a group. The new message, pinned messages, the
+latest summary and the step that waits for an answer are never dropped; if these alone are too much, nothing is sent.
+
+    Before (available 1,000)            After (low mark 700)
+    user       Find the bug.     50     user       Find the bug.                        50
+    assistant  calls read_file   40     assistant  calls read_file                      40
+    tool       900 lines        700     tool       [left out: fetch_result r3]          48
+    assistant  calls test        40     assistant  calls test                           40
+    tool       2 failed         300     tool       2 failed                            300
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc.draft import Draft, Left
+from contextc.errors import ContextOverflow
+from contextc.ledger.items import Item
+from contextc.messages import Message, Text
+from contextc.store.places import SEQ_MASK
+
+DECAYED = 48
+SMALLEST_RESERVE = 4_000
+LEFT_OUT = "[Earlier steps of this turn were left out to save room.]"
+
+
+def fit_budget(draft: Draft) -> Draft:
+    tail = sum([entry.item.tokens for entry in draft.tail])
+    draft = _measured(draft, tail)
+    if draft.resume and draft.provider.compacts_itself:
+        return draft
+    if draft.budget.used > draft.budget.available * draft.options.high or draft.unread:
+        return _begin_epoch(draft, draft.epoch or "over budget", cut=True)
+    if draft.epoch:
+        return _begin_epoch(draft, draft.epoch, cut=False)
+    return draft
+
+
+def _measured(draft: Draft, tail: int) -> Draft:
+    """The draft with what its messages take: by the provider's own figure for the last request, where it gave one."""
+    before = draft.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
+    budget, last = draft.budget, draft.standing.input
+    if last and not draft.epoch:
+        used = max(0, last - budget.system - budget.tools) + int(tail * draft.factor)
+        return replace(draft, budget=replace(budget, used=used, measured=True))
+    return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor)))
+
+
+def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
+    shown = draft.kept if draft.kept is not None else [item for each in draft.sealed for item in each.row.items]
+    before = [item for each in draft.sealed for item in each.row.items]
+    items = _latest_dynamic([*shown, *(entry.item for entry in draft.tail)])
+    left: tuple[Left, ...] = draft.left
+    budget = draft.budget
+    if cut:
+        counted = sum([item.tokens for item in items])
+        factor = max(draft.factor, draft.budget.used / counted) if counted and budget.measured else draft.factor
+        room = _Room(draft, items, factor)
+        items, budget = room.made(), room.budget
+        left += tuple(room.left)
+    else:
+        budget = replace(budget, used=int(sum([item.tokens for item in items]) * draft.factor))
+    items = _fewer_media(items, draft.options.keep_media)
+    changed = _first_difference(before, items)
+    if draft.changed >= 0:
+        changed = min(changed, draft.changed)
+    if draft.provider.model.binds_reasoning and changed < len(before):
+        items = [
+            replace(item, bare=True) if item.signed and index >= changed else item for index, item in enumerate(items)
+        ]
+    return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left)
+
+
+def _latest_dynamic(items: Sequence[Item]) -> list[Item]:
+    """A new epoch keeps of the dynamic blocks only the latest."""
+    latest = next((item for item in reversed(items) if item.kind == "dynamic"), None)
+    return [item for item in items if item.kind not in ("dynamic", "notice") or item is latest]
+
+
+def _fewer_media(items: list[Item], keep: int) -> list[Item]:
+    """A new epoch keeps the bytes of the most recent media only."""
+    shown = [index for index, item in enumerate(items) if item.media and not item.blind]
+    old = set(shown[: len(shown) - keep] if keep else shown)
+    return [replace(item, blind=True) if index in old else item for index, item in enumerate(items)] if old else items
+
+
+def _first_difference(before: Sequence[Item], after: Sequence[Item]) -> int:
+    for index, (old, new) in enumerate(zip(before, after, strict=False)):
+        if old != new:
+            return index
+    return min(len(before), len(after))
+
+
+class _Slot(Struct):
+    """One item on its way through the cut."""
+
+    item: Item
+    pinned: bool
+    gone: str = ""
+
+
+class _Room:
+    """Makes room, in order. Works on tokens as we count them; `factor` is what they are really worth."""
+
+    def __init__(self, draft: Draft, items: list[Item], factor: float) -> None:
+        self.draft, self.options, self.factor = draft, draft.options, factor
+        self.slots = [_Slot(item, item.place in draft.pins or item.kind == "summary") for item in items]
+        self.total = sum([item.tokens for item in items])
+        self.budget = draft.budget
+        self.left: list[Left] = []
+
+    def made(self) -> list[Item]:
+        if self.options.policy == "seed_b":
+            self._drop_single()
+        else:
+            mark = self.options.low if self.options.strategy == "chunked" else 1.0
+            self.target = int(self.budget.available * mark / self.factor)
+            self.turns = self._turns()
+            if self.options.strategy == "chunked":
+                self._decay()
+                self._sum_up()
+            self._drop_turns()
+            self._drop_steps()
+        self._shrink_reserve()
+        self.budget = replace(self.budget, used=int(self.total * self.factor), measured=False)
+        if self.budget.used > self.budget.available:
+            raise ContextOverflow(
+                needed=self.budget.used,
+                available=self.budget.available,
+                window=self.budget.limit or self.budget.window,
+                system=self.budget.system,
+                tools=self.budget.tools,
+                reserve=self.budget.reserve,
+                margin=self.budget.margin,
+                pinned=int(sum([slot.item.tokens for slot in self.slots if slot.pinned]) * self.factor),
+            )
+        return [slot.item for slot in self.slots if not slot.gone]
+
+    def _turns(self) -> list[int]:
+        """Where each turn begins; the first of them with what stands before any."""
+        return [0, *(index for index, slot in enumerate(self.slots) if slot.item.opens and index)]
+
+    def _steps(self) -> list[int]:
+        """Where the steps of the current turn begin."""
+        start = self.turns[-1]
+        return [index for index in range(start, len(self.slots)) if self.slots[index].item.role == "assistant"]
+
+    def _decay(self) -> None:
+        if not self.options.decay:
+            return
+        steps = self._steps()
+        end = steps[-1] if steps else self.turns[-1]
+        recent, index = int(self.budget.available * self.options.recent / self.factor), len(self.slots)
+        while index > 0 and recent > 0:
+            index -= 1
+            recent -= self.slots[index].item.tokens
+        for slot in self.slots[: min(end, index)]:
+            if self.total <= self.target:
+                return
+            item = slot.item
+            if item.role == "tool" and not item.decayed and not slot.pinned and item.tokens > 2 * DECAYED:
+                slot.item = replace(item, decayed=True, limit=0, tokens=DECAYED)
+                self.total -= item.tokens - DECAYED
+
+    def _sum_up(self) -> None:
+        summary = self.draft.summary
+        if summary is None or self.total <= self.target:
+            return
+        steps = self._steps()
+        opening = range(self.turns[-1], steps[0] if steps else len(self.slots))
+        last = steps[-1] if steps else len(self.slots)
+        anchor = summary.anchor & SEQ_MASK
+        covered = [
+            slot
+            for index, slot in enumerate(self.slots)
+            if index < last
+            and index not in opening
+            and (slot.item.kind == "summary" or (slot.item.place and slot.item.place & SEQ_MASK <= anchor))
+            and (not slot.pinned or slot.item.kind == "summary")
+        ]
+        if sum([slot.item.tokens for slot in covered]) <= summary.tokens:
+            return
+        for slot in covered:
+            self._drop(slot, "summed up", forced=True)
+        item = Item(kind="summary", place=summary.anchor, role="user", text=summary.text, tokens=summary.tokens)
+        self.slots.insert(0, _Slot(item, True))
+        self.total += item.tokens
+        self.turns = self._turns()
+
+    def _drop_turns(self) -> None:
+        for start, end in pairwise(self.turns):
+            if self.total <= self.target:
+                return
+            for slot in self.slots[start:end]:
+                self._drop(slot, "its turn was cut away")
+
+    def _drop_steps(self) -> None:
+        steps = self._steps()
+        dropped = False
+        for start, end in pairwise(steps):
+            if self.total <= self.target:
+                break
+            for slot in self.slots[start:end]:
+                dropped = self._drop(slot, "its step was cut away") or dropped
+        if dropped:
+            tokens = self.draft.counter.message(Message(role="user", parts=(Text(LEFT_OUT),)))
+            self.slots.insert(steps[0], _Slot(Item(kind="notice", role="user", text=LEFT_OUT, tokens=tokens), False))
+            self.total += tokens
+
+    def _drop_single(self) -> None:
+        """Seed B's literal rule: single messages, from the front, until it fits; the newest stays."""
+        room = int(self.budget.available / self.factor)
+        for slot in self.slots[:-1]:
+            if self.total <= room:
+                return
+            self._drop(slot, "cut away")
+
+    def _drop(self, slot: _Slot, why: str, *, forced: bool = False) -> bool:
+        if slot.gone or (slot.pinned and not forced):
+            return False
+        slot.gone = why
+        self.total -= slot.item.tokens
+        if slot.item.place:
+            self.left.append(Left(slot.item.place, why))
+        return True
+
+    def _shrink_reserve(self) -> None:
+        budget = self.budget
+        over = int(self.total * self.factor) - budget.available
+        if over > 0 and budget.reserve > SMALLEST_RESERVE:
+            self.budget = replace(budget, reserve=max(SMALLEST_RESERVE, budget.reserve - over))

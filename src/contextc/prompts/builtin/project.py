@@ -1,0 +1,12 @@
+"""Project context: what the caller says about the project, and the directory the work is done in."""
+
+from contextc.prompts.fragment import PromptFragment, Surroundings
+
+
+def render(surroundings: Surroundings) -> str:
+    project = surroundings.project if surroundings.project and surroundings.project.strip() else ""
+    directory = f"Working directory: {surroundings.directory}" if surroundings.directory else ""
+    return "\n\n".join(filter(None, (project, directory)))
+
+
+FRAGMENT = PromptFragment("project", render, priority=20)

@@ -1,0 +1,37 @@
+"""Finds a moment in a text that should stand still: a date and time, a clock, today's date.
+
+A prompt that begins with the time is a new prompt at every call, and no provider's cache will ever hit it
+(OpenHands software-agent-sdk#3690). A date by itself may be a version or a deadline and a clock time an opening hour,
+so these count only shortly after words like "now" or "today", in the same sentence.
+"""
+
+import re
+from functools import lru_cache
+
+_MONTH = r"[A-Z][a-z]{2,8}"
+_CANDIDATE = re.compile(
+    r"(?<![\w:.-])(?:"
+    r"(?P<sure>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}|(?:[01]?\d|2[0-3]):[0-5]\d:[0-5]\d(?!:?\w))"
+    r"|(?:[01]?\d|2[0-3]):[0-5]\d(?![:\w])"
+    r"|\d{4}-\d{2}-\d{2}(?!\w)|\d{1,2}[./]\d{1,2}[./]\d{4}(?!\w)"
+    rf"|\d{{1,2}}\.? {_MONTH},? \d{{4}}(?!\w)|{_MONTH} \d{{1,2}}, \d{{4}}(?!\w)"
+    r"|1[5-9]\d{8}(?:\d{3})?(?!\w))"
+)
+_CUE = re.compile(r"\b(?:now|today|current(?:ly)?|as of|time|timestamp|date)\b[^\n.!?\d]{0,30}$", re.IGNORECASE)
+_REACH = 45
+_TWO_DIGITS = re.compile(r"\d\d")  # every moment has them, most lines do not
+
+
+@lru_cache(maxsize=32)
+def find_moment(text: str) -> str | None:
+    """The first moment a text names, or None."""
+    return next(filter(None, (_in_line(line) for line in text.splitlines() if _TWO_DIGITS.search(line))), None)
+
+
+def _in_line(line: str) -> str | None:
+    for found in _CANDIDATE.finditer(line):
+        if found["sure"]:
+            return found[0]
+        if cue := _CUE.search(line[max(0, found.start() - _REACH) : found.start()]):
+            return cue[0] + found[0]
+    return None

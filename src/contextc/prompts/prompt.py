@@ -1,0 +1,69 @@
+"""A system prompt, rendered: what is shown once, what is shown at every turn, and what looks wrong about it.
+
+Equal texts have equal hashes, in any process. `static_hash` covers the static fragments one by one, because they may go
+out as one block or as several.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from msgspec import Struct
+
+from contextc._json import encode
+from contextc.prompts.fragment import Lifecycle
+from contextc.tools import NativeTool, Tool
+
+BETWEEN = "\n\n"
+
+
+def hash_of(content: bytes) -> str:
+    return blake2b(content, digest_size=16, person=b"contextc prompt").hexdigest()
+
+
+def hash_tools(tools: Sequence[Tool | NativeTool]) -> str:
+    """The hash of tool definitions as they go out: another order is another hash, as it is another prefix."""
+    return hash_of(encode(tools))
+
+
+class Rendered(Struct, frozen=True):
+    """A fragment's text, as it is shown."""
+
+    id: str
+    text: str
+    lifecycle: Lifecycle
+    hash: str
+
+    @property
+    def title(self) -> str:
+        """The id as a heading: `open_work` becomes `Open work`."""
+        words = self.id.replace("_", " ").replace("-", " ").strip() or self.id
+        return words[0].upper() + words[1:]
+
+
+class PromptWarning(Struct, frozen=True):
+    """Something about a fragment that is allowed and probably not meant."""
+
+    fragment: str
+    code: str
+    message: str
+
+
+class Prompt(Struct, frozen=True):
+    """The fragments that have something to say, in order."""
+
+    static: tuple[Rendered, ...] = ()
+    dynamic: tuple[Rendered, ...] = ()
+    warnings: tuple[PromptWarning, ...] = ()
+
+    @property
+    def static_text(self) -> str:
+        return BETWEEN.join([fragment.text for fragment in self.static])
+
+    @property
+    def dynamic_text(self) -> str:
+        """One block, each fragment under its heading."""
+        return BETWEEN.join([f"## {fragment.title}\n{fragment.text}" for fragment in self.dynamic])
+
+    @property
+    def static_hash(self) -> str:
+        return hash_of("".join([fragment.hash for fragment in self.static]).encode())

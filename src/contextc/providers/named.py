@@ -1,0 +1,167 @@
+"""A provider by its name: a model, the format it is asked in, and what it does with a session.
+
+A provider is facts, so that nobody asks who it is: what differs between providers is a line in `providers.toml`. One
+that is not in there is stateless and speaks OpenAI's chat format, as most endpoints do. Providers are values; two that
+are equal share one formatter.
+"""
+
+import tomllib
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from contextc._json import JSONObject
+from contextc.errors import InvalidSetting
+from contextc.formats.base import Formatter
+from contextc.formats.named import format_names
+from contextc.formats.named import formatter as formatter_named
+from contextc.models.facts import Model
+from contextc.models.find import FACTS as MODEL_FACTS
+from contextc.models.find import entry_of, is_house_name, is_open, model
+
+FILE = Path(__file__).parent / "providers.toml"
+COMPATIBLE = "openai_chat"
+HOW = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model.'
+
+
+class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whom we talk to, and about which model.
+
+    `asks_for` is the model's name as this provider takes it. `session_resumption`: it remembers a conversation by
+    itself; the other facts are about such sessions. `directory_bound`: they belong to a working directory.
+    `system_in_session`: a resumed one takes a system message of its own with a turn. `reverts`: one can be brought
+    back after a failed prompt. `keeps_static`: one keeps the system prompt it began with, and ignores another.
+    `compacts_itself`: it shortens its own history. `resends_head`: system prompt and tools go along every time.
+    """
+
+    name: str
+    model: Model
+    format: str
+    asks_for: str
+    session_resumption: bool = False
+    directory_bound: bool = False
+    system_in_session: bool = False
+    reverts: bool = False
+    keeps_static: bool = False
+    compacts_itself: bool = False
+    resends_head: bool = False
+
+    @property
+    def formatter(self) -> Formatter:
+        """The formatter for this provider and model: one for all providers that are equal."""
+        return _formatter(self)
+
+
+FACTS = tuple(field.name for field in fields(Provider) if field.type is bool)
+
+
+class Book(NamedTuple):
+    """`providers.toml`, with every name of a provider leading to its first one."""
+
+    providers: dict[str, JSONObject]
+    names: dict[str, str]
+    houses: dict[str, str]
+    formats: dict[str, dict[str, str]]
+
+
+def provider(
+    spec: str, *, window: int | None = None, output: int | None = None, format: str | None = None, **facts: object
+) -> Provider:
+    """A provider and a model, from "provider:model", or from the name of a model whose house serves it.
+
+    `facts` are any of the model's and of the provider's, and win over what is known.
+    """
+    if not isinstance(spec, str) or not spec.strip():
+        raise InvalidSetting(f"{spec!r} names no provider. {HOW}")
+    told: JSONObject = {"window": window, "output": output}
+    own: dict[str, bool] = {}
+    for fact, value in facts.items():
+        if fact in FACTS and isinstance(value, bool):
+            own[fact] = value
+        elif fact in MODEL_FACTS:
+            told[fact] = value
+        else:
+            raise InvalidSetting(_no_fact(fact, value))
+    name, asks_for = _parted(spec.strip(), told)
+    entry = _book().providers.get(name, {})
+    return Provider(
+        name=name,
+        model=model(asks_for, **told),
+        format=_spoken(name, format or entry.get("format", COMPATIBLE)),
+        asks_for=asks_for,
+        **{fact: entry[fact] for fact in FACTS if fact in entry} | own,
+    )
+
+
+def provider_names() -> tuple[str, ...]:
+    """The providers whose format is there."""
+    return tuple(name for name, facts in _book().providers.items() if facts["format"] in format_names())
+
+
+@cache
+def _book() -> Book:
+    content = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    providers: dict[str, JSONObject] = content["providers"]
+    names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
+    houses = {house: name for name, facts in providers.items() for house in facts.get("houses", ())}
+    return Book(providers, names, houses, content["formats"])
+
+
+def _parted(spec: str, told: JSONObject) -> tuple[str, str]:
+    """The provider's first name, and the model's name there. A model's name may hold colons too."""
+    before, colon, after = (each.strip() for each in spec.partition(":"))
+    name = before.lower().replace("_", "-")
+    if name in _book().names:
+        name = _book().names[name]
+        asks_for = after or _book().providers[name].get("model")
+        if not asks_for:
+            raise InvalidSetting(f'{spec!r} names no model. Write "{name}:", and the name of a model behind it.')
+        return name, asks_for
+    if not colon or entry_of(spec):
+        return _server(spec, told), spec
+    if not before or not after:
+        raise InvalidSetting(f"{spec!r} names no {'model' if before else 'provider'}. {HOW}")
+    return name, after
+
+
+def _server(name: str, told: JSONObject) -> str:
+    """Who serves a model that is named alone: its house, if the name is the one it gave itself."""
+    house = model(name, **told).house
+    if is_open(name) or not is_house_name(name) or house not in _book().houses:
+        raise InvalidSetting(f'{name!r} does not say who serves it. Write the provider in front: "…:{name}".')
+    return _book().houses[house]
+
+
+def _spoken(name: str, format: str) -> str:
+    if format not in format_names():
+        raise InvalidSetting(
+            f"provider {name!r} speaks the format {format!r}, which is not there. There are: "
+            f'{", ".join(format_names())}; another one of them is chosen with format="{COMPATIBLE}".'
+        )
+    return format
+
+
+def _no_fact(fact: str, value: object) -> str:
+    if fact in FACTS:
+        return f"{fact} = {value!r}: write True or False."
+    return f"{fact} is no fact about a provider or a model. There are: {', '.join(('format', *FACTS, *MODEL_FACTS))}."
+
+
+@lru_cache(maxsize=256)
+def _formatter(provider: Provider) -> Formatter:
+    """Its options: whose words go back, what the table says of this provider, and what the format asks of a model.
+
+    A provider that is spoken to in another format than its own has another name there, because what it said in the
+    one has no place in the other.
+    """
+    entry = _book().providers.get(provider.name, {})
+    native = entry.get("format", COMPATIBLE) == provider.format
+    options: JSONObject = {"provider": provider.name if native else f"{provider.name}_{provider.format}"}
+    if native:
+        options |= entry.get("options", {})
+    for option, fact in _book().formats.get(provider.format, {}).items():
+        options[option] = getattr(provider if fact in provider.__struct_fields__ else provider.model, fact)
+    return type(formatter_named(provider.format))(**options)

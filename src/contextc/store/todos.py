@@ -1,0 +1,108 @@
+"""Todo lists beside the chain: one for each agent of a conversation, few rows, read and written whole or by number.
+
+Who writes locks the conversation first, so of two that add at once each gets a number of its own. A fork begins with
+its parent's lists as they are now, whichever message it begins at: todos are state, and have no history. Rewinding,
+editing and resetting leave them alone.
+"""
+
+from collections.abc import Iterable
+
+from contextc.errors import InvalidInput
+from contextc.store.base import Transaction
+from contextc.store.chain import create
+from contextc.store.places import check_name, find_head, head
+from contextc.todos import Todo, TodoChange, check_count, check_state, check_text
+
+
+def load(tx: Transaction, conversation: str, agent: str) -> list[Todo]:
+    check_name(agent, "agent")
+    head(tx, conversation)
+    return _rows(tx, conversation, agent)
+
+
+def add(tx: Transaction, conversation: str, agent: str, text: str) -> Todo:
+    """`text` has been checked."""
+    _lock_or_create(tx, conversation, agent)
+    numbers = tx.row(
+        "SELECT count(*), max(number) FROM todo WHERE conversation = ? AND agent = ?", conversation, agent
+    ) or (0, 0)
+    check_count(numbers[0] + 1)
+    todo = Todo(number=(numbers[1] or 0) + 1, text=text)
+    _insert(tx, conversation, agent, [todo])
+    return todo
+
+
+def replace(tx: Transaction, conversation: str, agent: str, todos: list[Todo]) -> list[Todo]:
+    """`todos` have been checked and numbered."""
+    _lock_or_create(tx, conversation, agent)
+    tx.run("DELETE FROM todo WHERE conversation = ? AND agent = ?", conversation, agent)
+    _insert(tx, conversation, agent, todos)
+    return todos
+
+
+def change(tx: Transaction, conversation: str, agent: str, changes: list[TodoChange]) -> list[Todo]:
+    """`changes` have been checked. All of them are made, or none."""
+    check_name(agent, "agent")
+    head(tx, conversation, lock=True)
+    for each in changes:
+        changed = tx.run(
+            "UPDATE todo SET state = coalesce(?, state), text = coalesce(?, text)"
+            " WHERE conversation = ? AND agent = ? AND number = ?",
+            each.state,
+            each.text,
+            conversation,
+            agent,
+            each.number,
+        )
+        if not changed:
+            known = ", ".join(str(todo.number) for todo in _rows(tx, conversation, agent))
+            raise InvalidInput(
+                f"There is no todo {each.number} in the list of {agent!r} in conversation {conversation!r}. "
+                + (f"It has {known}." if known else "The list is empty: add it, or write a whole list.")
+            )
+    return _rows(tx, conversation, agent)
+
+
+def copy(tx: Transaction, source: str, name: str) -> None:
+    """Let a new conversation begin with the lists of another."""
+    tx.run(
+        "INSERT INTO todo (conversation, agent, number, text, state)"
+        " SELECT CAST(? AS TEXT), agent, number, text, state FROM todo WHERE conversation = ?",
+        name,
+        source,
+    )
+
+
+def checked_changes(changes: Iterable[object]) -> list[TodoChange]:
+    found: list[TodoChange] = []
+    for each in changes:
+        if not isinstance(each, TodoChange):
+            raise InvalidInput(f"a {type(each).__name__} is not a change. Write TodoChange(number=1, state=…).")
+        if isinstance(each.number, bool) or not isinstance(each.number, int) or not 0 < each.number < 1 << 31:
+            raise InvalidInput(f"{each.number!r} is no number of a todo. They count from 1.")
+        if each.state is None and each.text is None:
+            raise InvalidInput(f"Todo {each.number}: give a state, a text, or both.")
+        state = None if each.state is None else check_state(each.state)
+        text = None if each.text is None else check_text(each.text)
+        found.append(TodoChange(number=each.number, state=state, text=text))
+    return found
+
+
+def _lock_or_create(tx: Transaction, conversation: str, agent: str) -> None:
+    check_name(agent, "agent")
+    if find_head(tx, conversation, True) is None:
+        create(tx, conversation)
+
+
+def _rows(tx: Transaction, conversation: str, agent: str) -> list[Todo]:
+    rows = tx.rows(
+        "SELECT number, text, state FROM todo WHERE conversation = ? AND agent = ? ORDER BY number", conversation, agent
+    )
+    return [Todo(number=number, text=text, state=state) for number, text, state in rows]
+
+
+def _insert(tx: Transaction, conversation: str, agent: str, todos: list[Todo]) -> None:
+    tx.run_many(
+        "INSERT INTO todo (conversation, agent, number, text, state) VALUES (?, ?, ?, ?, ?)",
+        [(conversation, agent, todo.number, todo.text, todo.state) for todo in todos],
+    )

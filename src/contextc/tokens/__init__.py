@@ -1,0 +1,16 @@
+"""Tokens: counted exactly where a vocabulary is at hand, estimated elsewhere, corrected by what providers report."""
+
+from contextc.tokens.cache import keep, known, load_calibration, save_calibration
+from contextc.tokens.calibration import Calibration, next_input
+from contextc.tokens.counter import Counter, counter
+
+__all__ = [
+    "Calibration",
+    "Counter",
+    "counter",
+    "keep",
+    "known",
+    "load_calibration",
+    "next_input",
+    "save_calibration",
+]

@@ -1,0 +1,220 @@
+"""How many tokens a message, a tool or a text is to one model.
+
+A counter is pure: no clock, no file, no memory of what it counted. It is made once per tokenizer, provider and model,
+and may be used by many threads. Everything that is sent is counted, nothing else: hints are for people, reasoning goes
+back to the provider it came from and to nobody else, and media count by what they show.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import ceil
+from typing import cast, final
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
+from contextc.tokens.estimate import estimate
+from contextc.tokens.media import media_tokens
+from contextc.tokens.profiles import VERSION, Keeps, Profile, profile
+from contextc.tokens.schemas import as_json, as_typescript, functions, properties
+from contextc.tokens.vocabulary import vocabulary
+
+FOREIGN = 12  # the line that stands in the place of another provider's block
+SERVER_TOOL = 200  # a tool the provider runs itself: what it is told about it, no one publishes
+
+
+@final
+class Counter:
+    """Counts for one model. `exact` says whether text is counted by its own vocabulary; frames are always figures of
+    experience.
+    """
+
+    __slots__ = ("_profile", "exact", "overhead", "provider", "text", "tokenizer")
+
+    text: Callable[[str], int]
+    """The tokens of a text, without any frame."""
+    tokenizer: str
+    """The name counts are kept under; whatever could change a count is in it."""
+    exact: bool
+    overhead: int
+    """Of a request as such."""
+
+    def __init__(self, tokenizer: str, provider: str, figures: Profile) -> None:
+        counted = vocabulary(figures.vocabulary) if figures.vocabulary else None
+        self.exact = counted is not None
+        self.text = counted or _estimated(figures.factor)
+        self.provider = provider
+        self.overhead = figures.request
+        self.tokenizer = f"{tokenizer}{'' if counted else '~'}/{figures.name}/{provider}/{VERSION}"
+        self._profile = figures
+
+    def __repr__(self) -> str:
+        return f"Counter({self.tokenizer!r}, exact={self.exact})"
+
+    def message(self, message: Message, *, blobs: Mapping[str, bytes] = {}) -> int:
+        """Everything of a message that is sent; 0 where nothing of it is. `blobs` may hold the bytes of its media."""
+        parts = message.parts
+        if len(parts) == 1 and type(part := parts[0]) is Text and part.extra is None:
+            return self.text(part.text) + self._frame(message, True)
+        counts = [count for part in parts if (count := self._part(part, blobs)) is not None]
+        if not counts:
+            return 0
+        calls = sum([type(part) is ToolCall for part in parts])
+        several = self._profile.parallel * calls if calls > 1 else 0
+        return sum(counts) + several + self._frame(message, not calls)
+
+    def _frame(self, message: Message, only_text: bool) -> int:
+        figures = self._profile
+        if message.role == "assistant" and only_text:
+            return figures.message + figures.reply
+        return 0 if message.role == "tool" else figures.message
+
+    def _part(self, part: AnyPart, blobs: Mapping[str, bytes]) -> int | None:
+        """None for what is not sent. Types are compared because that is several times faster than asking."""
+        kind = type(part)
+        if kind is Text:
+            part = cast(Text, part)
+            return self.text(part.text) + (self._signature(part) if part.extra else 0)
+        if kind is ToolCall:
+            return self._call(cast(ToolCall, part))
+        if kind is ToolResult:
+            return self._result(cast(ToolResult, part), blobs)
+        if kind is Reasoning:
+            return self._reasoning(cast(Reasoning, part))
+        if kind is Media:
+            return self._media(cast(Media, part), blobs)
+        if kind is Native:
+            part = cast(Native, part)
+            return self.text(as_json(part.data)) if part.provider == self.provider else FOREIGN
+        return None
+
+    def _call(self, call: ToolCall) -> int:
+        arguments = call.raw if call.raw is not None else encode(call.arguments).decode()
+        signature = self._signature(call) if call.extra else 0
+        return self._profile.call + self.text(call.name) + self.text(arguments) + signature
+
+    def _result(self, result: ToolResult, blobs: Mapping[str, bytes]) -> int:
+        figures, content = self._profile, result.content
+        said = self.text(content) if type(content) is str else 0
+        if type(content) is tuple:
+            said = sum(
+                [self.text(each.text) if isinstance(each, Text) else self._media(each, blobs) for each in content]
+            )
+        name = self.text(result.name) if figures.result_names else 0
+        return figures.message + figures.result + name + said
+
+    def _reasoning(self, reasoning: Reasoning) -> int | None:
+        if reasoning.provider != self.provider:
+            return None
+        if self._profile.keeps_reasoning == "never":
+            return 0
+        if reasoning.data:
+            return self._sealed(reasoning.data)
+        if reasoning.text:
+            return self.text(reasoning.text)
+        return self._sealed(reasoning.signature or "")
+
+    def _media(self, media: Media, blobs: Mapping[str, bytes]) -> int:
+        return media_tokens(media, self._profile.picture, blobs.get(media.blob) if media.blob else None)
+
+    def _signature(self, part: Text | ToolCall) -> int:
+        """Gemini seals its thoughts into the part that follows them."""
+        if self._profile.keeps_reasoning == "never":
+            return 0
+        signature = (part.extra or {}).get(self.provider, {}).get("thoughtSignature")
+        return self._sealed(signature) if isinstance(signature, str) else 0
+
+    def _sealed(self, data: str) -> int:
+        """Thoughts that only their provider can read: their length is known, less what is wrapped around them."""
+        return max(ceil((len(data) - self._profile.sealed_frame) / self._profile.sealed_characters), 0)
+
+    @property
+    def keeps_reasoning(self) -> Keeps:
+        """Whether reasoning that goes back costs anything: always, until a person speaks again, or never."""
+        return self._profile.keeps_reasoning
+
+    def reasoning(self, message: Message) -> int:
+        """How much of `message()` is reasoning: what falls away at a person's next input, where that is the rule."""
+        found = 0
+        for part in message.parts:
+            if type(part) is Reasoning:
+                found += self._reasoning(part) or 0
+            elif type(part) is Text or type(part) is ToolCall:
+                found += self._signature(part) if part.extra else 0
+        return found
+
+    def replayed(self, reply: Message, *, same_turn: bool = True) -> int:
+        """The part of a reply's output that the next request brings back, by its own usage where it says enough."""
+        usage, thoughts = reply.usage, self.reasoning(reply)
+        keeps = self.keeps_reasoning
+        back = thoughts > 0 and (keeps == "always" or (keeps == "turn" and same_turn))
+        if usage is None or not usage.output or (not back and thoughts > 0 and not usage.reasoning):
+            return self.message(reply) - (0 if back else thoughts)
+        return usage.output if back else max(usage.output - usage.reasoning, 0)
+
+    def system(self, text: str) -> int:
+        """The system prompt; 0 where there is none."""
+        return self.text(text) + self._profile.system if text and not text.isspace() else 0
+
+    def tools(self, tools: Sequence[JSONObject]) -> int:
+        """Tool definitions, as they are sent."""
+        figures = self._profile
+        if not tools:
+            return 0
+        found, others = functions(tools)
+        tokens = figures.tools + sum([self.text(as_json(each)) + SERVER_TOOL for each in others])
+        with_parameters = sum([bool(properties(each.parameters)) for each in found])
+        tokens += figures.tool * len(found) + figures.tool_with_parameters * with_parameters
+        match figures.tool_form:
+            case "typescript":
+                return tokens + self.text(as_typescript(found))
+            case "json":
+                return tokens + sum([self.text(as_json(each._asdict())) for each in found])
+            case "properties":
+                taken = [properties(each.parameters) for each in found]
+                parameters = sum([self.text(as_json(each)) for each in taken if each])
+                return tokens + parameters + sum([self.text(each.name) + self.text(each.description) for each in found])
+            case "names":
+                return tokens + sum([self.text(each.name) for each in found])
+
+    def settings(self, settings: JSONObject) -> int:
+        """What the other settings of a request cost, in any format's own words: a schema, a choice, reasoning."""
+        figures = self._profile
+        schema = _schema(settings)
+        tokens = 0 if schema is None else self.text(as_json(schema)) + figures.schema
+        thinking = settings.get("thinking")
+        if isinstance(thinking, dict) and cast(JSONObject, thinking).get("type") in ("enabled", "adaptive"):
+            tokens += figures.thinking
+        choice = settings.get("tool_choice")
+        if isinstance(choice, dict) and cast(JSONObject, choice).get("type") in ("any", "tool"):
+            tokens += figures.choice
+        return tokens
+
+
+def _schema(settings: JSONObject) -> JSON:
+    """The schema an answer must follow, wherever a format keeps it."""
+    for path in (
+        ("response_format", "json_schema", "schema"),
+        ("text", "format", "schema"),
+        ("output_config", "format", "schema"),
+        ("generationConfig", "responseJsonSchema"),
+        ("generationConfig", "responseSchema"),
+    ):
+        value: JSON = settings
+        for name in path:
+            value = cast(JSONObject, value).get(name) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            return cast(JSON, value)
+    return None
+
+
+def _estimated(factor: float) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        return ceil(estimate(text) * factor)
+
+    return count
+
+
+@cache
+def counter(tokenizer: str, *, provider: str = "", model: str = "") -> Counter:
+    """The counter of a model. `provider` says whose reasoning goes back, `model` which frames its house uses."""
+    return Counter(tokenizer, provider, profile(tokenizer, provider, model))

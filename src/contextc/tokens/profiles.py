@@ -1,0 +1,186 @@
+"""What each house adds around the words: the frame of a request, of a message, of a call, of the tool definitions.
+
+Data, fitted on recorded requests whose providers said what they counted (`benchmarks/tokens.py` prints how far off
+each is, with every model left out of its own fit). One more house is one more row. A model nobody knows gets the figures
+of its house's newest models, which are the higher ones.
+"""
+
+import re
+from re import Pattern
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc.tokens.media import PictureRule
+
+Keeps: TypeAlias = Literal["always", "turn", "never"]
+"""Whether reasoning that goes back costs anything: always, only until the next input of a person, or never."""
+VERSION = 1
+"""Part of the name counts are kept under. A changed formula gets a new one, and old counts are not used again."""
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """The figures of one family of models; tokens, unless they say otherwise."""
+
+    name: str
+    vocabulary: str | None = None
+    """Whose vocabulary counts the text; None where there is only the estimate."""
+    factor: float
+    """By what the estimate of a text is multiplied, where no vocabulary is at hand; on the high side."""
+    request: int
+    message: int
+    system: int
+    reply: int = 0
+    """More for a text that the model wrote."""
+    call: int
+    parallel: int = 0
+    """More for each call where a message has several."""
+    result: int
+    result_names: bool = False
+    """Whether a result repeats the name of its tool."""
+    tools: int
+    """Once, where there are tools at all."""
+    tool: int = 0
+    tool_with_parameters: int = 0
+    tool_form: Literal["typescript", "json", "properties", "names"]
+    choice: int = 0
+    """More where the model must call a tool."""
+    thinking: int = 0
+    """More where reasoning is switched on."""
+    schema: int = 0
+    """More where the answer must follow a schema, beside the schema itself."""
+    keeps_reasoning: Keeps
+    sealed_frame: int = 350
+    sealed_characters: float = 3.0
+    """Reasoning that only its provider can read: the characters that are no thought, and how many make a token of it."""
+    picture: PictureRule
+
+
+OPENAI = Profile(
+    name="gpt-5",
+    vocabulary="o200k_base",
+    factor=1.05,
+    request=2,
+    message=4,
+    system=4,
+    reply=2,
+    call=6,
+    parallel=4,
+    result=5,
+    result_names=True,
+    tools=84,
+    tool_form="typescript",
+    schema=8,
+    keeps_reasoning="turn",
+    sealed_frame=1_000,
+    sealed_characters=6.2,
+    picture="tiles",
+)
+OPENAI_RESPONSES = replace(OPENAI, name="gpt-5-responses", tools=2)
+OPENAI_OLDER = replace(
+    OPENAI,
+    name="gpt-4",
+    request=3,
+    reply=0,
+    call=4,
+    parallel=9,
+    result=1,
+    tools=3,
+    tool_with_parameters=-1,
+    schema=0,
+)
+OPENAI_OLDER_RESPONSES = replace(OPENAI_OLDER, name="gpt-4-responses", tools=1, tool_with_parameters=-5)
+GPT_OSS = replace(OPENAI, name="gpt-oss", vocabulary="o200k_harmony", request=67, tools=20)
+CLAUDE = Profile(
+    name="claude-4",
+    factor=1.1,
+    request=3,
+    message=4,
+    system=0,
+    call=36,
+    result=18,
+    tools=497,
+    tool_form="json",
+    choice=92,
+    thinking=29,
+    schema=130,
+    keeps_reasoning="turn",
+    picture="area",
+)
+CLAUDE_5 = replace(CLAUDE, name="claude-5", factor=1.5, keeps_reasoning="always")
+GEMINI = Profile(
+    name="gemini-3",
+    vocabulary="gemma4",  # counts as gemma3 does, which is Gemini's, and ten times as fast
+    factor=1.1,
+    request=1,
+    message=0,
+    system=0,
+    call=8,
+    result=8,
+    result_names=True,
+    tools=0,
+    tool=13,
+    tool_with_parameters=15,
+    tool_form="properties",
+    keeps_reasoning="always",
+    sealed_frame=90,
+    sealed_characters=4.7,
+    picture="frames",
+)
+GEMINI_OLDER = replace(GEMINI, name="gemini-2", tool=18, tool_with_parameters=2, keeps_reasoning="never")
+VERTEX = replace(
+    GEMINI,
+    name="vertex",
+    request=0,
+    call=0,
+    result=0,
+    tool=0,
+    tool_with_parameters=0,
+    tool_form="names",
+    keeps_reasoning="never",
+)
+OPEN = Profile(
+    name="open",
+    factor=1.2,
+    request=5,
+    message=5,
+    system=5,
+    call=20,
+    result=8,
+    tools=80,
+    tool=10,
+    tool_form="json",
+    keeps_reasoning="always",
+    picture="tiles",
+)
+
+RESPONSES = r"openai|openai_responses|azure"
+OLDER_GPT = r"(.*\W)?(chat)?gpt-[34].*"
+OLDER_CLAUDE = r"|.*claude-(3.*|[a-z]+-[34]([-.@:][0-6])?([-.@:]\d{8}.*|[-.@:]\D.*)?)"
+ANY = r".*"
+PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], Profile], ...] = tuple(
+    (re.compile(tokenizer), re.compile(provider), re.compile(model), profile)
+    for tokenizer, provider, model, profile in (
+        (r"o200k_harmony|gpt[-_]oss", ANY, ANY, GPT_OSS),
+        (r"cl100k_base", ANY, ANY, replace(OPENAI_OLDER, vocabulary="cl100k_base")),
+        (r"o200k_base", ANY, r".*gpt-oss.*", GPT_OSS),
+        (r"o200k_base", RESPONSES, OLDER_GPT, OPENAI_OLDER_RESPONSES),
+        (r"o200k_base", ANY, OLDER_GPT, OPENAI_OLDER),
+        (r"o200k_base", RESPONSES, ANY, OPENAI_RESPONSES),
+        (r"o200k_base", ANY, ANY, OPENAI),
+        (r"claude", ANY, OLDER_CLAUDE, CLAUDE),
+        (r"claude", ANY, ANY, CLAUDE_5),
+        (r"gemini|gemma.*", r".*vertex.*", ANY, VERTEX),
+        (r"gemini|gemma.*", ANY, r".*gemini-[12]\D.*", GEMINI_OLDER),
+        (r"gemini|gemma.*", ANY, ANY, GEMINI),
+    )
+)
+"""Which tokenizer, provider and model have which figures; the first row that fits counts."""
+
+
+def profile(tokenizer: str, provider: str, model: str) -> Profile:
+    for tokenizers, providers, models, found in PROFILES:
+        if tokenizers.fullmatch(tokenizer) and providers.fullmatch(provider) and models.fullmatch(model):
+            return found
+    return replace(OPEN, vocabulary=tokenizer)

@@ -1,0 +1,174 @@
+"""Whom we talk to, as data: how a provider is named, what it remembers, and which formatter it gets."""
+
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.errors import UnknownModel
+from contextc.formats import format_names
+from contextc.formats.anthropic import AnthropicFormatter
+from contextc.formats.gemini import GeminiFormatter
+from contextc.formats.openai_chat import OpenAIFormatter
+from contextc.providers import provider, provider_names
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "format", "asks_for"),
+    [
+        ("openai:gpt-6.1-terra", "openai", "openai_responses", "gpt-6.1-terra"),
+        ("openai-chat:gpt-4.1", "openai-chat", "openai_chat", "gpt-4.1"),
+        ("openai_chat:gpt-4.1", "openai-chat", "openai_chat", "gpt-4.1"),
+        ("openai-session:gpt-6.1-sol", "openai-session", "openai_responses", "gpt-6.1-sol"),
+        ("anthropic:claude-opus-4-5-20251101", "anthropic", "anthropic", "claude-opus-4-5-20251101"),
+        ("Anthropic: claude-opus-5-5", "anthropic", "anthropic", "claude-opus-5-5"),
+        ("gemini:gemini-3.6-flash", "gemini", "gemini", "gemini-3.6-flash"),
+        ("google:models/gemini-2.5-pro", "gemini", "gemini", "models/gemini-2.5-pro"),
+        (
+            "openrouter:anthropic/claude-3.7-sonnet:thinking",
+            "openrouter",
+            "openai_chat",
+            "anthropic/claude-3.7-sonnet:thinking",
+        ),
+        ("vercel:anthropic/claude-opus-5.5", "vercel-gateway", "openai_chat", "anthropic/claude-opus-5.5"),
+        ("groq:llama-3.3-70b-versatile", "groq", "openai_chat", "llama-3.3-70b-versatile"),
+        ("my_vllm:gpt-oss:20b", "my-vllm", "openai_chat", "gpt-oss:20b"),
+        ("claude-opus-5-5", "anthropic", "anthropic", "claude-opus-5-5"),
+        ("gpt-6.1-terra", "openai", "openai_responses", "gpt-6.1-terra"),
+        ("gemini-3-pro-preview", "gemini", "gemini", "gemini-3-pro-preview"),
+        ("deepseek-v4-flash", "deepseek", "openai_chat", "deepseek-v4-flash"),
+        ("local", "local", "openai_chat", "SmolLM2-135M-Instruct"),
+    ],
+)
+def test_a_provider_is_found_by_its_name_or_its_model(spec: str, name: str, format: str, asks_for: str) -> None:
+    """SPEC 9.11: OpenAI by Responses unless chat is asked for; one that is not known speaks OpenAI's chat format."""
+    found = provider(spec)
+    assert (found.name, found.format, found.asks_for) == (name, format, asks_for)
+    assert found.formatter.name == format
+
+
+def test_every_provider_that_is_listed_can_be_spoken_to() -> None:
+    assert {"openai", "openai-chat", "openai-session", "anthropic", "gemini", "openrouter"} <= set(provider_names())
+    for name in provider_names():
+        found = provider(f"{name}:own", window=32_000)
+        assert found.formatter.encode_request(found.formatter.decode_request([]))
+    assert ("claude-code" in provider_names()) is ("claude_code" in format_names())
+
+
+def test_most_providers_remember_nothing() -> None:
+    """SPEC 9.11: an unknown one is stateless."""
+    stateful = {name for name in provider_names() if provider(f"{name}:own", window=9_000).session_resumption}
+    assert stateful <= {"openai-session", "claude-code", "codex"}
+    assert not provider("acme:own", window=9_000).session_resumption
+
+
+def test_a_response_is_continued_with_its_head_sent_again() -> None:
+    """SPEC 9.11: `previous_response_id` carries over neither instructions nor tools."""
+    session = provider("openai-session:gpt-6.1-terra")
+    assert session.session_resumption
+    assert session.resends_head
+    assert session.system_in_session
+    assert session.reverts
+    assert not session.directory_bound
+    assert not session.keeps_static
+
+
+@pytest.mark.parametrize(("spec", "bound"), [("claude-code:claude-opus-5-5", True), ("codex:gpt-6.1-sol", False)])
+def test_the_coding_agents_keep_sessions_of_their_own(spec: str, bound: bool) -> None:
+    """SPEC 9.5 and 9.8: spoken to in a format of today, the facts are those that hold for them."""
+    agent = provider(spec, format="openai_chat")
+    assert agent.session_resumption
+    assert agent.directory_bound is bound
+    assert agent.reverts
+    assert agent.keeps_static
+    assert agent.compacts_itself
+    assert not agent.resends_head
+
+
+def test_the_formatter_follows_from_the_models_facts() -> None:
+    """SPEC 2.4 and 9.3: nobody asks who the provider is; the options come from the tables."""
+    opus, sonnet = provider("anthropic:claude-opus-5-5").formatter, provider("anthropic:claude-sonnet-5").formatter
+    assert isinstance(opus, AnthropicFormatter)
+    assert isinstance(sonnet, AnthropicFormatter)
+    assert (opus.system_between, sonnet.system_between) == (True, False)
+    forced = provider("anthropic:claude-opus-5-5", system_between=False).formatter
+    assert isinstance(forced, AnthropicFormatter)
+    assert not forced.system_between
+    gemini = provider("gemini:gemini-3.6-flash").formatter
+    assert isinstance(gemini, GeminiFormatter)
+    assert (gemini.provider, gemini.model) == ("google", "gemini-3.6-flash")
+    deep = provider("deepseek:deepseek-v4-pro").formatter
+    assert isinstance(deep, OpenAIFormatter)
+    assert (deep.provider, deep.reasoning_field) == ("deepseek", "reasoning_content")
+
+
+def test_whose_reasoning_goes_back_is_one_house_by_either_way_and_nobody_elses() -> None:
+    """SPEC 2.4: with a session or without, OpenAI's reasoning is OpenAI's; in another format it has no place."""
+    assert (
+        provider("openai:gpt-5").formatter.provider == provider("openai-session:gpt-5").formatter.provider == "openai"
+    )
+    assert provider("openrouter:openai/gpt-5").formatter.provider == "openrouter"
+    assert provider("acme:gpt-5").formatter.provider == "acme"
+    assert provider("acme:claude-opus-5-5", format="anthropic").formatter.provider == "acme_anthropic"
+    assert provider("anthropic:claude-opus-5-5", format="openai_chat").formatter.provider == "anthropic_openai_chat"
+
+
+def test_providers_are_values_and_equal_ones_share_a_formatter() -> None:
+    """SPEC 9.1: a channel is named by its provider and model, among others."""
+    one, same = provider("claude-opus-5-5"), provider("anthropic:claude-opus-5-5")
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one.formatter is same.formatter
+    assert one != provider("anthropic:claude-opus-5-5", window=200_000)
+
+
+def test_facts_of_both_are_given_by_name() -> None:
+    own = provider("acme:own", window=32_000, output=2_000, media=["image"], session_resumption=True)
+    assert (own.model.window, own.model.output, own.model.media) == (32_000, 2_000, ("image",))
+    assert own.session_resumption
+
+
+@pytest.mark.parametrize(
+    ("spec", "facts", "said"),
+    [
+        ("", {}, 'Write it as "anthropic:claude-opus-5-5"'),
+        (":claude-opus-5-5", {}, "names no provider"),
+        ("acme:", {}, "names no model"),
+        ("anthropic", {}, 'Write "anthropic:", and the name of a model behind it'),
+        ("anthropic:", {}, "names no model"),
+        ("gpt-oss:20b", {}, r'does not say who serves it\. Write the provider in front: "…:gpt-oss:20b"'),
+        ("anthropic/claude-sonnet-4.5", {}, "does not say who serves it"),
+        ("us.anthropic.claude-opus-5-5-v1:0", {}, "does not say who serves it"),
+        ("own", {"window": 9_000}, "does not say who serves it"),
+        ("claude-opus-5-5", {"colour": "red"}, "colour is no fact about a provider or a model. There are: format, "),
+        ("claude-opus-5-5", {"reverts": "yes"}, "write True or False"),
+        ("claude-opus-5-5", {"window": -1}, "a window of -1 tokens"),
+        ("claude-opus-5-5", {"format": "smoke"}, r"the format 'smoke', which is not there\. There are: anthropic, "),
+    ],
+)
+def test_what_names_no_provider_says_the_way_out(spec: str, facts: JSONObject, said: str) -> None:
+    """SPEC 15.1."""
+    with pytest.raises(cc.InvalidSetting, match=said):
+        provider(spec, **facts)
+
+
+def test_an_unknown_model_of_an_unknown_provider_needs_its_window() -> None:
+    with pytest.raises(UnknownModel, match=r'cc\.provider\("…:own", window=128_000, output=8_000\)'):
+        provider("acme:own")
+    assert provider("acme:own", window=9_000).model.output == 2_250
+
+
+def test_a_provider_whose_format_is_to_come_says_so() -> None:
+    for name in ("mistral", "ollama", "bedrock", "claude-code", "codex"):
+        if name not in provider_names():
+            with pytest.raises(cc.InvalidSetting, match="which is not there"):
+                provider(f"{name}:own", window=9_000)
+        assert provider(f"{name}:own", window=9_000, format="openai_chat").format == "openai_chat"
