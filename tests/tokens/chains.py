@@ -1,4 +1,4 @@
-"""Recorded requests that continue a conversation: one's messages are the other's, then its reply, then something new."""
+"""Recorded requests that continue a conversation: the messages of another, then its reply, then something new."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -52,8 +52,8 @@ PUBLISHED = Frames(request=3, messages=4, calls=0, results=4, tools=0, parameter
 """Where a fit begins: what OpenAI has published of its frames. Of its tools, and by the others, nothing is."""
 
 
-ORDER = [1 + Frames._fields.index(name) for name in ("tools", "thinking", "choice", "schema", "parameters", "calls")]
-ORDER += [1 + Frames._fields.index(name) for name in ("results", "messages", "request")]
+NAMES = ("tools", "thinking", "choice", "schema", "parameters", "calls", "results", "messages", "request")
+ORDER = tuple(1 + Frames._fields.index(name) for name in NAMES)
 """What only some requests have comes first: the others have told what is common to all."""
 
 
@@ -193,20 +193,23 @@ def _text_only(request: Request, body: JSONObject) -> bool:
 def _reply(api: str, reply: JSON) -> Message:
     if isinstance(reply, str):
         return formatter(api).decode_stream(events(reply))
-    return formatter(api).decode_stream(reply) if isinstance(reply, list) else formatter(api).decode_reply(reply)
+    if isinstance(reply, list):
+        return formatter(api).decode_stream(cast(list[JSON], reply))
+    return formatter(api).decode_reply(reply)
 
 
 def _model(exchange: Exchange) -> str:
     if exchange.request.get("model"):
         return str(exchange.request["model"])
     said = events(exchange.reply) if isinstance(exchange.reply, str) else exchange.reply
-    return str(next((each["modelVersion"] for each in (said if isinstance(said, list) else [said])), ""))
+    chunks = cast(list[JSONObject], said if isinstance(said, list) else [said])
+    return str(chunks[0].get("modelVersion", ""))
 
 
 def left_out(found: Sequence[Sample], *, words: bool) -> list[tuple[Sample, float]]:
     """Each request with its error, counted with figures fitted to the other models alone.
 
-    First to those of the same generation (to all of the house where that has no other), then to those of the same family.
+    First to those of the same generation (to the whole house where it has no other), then to those of its family.
     """
     errors: list[tuple[Sample, float]] = []
     for model, family in sorted({(sample.model, sample.family) for sample in found}):

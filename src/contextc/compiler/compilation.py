@@ -101,7 +101,7 @@ def _session(ask: Ask) -> tuple[str, bool, str | None]:
     if session is None:
         shown = sight.standing.requests or sight.standing.layout
         return (sight.standing.lost or "no session" if shown else ""), False, None
-    if not sight.attempts:
+    if sight.attempt is None:
         return "", True, None
     if provider.reverts:
         return "", True, session.cursor or session.id

@@ -42,7 +42,13 @@ class HeadParts(NamedTuple):
         return {**self.body, self.key: [*around[:-1], *messages] if len(around) > 1 else messages}
 
     def bytes(self, chunks: list[bytes]) -> bytes:
-        return b"".join((self.before, b",".join(chunks), self.after))
+        if b"" in chunks:
+            chunks = [chunk for chunk in chunks if chunk]
+        if not chunks:
+            return self.before + self.after
+        chunks[0] = self.before + chunks[0]  # so that the bulk is copied once
+        chunks[-1] += self.after
+        return b",".join(chunks)
 
 
 class Cost(NamedTuple):
@@ -141,15 +147,19 @@ class Compiled:
             return [joined(self._messages())]
         if order is not None:
             chunks = [new[each].chunk if isinstance(each, int) else each.chunk for each in order]
-            chunks = [chunk for chunk in chunks if chunk]
         else:
             chunks = [] if self.draft.resume else self.sight.shown.chunks()
-            if "previous" in marks and chunks:
-                chunks[-1] = marked_chunk(self.formatter, chunks[-1])
-            chunks += [row.chunk for row in new if row.chunk]
-        if "end" in marks and chunks:
-            chunks[-1] = marked_chunk(self.formatter, chunks[-1])
+            if "previous" in marks:
+                self._mark_last(chunks)
+            chunks += [row.chunk for row in new]
+        if "end" in marks:
+            self._mark_last(chunks)
         return chunks
+
+    def _mark_last(self, chunks: list[bytes]) -> None:
+        index = next((index for index in range(len(chunks) - 1, -1, -1) if chunks[index]), None)
+        if index is not None:
+            chunks[index] = marked_chunk(self.formatter, chunks[index])
 
 
 def marked_chunk(formatter: Formatter, chunk: bytes) -> bytes:

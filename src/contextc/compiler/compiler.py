@@ -237,20 +237,18 @@ class MessageCompiler:
         self._check(compiled)
         if not compiled.is_new:
             raise NothingNew(compiled.channel.conversation, compiled.channel)
-        body = encode(
-            {
-                "session": compiled.session_id,
-                "epoch": compiled.record.epoch,
-                "chain": compiled.record.chain,
-                "head": compiled.record.head,
-            }
+        attempt = book.OpenAttempt(
+            request=compiled.record.request,
+            session=compiled.session_id or "",
+            head=compiled.record.head,
+            chain=compiled.record.chain,
         )
 
         def work(tx: Transaction) -> None:
             if lease is not None:
                 check_lease(tx, lease, compiled.channel.conversation)
             number, _ = self._row(tx, compiled)
-            book.begin(tx, number or book.create(tx, compiled.channel, Standing()), compiled.record.request, body)
+            book.begin(tx, number or book.create(tx, compiled.channel, Standing()), attempt)
 
         self.store.write(work, repeatable=True)
 
@@ -433,7 +431,6 @@ class MessageCompiler:
             produced=tuple([place(at.branch, message.seq) for message in stored]),
         )
         book.keep_manifest(tx, number, record.request, record_to_json(kept))
-        book.close_attempts(tx, number)
         if assembled.order is None and compiled.sight.shown.number == number:
             return compiled.sight.shown.next(version + 1, standing, sealed)
         rows = sealed if assembled.order is not None else [*compiled.sight.shown.sealed, *sealed]

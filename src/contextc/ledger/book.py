@@ -4,6 +4,11 @@ Functions over a transaction, as everything in a store is. What a commit writes 
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.json import Decoder, Encoder
+from msgspec.structs import replace
 
 from contextc.ledger.items import Row
 from contextc.ledger.standing import (
@@ -19,21 +24,43 @@ from contextc.ledger.standing import (
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_BITS, SEQ_MASK, place
 
+
+class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A request that has left, or was about to: into which session, and what (the hash of its head and of its rows)."""
+
+    request: int
+    session: str = ""
+    head: str = ""
+    chain: str = ""
+    error: str = ""
+
+
+_encode = Encoder().encode
+_decode = Decoder(OpenAttempt).decode
+
 FIND = (
-    "SELECT number, version, state FROM channel WHERE conversation = ? AND agent = ? AND provider = ? AND model = ?"
+    "SELECT number, version, state, attempt FROM channel WHERE conversation = ? AND agent = ? AND provider = ? AND model = ?"
     " AND directory = ?"
 )
 
 
-def find(tx: Transaction, channel: Channel) -> tuple[int, int, bytes] | None:
-    """A channel's number and version, and its standing as it is stored."""
+class Found(NamedTuple):
+    """A channel's number and version, its standing as it is stored, and the request on its way."""
+
+    number: int
+    version: int
+    state: bytes
+    attempt: bytes | None
+
+
+def find(tx: Transaction, channel: Channel) -> Found | None:
     row = tx.row(FIND, *channel)
-    return (row[0], row[1], row[2]) if row else None
+    return Found(*row) if row else None
 
 
 def stood(tx: Transaction, channel: Channel) -> Standing | None:
     found = find(tx, channel)
-    return standing_from_json(found[2]) if found else None
+    return standing_from_json(found.state) if found else None
 
 
 def load_rows(tx: Transaction, layout: Iterable[Stretch]) -> list[StoredRow]:
@@ -73,10 +100,10 @@ def create(tx: Transaction, channel: Channel, standing: Standing) -> int:
 
 
 def advance(tx: Transaction, number: int, version: int, standing: Standing) -> bool:
-    """Write where a channel stands now; False where it is no longer at `version`."""
+    """Write where a channel stands now, with nothing on its way; False where it is no longer at `version`."""
     return (
         tx.run(
-            "UPDATE channel SET version = version + 1, state = ? WHERE number = ? AND version = ?",
+            "UPDATE channel SET version = version + 1, state = ?, attempt = NULL WHERE number = ? AND version = ?",
             standing_to_json(standing),
             number,
             version,
@@ -107,37 +134,29 @@ def manifests(tx: Transaction, channel: int, first: int = 0, last: int = SEQ_MAS
     return [(where & SEQ_MASK, bytes(body)) for where, body in rows]
 
 
-def open_attempts(tx: Transaction, channel: int) -> list[tuple[int, str | None, bytes]]:
-    """Requests that left, or may have left, and were not answered: number, error, what was about to go out."""
-    rows = tx.rows("SELECT place, error, body FROM attempt WHERE channel = ? ORDER BY place", channel)
-    return [(where & SEQ_MASK, error, bytes(body)) for where, error, body in rows]
+def begin(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
+    tx.run("UPDATE channel SET attempt = ? WHERE number = ?", _encode(attempt), number)
 
 
-def begin(tx: Transaction, channel: int, number: int, body: bytes) -> None:
-    tx.run(
-        "INSERT INTO attempt (place, channel, body) VALUES (?, ?, ?)"
-        " ON CONFLICT (place) DO UPDATE SET body = excluded.body, error = NULL",
-        place(channel, number),
-        channel,
-        body,
-    )
+def fail(tx: Transaction, number: int, request: int, error: str) -> None:
+    """Note why a request failed. What a session may have kept of it is not known, so the attempt stays."""
+    row = tx.row(f"SELECT attempt FROM channel WHERE number = ?{tx.dialect.lock}", number)
+    attempt = attempt_of(row[0]) if row else None
+    if attempt is not None and attempt.request == request:
+        begin(tx, number, replace(attempt, error=error))
 
 
-def fail(tx: Transaction, channel: int, number: int, error: str) -> None:
-    tx.run("UPDATE attempt SET error = ? WHERE place = ?", error, place(channel, number))
+def attempt_of(stored: bytes | None) -> OpenAttempt | None:
+    return None if stored is None else _decode(stored)
 
 
-def close_attempts(tx: Transaction, channel: int) -> None:
-    tx.run("DELETE FROM attempt WHERE channel = ?", channel)
-
-
-def channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, int, Standing]]:
+def channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, Standing, OpenAttempt | None]]:
     rows = tx.rows(
-        "SELECT number, agent, provider, model, directory, version, state FROM channel WHERE conversation = ?"
+        "SELECT number, agent, provider, model, directory, state, attempt FROM channel WHERE conversation = ?"
         " ORDER BY number",
         conversation,
     )
     return [
-        (number, Channel(conversation, *name), version, standing_from_json(state))
-        for number, *name, version, state in rows
+        (number, Channel(conversation, *name), standing_from_json(state), attempt_of(attempt))
+        for number, *name, state, attempt in rows
     ]

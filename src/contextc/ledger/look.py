@@ -38,7 +38,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     why: str
     """Why some were taken out."""
     pins: frozenset[int]
-    attempts: list[tuple[int, str | None, bytes]]
+    attempt: book.OpenAttempt | None
+    """A request that was never answered."""
 
 
 def look(
@@ -56,7 +57,7 @@ def look(
     at = head(tx, channel.conversation)
     if upto is not None and upto < at.seq:
         at = replace(at, seq=upto)
-    number, version, shown, inherited = _shown(tx, warm, channel, at)
+    number, version, shown, inherited, attempt = _shown(tx, warm, channel, at)
     standing = shown.standing
     kept, why = None, ""
     if standing.branch != at.branch or standing.revision != at.revision or upto is not None:
@@ -66,7 +67,6 @@ def look(
     log, unread = _log(tx, at, standing.seen, enough)
     late = _late(tx, standing.waiting)
     pins = _pins(tx, at) if standing.revision or at.revision else frozenset[int]()
-    attempts = book.open_attempts(tx, number) if number else []
     return Sight(
         at=at,
         channel=number,
@@ -81,31 +81,34 @@ def look(
         kept=kept,
         why=why,
         pins=pins,
-        attempts=attempts,
+        attempt=attempt,
     )
 
 
-def _shown(tx: Transaction, warm: Warm, channel: Channel, at: Head) -> tuple[int, int, Shown, bool]:
-    """The channel's number and version, what it was shown, and whether it has that from a conversation it was forked
-    from.
+def _shown(
+    tx: Transaction, warm: Warm, channel: Channel, at: Head
+) -> tuple[int, int, Shown, bool, book.OpenAttempt | None]:
+    """The channel's number and version, what it was shown, whether it has that from a conversation it was forked from,
+    and what was never answered.
     """
     found = book.find(tx, channel)
+    attempt = book.attempt_of(found.attempt) if found else None
     if found is not None:
-        number, version, state = found
+        number, version, state, _ = found
         if (shown := warm.get(channel, number, version)) is not None:
-            return number, version, shown, False
+            return number, version, shown, False, attempt
         standing = standing_from_json(state)
         if standing.requests:
             shown = Shown.stored(number, version, standing, book.load_rows(tx, standing.layout))
             warm.put(channel, shown)
-            return number, version, shown, False
+            return number, version, shown, False, attempt
     else:
         number, version = 0, 0
     parent = _parent(tx, channel, at)
     if parent is None:
-        return number, version, Shown(number, version, Standing()), False
+        return number, version, Shown(number, version, Standing()), False, attempt
     standing = replace(parent, session=None, lost="", requests=0, rows=0, input=0)
-    return number, version, Shown.stored(number, version, standing, book.load_rows(tx, parent.layout)), True
+    return number, version, Shown.stored(number, version, standing, book.load_rows(tx, parent.layout)), True, attempt
 
 
 def _parent(tx: Transaction, channel: Channel, at: Head) -> Standing | None:

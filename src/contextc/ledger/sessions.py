@@ -19,7 +19,9 @@ class KnownSession(Struct, frozen=True, kw_only=True):
     lost: str = ""
     requests: int = 0
     epoch: int = 0
-    open_attempts: int = 0
+    unanswered: bool = False
+    """A request left, or was about to, and no reply was stored; `error` says why, if that is known."""
+    error: str = ""
 
 
 class SessionManager:
@@ -40,9 +42,10 @@ class SessionManager:
                     lost=standing.lost,
                     requests=standing.requests,
                     epoch=standing.epoch,
-                    open_attempts=len(book.open_attempts(tx, number)),
+                    unanswered=attempt is not None,
+                    error=attempt.error if attempt else "",
                 )
-                for number, channel, _, standing in book.channels(tx, conversation)
+                for _, channel, standing, attempt in book.channels(tx, conversation)
             ]
 
         return self.store.read(work)
@@ -65,6 +68,5 @@ class SessionManager:
             if found is None or standing is None:
                 raise InvalidInput(f"Conversation {channel.conversation!r} has nothing on {channel}.")
             book.advance(tx, found[0], found[1], replace(standing, session=None, lost=why))
-            book.close_attempts(tx, found[0])
 
         self.store.write(work)

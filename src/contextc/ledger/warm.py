@@ -50,11 +50,12 @@ class _Flat:
 class Shown:
     """The rows of a channel's epoch at one version."""
 
-    __slots__ = ("_flat", "_sealed", "count", "number", "size", "standing", "used", "version")
+    __slots__ = ("_chunks", "_flat", "_sealed", "count", "number", "size", "standing", "used", "version")
 
     def __init__(self, number: int, version: int, standing: Standing, sealed: Sequence[Sealed] = ()) -> None:
         self.number, self.version, self.standing = number, version, standing
         self._sealed = list(sealed)
+        self._chunks = [each.chunk for each in sealed]
         self._flat = _Flat()
         self.count = len(self._sealed)
         self.used = {name for each in sealed for name in each.row.ids}
@@ -85,16 +86,19 @@ class Shown:
             return Shown.of(self.number, version, standing, [*self._sealed[: self.count], *rows])
         later = Shown.__new__(Shown)
         later.number, later.version, later.standing = self.number, version, standing
-        later._sealed, later._flat, later.used, later.size = self._sealed, self._flat, self.used, self.size
+        later._sealed, later._chunks, later._flat = self._sealed, self._chunks, self._flat
+        later.used, later.size = self.used, self.size
         for each in rows:
             later._sealed.append(each)
+            later._chunks.append(each.chunk)
             later.used.update(each.row.ids)
             later.size += len(each.chunk) + ROW_BYTES
         later.count = len(later._sealed)
         return later
 
     def chunks(self) -> list[bytes]:
-        return [each.chunk for each in self.sealed if each.chunk]
+        """The wire messages of each row, joined; empty for a row that has none."""
+        return self._chunks[: self.count]
 
     def messages(self) -> list[JSONObject]:
         """All wire messages of these rows, in a list of its own. Read the messages, don't write them."""

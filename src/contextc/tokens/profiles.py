@@ -1,8 +1,8 @@
 """What each house adds around the words: the frame of a request, of a message, of a call, of the tool definitions.
 
-Data, fitted on recorded requests whose providers said what they counted (`benchmarks/tokens.py` prints how far off
-each is, with every model left out of its own fit). One more house is one more row. A model nobody knows gets the figures
-of its house's newest models, which are the higher ones.
+Data, set by recorded requests whose providers said what they counted (`benchmarks/tokens.py` prints how far off each
+is). One more house is one more row. A model nobody knows gets the figures of its house's newest models, which are the
+higher ones.
 """
 
 import re
@@ -16,6 +16,8 @@ from contextc.tokens.media import PictureRule
 
 Keeps: TypeAlias = Literal["always", "turn", "never"]
 """Whether reasoning that goes back costs anything: always, only until the next input of a person, or never."""
+ITSELF = "itself"
+"""In the place of a vocabulary: the one that the tokenizer is called by."""
 VERSION = 1
 """Part of the name counts are kept under. A changed formula gets a new one, and old counts are not used again."""
 
@@ -53,7 +55,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     keeps_reasoning: Keeps
     sealed_frame: int = 350
     sealed_characters: float = 3.0
-    """Reasoning that only its provider can read: the characters that are no thought, and how many make a token of it."""
+    """Reasoning only its provider can read: the characters that are no thought, and how many make a token of it."""
     picture: PictureRule
 
 
@@ -142,6 +144,7 @@ VERTEX = replace(
 )
 OPEN = Profile(
     name="open",
+    vocabulary=ITSELF,
     factor=1.2,
     request=5,
     message=5,
@@ -155,10 +158,13 @@ OPEN = Profile(
     picture="tiles",
 )
 
+MISTRAL = replace(OPEN, name="mistral", request=1, message=2, system=2, call=6, result=4, tools=0, tool=12)
+LLAMA = replace(OPEN, name="llama", request=30)
+
 RESPONSES = r"openai|openai_responses|azure"
 OLDER_GPT = r"(.*\W)?(chat)?gpt-[34].*"
 OLDER_CLAUDE = r"|.*claude-(3.*|[a-z]+-[34]([-.@:][0-6])?([-.@:]\d{8}.*|[-.@:]\D.*)?)"
-ANY = r".*"
+ANY = r"(?s:.*)"
 PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], Profile], ...] = tuple(
     (re.compile(tokenizer), re.compile(provider), re.compile(model), profile)
     for tokenizer, provider, model, profile in (
@@ -174,13 +180,19 @@ PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], Profile], ...] =
         (r"gemini|gemma.*", r".*vertex.*", ANY, VERTEX),
         (r"gemini|gemma.*", ANY, r".*gemini-[12]\D.*", GEMINI_OLDER),
         (r"gemini|gemma.*", ANY, ANY, GEMINI),
+        (r"mistral.*", ANY, ANY, MISTRAL),
+        (r"llama.*", ANY, ANY, LLAMA),
+        (ANY, ANY, ANY, OPEN),
     )
 )
 """Which tokenizer, provider and model have which figures; the first row that fits counts."""
 
 
 def profile(tokenizer: str, provider: str, model: str) -> Profile:
-    for tokenizers, providers, models, found in PROFILES:
-        if tokenizers.fullmatch(tokenizer) and providers.fullmatch(provider) and models.fullmatch(model):
-            return found
-    return replace(OPEN, vocabulary=tokenizer)
+    """The figures of a model, by the names of its tokenizer, of whom it is asked from, and its own."""
+    found = next(
+        found
+        for tokenizers, providers, models, found in PROFILES
+        if tokenizers.fullmatch(tokenizer) and providers.fullmatch(provider) and models.fullmatch(model)
+    )
+    return replace(found, vocabulary=tokenizer) if found.vocabulary == ITSELF else found

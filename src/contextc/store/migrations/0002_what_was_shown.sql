@@ -1,7 +1,8 @@
 -- What models have been shown: channels and their ledgers, and what belongs to them.
 --
 -- A channel is (conversation, agent, provider, model, directory). `state` is where its ledger stands, as JSON; `version`
--- grows with every commit, and a commit that was compiled from an older one is refused.
+-- grows with every commit, and a commit that was compiled from an older one is refused. `attempt` is the request on its
+-- way: there from before its first byte leaves until its reply is stored. One that stays failed, or its process died.
 CREATE TABLE channel (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     conversation TEXT NOT NULL,
@@ -10,7 +11,8 @@ CREATE TABLE channel (
     model TEXT NOT NULL,
     directory TEXT NOT NULL,
     version INTEGER NOT NULL,
-    state BLOB NOT NULL
+    state BLOB NOT NULL,
+    attempt BLOB
 );
 CREATE UNIQUE INDEX channel_name ON channel (conversation, agent, provider, model, directory);
 
@@ -32,16 +34,6 @@ CREATE TABLE head (
     hash BLOB PRIMARY KEY,
     body BLOB NOT NULL
 );
-
--- Requests on their way: a row is there from before the first byte leaves until the reply is stored. One that stays
--- failed (`error` says how), or its process died.
-CREATE TABLE attempt (
-    place INTEGER PRIMARY KEY,
-    channel INTEGER NOT NULL,
-    error TEXT,
-    body BLOB NOT NULL
-);
-CREATE INDEX attempt_channel ON attempt (channel);
 
 -- Summaries, each in the place of everything an agent sees up to `anchor`, the place of a message.
 CREATE TABLE overlay (
