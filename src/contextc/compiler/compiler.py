@@ -420,7 +420,7 @@ class MessageCompiler:
         if not book.advance(tx, number, version, standing):
             raise StaleCompile(compiled.channel.conversation, compiled.channel, "another request was committed")
         if compiled.sight.standing.head != compiled.standing.head or record.layout is not None or record.request == 1:
-            book.keep_head(tx, compiled.head.hash, encode(compiled.head.body))
+            book.keep_head(tx, number, compiled.head.hash, encode(compiled.head.body))
         kept = replace(
             record,
             rows=last,

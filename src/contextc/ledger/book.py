@@ -112,12 +112,12 @@ def advance(tx: Transaction, number: int, version: int, standing: Standing) -> b
     )
 
 
-def keep_head(tx: Transaction, name: bytes, body: bytes) -> None:
-    tx.run("INSERT INTO head (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING", name, body)
+def keep_head(tx: Transaction, channel: int, name: bytes, body: bytes) -> None:
+    tx.run("INSERT INTO head (channel, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, name, body)
 
 
-def head(tx: Transaction, name: bytes) -> bytes | None:
-    row = tx.row("SELECT body FROM head WHERE hash = ?", name)
+def head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
+    row = tx.row("SELECT body FROM head WHERE channel = ? AND hash = ?", channel, name)
     return bytes(row[0]) if row else None
 
 
@@ -125,13 +125,15 @@ def keep_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> No
     tx.run("INSERT INTO manifest (place, body) VALUES (?, ?)", place(channel, number), body)
 
 
-def manifests(tx: Transaction, channel: int, first: int = 0, last: int = SEQ_MASK) -> list[tuple[int, bytes]]:
+def manifests(tx: Transaction, channel: int, upto: int = SEQ_MASK, *, last: int | None = None) -> list[bytes]:
+    """The manifests of a channel up to a request, newest first; the last few of them, or all."""
     rows = tx.rows(
-        "SELECT place, body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place",
-        place(channel, first),
-        place(channel, last),
+        "SELECT body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC"
+        + (f" LIMIT {last}" if last is not None else ""),
+        place(channel, 0),
+        place(channel, upto),
     )
-    return [(where & SEQ_MASK, bytes(body)) for where, body in rows]
+    return [bytes(body) for (body,) in rows]
 
 
 def begin(tx: Transaction, number: int, attempt: OpenAttempt) -> None:

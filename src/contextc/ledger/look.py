@@ -17,6 +17,7 @@ from contextc.ledger.warm import Shown, Warm
 from contextc.messages import Message, from_json
 from contextc.store.base import Transaction
 from contextc.store.branches import edge_of
+from contextc.store.pins import pinned
 from contextc.store.places import SEQ_BITS, SEQ_MASK, Head, head, lineage, place, stretches
 
 BLOCK = 512
@@ -66,7 +67,7 @@ def look(
             why = "forked"
     log, unread = _log(tx, at, standing.seen, enough)
     late = _late(tx, standing.waiting)
-    pins = _pins(tx, at) if standing.revision or at.revision else frozenset[int]()
+    pins = frozenset(pinned(tx, at)) if at.revision else frozenset[int]()
     return Sight(
         at=at,
         channel=number,
@@ -131,6 +132,8 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head) -> tuple[Standing, tu
     here = {branch: (max(first, edge + 1), last) for branch, (first, last) in line.items()}
 
     def stands(item: Item) -> bool:
+        if item.kind != "message" and not item.text:  # its words were redacted
+            return False
         return not item.place or _within(here, item.place)
 
     common = 0
@@ -218,13 +221,3 @@ def messages_at(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
 
 def _late(tx: Transaction, waiting: Sequence[int]) -> dict[int, Message]:
     return messages_at(tx, waiting) if waiting else {}
-
-
-def _pins(tx: Transaction, at: Head) -> frozenset[int]:
-    return frozenset(
-        row[0]
-        for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq)
-        for row in tx.rows(
-            "SELECT place FROM pin WHERE place BETWEEN ? AND ?", place(branch, first), place(branch, last)
-        )
-    )

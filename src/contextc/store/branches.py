@@ -11,6 +11,7 @@ from contextc.errors import ConversationExists, InvalidInput, UnknownMessage
 from contextc.messages import Message
 from contextc.store.base import Branch, Conversation, Reference, Transaction
 from contextc.store.chain import Entry, free_uid, messages_between, new_branch, now_ms, place_messages
+from contextc.store.forgetting import drop_channels
 from contextc.store.places import (
     SEQ_MASK,
     Head,
@@ -160,6 +161,7 @@ def delete(tx: Transaction, conversation: str) -> None:
     )
     for table in ("stream", "lease", "append_key", "todo"):
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
+    drop_channels(tx, conversation)
     tx.run("UPDATE branch SET conversation = NULL WHERE conversation = ?", conversation)
     tx.run("DELETE FROM conversation WHERE name = ?", conversation)
     _drop_unused_branches(tx, tree)
@@ -175,8 +177,9 @@ def _drop_unused_branches(tx: Transaction, tree: int) -> None:
         keep = needed[0] if needed and needed[0] is not None else -1
         low, high = place(number, keep + 1), place(number, SEQ_MASK)
         drop_blobs(tx, low, high)
-        for table in ("message", "early_uid", "edge", "append_key"):
+        for table in ("message", "early_uid", "edge", "append_key", "pin"):
             tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+        tx.run("DELETE FROM overlay WHERE anchor BETWEEN ? AND ?", low, high)
         if keep < 0:
             tx.run("DELETE FROM branch WHERE number = ?", number)
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from contextc.errors import UnknownMessage
 from contextc.messages import Message, from_json, to_json
 from contextc.store.base import Reference, Transaction
+from contextc.store.forgetting import forget_shown
 from contextc.store.places import SEQ_BITS, find, head, lock_tree, place
 
 
@@ -23,6 +24,7 @@ def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
     if message is None:
         raise UnknownMessage(conversation, target)
     tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
+    forget_shown(tx, here.tree, {place(spot.branch, spot.seq)})
     return message
 
 
@@ -38,6 +40,8 @@ def expire(tx: Transaction, before: int, limit: int) -> int:
         tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", tree)
     for (where,) in rows:
         _blank(tx, where)
+    for tree in sorted(trees):
+        forget_shown(tx, tree, {where for (where,) in rows})
     return len(rows)
 
 

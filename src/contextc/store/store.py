@@ -18,7 +18,7 @@ from contextc.errors import (
     StoreCorrupt,
 )
 from contextc.messages import Admitted, AnyPart, Message, admit
-from contextc.store import branches, chain, leases, places, redaction, streams
+from contextc.store import branches, chain, leases, pins, places, redaction, streams
 from contextc.store import todos as todo_lists
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
 from contextc.store.engine import Connection, Engine, jitter
@@ -158,6 +158,19 @@ class Store(Engine[Connection]):
     def reset(self, conversation: str) -> Conversation:
         """Clear the context: what was said so far stays in the record and is not sent to a model any more."""
         return self.write(lambda tx: branches.reset(tx, conversation))
+
+    def pin(self, conversation: str, target: Reference) -> list[int]:
+        """Keep a message from ever being cut away; a call with its results. The seqs of what was pinned."""
+        return self.write(lambda tx: pins.pin(tx, conversation, target))
+
+    def unpin(self, conversation: str, target: Reference) -> list[int]:
+        return self.write(lambda tx: pins.unpin(tx, conversation, target))
+
+    def pinned(self, conversation: str) -> list[int]:
+        """The seqs of the pinned messages."""
+        return self.read(
+            lambda tx: [where & places.SEQ_MASK for where in pins.pinned(tx, places.head(tx, conversation))]
+        )
 
     def delete(self, conversation: str) -> None:
         """Delete a conversation and its messages, except those that a fork of it still stands on."""

@@ -25,14 +25,16 @@ CREATE TABLE shown (
 );
 
 -- One row a request: what is new about it. `place` is channel * 2^32 + number of the request. What its head was (system
--- prompt, tools, settings) stands in `head`, once for all requests that have the same.
+-- prompt, tools, settings) stands in `head`, once for all requests of a channel that have the same.
 CREATE TABLE manifest (
     place INTEGER PRIMARY KEY,
     body BLOB NOT NULL
 );
 CREATE TABLE head (
-    hash BLOB PRIMARY KEY,
-    body BLOB NOT NULL
+    channel INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (channel, hash)
 );
 
 -- Summaries, each in the place of everything an agent sees up to `anchor`, the place of a message.

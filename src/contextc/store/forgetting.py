@@ -1,0 +1,56 @@
+"""What goes from the ledgers when content goes from the record.
+
+A ledger holds what was sent, so it holds what is to be forgotten too. Rows keep their place; their words go.
+"""
+
+import re
+from collections.abc import Collection
+from typing import cast
+
+from contextc._json import JSONObject, decode, encode
+from contextc.store.base import Transaction
+from contextc.store.places import SEQ_MASK, place
+
+PLACES = re.compile(rb'"p":(\d+)')
+
+
+def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
+    """Take messages out of everything that was shown, and out of summaries that may speak of them."""
+    first = min((where & SEQ_MASK for where in places), default=0)
+    tx.run("DELETE FROM overlay WHERE tree = ? AND anchor % 4294967296 >= ?", tree, first)
+    rows = tx.rows(
+        "SELECT number FROM channel WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?)", tree
+    )
+    for (channel,) in rows:
+        changed = False
+        for where, items in tx.rows(
+            "SELECT place, items FROM shown WHERE place BETWEEN ? AND ?", place(channel, 0), place(channel, SEQ_MASK)
+        ):
+            if (blank := _blanked(bytes(items), places, first)) is not None:
+                tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", blank, b"", where)
+                changed = True
+        if changed:  # nobody goes on from what is still in memory
+            tx.run("UPDATE channel SET version = version + 1 WHERE number = ?", channel)
+
+
+def _blanked(items: bytes, places: Collection[int], first: int) -> bytes | None:
+    """The row without the words it holds of these messages; None where it has none of them."""
+    held = {int(found) for found in PLACES.findall(items)}
+    summary = b'"k":"summary"' in items
+    if held.isdisjoint(places) and not (summary and any(where & SEQ_MASK >= first for where in held)):
+        return None
+    row: JSONObject = decode(items)
+    for item in cast(list[JSONObject], row["items"]):
+        if item.get("k") == "summary" or item.get("p") in places:
+            item.pop("w", None)
+    return encode(row)
+
+
+def drop_channels(tx: Transaction, conversation: str) -> None:
+    """Remove everything a conversation was shown as."""
+    for (channel,) in tx.rows("SELECT number FROM channel WHERE conversation = ?", conversation):
+        for table in ("shown", "manifest"):
+            low, high = place(channel, 0), place(channel, SEQ_MASK)
+            tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+        tx.run("DELETE FROM head WHERE channel = ?", channel)
+    tx.run("DELETE FROM channel WHERE conversation = ?", conversation)

@@ -1,0 +1,72 @@
+"""Messages that are never cut away. A call and its results are pinned together, because neither stands alone."""
+
+from contextc.errors import UnknownMessage
+from contextc.messages import Message
+from contextc.store.base import Reference, Transaction
+from contextc.store.chain import messages_between
+from contextc.store.places import SEQ_MASK, Head, find, head, lineage, place, stretches
+
+NEAR = 500  # how far a call and its result may lie apart
+
+
+def pin(tx: Transaction, conversation: str, target: Reference) -> list[int]:
+    """Pin a message; the seqs of all that were pinned with it."""
+    here = head(tx, conversation, lock=True)
+    group = _group(tx, conversation, here, target)
+    for where in group:
+        tx.run("INSERT INTO pin (place) VALUES (?) ON CONFLICT DO NOTHING", where)
+    _touch(tx, here)
+    return [where & SEQ_MASK for where in group]
+
+
+def unpin(tx: Transaction, conversation: str, target: Reference) -> list[int]:
+    here = head(tx, conversation, lock=True)
+    group = _group(tx, conversation, here, target)
+    gone = [where for where in group if tx.run("DELETE FROM pin WHERE place = ?", where)]
+    if gone:
+        _touch(tx, here)
+    return [where & SEQ_MASK for where in gone]
+
+
+def pinned(tx: Transaction, here: Head) -> list[int]:
+    """The places of the pinned messages on the current line, in order."""
+    return [
+        row[0]
+        for branch, first, last in stretches(lineage(tx, here.branch), 0, here.seq)
+        for row in tx.rows(
+            "SELECT place FROM pin WHERE place BETWEEN ? AND ? ORDER BY place",
+            place(branch, first),
+            place(branch, last),
+        )
+    ]
+
+
+def _touch(tx: Transaction, here: Head) -> None:
+    tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
+
+
+def _group(tx: Transaction, conversation: str, here: Head, target: Reference) -> list[int]:
+    spot = find(tx, conversation, here, target)
+    if spot.seq == 0:
+        raise UnknownMessage(conversation, target, hint="The root is no message.")
+    near = messages_between(tx, here.branch, max(0, spot.seq - NEAR), min(here.seq, spot.seq + NEAR))
+    message = next(each for each in near if each.seq == spot.seq)
+    wanted = {spot.seq, *_partners(near, message)}
+    for seq in list(wanted):
+        wanted |= _partners(near, next(each for each in near if each.seq == seq))
+    line = list(stretches(lineage(tx, here.branch), 0, here.seq))
+    return [place(branch, seq) for branch, first, last in line for seq in sorted(wanted) if first <= seq <= last]
+
+
+def _partners(near: list[Message], message: Message) -> set[int]:
+    """The messages that answer its calls, and those whose calls it answers."""
+    calls = {call.id for call in message.tool_calls}
+    results = {result.call_id for result in message.tool_results}
+    found: set[int] = set()
+    for each in near:
+        later = each.seq > message.seq
+        if later and calls & {result.call_id for result in each.tool_results}:
+            found.add(each.seq)
+        if not later and results & {call.id for call in each.tool_calls}:
+            found.add(each.seq)
+    return found

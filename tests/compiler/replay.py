@@ -1,0 +1,140 @@
+"""Recorded conversations, played again through a compiler, step by step; and what two requests have in common.
+
+People's words and results of tools are appended, the model's words are committed as its replies, so that a compiler sees
+a conversation grow as it does in life.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import NamedTuple, cast
+
+from msgspec.structs import replace
+
+import contextc as cc
+from contextc._json import JSON, JSONObject, encode
+from contextc.messages import AnyPart, Message, Text, ToolCall, ToolResult
+from contextc.tools import NativeTool
+from tests.formats.traffic import transcripts
+
+MARKS = ("cache_control", "prompt_cache_breakpoint")
+CONTENT = ("content", "parts")
+SYSTEM = ("system", "instructions", "systemInstruction", "system_instruction")
+MESSAGES = ("messages", "input", "contents")
+
+
+class Recorded(NamedTuple):
+    """Conversations one after the other, as one, with the system prompt and the tools of the first."""
+
+    system_prompt: str
+    tools: tuple[cc.Tool, ...]
+    messages: tuple[Message, ...]
+
+    def repeated(self, times: int) -> "Recorded":
+        """The same several times over; each time with ids of its own, as a provider would give them."""
+        return self._replace(messages=tuple(_renamed(self.messages, range(times))))
+
+    def longer(self, factor: int) -> "Recorded":
+        """The same with every text so many times as long."""
+        return self._replace(messages=tuple(_longer(message, factor) for message in self.messages))
+
+
+@cache
+def recorded() -> Recorded:
+    """Every transcript that is at hand, joined into one conversation."""
+    request = [cc.formatter("openai_chat").decode_request(each) for each in transcripts()]
+    messages = [message for each in request for message in each.messages if message.role != "system"]
+    prompt = next((each.system.text for each in request if each.system is not None), "")
+    if not prompt:
+        prompt = next(message.text for each in request for message in each.messages if message.role == "system")
+    names = sorted({call.name for message in messages for call in message.tool_calls})
+    parameters: JSONObject = {"type": "object", "properties": {}}
+    tools = tuple(cc.Tool(name=name, description=f"Does {name}.", parameters=parameters) for name in names)
+    return Recorded(prompt, tools, tuple(_renamed(messages, range(1))))
+
+
+def _renamed(messages: Sequence[Message], rounds: Iterable[int]) -> Iterator[Message]:
+    """The messages, with every call under an id that no other has."""
+    number, open_calls = 0, dict[str, str]()
+    for turn in rounds:
+        for message in messages:
+            parts: list[AnyPart] = []
+            for part in message.parts:
+                if isinstance(part, ToolCall):
+                    number += 1
+                    open_calls[part.id] = f"call_{turn}_{number}"
+                    part = replace(part, id=open_calls[part.id], extra=None)
+                elif isinstance(part, ToolResult):
+                    part = replace(part, call_id=open_calls[part.call_id], extra=None)
+                parts.append(part)
+            yield replace(message, parts=tuple(parts), uid="", extra=None)
+
+
+def _longer(message: Message, factor: int) -> Message:
+    parts: list[AnyPart] = []
+    for part in message.parts:
+        if isinstance(part, Text):
+            part = replace(part, text="\n".join([part.text] * factor))
+        elif isinstance(part, ToolResult):
+            part = replace(part, content="\n".join([part.text] * factor))
+        parts.append(part)
+    return replace(message, parts=tuple(parts))
+
+
+def replay(
+    compiler: cc.MessageCompiler,
+    messages: Iterable[Message],
+    *,
+    conversation: str = "long",
+    system_prompt: str | None = None,
+    tools: Sequence[cc.Tool | NativeTool] = (),
+    fragments: Sequence[cc.PromptFragment] = (),
+) -> Iterator[cc.Compiled]:
+    """Every request on the way, each before its reply is committed."""
+    waiting: list[Message] = []
+    for message in messages:
+        if message.role != "assistant":
+            waiting.append(message)
+            continue
+        if waiting:
+            compiler.store.extend(conversation, waiting)
+        compiled = compiler.compile(
+            conversation, system_prompt=system_prompt, tools=tools, fragments=fragments, again=not waiting
+        )
+        waiting = []
+        yield compiled
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(message)
+
+
+def blocks(body: JSONObject) -> list[bytes]:
+    """The prefix of a request as SPEC 9.2 defines it: tools, system and content blocks, as bytes.
+
+    Cache marks are removed, strings are single text blocks, and the merging of neighbours of one role is ignored.
+    """
+    found = [{"tool": tool} for tool in cast(list[JSONObject], body.get("tools") or [])]
+    found += [{"system": block} for name in SYSTEM if name in body for block in _content(body[name])]
+    for name in MESSAGES:
+        for message in cast(list[JSONObject], body.get(name) or []):
+            place = next((key for key in CONTENT if key in message), "")
+            rest = {key: value for key, value in message.items() if key != place}
+            found += [{**rest, "block": block} for block in _content(message.get(place))] or [rest]
+    return [encode(_unmarked(block)) for block in found]
+
+
+def _content(content: JSON) -> list[JSON]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if isinstance(content, dict):
+        return _content(cast(JSONObject, content).get("parts"))
+    return list(cast(list[JSON], content or []))
+
+
+def _unmarked(value: JSON) -> JSON:
+    if isinstance(value, dict):
+        return {name: _unmarked(each) for name, each in cast(JSONObject, value).items() if name not in MARKS}
+    return value
+
+
+def begins_with(later: Sequence[bytes], earlier: Sequence[bytes]) -> bool:
+    """Whether the one request is the other one, with more behind it."""
+    return len(later) >= len(earlier) and list(later[: len(earlier)]) == list(earlier)
