@@ -90,10 +90,37 @@ def test_it_works_on_any_store_and_keeps_the_record(store: cc.Store) -> None:
     assert (again.messages, len(store.load("demo"))) == ([], 6)
 
 
-def test_a_limit_that_does_not_limit_is_refused() -> None:
-    """SPEC 14.1: ignoring it would be worse."""
-    with pytest.raises(cc.InvalidSetting, match="max_tokens is not enforced in this version"):
-        cc.MessageManager(cc.OpenAIFormatter(), max_tokens=8_000)
+def test_a_limit_limits() -> None:
+    """SPEC 14.1, 7.2: whole turns go, oldest first; the last one stays, or it is said that it does not fit."""
+    manager = cc.MessageManager(cc.OpenAIFormatter(), system_prompt="Be brief.", max_tokens=600, model="gpt-4.1")
+    for number in range(20):
+        manager.add_user_message(f"question {number} " + "word " * 40)
+        messages = manager.get_formatted_messages()
+        assert messages[0] == {"role": "system", "content": "Be brief."}
+        assert messages[1]["role"] == "user"
+        assert messages[-1]["content"].startswith(f"question {number} ")
+        manager.add_assistant_message(f"answer {number} " + "text " * 40)
+    assert 3 < len(manager.get_formatted_messages()) < 14
+    assert len(manager.messages) == 40
+    manager.add_user_message("word " * 1000)
+    with pytest.raises(cc.ContextOverflow, match="but 5.. are available: 600, less"):
+        manager.get_formatted_messages()
+    for wrong in (0, -1, "8000"):
+        with pytest.raises(cc.InvalidSetting, match="max_tokens"):
+            cc.MessageManager(cc.OpenAIFormatter(), max_tokens=wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_answer_is_stored_with_what_was_handed_out_and_cuts_stay_where_they_were() -> None:
+    """SPEC 7.4, 9.2: consecutive histories begin alike until the next cut."""
+    manager = cc.MessageManager(cc.OpenAIFormatter(), max_tokens=800, model="gpt-4.1")
+    before, cuts = list[object](), 0
+    for number in range(40):
+        manager.add_user_message(f"question {number} " + "word " * 20)
+        messages = manager.get_formatted_messages()
+        cuts += messages[: len(before)] != before
+        before = list(messages)
+        manager.add_assistant_message(f"answer {number} " + "text " * 20)
+    assert 1 <= cuts <= 9
 
 
 def test_operations_are_logged_and_content_only_at_debug(caplog: pytest.LogCaptureFixture) -> None:

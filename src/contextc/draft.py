@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from contextc.formats.reasoning import Policy
 from contextc.ledger.items import Item
 from contextc.ledger.overlays import Summary
 from contextc.ledger.standing import Standing
@@ -39,7 +40,15 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_media: int = 2
     fetch: bool = True
     """Whether the tool that fetches left-out results is among the tools."""
+    reasoning: Policy = "native"
     policy: Literal["", "seed_b"] = ""
+    """`seed_b`: single messages are dropped from the front, the reserve is the model's longest output, and reasoning is
+    joined into the text.
+    """
+
+    @property
+    def replay(self) -> Policy:
+        return "inline" if self.policy == "seed_b" else self.reasoning
 
 
 class Entry(NamedTuple):
@@ -112,6 +121,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Tokens of messages of the log by place, where they were counted before."""
     pins: frozenset[int] = frozenset()
     summary: Summary | None = None
+    compacted: bool = False
+    """That summary is newer than what was shown, and is to be shown now."""
     factor: float = 1.0
 
     tail: tuple[Entry, ...] = ()

@@ -239,9 +239,10 @@ class ContextOverflow(ContextcError):
         self.system, self.tools, self.reserve, self.margin, self.pinned = system, tools, reserve, margin, pinned
         pins = f", {pinned:,} of them pinned or summed up" if pinned else ""
         super().__init__(
-            f"The messages that must stay need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, less "
-            f"{system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer and {margin:,} for safety. "
-            "Raise the budget, shorten the system prompt or the new message, give fewer tools, or pin fewer messages."
+            f"The messages that must stay need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, "
+            f"less {system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer and {margin:,} for "
+            "safety. Raise the budget, shorten the system prompt or the new message, give fewer tools, or pin fewer "
+            "messages."
         )
 
 

@@ -11,27 +11,29 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.errors import InvalidMessage, InvalidSetting, UnknownConversation
+from contextc.compiler import Compiled, MessageCompiler
+from contextc.errors import InvalidMessage, InvalidSetting, StaleCompile, UnknownConversation
 from contextc.formats.base import Formatter, as_json
 from contextc.formats.named import formatter as named_formatter
 from contextc.messages import (
     AnyPart,
     Content,
-    Media,
     Message,
     ToolCall,
-    ToolResult,
     assistant,
     system,
     tool_call,
     tool_result,
     user,
 )
+from contextc.models import Model, model
+from contextc.providers import Provider
 from contextc.store import Store, open_store
 from contextc.tools import NativeTool, Tool
 
 log = logging.getLogger("contextc.manager")
 
+ENDLESS = 1 << 40
 CHAT_ONLY = {"tool_calls", "tool_call_id", "function_call"}
 CHAT_ROLES = ("tool", "function", "developer")
 Call = ToolCall | Mapping[str, Any]
@@ -39,20 +41,27 @@ Call = ToolCall | Mapping[str, Any]
 
 
 class MessageManager:
+    """A history that is handed to one vendor's SDK, or to another's."""
+
     def __init__(
         self,
         formatter: Formatter,
         system_prompt: str | None = None,
         max_tokens: int | None = None,
         *,
+        model: str | None = None,
         store: Store | None = None,
         conversation: str = "conversation",
     ) -> None:
-        """`store` and `conversation` say where the history is kept; by default in memory."""
-        if max_tokens is not None:
+        """`max_tokens` caps everything that is sent: system prompt, tools and messages. `model` says by whose tokens.
+
+        `store` and `conversation` say where the history is kept; by default in memory.
+        """
+        if max_tokens is not None and (
+            isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1
+        ):
             raise InvalidSetting(
-                "max_tokens is not enforced in this version, and a limit that does not limit would be worse than none. "
-                "Leave it out."
+                f"max_tokens={max_tokens!r}: give the tokens that system prompt and messages may take."
             )
         if not isinstance(formatter, Formatter):
             raise InvalidSetting(
@@ -63,10 +72,13 @@ class MessageManager:
         self._tools: tuple[Tool | NativeTool, ...] = ()
         self._names: dict[str, str] = {}
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
+        self._max_tokens, self._model = max_tokens, model
+        self._compiler: MessageCompiler | None = None
+        self._sent: Compiled | None = None
 
     def add_message(self, message: Message | Mapping[str, Any]) -> Message:
         """Add a message of ours, or a dict: as OpenAI's chat has it, or as the formatter's own provider does."""
-        stored = self._store.append(self._conversation, self._taken(message))
+        stored = self._stored(self._taken(message))
         self._names |= {call.id: call.name for call in stored.tool_calls}
         log.info("added message %d: %s", stored.seq, stored.role)
         log.debug("message %d says: %s", stored.seq, stored.text)
@@ -95,22 +107,44 @@ class MessageManager:
         return self._system_prompt
 
     def get_formatted_messages(self) -> list[JSONObject]:
-        """The history in the formatter's shape: the `messages` of that vendor's own SDK call."""
-        history = self.messages[len(self._leading()) :]
-        messages = self.formatter.format([self._with_bytes(each) for each in history], self._system_prompt)
+        """The history in the formatter's shape, within the limit: the `messages` of that vendor's own SDK call.
+
+        Where it does not all fit, whole turns are left out, oldest first; `ContextOverflow` where even the last does
+        not fit. Read what you get, don't write: it is shared with the next.
+        """
+        try:
+            self._sent = self._compiled()
+        except UnknownConversation:
+            return []
+        messages: list[JSONObject] = self._sent.params.get(self.formatter.messages_key, [])
         log.info("formatted %d messages for %s", len(messages), self.formatter.name)
         return messages
 
-    def get_formatted_system_prompt(self) -> str | None:
-        """The system prompt, where the format has a place of its own for it; it is among the messages elsewhere."""
-        texts = [message.text for message in self._leading()]
-        return self.formatter.get_system_prompt("\n\n".join(texts) if texts else self._system_prompt)
+    def _compiled(self) -> Compiled:
+        if self._compiler is None or self._compiler.provider.formatter is not self.formatter:
+            self._compiler = MessageCompiler(self._store, _spoken(self.formatter, self._model), fetch=False)
+        return self._compiler.compile(
+            self._conversation, system_prompt=self._system_prompt, tools=self._tools, budget=self._max_tokens
+        )
 
-    def _leading(self) -> list[Message]:
-        """The system messages a history begins with, where they are its prompt: nobody set another."""
-        if self._system_prompt is not None or self.formatter.system_among_messages:
-            return []
-        return list(takewhile(lambda message: message.role == "system", self.messages))
+    def _stored(self, message: Message) -> Message:
+        """Append a message; an answer to what was handed out last, with what that was."""
+        sent, self._sent = self._sent, None
+        if sent is not None and message.role == "assistant" and sent.is_new and self._compiler is not None:
+            try:
+                return self._compiler.commit(sent, message)[0]
+            except StaleCompile:  # another one wrote in between
+                pass
+        return self._store.append(self._conversation, message)
+
+    def get_formatted_system_prompt(self) -> str | None:
+        """The system prompt, where the format has a place of its own for it; it is among the messages elsewhere.
+
+        System messages that the history begins with are part of it.
+        """
+        leading = takewhile(lambda message: message.role == "system", self.messages)
+        texts = [*(message.text for message in leading), self._system_prompt or ""]
+        return self.formatter.get_system_prompt("\n\n".join(text for text in texts if text.strip()))
 
     def get_formatted_tools(self, tools: Iterable[Tool | NativeTool | Mapping[str, Any]]) -> list[JSONObject]:
         """The tools in the formatter's shape. Calls in later replies name them as you did.
@@ -140,19 +174,6 @@ class MessageManager:
         except UnknownConversation:
             return []
         return self._store.load(self._conversation, after=edge)
-
-    def _with_bytes(self, message: Message) -> Message:
-        """The message with its media's bytes where they are needed, which is here."""
-        if not any(_has_bytes(part) for part in message.parts):
-            return message
-        return replace(message, parts=tuple(self._attached(part) for part in message.parts))
-
-    def _attached(self, part: AnyPart) -> AnyPart:
-        if isinstance(part, Media) and part.blob is not None:
-            return replace(part, data=self._store.blob(part.blob), blob=None)
-        if isinstance(part, ToolResult) and not isinstance(part.content, str):
-            return replace(part, content=tuple(cast(Any, self._attached(each)) for each in part.content))
-        return part
 
     def _taken(self, message: object) -> Message:
         if isinstance(message, Message):
@@ -201,8 +222,11 @@ def _content(content: object) -> str | list[AnyPart]:
     return list(request.messages[0].parts)
 
 
-def _has_bytes(part: AnyPart) -> bool:
-    return type(part) is Media or (type(part) is ToolResult and type(part.content) is not str)
+def _spoken(formatter: Formatter, model_name: str | None) -> Provider:
+    """A provider that is nothing but a formatter, and a window without end where no model is named."""
+    known = model(model_name) if model_name else Model(name="", house="", window=ENDLESS, output=0, tokenizer="unknown")
+    facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
+    return Provider(name=formatter.provider, model=facts, format=formatter.name, asks_for=known.name, speaks=formatter)
 
 
 def _call(given: Call | object) -> ToolCall:

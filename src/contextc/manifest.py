@@ -124,8 +124,8 @@ class Manifest:
                 "input": budget.input,
                 "share": round(budget.share, 4),
             },
-            "fragments": msgspec.to_builtins(self.fragments),
-            "lines": msgspec.to_builtins(self.lines),
+            "fragments": decode(encode(self.fragments)),
+            "lines": decode(encode(self.lines)),
         }
 
     def __str__(self) -> str:

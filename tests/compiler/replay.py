@@ -4,7 +4,7 @@ People's words and results of tools are appended, the model's words are committe
 a conversation grow as it does in life.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, cast
 
@@ -29,9 +29,10 @@ class Recorded(NamedTuple):
     tools: tuple[cc.Tool, ...]
     messages: tuple[Message, ...]
 
-    def repeated(self, times: int) -> "Recorded":
-        """The same several times over; each time with ids of its own, as a provider would give them."""
-        return self._replace(messages=tuple(_renamed(self.messages, range(times))))
+    def of_length(self, count: int) -> "Recorded":
+        """So many messages, begun again as often as it takes; every call has an id of its own, as a provider gives it."""
+        times = -(-count // len(self.messages))
+        return self._replace(messages=tuple(_renamed(self.messages, range(times)))[:count])
 
     def longer(self, factor: int) -> "Recorded":
         """The same with every text so many times as long."""
@@ -87,18 +88,26 @@ def replay(
     conversation: str = "long",
     system_prompt: str | None = None,
     tools: Sequence[cc.Tool | NativeTool] = (),
-    fragments: Sequence[cc.PromptFragment] = (),
+    fragments: Callable[[int], Sequence[cc.PromptFragment]] = lambda number: (),
+    budget: int | None = None,
 ) -> Iterator[cc.Compiled]:
-    """Every request on the way, each before its reply is committed."""
+    """Every request on the way, each before its reply is committed. `fragments` says those of the nth request."""
     waiting: list[Message] = []
+    number = 0
     for message in messages:
         if message.role != "assistant":
             waiting.append(message)
             continue
         if waiting:
             compiler.store.extend(conversation, waiting)
+        number += 1
         compiled = compiler.compile(
-            conversation, system_prompt=system_prompt, tools=tools, fragments=fragments, again=not waiting
+            conversation,
+            system_prompt=system_prompt,
+            tools=tools,
+            fragments=fragments(number),
+            budget=budget,
+            again=not waiting,
         )
         waiting = []
         yield compiled

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.draft import Draft, Entry
@@ -63,7 +64,8 @@ class _Rows:
         self.fresh: set[str] = set()
         self.notes: list[Note] = []
 
-    def add(self, entries: Sequence[Entry], blobs: Mapping[str, bytes], held: frozenset[str] = frozenset()) -> NewRow:
+    def add(self, entries: Sequence[Entry], blobs: Mapping[str, bytes], held: frozenset[int] = frozenset()) -> NewRow:
+        """`held` are the places of messages that a session knows already: they are in the row, and not sent."""
         formatter = self.formatter
         taken = self.used if not self.fresh else self.used | self.fresh
         paired = formatter.paired([message for _, message in entries], taken=taken)
@@ -76,8 +78,9 @@ class _Rows:
                 open_calls[repair.call_id] = _tool_name(messages, repair.call_id)
             if (note := noted(repair)) is not None:
                 self.notes.append(note)
-        if held:
-            messages = [message for message in messages if message.uid not in held or message.role != "assistant"]
+        known = [message for item, message in entries if item.place in held] if held else []
+        if known:
+            messages = _without(messages, known)
         encoded = [formatter.encode(segment, blobs=blobs) for segment in segments(messages)]
         for each in encoded:
             self.notes += each.notes
@@ -88,7 +91,7 @@ class _Rows:
             self.end = str(last.get("role", last.get("type", "")))
             self.ending = lambda: wire
         items = tuple([item for item, _ in entries])
-        row = Row(items, sum([item.tokens for item in items]), drop, tuple(ids), open_calls, self.end)
+        row = Row(items, sum([item.tokens for item in items]), drop, tuple(ids), open_calls, self.end, bool(known))
         return NewRow(row, joined(wire), wire)
 
     def _joined(self, encoded: Sequence[Encoded]) -> tuple[int, list[JSONObject]]:
@@ -105,6 +108,22 @@ class _Rows:
         wire = formatter.join(encoded, before)
         same = next((index for index, each in enumerate(before) if wire[index] is not each), len(before))
         return len(before) - same, wire[same:]
+
+
+def _without(messages: Iterable[Message], held: Sequence[Message]) -> list[Message]:
+    """Paired messages without those that are held, and without the results in them."""
+    uids = {message.uid for message in held}
+    ids = {result.call_id for message in held for result in message.tool_results}
+    found: list[Message] = []
+    for message in messages:
+        if message.role == "tool" and ids:
+            if rest := tuple(
+                [part for part in message.parts if type(part) is not ToolResult or part.call_id not in ids]
+            ):
+                found.append(replace(message, parts=rest))
+        elif message.uid not in uids:
+            found.append(message)
+    return found
 
 
 def _tool_name(messages: Iterable[Message], call_id: str) -> str:
@@ -136,11 +155,10 @@ def _tail(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> A
         _end(sealed),
         lambda: _ending(sealed),
     )
-    held = frozenset[str]()
+    held = frozenset[int]()
     if draft.resume:
         rows.end = ""
-        produced = len(draft.tail) - draft.new
-        held = frozenset([message.uid for _, message in draft.tail[:produced]])
+        held = frozenset([item.place for item in draft.standing.produced])
     messages = [entry.message for entry in draft.tail]
     blobs: Mapping[str, bytes] = {}
     if any(_blobs(messages)):
@@ -152,7 +170,9 @@ def _tail(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> A
 def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
     items = draft.kept or ()
     whole = {
-        id(each.row.items[0]): each for each in draft.sealed if each.row.items and each.chunk and not each.row.drop
+        id(each.row.items[0]): each
+        for each in draft.sealed
+        if each.row.items and each.chunk and not each.row.drop and not each.row.held
     }
     plan: list[Sealed | Sequence[Item]] = []
     end = ""
@@ -231,7 +251,7 @@ def blob_names(messages: Iterable[Message]) -> list[str]:
 
 
 def chained(before: str, chunks: Iterable[bytes]) -> str:
-    """The hash of a sequence of chunks, from the hash of those before: what a request holds, without reading it again."""
+    """The hash of a sequence of chunks, from the hash of those before it."""
     for chunk in chunks:
         before = blake2b(before.encode() + blake2b(chunk, digest_size=16).digest(), digest_size=16).hexdigest()
     return before

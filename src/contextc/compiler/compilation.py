@@ -75,25 +75,28 @@ def compiled_from(ask: Ask) -> Compiled:
     sight = ask.sight
     standing = sight.standing
     why, resume, revert = _session(ask)
-    changed = -1
+    if standing.requests and not standing.layout and standing.lost:
+        why = standing.lost
+    changed, compacted = -1, False
     head = _head_hashes(ask, standing)
     if standing.requests or standing.layout:
         broken = _broken(ask, standing.head, head, resume)
-        why = why or sight.why or broken
+        compacted = _is_newer(ask.summary, standing)
+        why = why or sight.why or broken or ("compaction" if compacted else "")
         changed = 0 if broken in ("system prompt changed", "tools changed") else -1
     elif not why:
         why = FIRST
     resume = resume and not why
-    draft = _draft(ask, why=why, resume=resume, changed=changed)
+    draft = _draft(ask, why=why, resume=resume, changed=changed, compacted=compacted)
     passed = _passed(draft)
     if resume and passed.epoch:  # it cannot be extended after all, so the whole context goes into a new session
         why, resume, revert = passed.epoch, False, None
-        passed = _passed(_draft(ask, why=why, resume=False, changed=-1))
+        passed = _passed(_draft(ask, why=why, resume=False, changed=-1, compacted=compacted))
     return _compiled(ask, passed, head, resume=resume, revert=revert)
 
 
 def _session(ask: Ask) -> tuple[str, bool, str | None]:
-    """Why a stateful provider needs a new session, whether one is resumed, and where it must be brought back to first."""
+    """Why a stateful provider needs a new session, whether one is resumed, and where it must go back to first."""
     provider, sight = ask.provider, ask.sight
     if not provider.session_resumption:
         return "", False, None
@@ -136,7 +139,11 @@ def _head_hashes(ask: Ask, standing: Standing) -> Head:
     )
 
 
-def _draft(ask: Ask, *, why: str, resume: bool, changed: int) -> Draft:
+def _is_newer(summary: Summary | None, standing: Standing) -> bool:
+    return summary is not None and summary.anchor & SEQ_MASK > standing.summary & SEQ_MASK
+
+
+def _draft(ask: Ask, *, why: str, resume: bool, changed: int, compacted: bool) -> Draft:
     sight, provider = ask.sight, ask.provider
     kept = sight.kept
     if why and kept is None:
@@ -163,6 +170,7 @@ def _draft(ask: Ask, *, why: str, resume: bool, changed: int) -> Draft:
         counts=ask.counts,
         pins=sight.pins,
         summary=ask.summary,
+        compacted=compacted,
         factor=ask.factor,
         budget=_budget(ask),
         epoch=why,
@@ -203,7 +211,8 @@ def _passed(draft: Draft) -> Draft:
 
 def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str | None) -> Compiled:
     sight, provider = ask.sight, ask.provider
-    settings = _settings(ask, draft.budget)
+    session_id = (sight.standing.session.id if sight.standing.session else None) if resume else None
+    settings = _settings(ask, draft.budget, session_id)
     assembled = assemble(draft, sight.shown.used, settings, ask.fetch)
     standing = _standing(ask, draft, hashes, assembled)
     is_new = (
@@ -229,7 +238,7 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
         chain=standing.chain,
         marks=marks,
         added=len(assembled.new) if assembled.order is None else len(assembled.order),
-        session=sight.standing.session.id if resume and sight.standing.session else "",
+        session=session_id or "",
         new=draft.new,
         left=draft.left,
         remarks=(
@@ -256,7 +265,7 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
         head=head,
         record=record,
         manifest=Manifest(ask.channel, record, lambda: _lines(ask, draft), _fragments(ask, draft)),
-        session_id=record.session or None,
+        session_id=session_id,
         revert=revert if resume else None,
         cost=Cost(lost, shared, max(0, signed), price),
         dry_run=ask.dry_run,
@@ -279,8 +288,9 @@ def _standing(ask: Ask, draft: Draft, hashes: Head, assembled: Assembled) -> Sta
         chain, size = chained(standing.chain, chunks), standing.size + sum([len(chunk) for chunk in chunks])
         tokens = standing.tokens + sum([row.row.tokens for row in assembled.new])
     else:
-        rows = [(assembled.new[each].row, assembled.new[each].chunk) if isinstance(each, int) else (each.row, each.chunk)
-                for each in assembled.order]  # fmt: skip
+        rows = [
+            assembled.new[each][:2] if isinstance(each, int) else (each.row, each.chunk) for each in assembled.order
+        ]
         chain = chained("", [chunk for _, chunk in rows])
         size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])
     return replace(
@@ -292,6 +302,9 @@ def _standing(ask: Ask, draft: Draft, hashes: Head, assembled: Assembled) -> Sta
         size=size,
         tokens=tokens,
         seen=sight.at.seq,
+        summary=max((item.place for item in draft.kept or () if item.kind == "summary"), default=0)
+        if draft.kept is not None
+        else standing.summary,
         input=0,
     )
 
@@ -300,7 +313,7 @@ def tool_name(tool: AnyTool) -> str:
     return tool.name if isinstance(tool, Tool) else str(tool.data.get("name") or tool.data.get("type") or "")
 
 
-def _settings(ask: Ask, budget: Budget) -> JSONObject:
+def _settings(ask: Ask, budget: Budget, session_id: str | None) -> JSONObject:
     """The settings of the request, in the format's own words; the caller's win."""
     formatter = ask.provider.formatter
     length = None
@@ -309,7 +322,8 @@ def _settings(ask: Ask, budget: Budget) -> JSONObject:
             ask.output or ask.provider.model.output, OUTPUT if ask.output is None else ask.output
         )
     ours = formatter.settings.write(Settings(model=ask.provider.asks_for, max_output_tokens=length)).body
-    return {**ours, **ask.settings}
+    session = {ask.provider.session_field: session_id} if session_id and ask.provider.session_field else {}
+    return {**ours, **session, **ask.settings}
 
 
 def _head(ask: Ask, draft: Draft, settings: JSONObject, *, resume: bool, marked: bool) -> HeadParts:
@@ -397,8 +411,8 @@ def _lines(ask: Ask, draft: Draft) -> list[Line]:
         items = list(draft.kept)
     else:
         items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
-    return lines_of(items, [(each.place, each.why) for each in draft.left], lambda places: ask.fetch(places, ()).messages,
-                    {where: message for where, message in draft.log})  # fmt: skip
+    left = [(each.place, each.why) for each in draft.left]
+    return lines_of(items, left, lambda places: ask.fetch(places, ()).messages, dict(draft.log))
 
 
 def lines_of(

@@ -1,30 +1,33 @@
 """The only way to a request: a draft, the passes, the formatter, a manifest; then begin, and commit or abort.
 
-`compile` changes nothing. `begin` stores the attempt before a byte leaves. `commit` appends what the model produced with
-its ledger and manifest, in one transaction, or raises and leaves everything as it was.
+`compile` changes nothing. `begin` stores the attempt before a byte leaves. `commit` appends what the model produced,
+with its ledger and manifest, in one transaction, or raises and leaves everything as it was.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, encode
+from contextc.compiler import account
 from contextc.compiler.assembly import Fetched, blob_names
+from contextc.compiler.compaction import Compaction, Summarizer, compact
 from contextc.compiler.compilation import AnyTool, Ask, Tools, compiled_from, tool_name
 from contextc.compiler.compiled import Compiled, HeadParts
+from contextc.compiler.fetching import LONGEST, fetch_result
 from contextc.draft import Options
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, NothingNew, StaleCompile
 from contextc.ledger import book, overlays
 from contextc.ledger.items import Item
 from contextc.ledger.look import Sight, look, messages_at
 from contextc.ledger.overlays import Summary
-from contextc.ledger.render import FETCH, has_media, has_reasoning
+from contextc.ledger.render import FETCH, has_media, has_reasoning, rendered, replaying
 from contextc.ledger.standing import Channel, Session, Standing, Stretch, with_rows
 from contextc.ledger.warm import Sealed, Shown, warm
-from contextc.manifest import record_to_json
-from contextc.messages import Message, Usage, admit, content_hash
+from contextc.manifest import Manifest, record_to_json
+from contextc.messages import Message, ToolCall, Usage, admit, content_hash
 from contextc.prompts import Prompt, PromptBuilder, PromptFragment, Surroundings, hash_tools
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
@@ -60,6 +63,7 @@ class MessageCompiler:
         self._heads: dict[object, HeadParts] = {}
         self._tools: dict[object, Tools] = {}
         self._systems: dict[str, int] = {}
+        self._leads: dict[tuple[int, ...], Prompt] = {}
         self._calibration: Calibration | None = None
         self._warm = warm(store)
 
@@ -93,11 +97,11 @@ class MessageCompiler:
         if (edit is not None or rewind is not None) and not dry_run:
             raise InvalidInput("edit and rewind are for dry_run=True: store.edit and store.rewind do it for real.")
         provider = self.provider
-        channel = Channel(
-            conversation, agent, provider.name, provider.asks_for, (directory or "") if provider.directory_bound else ""
-        )
+        channel = self.channel(conversation, agent=agent, directory=directory)
         prompt = self._prompt(channel, fragments, system_prompt, tools, surroundings, directory)
         seen = self._look(channel, edit, rewind)
+        if seen.sight.lead:
+            prompt = self._with_lead(prompt, seen.sight.lead)
         ask = Ask(
             provider=provider,
             counter=self.counter,
@@ -182,6 +186,16 @@ class MessageCompiler:
         )
         return builder.render(around)
 
+    def _with_lead(self, prompt: Prompt, lead: Mapping[int, Message]) -> Prompt:
+        """The prompt, behind the system messages that the conversation itself begins with."""
+        key = tuple(lead)
+        if (found := self._leads.get(key)) is None:
+            if len(self._leads) >= KEPT:
+                self._leads.clear()
+            text = "\n\n".join([message.text for message in lead.values()])
+            found = self._leads[key] = PromptBuilder([PromptFragment("conversation", text)]).render()
+        return replace(prompt, static=found.static + prompt.static)
+
     def _todos(self, channel: Channel) -> tuple[Todo, ...]:
         with suppress(InvalidInput):
             return tuple(self.store.todos(channel.conversation, channel.agent))
@@ -205,7 +219,8 @@ class MessageCompiler:
             if self._calibration is None:
                 self._calibration = load_calibration(tx, self.provider.asks_for)
             counts, fresh = self._counts(tx, sight)
-            return _Seen(sight, overlays.latest(tx, channel.agent, sight.at, counter.system), counts, fresh)
+            summary = overlays.latest(tx, channel.agent, sight.at, counter.system) if sight.at.revision else None
+            return _Seen(sight, summary, counts, fresh)
 
         seen = self.store.read(work)
         if edit is not None:
@@ -339,6 +354,52 @@ class MessageCompiler:
         if not attempt.committed:
             self.abort(compiled, "the attempt ended without a reply")
 
+    def compact(self, conversation: str, summarize: Summarizer, **asked: Any) -> Compaction | None:
+        """Have what is old in a conversation summed up, as one agent sees it; the next request then begins with that.
+
+        `summarize` gets the messages and the summary before them, and returns a text; it may call a model. `asked` is
+        what `compile` is called with, because that decides what is old. None where there is nothing to sum up.
+        """
+        compiled = self.compile(conversation, dry_run=True, **asked)
+        return compact(self.store, compiled, summarize, lambda places: self.fetch_messages(places, ()).messages)
+
+    # ── past requests, left-out results ───────────────────────────────────────────────────────────────────────────────
+
+    def channel(self, conversation: str, *, agent: str = DEFAULT_AGENT, directory: str | None = None) -> Channel:
+        """The channel that `compile` with these arguments speaks on."""
+        where = (directory or "") if self.provider.directory_bound else ""
+        return Channel(conversation, agent, self.provider.name, self.provider.asks_for, where)
+
+    def explain(
+        self,
+        conversation: str,
+        request: int | None = None,
+        *,
+        agent: str = DEFAULT_AGENT,
+        directory: str | None = None,
+    ) -> Manifest:
+        """The account of a request that was committed; by default of the last."""
+        return account.explain(self.store, self.channel(conversation, agent=agent, directory=directory), request)
+
+    def rebuild(
+        self,
+        conversation: str,
+        request: int | None = None,
+        *,
+        agent: str = DEFAULT_AGENT,
+        directory: str | None = None,
+    ) -> bytes:
+        """The bytes of a request that was committed, as they went out; by default of the last."""
+        channel = self.channel(conversation, agent=agent, directory=directory)
+        return account.rebuild(self.store, channel, self.provider.formatter, request)
+
+    def fetch(self, conversation: str, call: ToolCall) -> str:
+        """What `fetch_result` returns to the model for its call."""
+        given = call.arguments
+        return fetch_result(
+            self.store, conversation, given.get("id"), given.get("offset", 0), given.get("length", LONGEST)
+        )
+
     # ── what commit is made of ────────────────────────────────────────────────────────────────────────────────────────
 
     def _check(self, compiled: Compiled) -> None:
@@ -432,9 +493,12 @@ class MessageCompiler:
         )
         book.keep_manifest(tx, number, record.request, record_to_json(kept))
         if assembled.order is None and compiled.sight.shown.number == number:
-            return compiled.sight.shown.next(version + 1, standing, sealed)
-        rows = sealed if assembled.order is not None else [*compiled.sight.shown.sealed, *sealed]
-        return Shown.of(number, version + 1, standing, rows)
+            shown = compiled.sight.shown.next(version + 1, standing, sealed)
+        else:
+            rows = sealed if assembled.order is not None else [*compiled.sight.shown.sealed, *sealed]
+            shown = Shown.of(number, version + 1, standing, rows)
+        shown.lead = compiled.sight.lead
+        return shown
 
     def _produced(
         self, compiled: Compiled, stored: Sequence[Message], branch: int, usage: Usage | None
@@ -443,19 +507,17 @@ class MessageCompiler:
         replies = sum([message.role == "assistant" for message in stored])
         items: list[Item] = []
         for message in stored:
-            signed = has_reasoning(message, provider)
+            item = Item(
+                place=place(branch, message.seq),
+                role=message.role,
+                signed=has_reasoning(message, provider),
+                media=has_media(message),
+            )
+            item = replaying(item, message, self.options.replay)
             tokens = 0
             if usage is not None and usage.output and replies == 1 and message.role == "assistant":
-                tokens = usage.output - (0 if signed else usage.reasoning)
-            items.append(
-                Item(
-                    place=place(branch, message.seq),
-                    role=message.role,
-                    tokens=max(tokens, 0) or self.counter.message(message),
-                    signed=signed,
-                    media=has_media(message),
-                )
-            )
+                tokens = usage.output - (0 if item.signed or item.inline else usage.reasoning)
+            items.append(replace(item, tokens=max(tokens, 0) or self.counter.message(rendered(item, message))))
         return tuple(items)
 
     def _done_before(

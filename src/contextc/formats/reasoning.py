@@ -22,6 +22,19 @@ def replayed(
     return segment if policy == "native" else [_replayed(message, policy, instead) for message in segment]
 
 
+def replayed_for_all(message: Message, policy: Policy) -> Message:
+    """One message by a policy, whoever it goes to. Reasoning with an id leaves an empty one: what followed it goes on
+    without it.
+    """
+    return _replayed(message, policy, lambda part: (Reasoning(provider=part.provider),) if part.id else ())
+
+
+def has_thoughts(message: Message) -> bool:
+    """Whether a policy makes a difference to it."""
+    fields = any(FIELDS & said.keys() for said in message.extra.values()) if message.extra else False
+    return fields or any(type(part) is Reasoning for part in message.parts)
+
+
 def _replayed(message: Message, policy: Policy, instead: Callable[[Reasoning], tuple[AnyPart, ...]]) -> Message:
     message = _without_fields(message)
     if not any(isinstance(part, Reasoning) for part in message.parts):

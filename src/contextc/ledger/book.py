@@ -26,7 +26,7 @@ from contextc.store.places import SEQ_BITS, SEQ_MASK, place
 
 
 class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A request that has left, or was about to: into which session, and what (the hash of its head and of its rows)."""
+    """A request that has left, or was about to: into which session, and the hashes of head and rows."""
 
     request: int
     session: str = ""

@@ -1,8 +1,8 @@
 """What was shown: one item for each message or inserted text, with how it was rendered.
 
 An item says all that is needed to show the same thing again: whose words, under which role and prefix, how much of a
-long result, with or without media and reasoning. What becomes true later (a second person joins, a limit changes) makes new
-items look otherwise, and never those that were shown. Items are stored with every request, so they are small.
+long result, with or without media and reasoning. What becomes true later (a second person joins, a limit changes) makes
+new items look otherwise, and never those that were shown. Items are stored with every request, so they are small.
 """
 
 from typing import Literal, TypeAlias
@@ -20,6 +20,7 @@ what was left out, a result that came after another had been made up in its plac
 class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
+    "only": "y", "inline": "i",
 }):  # fmt: skip
     """One thing shown. `place` is the message's; 0 where it is none."""
 
@@ -45,6 +46,10 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """It holds reasoning that its provider vouches for."""
     media: bool = False
     """It holds pictures, sounds or documents."""
+    only: tuple[str, ...] = ()
+    """Of several results, those for these calls; the others stand elsewhere, or nowhere."""
+    inline: bool = False
+    """Shown with its reasoning joined into the text."""
 
 
 class Row(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -52,7 +57,7 @@ class Row(Struct, frozen=True, omit_defaults=True, gc=False):
 
     `drop` says how many wire messages before it were replaced when it was joined on. `ids` are the ids of its calls, as
     they were written; `open` those of them that got a result of ours, with the tool's name. `end` is the role of its
-    last wire message.
+    last wire message. `held`: a session knew some of it already, so that its wire form does not say all of it.
     """
 
     items: tuple[Item, ...]
@@ -61,3 +66,4 @@ class Row(Struct, frozen=True, omit_defaults=True, gc=False):
     ids: tuple[str, ...] = ()
     open: dict[str, str] = {}
     end: str = ""
+    held: bool = False

@@ -6,6 +6,7 @@ longer on it are taken out.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from contextc.store.pins import pinned
 from contextc.store.places import SEQ_BITS, SEQ_MASK, Head, head, lineage, place, stretches
 
 BLOCK = 512
+LEADING = 8
 
 
 class Sight(Struct, frozen=True, kw_only=True):
@@ -39,6 +41,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     why: str
     """Why some were taken out."""
     pins: frozenset[int]
+    lead: dict[int, Message]
+    """The system messages that the conversation begins with, by place: they are part of its prompt."""
     attempt: book.OpenAttempt | None
     """A request that was never answered."""
 
@@ -67,6 +71,9 @@ def look(
             why = "forked"
     log, unread = _log(tx, at, standing.seen, enough)
     late = _late(tx, standing.waiting)
+    lead = _lead(tx, at, standing, shown, log, unread)
+    if standing.lead is None:
+        standing = replace(standing, lead=tuple(lead))
     pins = frozenset(pinned(tx, at)) if at.revision else frozenset[int]()
     return Sight(
         at=at,
@@ -76,7 +83,8 @@ def look(
         standing=replace(standing, branch=at.branch, revision=at.revision)
         if (standing.branch, standing.revision) != (at.branch, at.revision)
         else standing,
-        log=log,
+        log=tuple([each for each in log if each[0] not in lead]) if lead and log and log[0][0] in lead else log,
+        lead=lead,
         unread=unread,
         late=late,
         kept=kept,
@@ -100,7 +108,10 @@ def _shown(
             return number, version, shown, False, attempt
         standing = standing_from_json(state)
         if standing.requests:
-            shown = Shown.stored(number, version, standing, book.load_rows(tx, standing.layout))
+            rows = book.load_rows(tx, standing.layout)
+            if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
+                rows, standing = [], _without_rows(standing)  # it stood on a conversation that was deleted
+            shown = Shown.stored(number, version, standing, rows)
             warm.put(channel, shown)
             return number, version, shown, False, attempt
     else:
@@ -110,6 +121,12 @@ def _shown(
         return number, version, Shown(number, version, Standing()), False, attempt
     standing = replace(parent, session=None, lost="", requests=0, rows=0, input=0)
     return number, version, Shown.stored(number, version, standing, book.load_rows(tx, parent.layout)), True, attempt
+
+
+def _without_rows(standing: Standing) -> Standing:
+    """A channel whose ledger is gone: everything is to be shown again, in a new session."""
+    lost = "the conversation it was forked from was deleted"
+    return replace(standing, layout=(), tokens=0, produced=(), session=None, lost=lost, branch=0, seen=0, summary=0)
 
 
 def _parent(tx: Transaction, channel: Channel, at: Head) -> Standing | None:
@@ -145,11 +162,12 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head) -> tuple[Standing, tu
         seen=max(min(standing.seen, common), edge),
         waiting=tuple([where for where in standing.waiting if _within(here, where)]),
         produced=tuple([item for item in standing.produced if stands(item)]),
+        lead=None,
     )
     sealed = shown.sealed
     items = [item for each in sealed for item in each.row.items]
     kept = [item for item in items if stands(item)]
-    blanked = any(not each.chunk and each.row.items for each in sealed)
+    blanked = any(not each.chunk and each.row.items and not each.row.held for each in sealed)
     gone = len(kept) < len(items) or len(standing.produced) < len(shown.standing.produced)
     if not gone and not blanked:
         return standing, None, ""
@@ -161,6 +179,28 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head) -> tuple[Standing, tu
         asked = last is not None and ids.get(id(last), False)
         standing = replace(standing, answered=last is None or (last.role == "assistant" and not asked))
     return standing, tuple(kept), why
+
+
+def _lead(
+    tx: Transaction,
+    at: Head,
+    standing: Standing,
+    shown: Shown,
+    log: tuple[tuple[int, Message], ...],
+    unread: int,
+) -> dict[int, Message]:
+    """The system messages that the conversation begins with, or that it goes on with behind a context edge, by place."""
+    if standing.lead is not None:
+        if len(shown.lead) != len(standing.lead):
+            shown.lead = messages_at(tx, standing.lead)
+        return shown.lead
+    edge = edge_of(tx, at.branch, at.seq)
+    first = _between(tx, at, edge, min(at.seq, edge + LEADING)) if unread or standing.seen > edge else log[:LEADING]
+    return {
+        where: message
+        for where, message in takewhile(lambda each: each[1].role == "system" and each[1].audience is None, first)
+        if not message.redacted
+    }
 
 
 def _within(line: dict[int, tuple[int, int]], where: int) -> bool:

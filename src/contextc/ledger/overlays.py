@@ -24,8 +24,6 @@ class Summary(NamedTuple):
 
 class Overlay(Struct, frozen=True, kw_only=True):
     text: str
-    since: int = 0
-    """The seq after which it sums up messages; what came before is in it from the summary before."""
     made_by: str = ""
     time: int = 0
 
@@ -50,15 +48,15 @@ def latest(tx: Transaction, agent: str, at: Head, count: Callable[[str], int]) -
     return best
 
 
-def keep(tx: Transaction, tree: int, agent: str, anchor: int, overlay: Overlay) -> bool:
+def keep(tx: Transaction, at: Head, agent: str, anchor: int, overlay: Overlay) -> bool:
     """Write a summary; False where one stands at that anchor already."""
-    return (
-        tx.run(
-            "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            tree,
-            agent,
-            anchor,
-            _encode(overlay),
-        )
-        == 1
+    made = tx.run(
+        "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        at.tree,
+        agent,
+        anchor,
+        _encode(overlay),
     )
+    if made:
+        tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", at.tree)
+    return made == 1

@@ -1,8 +1,11 @@
 """An item and its message become what a model is shown. Pure, and the same for ever: the item says how."""
 
+from collections.abc import Collection
+
 from msgspec.structs import replace
 
 from contextc.formats.base import describe_media
+from contextc.formats.reasoning import Policy, has_thoughts, replayed_for_all
 from contextc.ledger.items import Item
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolResult
 from contextc.messages.parts import Hint
@@ -36,15 +39,17 @@ def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> 
         return replace(message, role=item.role, parts=(Text(REMOVED),) if item.role != "tool" else ())
     if (
         item.role == message.role
-        and not (item.prefix or item.limit or item.decayed or item.bare or item.blind or item.failed)
+        and not (item.prefix or item.limit or item.decayed or item.bare or item.blind or item.failed or item.only)
+        and not item.inline
         and (message.role != "user" or _is_harmless(message))
     ):
         return message
     parts = message.parts
-    if message.role != item.role and message.role == "assistant":
+    if message.role == "assistant" and (item.role != "assistant" or item.prefix):  # a prefix: another agent's words
         parts = tuple([part for part in parts if type(part) is Text or type(part) is Media])
-    if item.bare:
-        parts = tuple([part for part in parts if type(part) is not Reasoning])
+    if item.inline or item.bare:
+        message = replayed_for_all(replace(message, parts=parts), "inline" if item.inline else "drop")
+        parts = message.parts
     if item.decayed or item.limit:
         results = 0
         shorter: list[AnyPart] = []
@@ -54,6 +59,8 @@ def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> 
                 part = _shorter(part, item, _name(message.seq, results), fetchable)
             shorter.append(part)
         parts = tuple(shorter)
+    if item.only:
+        parts = answering(parts, item.only)
     if item.blind:
         parts = tuple([_described(part) for part in parts])
     if message.role == "user" or (item.role == "user" and message.role == "assistant"):
@@ -103,6 +110,18 @@ def _shorter(result: ToolResult, item: Item, name: str, fetchable: bool) -> Tool
 def _name(seq: int, number: int) -> str:
     """The id under which a result is fetched: its message, and which of several results in it."""
     return f"r{seq}" if number == 1 else f"r{seq}.{number}"
+
+
+def replaying(item: Item, message: Message, policy: Policy) -> Item:
+    """The item with what becomes of its message's reasoning."""
+    if policy == "native" or item.role != "assistant" or not has_thoughts(message):
+        return item
+    return replace(item, inline=policy == "inline", bare=policy == "drop", signed=False)
+
+
+def answering(parts: tuple[AnyPart, ...], ids: Collection[str]) -> tuple[AnyPart, ...]:
+    """The parts, with those results alone that answer these calls."""
+    return tuple([part for part in parts if type(part) is not ToolResult or part.call_id in ids])
 
 
 def shown_parts(message: Message) -> bool:

@@ -80,6 +80,10 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Whether the last turn has ended."""
     turn: int = 0
     humans: tuple[str, ...] = ()
+    lead: tuple[int, ...] | None = None
+    """Places of the system messages that the conversation begins with: they are part of its prompt."""
+    summary: int = 0
+    """The place up to which a summary stands for what was said."""
     session: Session | None = None
     lost: str = ""
     """Why there is no session any more."""

@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from msgspec.structs import replace
+
 from contextc._json import JSONObject, decode, encode
 from contextc.ledger.items import Row
 from contextc.ledger.standing import Channel, Standing, StoredRow
+from contextc.messages import Message
 from contextc.store import Store
 
 BYTES_KEPT = 64_000_000
@@ -50,10 +53,11 @@ class _Flat:
 class Shown:
     """The rows of a channel's epoch at one version."""
 
-    __slots__ = ("_chunks", "_flat", "_sealed", "count", "number", "size", "standing", "used", "version")
+    __slots__ = ("_chunks", "_flat", "_sealed", "count", "lead", "number", "size", "standing", "used", "version")
 
     def __init__(self, number: int, version: int, standing: Standing, sealed: Sequence[Sealed] = ()) -> None:
         self.number, self.version, self.standing = number, version, standing
+        self.lead: dict[int, Message] = {}
         self._sealed = list(sealed)
         self._chunks = [each.chunk for each in sealed]
         self._flat = _Flat()
@@ -85,7 +89,7 @@ class Shown:
         if self.count != len(self._sealed) or any(each.row.drop for each in rows):
             return Shown.of(self.number, version, standing, [*self._sealed[: self.count], *rows])
         later = Shown.__new__(Shown)
-        later.number, later.version, later.standing = self.number, version, standing
+        later.number, later.version, later.standing, later.lead = self.number, version, standing, self.lead
         later._sealed, later._chunks, later._flat = self._sealed, self._chunks, self._flat
         later.used, later.size = self.used, self.size
         for each in rows:
@@ -126,7 +130,7 @@ def take_back(sealed: list[Sealed], drop: int) -> None:
         inside = listed(sealed[index].chunk)
         rest = inside[: max(0, len(inside) - drop)]
         drop -= len(inside) - len(rest)
-        sealed[index] = sealed[index]._replace(chunk=joined(rest))
+        sealed[index] = sealed[index]._replace(chunk=joined(rest), row=replace(sealed[index].row, held=True))
         if not drop:
             return
 

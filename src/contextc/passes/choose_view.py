@@ -12,13 +12,14 @@ its form, also where a second person has joined since.
     tester        calls deploy             (hidden: another agent's tools)
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
 from contextc.draft import Draft, Entry, Left
+from contextc.formats.base import describe_media
 from contextc.ledger.items import Item
-from contextc.ledger.render import has_media, has_reasoning, rendered, shown_parts
+from contextc.ledger.render import answering, has_media, has_reasoning, rendered, replaying, shown_parts
 from contextc.messages import Media, Message, Text, ToolResult
 
 NAMELESS = ""
@@ -38,7 +39,7 @@ def choose_view(draft: Draft) -> Draft:
     for where, message in draft.log:
         if where not in produced:
             view.see(where, message)
-    return view.result(len(produced))
+    return view.result(produced.keys())
 
 
 class _View:
@@ -50,13 +51,14 @@ class _View:
         self.answered, self.turn = standing.answered, standing.turn
         self.entries: list[Entry] = []
         self.left: list[Left] = []
+        self.remarks: list[str] = []
         self.waiting: list[int] = []
         self.provider, self.media = draft.provider.formatter.provider, draft.provider.model.media
         self.oversized = int(draft.budget.available * draft.options.oversized)
 
-    def result(self, produced: int) -> Draft:
+    def result(self, produced: Collection[int]) -> Draft:
         draft = self.draft
-        entries = _grouped(self._with_late_results(self.entries))
+        entries = self._grouped(self.entries)
         standing = replace(
             draft.standing,
             humans=tuple(self.humans),
@@ -64,10 +66,14 @@ class _View:
             waiting=tuple(self.waiting),
             answered=self.answered,
             turn=self.turn,
-            produced=(),
         )
         return replace(
-            draft, standing=standing, tail=tuple(entries), new=len(entries) - produced, left=tuple(self.left)
+            draft,
+            standing=standing,
+            tail=tuple(entries),
+            new=sum([entry.item.place not in produced for entry in entries]),
+            left=tuple(self.left),
+            remarks=(*draft.remarks, *self.remarks),
         )
 
     def note_run(self, message: Message) -> None:
@@ -93,7 +99,7 @@ class _View:
         elif message.role == "system":
             role = "system"
         elif own:
-            role = message.role if self.agent not in message.recipients or message.role == "tool" else "user"
+            role = "user" if self._is_note(message) else message.role
         else:
             role = "user"
         if message.role == "user":
@@ -108,7 +114,7 @@ class _View:
             blind=media and not self._takes_media(message),
             signed=role == "assistant" and has_reasoning(message, self.provider),
         )
-        self.add(item, message)
+        self.add(replaying(item, message, self.draft.options.replay), message)
 
     def add(self, item: Item, message: Message) -> None:
         shown = rendered(item, message, fetchable=self.draft.fetchable)
@@ -133,6 +139,10 @@ class _View:
         if message.author is not None:
             return message.author == self.agent
         return message.role in ("assistant", "tool")
+
+    def _is_note(self, message: Message) -> bool:
+        """Whether the agent told itself something. What it called stays its own call."""
+        return message.role == "assistant" and self.agent in message.recipients and not message.tool_calls
 
     def _hidden(self, where: int, message: Message) -> str:
         """Why a message is not shown; empty where it is."""
@@ -167,11 +177,11 @@ class _View:
             self.humans.append(name)
 
     def _prefix(self, message: Message) -> str:
-        sender = message.author or ("user" if message.role == "user" else "assistant")
+        sender = _called(message.author or ("user" if message.role == "user" else "assistant"))
         if message.recipients and self.agent not in message.recipients:
-            return f"[@{sender} -> {', '.join(f'@{name}' for name in message.recipients)}] "
+            return f"[{sender} -> {', '.join(_called(name) for name in message.recipients)}] "
         if message.role != "user" or len(self.humans) > 1:
-            return f"[@{sender}] "
+            return f"[{sender}] "
         return ""
 
     def _takes_media(self, message: Message) -> bool:
@@ -185,25 +195,77 @@ class _View:
         ]
         return all(kind in self.media for kind in kinds)
 
-    def _with_late_results(self, entries: list[Entry]) -> list[Entry]:
-        """Results whose calls were shown with one of ours are told as a new message; the past is not edited."""
-        called = {call.id for entry in entries for call in entry.message.tool_calls}
-        if all(result.call_id in called for entry in entries for result in entry.message.tool_results):
+    def _grouped(self, entries: list[Entry]) -> list[Entry]:
+        """The entries with every result behind the call it answers; what stood between comes after the group.
+
+        Results whose calls were shown with one of ours are told as a new message: the past is not edited.
+        """
+        if _in_order(entries):
             return entries
-        missing = {name: tool for each in self.draft.sealed for name, tool in each.row.open.items()}
-        found: list[Entry] = []
-        for item, message in entries:
-            late = [each for each in message.tool_results if each.call_id not in called and each.call_id in missing]
-            rest = tuple(part for part in message.parts if part not in late)
-            if rest:
-                found.append(Entry(item, replace(message, parts=rest) if late else message))
-            for result in late:
-                text = f"[The result of {result.name}, call {result.call_id}, which was still missing:]\n{result.text}"
-                told = Message(role="user", parts=(Text(text),))
-                found.append(
-                    Entry(Item(place=item.place, kind="late", text=text, tokens=self.draft.counter.message(told)), told)
-                )
-        return found
+        missing = self._missing()
+        waiting: dict[str, list[int]] = {}
+        answers: dict[int, list[Entry]] = {}
+        stays: dict[int, list[Entry]] = {}
+        for index, entry in enumerate(entries):
+            message = entry.message
+            for call in message.tool_calls:
+                waiting.setdefault(call.id, []).append(index)
+            results = message.tool_results
+            if not results:
+                stays[index] = [entry]
+                continue
+            callers: dict[int, list[str]] = {}
+            for result in results:
+                if calls := waiting.get(result.call_id):
+                    callers.setdefault(calls.pop(0), []).append(result.call_id)
+                elif missing.pop(result.call_id, None) is not None:
+                    stays.setdefault(index, []).append(self._told(entry.item, result))
+                else:
+                    self.remarks.append(f"left out: a result for {result.call_id} that no call asked for")
+            for caller, ids in callers.items():
+                answers.setdefault(caller, []).append(self._part_of(entry, ids))
+            if not callers and index not in stays:
+                self.left.append(Left(entry.item.place, "no call asked for it"))
+        return [
+            each
+            for index in range(len(entries))
+            for each in (*stays.get(index, ()), *answers.get(index, ()))
+        ]  # fmt: skip
+
+    def _missing(self) -> dict[str, str]:
+        """Calls that were shown with a result of ours, and whose own was not told since; with their tools."""
+        rows = [each.row for each in self.draft.sealed]
+        told = [item.text for row in rows for item in row.items if item.kind == "late"]
+        return {
+            name: tool
+            for row in rows
+            for name, tool in row.open.items()
+            if not any(text.startswith(_late(tool, name)) for text in told)
+        }
+
+    def _told(self, item: Item, result: ToolResult) -> Entry:
+        content = (Text(result.content),) if isinstance(result.content, str) else result.content
+        said = "".join([describe_media(each) if isinstance(each, Media) else each.text for each in content])
+        text = f"{_late(result.name, result.call_id)}\n{said}"
+        told = Message(role="user", parts=(Text(text),))
+        return Entry(Item(place=item.place, kind="late", text=text, tokens=self.draft.counter.message(told)), told)
+
+    def _part_of(self, entry: Entry, ids: list[str]) -> Entry:
+        """The entry with those of its results alone that answer these calls."""
+        item, message = entry
+        if len(ids) == len(message.tool_results):
+            return entry
+        message = replace(message, parts=answering(message.parts, ids))
+        return Entry(replace(item, only=tuple(ids), tokens=self.draft.counter.message(message)), message)
+
+
+def _called(name: str) -> str:
+    """A name as it stands in a prefix, which it cannot end."""
+    return "@" + " ".join(name.split()).replace("[", "(").replace("]", ")")
+
+
+def _late(tool: str, call_id: str) -> str:
+    return f"[The result of {tool}, call {call_id}, which was still missing:]"
 
 
 def _limit(shown: Message, tokens: int, draft: Draft) -> int:
@@ -216,29 +278,6 @@ def _limit(shown: Message, tokens: int, draft: Draft) -> int:
     return max(80, min(length * tokens // counted for length, counted in lengths) * 9 // 10) if lengths else 0
 
 
-def _grouped(entries: list[Entry]) -> list[Entry]:
-    """The entries with every result behind the call it answers; what stood between comes after the group."""
-    if _in_order(entries):
-        return entries
-    answers: dict[int, list[Entry]] = {}
-    waiting: dict[str, list[int]] = {}
-    moved: set[int] = set()
-    for index, (_, message) in enumerate(entries):
-        for call in message.tool_calls:
-            waiting.setdefault(call.id, []).append(index)
-        for result in message.tool_results:
-            if calls := waiting.get(result.call_id):
-                caller = calls.pop(0)
-                if index not in moved:
-                    moved.add(index)
-                    answers.setdefault(caller, []).append(entries[index])
-    found: list[Entry] = []
-    for index, entry in enumerate(entries):
-        if index not in moved:
-            found += [entry, *answers.get(index, ())]
-    return found
-
-
 def _in_order(entries: Iterable[Entry]) -> bool:
     calls: set[str] = set()
     for _, message in entries:
@@ -246,6 +285,7 @@ def _in_order(entries: Iterable[Entry]) -> bool:
             for result in message.tool_results:
                 if result.call_id not in calls:
                     return False
+                calls.discard(result.call_id)
         else:
             calls = {call.id for call in message.tool_calls}
     return True

@@ -36,7 +36,7 @@ def fit_budget(draft: Draft) -> Draft:
     draft = _measured(draft, tail)
     if draft.resume and draft.provider.compacts_itself:
         return draft
-    if draft.budget.used > draft.budget.available * draft.options.high or draft.unread:
+    if draft.budget.used > draft.budget.available * draft.options.high or draft.unread or draft.compacted:
         return _begin_epoch(draft, draft.epoch or "over budget", cut=True)
     if draft.epoch:
         return _begin_epoch(draft, draft.epoch, cut=False)
@@ -79,9 +79,9 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
 
 
 def _latest_dynamic(items: Sequence[Item]) -> list[Item]:
-    """A new epoch keeps of the dynamic blocks only the latest."""
+    """A new epoch keeps of the dynamic blocks only the latest. Its head says what an update said in a session."""
     latest = next((item for item in reversed(items) if item.kind == "dynamic"), None)
-    return [item for item in items if item.kind not in ("dynamic", "notice") or item is latest]
+    return [item for item in items if item.kind not in ("dynamic", "notice", "update") or item is latest]
 
 
 def _fewer_media(items: list[Item], keep: int) -> list[Item]:
@@ -111,7 +111,7 @@ class _Room:
 
     def __init__(self, draft: Draft, items: list[Item], factor: float) -> None:
         self.draft, self.options, self.factor = draft, draft.options, factor
-        self.slots = [_Slot(item, item.place in draft.pins or item.kind == "summary") for item in items]
+        self.slots = [_Slot(item, item.place in draft.pins or item.kind in ("summary", "dynamic")) for item in items]
         self.total = sum([item.tokens for item in items])
         self.budget = draft.budget
         self.left: list[Left] = []
@@ -123,11 +123,14 @@ class _Room:
             mark = self.options.low if self.options.strategy == "chunked" else 1.0
             self.target = int(self.budget.available * mark / self.factor)
             self.turns = self._turns()
-            if self.options.strategy == "chunked":
-                self._decay()
-                self._sum_up()
-            self._drop_turns()
-            self._drop_steps()
+            if self.draft.compacted or self.draft.unread:
+                self._sum_up(forced=True)
+            if self._is_over():
+                if self.options.strategy == "chunked":
+                    self._decay()
+                    self._sum_up()
+                self._drop_turns()
+                self._drop_steps()
         self._shrink_reserve()
         self.budget = replace(self.budget, used=int(self.total * self.factor), measured=False)
         if self.budget.used > self.budget.available:
@@ -169,23 +172,36 @@ class _Room:
                 slot.item = replace(item, decayed=True, limit=0, tokens=DECAYED)
                 self.total -= item.tokens - DECAYED
 
-    def _sum_up(self) -> None:
+    def _is_over(self) -> bool:
+        """Whether a summary was not enough. Without one a cut goes down to its mark, also where fewer dynamic blocks
+        would do for this once: the next request would be over again.
+        """
+        if not (self.draft.compacted or self.draft.unread):
+            return True
+        over = self.total * self.factor > self.budget.available * self.options.high
+        return over or bool(self.draft.unread and self.draft.summary is None)
+
+    def _sum_up(self, *, forced: bool = False) -> None:
         summary = self.draft.summary
-        if summary is None or self.total <= self.target:
+        if summary is None or (self.total <= self.target and not forced):
+            return
+        if any(slot.item.kind == "summary" and slot.item.place == summary.anchor for slot in self.slots):
             return
         steps = self._steps()
         opening = range(self.turns[-1], steps[0] if steps else len(self.slots))
         last = steps[-1] if steps else len(self.slots)
         anchor = summary.anchor & SEQ_MASK
+        upto = max((index for index, slot in enumerate(self.slots) if slot.item.place == summary.anchor), default=last)
         covered = [
             slot
             for index, slot in enumerate(self.slots)
             if index < last
+            and index <= upto
             and index not in opening
             and (slot.item.kind == "summary" or (slot.item.place and slot.item.place & SEQ_MASK <= anchor))
             and (not slot.pinned or slot.item.kind == "summary")
         ]
-        if sum([slot.item.tokens for slot in covered]) <= summary.tokens:
+        if sum([slot.item.tokens for slot in covered]) <= summary.tokens and not self.draft.unread:
             return
         for slot in covered:
             self._drop(slot, "summed up", forced=True)
@@ -203,21 +219,22 @@ class _Room:
 
     def _drop_steps(self) -> None:
         steps = self._steps()
+        tokens = self.draft.counter.message(Message(role="user", parts=(Text(LEFT_OUT),)))
         dropped = False
         for start, end in pairwise(steps):
-            if self.total <= self.target:
+            if self.total + tokens * dropped <= self.target:
                 break
             for slot in self.slots[start:end]:
                 dropped = self._drop(slot, "its step was cut away") or dropped
         if dropped:
-            tokens = self.draft.counter.message(Message(role="user", parts=(Text(LEFT_OUT),)))
             self.slots.insert(steps[0], _Slot(Item(kind="notice", role="user", text=LEFT_OUT, tokens=tokens), False))
             self.total += tokens
 
     def _drop_single(self) -> None:
         """Seed B's literal rule: single messages, from the front, until it fits; the newest stays."""
         room = int(self.budget.available / self.factor)
-        for slot in self.slots[:-1]:
+        newest = max((index for index, slot in enumerate(self.slots) if slot.item.place), default=0)
+        for slot in self.slots[:newest]:
             if self.total <= room:
                 return
             self._drop(slot, "cut away")

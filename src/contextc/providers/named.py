@@ -35,6 +35,8 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `system_in_session`: a resumed one takes a system message of its own with a turn. `reverts`: one can be brought
     back after a failed prompt. `keeps_static`: one keeps the system prompt it began with, and ignores another.
     `compacts_itself`: it shortens its own history. `resends_head`: system prompt and tools go along every time.
+    `session_field`: the setting that names the session in a request, where it is one. `speaks`: a formatter to be used
+    in place of the one that follows from all this.
     """
 
     name: str
@@ -48,11 +50,13 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keeps_static: bool = False
     compacts_itself: bool = False
     resends_head: bool = False
+    session_field: str = ""
+    speaks: Formatter | None = None
 
     @property
     def formatter(self) -> Formatter:
         """The formatter for this provider and model: one for all providers that are equal."""
-        return _formatter(self)
+        return self.speaks or _formatter(self)
 
 
 FACTS = tuple(field.name for field in fields(Provider) if field.type is bool)
@@ -92,6 +96,7 @@ def provider(
         model=model(asks_for, **told),
         format=_spoken(name, format or entry.get("format", COMPATIBLE)),
         asks_for=asks_for,
+        session_field=entry.get("session_field", ""),
         **{fact: entry[fact] for fact in FACTS if fact in entry} | own,
     )
 

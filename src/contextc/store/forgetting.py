@@ -22,24 +22,31 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
         "SELECT number FROM channel WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?)", tree
     )
     for (channel,) in rows:
-        changed = False
+        changed = merged = False
         for where, items in tx.rows(
-            "SELECT place, items FROM shown WHERE place BETWEEN ? AND ?", place(channel, 0), place(channel, SEQ_MASK)
+            "SELECT place, items FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
+            place(channel, 0),
+            place(channel, SEQ_MASK),
         ):
-            if (blank := _blanked(bytes(items), places, first)) is not None:
+            blank = _blanked(bytes(items), places, first, merged=merged)
+            merged = blank is not None  # the next row may have taken over its last words
+            if blank is not None:
                 tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", blank, b"", where)
                 changed = True
         if changed:  # nobody goes on from what is still in memory
             tx.run("UPDATE channel SET version = version + 1 WHERE number = ?", channel)
 
 
-def _blanked(items: bytes, places: Collection[int], first: int) -> bytes | None:
+def _blanked(items: bytes, places: Collection[int], first: int, *, merged: bool) -> bytes | None:
     """The row without the words it holds of these messages; None where it has none of them."""
     held = {int(found) for found in PLACES.findall(items)}
     summary = b'"k":"summary"' in items
-    if held.isdisjoint(places) and not (summary and any(where & SEQ_MASK >= first for where in held)):
+    merged = merged and b'"drop":' in items
+    if held.isdisjoint(places) and not merged and not (summary and any(where & SEQ_MASK >= first for where in held)):
         return None
     row: JSONObject = decode(items)
+    row.pop("drop", None)
+    row.pop("held", None)  # its wire form says nothing any more, and that is not why
     for item in cast(list[JSONObject], row["items"]):
         if item.get("k") == "summary" or item.get("p") in places:
             item.pop("w", None)

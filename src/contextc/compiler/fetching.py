@@ -1,0 +1,42 @@
+"""The other end of `fetch_result`: a result that was left out or shortened, read from the record."""
+
+import re
+
+from contextc.errors import InvalidInput, UnknownConversation, UnknownMessage
+from contextc.store import Store
+
+NAME = re.compile(r"r(\d{1,9})(?:\.(\d{1,4}))?")
+LONGEST = 20_000
+
+
+def fetch_result(store: Store, conversation: str, name: object, offset: object = 0, length: object = LONGEST) -> str:
+    """A stretch of a result, as text for the model. What a model got wrong is said to it, and raises nothing."""
+    match = NAME.fullmatch(name.strip()) if isinstance(name, str) else None
+    if match is None:
+        return f"{name!r} is no id of a result. Ids look like r57, and stand in the line that says what was left out."
+    start, count = _whole(offset, 0), min(_whole(length, LONGEST), LONGEST)
+    try:
+        (message,) = store.load(conversation, after=int(match[1]) - 1, upto=int(match[1]))
+    except (UnknownMessage, UnknownConversation, InvalidInput, ValueError):
+        return f"There is no result {name} in this conversation."
+    results = message.tool_results
+    number = int(match[2] or 1)
+    if message.redacted:
+        return f"The result {name} was removed."
+    if not 1 <= number <= len(results):
+        return f"There is no result {name} in this conversation."
+    text = results[number - 1].text
+    piece = text[start : start + count]
+    rest = len(text) - start - len(piece)
+    if rest > 0:
+        return f"{piece}\n[{rest:,} characters follow; read on with offset {start + len(piece)}.]"
+    return piece or f"[The result has {len(text):,} characters; there is nothing at offset {start}.]"
+
+
+def _whole(value: object, default: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return default
+    try:
+        return max(0, int(value))
+    except (ValueError, OverflowError):
+        return default

@@ -1,0 +1,206 @@
+"""Providers that remember what they were sent, and complain.
+
+`SessionProvider` keeps a session's memory itself, as Claude Code, Codex and `previous_response_id` do. It complains about a
+full context in an existing session, a delta onto a memory that is not where the ledger thinks it is, and words it was
+told before. It can fail before or after it kept a prompt, and lose a session. `StatelessProvider` complains where a
+request does not begin as the one before it did. Neither knows anything of the compiler but the requests it makes.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+from msgspec.structs import replace
+
+import contextc as cc
+from contextc._json import JSON, JSONObject, canonical
+from contextc.compiler import Compiled
+from contextc.formats.base import Formatter, segments
+from contextc.ledger.standing import Channel
+
+MARK = re.compile(r"«[tra]\d+»")
+"""Stands in every word that may be told once only: a text, a result, arguments."""
+HEAD = ("system", "instructions", "systemInstruction", "tools")
+Failure: TypeAlias = Literal["", "before", "after", "lost"]
+
+
+class Complaint(AssertionError):
+    """The provider was sent what it must not be sent."""
+
+
+class ProviderDown(Exception):
+    """A call failed. What the session kept of it, nobody says."""
+
+
+class SessionGone(Exception):
+    """The provider has no such session."""
+
+
+class Answer(NamedTuple):
+    produced: tuple[cc.Message, ...]
+    session_id: str | None = None
+    cursor: str = ""
+
+
+def without_cache_marks(value: JSON) -> JSON:
+    if isinstance(value, dict):
+        return {name: without_cache_marks(each) for name, each in value.items() if name != "cache_control"}
+    return [without_cache_marks(each) for each in value] if isinstance(value, list) else value
+
+
+def blocks(messages: Iterable[JSONObject]) -> list[bytes]:
+    """Wire messages as content blocks with their role: strings as single text blocks, neighbours not told apart."""
+    found: list[bytes] = []
+    for message in messages:
+        role = message.get("role", "")
+        content = message.get("content", message.get("parts")) or []
+        for block in [{"type": "text", "text": content}] if isinstance(content, str) else cast(list[JSON], content):
+            found.append(canonical([role, without_cache_marks(block)]))
+        rest = {name: value for name, value in message.items() if name not in ("role", "content", "parts")}
+        if rest:
+            found.append(canonical([role, without_cache_marks(rest)]))
+    return found
+
+
+def marks(words: Iterable[bytes]) -> Counter[str]:
+    return Counter(mark for each in words for mark in MARK.findall(each.decode()))
+
+
+def sent_messages(compiled: Compiled) -> list[JSONObject]:
+    """The messages of a request, without the system prompt where that stands among them."""
+    formatter, params = compiled.formatter, compiled.params
+    found = cast(list[JSONObject], params[formatter.messages_key])
+    return found[len(compiled.head.body[formatter.messages_key]) - 1 :]
+
+
+def reply_messages(formatter: Formatter, produced: Sequence[cc.Message]) -> list[JSONObject]:
+    """What the model said, as the provider writes it down for itself."""
+    together: list[cc.Message] = []
+    for message in produced:
+        if message.role == "tool" and together and together[-1].role == "tool":
+            together[-1] = replace(together[-1], parts=(*together[-1].parts, *message.parts))
+        else:
+            together.append(message)
+    return [wire for segment in segments(together) for wire in formatter.encode(segment).messages]
+
+
+@dataclass
+class Session:
+    """`memory` in order, what we sent (`sent`) beside what the provider said itself; lengths by cursor."""
+
+    head: JSONObject
+    memory: list[JSONObject] = field(default_factory=list[JSONObject])
+    sent: list[JSONObject] = field(default_factory=list[JSONObject])
+    cursors: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    acknowledged: str = ""
+    static: str = ""
+
+
+class SessionProvider:
+    def __init__(self, *, reverts: bool) -> None:
+        self.reverts = reverts
+        self.sessions: dict[str, Session] = {}
+        self.made = 0
+
+    def send(self, compiled: Compiled, produced: Sequence[cc.Message], failure: Failure = "") -> Answer:
+        if failure == "before":
+            raise ProviderDown("the network is down")
+        if compiled.mode == "full":
+            name = self._started(compiled)
+        else:
+            name = self._resumed(compiled, gone=failure == "lost")
+        session = self.sessions[name]
+        messages = sent_messages(compiled)
+        if not messages:
+            raise Complaint("an empty request was sent")
+        told = marks(blocks(session.memory))
+        twice = {mark for mark in marks(blocks(messages)) if told[mark]}
+        if twice:
+            raise Complaint(f"{name} was told {twice} before")
+        session.memory += messages
+        session.sent += messages
+        self._check(compiled, session)
+        if failure == "after":
+            raise ProviderDown("the answer broke off")
+        session.memory += reply_messages(compiled.formatter, produced)
+        cursor = f"{name}/{len(session.cursors) + 1}"
+        session.cursors[cursor] = (len(session.memory), len(session.sent))
+        return Answer(tuple(produced), name, cursor)
+
+    def acknowledge(self, answer: Answer) -> None:
+        """The answer was stored: from here the session is to be continued."""
+        assert answer.session_id is not None
+        self.sessions[answer.session_id].acknowledged = answer.cursor
+
+    def _started(self, compiled: Compiled) -> str:
+        if compiled.session_id is not None or compiled.revert is not None:
+            raise Complaint(f"a full context was put into session {compiled.session_id}")
+        self.made += 1
+        name = f"session{self.made}"
+        key = compiled.formatter.messages_key
+        self.sessions[name] = Session({**compiled.params, key: []})
+        return name
+
+    def _resumed(self, compiled: Compiled, *, gone: bool) -> str:
+        name = compiled.session_id
+        if name is None:
+            raise Complaint("a delta without a session")
+        if gone:
+            self.sessions.pop(name, None)
+        if name not in self.sessions:
+            raise SessionGone(name)
+        session = self.sessions[name]
+        if compiled.revert is not None:
+            if not self.reverts:
+                raise Complaint("this provider cannot bring a session back")
+            length, sent = session.cursors[compiled.revert]
+            del session.memory[length:], session.sent[sent:]
+        if len(session.memory) != session.cursors[session.acknowledged][0]:
+            raise Complaint(f"{name} holds a prompt that the ledger knows nothing of")
+        return name
+
+    def _check(self, compiled: Compiled, session: Session) -> None:
+        """The whole memory must be a conversation that the provider takes, calls and results paired."""
+        key, form = compiled.formatter.messages_key, compiled.formatter.name
+        findings = cc.lint({**session.head, key: session.memory}, format=form)
+        if findings:
+            raise Complaint("\n".join(str(finding) for finding in findings))
+
+
+class StatelessProvider:
+    """Takes every request whole, and remembers how the last one of each channel began."""
+
+    def __init__(self) -> None:
+        self.last: dict[Channel, tuple[JSONObject, list[bytes]]] = {}
+
+    def send(self, compiled: Compiled, produced: Sequence[cc.Message], failure: Failure = "") -> Answer:
+        if compiled.mode != "full" or compiled.session_id is not None or compiled.revert is not None:
+            raise Complaint("a stateless provider has no session")
+        if findings := cc.lint(compiled.params, format=compiled.formatter.name):
+            raise Complaint("\n".join(str(finding) for finding in findings))
+        now, before = self._parts(compiled), self.last.get(compiled.channel)
+        if before is not None and not compiled.manifest.why:
+            if before[0] != now[0]:
+                raise Complaint("the head changed, and the manifest does not say why")
+            if now[1][: len(before[1])] != before[1]:
+                index = next(
+                    (index for index, pair in enumerate(zip(before[1], now[1], strict=False)) if pair[0] != pair[1]),
+                    min(len(before[1]), len(now[1])),
+                )
+                raise Complaint(
+                    f"the prefix changed at block {index}, and the manifest does not say why:\n"
+                    f"{before[1][index : index + 1]}\n{now[1][index : index + 1]}"
+                )
+        if failure:
+            raise ProviderDown("the network is down")
+        return Answer(tuple(produced))
+
+    def acknowledge(self, compiled: Compiled) -> None:
+        self.last[compiled.channel] = self._parts(compiled)
+
+    def _parts(self, compiled: Compiled) -> tuple[JSONObject, list[bytes]]:
+        head = {name: without_cache_marks(compiled.params[name]) for name in HEAD if name in compiled.params}
+        system = compiled.head.body[compiled.formatter.messages_key][:-1]
+        return {**head, "among": without_cache_marks(system)}, blocks(sent_messages(compiled))

@@ -1,0 +1,84 @@
+"""The prefix holds: recorded conversations, joined into long ones and replayed step by step in windows they overflow.
+
+Every request is held against the one before it. Where they do not share their prefix to the byte, the manifest must have
+said so, and that may not happen more often than the marks of the cut allow.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from math import ceil
+
+import pytest
+
+import contextc as cc
+from contextc._json import decode, encode
+from contextc.ledger.warm import warm
+from tests.compiler.replay import Recorded, begins_with, blocks, recorded, replay
+
+PROVIDERS = {
+    "anthropic": "anthropic:claude-sonnet-4-5",
+    "openai_chat": "openai-chat:gpt-5",
+    "openai_responses": "openai:gpt-5",
+    "gemini": "gemini:gemini-2.5-pro",
+}
+FORGETS = 37  # requests, after which everything in memory is forgotten once
+
+
+def conversation_for(window: int) -> Recorded:
+    """A conversation of several windows; the larger the window, the longer its texts."""
+    if window == 8_000:
+        return recorded().of_length(700)
+    return recorded().of_length(420).longer(4 if window == 32_000 else 28)
+
+
+def todos(number: int) -> Sequence[cc.PromptFragment]:
+    """A dynamic fragment that is another one every few requests."""
+    return [cc.PromptFragment("todos", f"Todo {number // 5} is open.", lifecycle="dynamic")]
+
+
+class Account:
+    """What a replay came to."""
+
+    def __init__(self, window: int, format: str) -> None:
+        self.window, self.format = window, format
+        self.requests = self.epochs = self.tokens = self.available = 0
+        self.reasons: set[str] = set()
+        self.before: list[bytes] = []
+
+    def take(self, compiled: cc.Compiled) -> None:
+        """Hold a request against the one before."""
+        self.requests += 1
+        body = decode(compiled.body)
+        now = blocks(body)
+        why = compiled.manifest.why
+        assert why or begins_with(now, self.before), f"request {self.requests}: the prefix changed without a word"
+        if why and self.requests > 1:
+            self.epochs += 1
+            self.reasons.add(why)
+        assert body == decode(encode(compiled.params)), f"request {self.requests}: its bytes are another request"
+        assert not cc.lint(compiled.params, format=self.format)
+        assert compiled.budget.used <= compiled.budget.available
+        self.tokens += sum(entry.item.tokens for entry in compiled.draft.tail)
+        self.available, self.before = compiled.budget.available, now
+
+
+@pytest.mark.parametrize("window", [8_000, 32_000, 200_000])
+@pytest.mark.parametrize("format", PROVIDERS)
+def test_consecutive_requests_share_their_prefix_except_where_an_epoch_is_announced(format: str, window: int) -> None:
+    """SPEC 9.2, 9.3, 7.4, 13.2: also across a cold start, and with dynamic fragments that change."""
+    store = cc.open_store("memory:")
+    provider = cc.provider(PROVIDERS[format], window=window, output=window // 8)
+    compiler = cc.MessageCompiler(store, provider)
+    long = conversation_for(window)
+    account, bodies = Account(window, format), list[bytes]()
+    for compiled in replay(
+        compiler, long.messages, system_prompt=long.system_prompt, tools=long.tools, fragments=todos
+    ):
+        account.take(compiled)
+        bodies.append(blake2b(compiled.body).digest())
+        if account.requests % FORGETS == 0:
+            warm(store).clear()
+    assert account.reasons == {"over budget"}
+    assert 1 < account.epochs <= ceil(account.tokens / (0.3 * account.available))
+    for number in range(1, len(bodies) + 1, max(1, window // 16_000)):
+        assert blake2b(compiler.rebuild("long", number)).digest() == bodies[number - 1], f"request {number} is another"
