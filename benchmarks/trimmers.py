@@ -24,8 +24,8 @@ WINDOW, OUTPUT, MARGIN = 200_000, 8_000, 2_000
 BUDGET = WINDOW - OUTPUT - MARGIN
 KEPT = 2_000
 """What those keep who cut by a number: about as many messages of these transcripts as fill the window."""
-CHARACTERS = 4
-"""Of one token, by the estimate that langchain and pydantic-ai share."""
+CHARACTERS, MESSAGE = 4, 3
+"""Characters of a token and tokens of a message as such, by langchain's estimate; pydantic-ai's is cut by the same."""
 PARTS = ("compile", "body", "begin", "commit", "append")
 
 # Any: the peers are not part of this project's environment, so their types are not known here.
@@ -233,8 +233,8 @@ class LiteLLM(InMemory):
 class PydanticAI(InMemory):
     """A history processor, as an agent calls it, then the preparing and mapping of its Anthropic model.
 
-    The processor is ours, because none comes with it: from the end back until the budget is full, by the estimate its
-    harness uses, then on to the next question. It never looks at what it leaves out.
+    The processor is written here, because none comes with it: from the end back until the budget is full, by the
+    estimate that langchain uses, then on to the next question. It never looks at what it leaves out.
     """
 
     name, cuts = "pydantic-ai", "tokens"
@@ -262,8 +262,12 @@ class PydanticAI(InMemory):
     def _recent(self, messages: list[Any]) -> list[Any]:
         types, left, index = self._types, (BUDGET - len(system_prompt()) // CHARACTERS) * CHARACTERS, len(messages)
         while index > 0:
+            left -= MESSAGE * CHARACTERS
             for part in messages[index - 1].parts:
-                left -= len(part.args_as_json_str() if isinstance(part, types.ToolCallPart) else part.content)
+                if isinstance(part, types.ToolCallPart):
+                    left -= len(part.args_as_json_str()) + len(part.tool_name) + len(part.tool_call_id)
+                else:
+                    left -= len(part.content)
             if left < 0:
                 break
             index -= 1

@@ -71,12 +71,11 @@ if TYPE_CHECKING:
     from contextc.prompts import AgentCard, Delegation, Prompt, PromptBuilder, PromptFragment, Surroundings
     from contextc.providers import Provider, provider
     from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
-    from contextc.todos import TODO_TOOL, Todo, apply_todo_call
+    from contextc.todos import Todo
     from contextc.tools import NativeTool, Tool
     from contextc.wire import ConvertedBody, ConvertedMessages, Repaired, Violation, convert, fix, lint
 
 __all__ = [
-    "TODO_TOOL",
     "AgentCard",
     "AnthropicFormatter",
     "Attempt",
@@ -150,7 +149,6 @@ __all__ = [
     "VercelFormatter",
     "VercelLegacyFormatter",
     "Violation",
-    "apply_todo_call",
     "assistant",
     "convert",
     "cost",

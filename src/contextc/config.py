@@ -36,6 +36,8 @@ class Settings(NamedTuple):
     retention: Setting
     system_prompt: Setting
     """What every call begins with; empty means nothing."""
+    model: Setting = Setting("", "default")
+    """The provider and model that are asked where none is named, such as `anthropic:claude-opus-5-5`."""
 
     def retention_age(self) -> timedelta | None:
         """How old a message may become before its content is redacted; None keeps everything."""
@@ -55,6 +57,7 @@ def read_settings(
         "store": Setting(f"sqlite:///{os.path.join(data_folder(environment), 'contextc.db')}", "default"),
         "retention": Setting("", "default"),
         "system_prompt": Setting(SYSTEM_PROMPT, "default"),
+        "model": Setting("", "default"),
     }
     for path in _files(environment, folder):
         found |= _from_file(path, set(found))

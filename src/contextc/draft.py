@@ -119,6 +119,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Messages that were hidden when they came, by place."""
     counts: Mapping[int, int] = {}
     """Tokens of messages of the log by place, where they were counted before."""
+    unanswered: Mapping[str, int] = {}
+    """Calls that stand while the results they were shown with are gone, with the places of their messages."""
     pins: frozenset[int] = frozenset()
     summary: Summary | None = None
     compacted: bool = False

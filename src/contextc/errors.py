@@ -240,7 +240,7 @@ class ContextOverflow(ContextcError):
         pins = f", {pinned:,} of them pinned or summed up" if pinned else ""
         super().__init__(
             f"The messages that must stay need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, "
-            f"less {system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer and {margin:,} for "
+            f"less {system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer, {margin:,} for "
             "safety. Raise the budget, shorten the system prompt or the new message, give fewer tools, or pin fewer "
             "messages."
         )

@@ -35,6 +35,8 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     added: int = 0
     """How many rows were new with this request; of a resumed session, those that went out."""
     session: str = ""
+    """The session that was resumed; `gave` is what the provider calls the one it went on in."""
+    gave: str = ""
     new: int = 0
     left: tuple[Left, ...] = ()
     remarks: tuple[str, ...] = ()

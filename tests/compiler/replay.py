@@ -1,7 +1,7 @@
 """Recorded conversations, played again through a compiler, step by step; and what two requests have in common.
 
-People's words and results of tools are appended, the model's words are committed as its replies, so that a compiler sees
-a conversation grow as it does in life.
+People's words and results of tools are appended, the model's words are committed as its replies, so that a compiler
+sees a conversation grow as it does in life.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ class Recorded(NamedTuple):
     messages: tuple[Message, ...]
 
     def of_length(self, count: int) -> "Recorded":
-        """So many messages, begun again as often as it takes; every call has an id of its own, as a provider gives it."""
+        """So many messages, begun again as often as it takes; every call has an id of its own."""
         times = -(-count // len(self.messages))
         return self._replace(messages=tuple(_renamed(self.messages, range(times)))[:count])
 

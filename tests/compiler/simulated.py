@@ -86,6 +86,18 @@ def reply_messages(formatter: Formatter, produced: Sequence[cc.Message]) -> list
     return [wire for segment in segments(together) for wire in formatter.encode(segment).messages]
 
 
+def merged(messages: Iterable[JSONObject]) -> list[JSONObject]:
+    """Neighbours of one role as one message, as a provider takes them that demands it."""
+    found: list[JSONObject] = []
+    for message in messages:
+        name = "parts" if "parts" in message else "content"
+        if found and found[-1].get("role") == message.get("role"):
+            found[-1] = {**found[-1], name: [*found[-1][name], *message[name]]}
+        else:
+            found.append(message)
+    return found
+
+
 @dataclass
 class Session:
     """`memory` in order, what we sent (`sent`) beside what the provider said itself; lengths by cursor."""
@@ -164,7 +176,8 @@ class SessionProvider:
     def _check(self, compiled: Compiled, session: Session) -> None:
         """The whole memory must be a conversation that the provider takes, calls and results paired."""
         key, form = compiled.formatter.messages_key, compiled.formatter.name
-        findings = cc.lint({**session.head, key: session.memory}, format=form)
+        memory = merged(session.memory) if compiled.formatter.merges else session.memory
+        findings = cc.lint({**session.head, key: memory}, format=form)
         if findings:
             raise Complaint("\n".join(str(finding) for finding in findings))
 

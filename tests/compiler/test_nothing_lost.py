@@ -96,6 +96,8 @@ class World:
             self.ends[name] = SessionProvider(reverts=bool(facts.get("reverts"))) if stateful else StatelessProvider()
         self.gone: dict[Channel, set[int]] = {}
         self.redacted: set[str] = set()
+        self.answered: set[str] = set()
+        """Calls whose results were redacted."""
         self.commits = 0
         self.journal: list[str] = []
         self.restart()
@@ -145,7 +147,7 @@ class World:
     def open_calls(self) -> list[tuple[str, str, str]]:
         """Calls without a result: agent, id, name."""
         log = self.log().values()
-        answered = {result.call_id for message in log for result in message.tool_results}
+        answered = self.answered | {result.call_id for message in log for result in message.tool_results}
         return [
             (message.author or "", call.id, call.name)
             for message in log
@@ -241,6 +243,7 @@ class World:
         if target := self.seq(chance):
             message = next(each for each in self.store.load(self.current) if each.seq == target)
             self.redacted |= marks_of(message)
+            self.answered |= {result.call_id for result in message.tool_results}
             self.store.redact(self.current, target)
             self.tell("redact", target, marks_of(message))
 

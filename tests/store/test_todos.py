@@ -149,7 +149,7 @@ def test_rewinding_and_resetting_leave_todos_alone_and_deleting_takes_them(store
 
 def add_many(address: str, writer: int, start: Barrier) -> None:
     with cc.open_store(address) as store:
-        start.wait(60)
+        start.wait(300)
         for number in range(ADDS):
             todo = store.add_todo("demo", f"{writer}:{number}")
             store.set_todo("demo", todo.number, state="done")
@@ -162,7 +162,7 @@ def test_many_processes_add_todos_and_none_is_lost(shared_address: str) -> None:
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(120)
+        writer.join(400)
     assert [writer.exitcode for writer in writers] == [0] * WRITERS
     with cc.open_store(shared_address) as store:
         todos = store.todos("demo")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import contextc
-from contextc.cli import convert, doctor, export, fix, fork, import_, lint, list_, rule, tour
+from contextc.cli import compile, convert, doctor, explain, export, fix, fork, import_, lint, list_, rule, tour
 from contextc.cli.terminal import err, out, plain
 from contextc.errors import ContextcError
 
@@ -23,6 +23,8 @@ app.command("list")(list_.run)
 app.command("import")(import_.run)
 app.command("export")(export.run)
 app.command("fork")(fork.run)
+app.command("compile")(compile.run)
+app.command("explain")(explain.run)
 app.command("lint")(lint.run)
 app.command("fix")(fix.run)
 app.command("convert")(convert.run)

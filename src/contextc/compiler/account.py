@@ -6,13 +6,15 @@ from contextc._json import JSONObject, decode
 from contextc.compiler.assembly import chained
 from contextc.compiler.compilation import lines_of
 from contextc.compiler.compiled import HeadParts, with_marks
-from contextc.errors import InvalidInput, StoreCorrupt
+from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel
 from contextc.formats.base import Formatter
+from contextc.formats.named import formatter as formatter_named
 from contextc.ledger import book
 from contextc.ledger.look import messages_at
 from contextc.ledger.standing import Channel, StoredRow, Stretch, with_rows
 from contextc.ledger.warm import joined, listed
 from contextc.manifest import Line, Manifest, Record, record_from_json
+from contextc.models import cost, model
 from contextc.store import Store
 from contextc.store.base import Transaction
 
@@ -27,6 +29,14 @@ class Past(Struct, frozen=True, kw_only=True):
     rows: list[StoredRow]
 
 
+def formatter_of(store: Store, channel: Channel) -> Formatter:
+    """The format that a channel was last spoken to in."""
+    standing = store.read(lambda tx: book.stood(tx, channel))
+    if standing is None or not standing.head.encoder:
+        raise InvalidInput(_nothing(channel))
+    return formatter_named(standing.head.encoder.partition("/")[0])
+
+
 def records(store: Store, channel: Channel) -> list[Record]:
     """What was stored of every request of a channel, oldest first."""
 
@@ -35,6 +45,16 @@ def records(store: Store, channel: Channel) -> list[Record]:
         return [] if found is None else [record_from_json(body) for body in book.manifests(tx, found.number)][::-1]
 
     return store.read(work)
+
+
+def spent(channel: Channel, record: Record) -> float | None:
+    """What a request cost in dollars, where its usage and the model's prices are known."""
+    if record.usage is None:
+        return None
+    try:
+        return cost(model(channel.model), record.usage)
+    except UnknownModel:
+        return None
 
 
 def explain(store: Store, channel: Channel, request: int | None = None) -> Manifest:
@@ -75,29 +95,31 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
     if record.layout is not None:
         before = 0
     body: JSONObject = decode(stored)
-    head = HeadParts.of(formatter.messages_key, body, bytes.fromhex(record.head))
-    return head.bytes([joined(with_marks(formatter, record.marks, messages, before))])
+    head = HeadParts.of(formatter.messages_key, body, {})
+    return head.bytes([joined(with_marks(formatter, record.marks, messages, before))], record.session or None)
 
 
 def _past(tx: Transaction, channel: Channel, request: int | None) -> Past:
     found = book.find(tx, channel)
     last = book.manifests(tx, found.number, last=1) if found else []
     if found is None or not last:
-        raise InvalidInput(
-            f"Conversation {channel.conversation!r} has no request for {channel}. Only committed requests are stored."
-        )
+        raise InvalidInput(_nothing(channel))
     wanted = record_from_json(last[0])
     if request is not None and request != wanted.request:
         if not 1 <= request < wanted.request:
             raise InvalidInput(f"{channel} has requests 1 to {wanted.request} in {channel.conversation!r}.")
         wanted = record_from_json(book.manifests(tx, found.number, request, last=1)[0])
-    start = _epoch_start(tx, found.number, wanted)
+    start = epoch_start(tx, found.number, wanted)
     layout: tuple[Stretch, ...] = start.layout or ()
     layout = with_rows(layout, found.number, start.rows + 1, wanted.rows) if start is not wanted else layout
     return Past(number=found.number, record=wanted, rows=book.load_rows(tx, layout))
 
 
-def _epoch_start(tx: Transaction, channel: int, wanted: Record) -> Record:
+def _nothing(channel: Channel) -> str:
+    return f"Conversation {channel.conversation!r} has no request for {channel}. Only committed requests are stored."
+
+
+def epoch_start(tx: Transaction, channel: int, wanted: Record) -> Record:
     """The record of the request with which the epoch began."""
     upto = wanted.request
     while wanted.layout is None and upto > 0:

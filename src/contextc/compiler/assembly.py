@@ -61,17 +61,14 @@ class _Rows:
     ) -> None:
         self.formatter, self.settings = formatter, settings
         self.used, self.end, self.ending = used, end, ending
-        self.fresh: set[str] = set()
         self.notes: list[Note] = []
 
     def add(self, entries: Sequence[Entry], blobs: Mapping[str, bytes], held: frozenset[int] = frozenset()) -> NewRow:
         """`held` are the places of messages that a session knows already: they are in the row, and not sent."""
         formatter = self.formatter
-        taken = self.used if not self.fresh else self.used | self.fresh
-        paired = formatter.paired([message for _, message in entries], taken=taken)
+        paired = formatter.paired([message for _, message in entries], taken=self.used)
         messages = paired.messages
         ids = [formatter.spelling.id(call.id) for message in messages for call in message.tool_calls]
-        self.fresh.update(ids)
         open_calls: dict[str, str] = {}
         for repair in paired.repairs:
             if repair.kind == "synthetic":
@@ -85,7 +82,7 @@ class _Rows:
         for each in encoded:
             self.notes += each.notes
         drop, wire = self._joined(encoded)
-        wire = formatter.settled(wire, self.settings)
+        wire = formatter.unmarked(formatter.settled(wire, self.settings))
         if wire:
             last = wire[-1]
             self.end = str(last.get("role", last.get("type", "")))
@@ -163,8 +160,14 @@ def _tail(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> A
     blobs: Mapping[str, bytes] = {}
     if any(_blobs(messages)):
         blobs = fetch((), messages).blobs
-    new = tuple([rows.add(entries, blobs, held) for entries in slices(draft.tail)])
-    return Assembled(new, None, tuple(rows.notes))
+    new: list[NewRow] = []
+    for entries in slices(draft.tail):
+        if len(new) == 1:  # the ids of what is sealed belong to others
+            rows.used = {*used, *new[0].row.ids}
+        new.append(rows.add(entries, blobs, held))
+        if len(new) > 1:
+            rows.used.update(new[-1].row.ids)
+    return Assembled(tuple(new), None, tuple(rows.notes))
 
 
 def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
@@ -204,6 +207,7 @@ def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
         entries = [Entry(item, rendered(item, known.get(item.place), fetchable=draft.fetchable)) for item in part]
         order.append(len(new))
         new.append(rows.add(entries, fetched.blobs))
+        rows.used.update(new[-1].row.ids)
     return Assembled(tuple(new), tuple(order), tuple(rows.notes))
 
 
@@ -234,7 +238,7 @@ def _end(sealed: Sequence[Sealed]) -> str:
 
 
 def _ending(sealed: Sequence[Sealed]) -> list[JSONObject]:
-    return next((listed(each.chunk) for each in reversed(sealed) if each.chunk), [])
+    return listed(next((each.chunk for each in reversed(sealed) if each.chunk), b""))
 
 
 def _blobs(messages: Iterable[Message]) -> Iterator[str]:

@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, canonical, encode
+from contextc._json import JSONObject, canonical
 from contextc.compiler.assembly import Assembled, Fetch, assemble, chained
-from contextc.compiler.compiled import HERE, Compiled, Cost, HeadParts
+from contextc.compiler.compiled import HERE, SESSION, Compiled, Cost, HeadParts
 from contextc.draft import Budget, Draft, Options
 from contextc.errors import InvalidInput
 from contextc.formats.base import Request
@@ -20,7 +20,7 @@ from contextc.ledger.overlays import Summary
 from contextc.ledger.render import FETCH
 from contextc.ledger.standing import Channel, Head, Standing
 from contextc.manifest import Fragment, Line, Manifest, Mark, Record
-from contextc.messages import Message, Usage, system
+from contextc.messages import Message, Reasoning, Usage, system
 from contextc.models import cost as price_of
 from contextc.passes import PASSES
 from contextc.prompts import Prompt
@@ -34,6 +34,7 @@ AnyTool: TypeAlias = Tool | NativeTool
 OUTPUT, LONGEST_OUTPUT = 8_000, 32_000
 SMALL_WINDOW, MARGIN = 1_024, 256
 FIRST = "first request"
+HEADS_KEPT = 64
 
 
 class Tools(NamedTuple):
@@ -44,6 +45,8 @@ class Tools(NamedTuple):
     tokens: int
     given: tuple[AnyTool, ...]
     """As the caller gave them."""
+    marks: int = 0
+    """How many cache points they came with."""
 
 
 class Ask(Struct, frozen=True, kw_only=True):
@@ -69,6 +72,8 @@ class Ask(Struct, frozen=True, kw_only=True):
     heads: dict[object, HeadParts]
     again: bool = False
     dry_run: bool = False
+    elsewhere: Standing | None = None
+    """Where the channel stands that this agent's conversation went to last; asked for where this one has nothing yet."""
 
 
 def compiled_from(ask: Ask) -> Compiled:
@@ -168,6 +173,7 @@ def _draft(ask: Ask, *, why: str, resume: bool, changed: int, compacted: bool) -
         unread=sight.unread,
         late=sight.late,
         counts=ask.counts,
+        unanswered=sight.unanswered,
         pins=sight.pins,
         summary=ask.summary,
         compacted=compacted,
@@ -212,8 +218,9 @@ def _passed(draft: Draft) -> Draft:
 def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str | None) -> Compiled:
     sight, provider = ask.sight, ask.provider
     session_id = (sight.standing.session.id if sight.standing.session else None) if resume else None
-    settings = _settings(ask, draft.budget, session_id)
-    assembled = assemble(draft, sight.shown.used, settings, ask.fetch)
+    marks = _marks(ask, draft)
+    head = _head(ask, hashes, draft.budget, resume=resume, marked="head" in marks)
+    assembled = assemble(draft, sight.shown.used, head.settings, ask.fetch)
     standing = _standing(ask, draft, hashes, assembled)
     is_new = (
         bool(draft.new)
@@ -221,8 +228,6 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
         or sight.standing.again
         or (bool(draft.epoch) and not sight.standing.requests and bool(draft.kept))
     )
-    marks = _marks(ask, draft)
-    head = _head(ask, draft, settings, resume=resume, marked="head" in marks)
     shared, shared_bytes, lost = _shared(sight, draft, assembled, hashes)
     signed = sum([item.signed and item.bare for item in draft.kept or ()]) - sum(
         [item.bare for each in sight.shown.sealed for item in each.row.items] if draft.kept is not None else []
@@ -254,6 +259,8 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
         branch=sight.at.branch,
         tip=sight.at.seq,
     )
+    if ask.elsewhere is not None:  # nothing was shown here yet: what another channel holds is of no use
+        lost, signed = ask.elsewhere.above + ask.elsewhere.tokens, _not_taken_along(ask)
     price = price_of(provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
     return Compiled(
         channel=ask.channel,
@@ -274,6 +281,15 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
         + draft.budget.tools
         + (standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])),
         tools=ask.tools.tools,
+    )
+
+
+def _not_taken_along(ask: Ask) -> int:
+    """How many messages have signed reasoning of somebody else's."""
+    own = ask.provider.formatter.provider
+    return sum(
+        any(type(part) is Reasoning and (part.signature or part.data) and part.provider != own for part in message.parts)
+        for _, message in ask.sight.log
     )
 
 
@@ -300,6 +316,7 @@ def _standing(ask: Ask, draft: Draft, hashes: Head, assembled: Assembled) -> Sta
         tools=tuple([tool_name(tool) for tool in ask.tools.tools]),
         chain=chain,
         size=size,
+        above=draft.budget.system + draft.budget.tools,
         tokens=tokens,
         seen=sight.at.seq,
         summary=max((item.place for item in draft.kept or () if item.kind == "summary"), default=0)
@@ -313,36 +330,31 @@ def tool_name(tool: AnyTool) -> str:
     return tool.name if isinstance(tool, Tool) else str(tool.data.get("name") or tool.data.get("type") or "")
 
 
-def _settings(ask: Ask, budget: Budget, session_id: str | None) -> JSONObject:
-    """The settings of the request, in the format's own words; the caller's win."""
-    formatter = ask.provider.formatter
-    length = None
-    if ask.output is not None or formatter.needs_length:
-        length = budget.reserve or min(
-            ask.output or ask.provider.model.output, OUTPUT if ask.output is None else ask.output
-        )
-    ours = formatter.settings.write(Settings(model=ask.provider.asks_for, max_output_tokens=length)).body
-    session = {ask.provider.session_field: session_id} if session_id and ask.provider.session_field else {}
-    return {**ours, **session, **ask.settings}
-
-
-def _head(ask: Ask, draft: Draft, settings: JSONObject, *, resume: bool, marked: bool) -> HeadParts:
-    formatter = ask.provider.formatter
+def _head(ask: Ask, hashes: Head, budget: Budget, *, resume: bool, marked: bool) -> HeadParts:
+    """What stands around the messages: made once for as long as nothing in it changes."""
+    formatter, output = ask.provider.formatter, ask.output
     bare = resume and not ask.provider.resends_head
-    text = "" if bare else _static(ask)
-    tools = () if bare else ask.tools.tools
-    key = (text, tuple([id(tool) for tool in tools]), canonical(settings), marked)
-    found = ask.heads.get(key)
+    length = None
+    if output is not None or formatter.needs_length:
+        length = budget.reserve or min(ask.provider.model.output, OUTPUT if output is None else output)
+    given = canonical(ask.settings) if ask.settings else b""
+    key = ("", "") if bare else (hashes.static, hashes.tools)
+    found = ask.heads.get((*key, length, given, resume, marked))
     if found is None:
+        text = "" if bare else _static(ask)
+        tools = () if bare else ask.tools.tools
+        settings = formatter.settings.write(Settings(model=ask.provider.asks_for, max_output_tokens=length)).body
+        if resume and ask.provider.session_field:
+            settings[ask.provider.session_field] = SESSION
+        settings |= ask.settings
         request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
         request = replace(request, settings=formatter.chosen(request))
         body = formatter.assemble(request, [HERE])
         if marked:
             body = formatter.marked_head(body)
-        name = blake2b(encode(body), digest_size=16).digest()
-        if len(ask.heads) >= 64:
+        if len(ask.heads) >= HEADS_KEPT:
             ask.heads.clear()
-        found = ask.heads[key] = HeadParts.of(formatter.messages_key, body, name, tools)
+        found = ask.heads[(*key, length, given, resume, marked)] = HeadParts.of(formatter.messages_key, body, settings)
     return found
 
 
@@ -358,14 +370,16 @@ def _marks(ask: Ask, draft: Draft) -> tuple[Mark, ...]:
     looks at first, and never more than it takes.
     """
     model, budget = ask.provider.model, draft.budget
-    if draft.resume or not model.cache_points or budget.input < model.cache_minimum:
+    points = model.cache_points - ask.tools.marks - ("cache_control" in ask.settings)
+    if draft.resume or points <= 0 or budget.input < model.cache_minimum:
         return ()
     marks: list[Mark] = ["end"]
-    if draft.kept is None and draft.sealed:
+    head = budget.system + budget.tools
+    if draft.kept is None and draft.sealed and head + ask.sight.standing.tokens >= model.cache_minimum:
         marks.append("previous")
-    if budget.system + budget.tools >= model.cache_minimum:
+    if head >= model.cache_minimum:
         marks.append("head")
-    return tuple(marks[: model.cache_points])
+    return tuple(marks[:points])
 
 
 def _shared(sight: Sight, draft: Draft, assembled: Assembled, hashes: Head) -> tuple[int, int, int]:
@@ -375,9 +389,9 @@ def _shared(sight: Sight, draft: Draft, assembled: Assembled, hashes: Head) -> t
         return 0, 0, 0
     old = before.head
     head = draft.budget.system + draft.budget.tools if (old.static, old.tools) == (hashes.static, hashes.tools) else 0
-    total = draft.budget.system + draft.budget.tools + before.tokens
+    total = before.above + before.tokens
     if assembled.order is None:
-        return head + before.tokens, before.size, total - head - before.tokens
+        return head + before.tokens, before.size, max(0, total - head - before.tokens)
     tokens = size = 0
     if head or not (old.static or old.tools):
         for each, mine in zip(assembled.order, sight.shown.sealed, strict=False):

@@ -5,10 +5,11 @@ arguments are put together when somebody asks for them.
 """
 
 from copy import deepcopy
+from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
 from contextc._json import JSONObject, encode
-from contextc.compiler.assembly import Assembled
+from contextc.compiler.assembly import Assembled, NewRow
 from contextc.draft import Budget, Draft
 from contextc.formats.base import Formatter
 from contextc.ledger.look import Sight
@@ -20,35 +21,43 @@ from contextc.tools import NativeTool, Tool
 
 Mode: TypeAlias = Literal["full", "resume"]
 HERE: JSONObject = {"role": "system", "here": "the messages"}  # stands where the messages go
+SESSION = "<the session>"  # stands where the name of a session goes
+_HERE, _SESSION = encode(HERE), encode(SESSION)
 
 
 class HeadParts(NamedTuple):
-    """Everything of a request that is not a message, with a gap where they go."""
+    """Everything of a request that is not a message, with a gap where they go, and one for the name of a session."""
 
     key: str
     body: JSONObject
+    settings: JSONObject
     before: bytes
     after: bytes
     hash: bytes
-    tools: tuple[Tool | NativeTool, ...] = ()
 
     @classmethod
-    def of(cls, key: str, body: JSONObject, name: bytes, tools: tuple[Tool | NativeTool, ...] = ()) -> "HeadParts":
-        before, _, after = encode(body).partition(encode(HERE))
-        return cls(key, body, before, after, name, tools)
+    def of(cls, key: str, body: JSONObject, settings: JSONObject) -> "HeadParts":
+        written = encode(body)
+        before, _, after = written.partition(_HERE)
+        return cls(key, body, settings, before, after, blake2b(written, digest_size=16).digest())
 
-    def params(self, messages: list[JSONObject]) -> JSONObject:
+    def params(self, messages: list[JSONObject], session: str | None) -> JSONObject:
         around: list[JSONObject] = self.body[self.key]
-        return {**self.body, self.key: [*around[:-1], *messages] if len(around) > 1 else messages}
+        body = {**self.body, self.key: [*around[:-1], *messages] if len(around) > 1 else messages}
+        return {name: session if value == SESSION else value for name, value in body.items()} if session else body
 
-    def bytes(self, chunks: list[bytes]) -> bytes:
-        if b"" in chunks:
-            chunks = [chunk for chunk in chunks if chunk]
-        if not chunks:
-            return self.before + self.after
-        chunks[0] = self.before + chunks[0]  # so that the bulk is copied once
-        chunks[-1] += self.after
-        return b",".join(chunks)
+    def bytes(self, chunks: list[bytes], session: str | None) -> bytes:
+        """The request, from chunks of its messages; empty ones are passed over."""
+        before, after = self.before, self.after
+        if session and _SESSION in before + after:
+            before, after = (each.replace(_SESSION, encode(session)) for each in (before, after))
+        parts = [before]
+        for chunk in chunks:
+            if chunk:
+                parts += (chunk, b",")
+        parts[-1] = parts[-1].removesuffix(b",")  # also where no message follows a system prompt among them
+        parts.append(after)
+        return b"".join(parts)
 
 
 class Cost(NamedTuple):
@@ -105,14 +114,14 @@ class Compiled:
     def params(self) -> JSONObject:
         """Keyword arguments for the vendor's own SDK call, as plain data."""
         if self._params is None:
-            self._params = self.head.params(self._messages())
+            self._params = self.head.params(self._messages(), self.session_id)
         return self._params
 
     @property
     def body(self) -> bytes:
         """The same request as JSON bytes."""
         if self._body is None:
-            self._body = self.head.bytes(self._chunks())
+            self._body = self.head.bytes(self._chunks(), self.session_id)
         return self._body
 
     def copy(self) -> JSONObject:
@@ -125,8 +134,13 @@ class Compiled:
     def _messages(self) -> list[JSONObject]:
         new, order = self.assembled.new, self.assembled.order
         if order is not None:
-            rows = [new[each].messages if isinstance(each, int) else listed(each.chunk) for each in order]
-            return with_marks(self.formatter, self.record.marks, [message for row in rows for message in row], 0)
+            whole: list[JSONObject] = []
+            for each in order:
+                row = new[each] if isinstance(each, int) else each
+                if row.row.drop:
+                    del whole[-row.row.drop :]
+                whole += row.messages if isinstance(row, NewRow) else listed(row.chunk)
+            return with_marks(self.formatter, self.record.marks, whole, 0)
         before = [] if self.draft.resume else self.sight.shown.messages()
         drop = 0
         added: list[JSONObject] = []

@@ -64,6 +64,7 @@ class MessageCompiler:
         self._tools: dict[object, Tools] = {}
         self._systems: dict[str, int] = {}
         self._leads: dict[tuple[int, ...], Prompt] = {}
+        self._prompts: dict[tuple[object, ...], tuple[object, Prompt]] = {}
         self._calibration: Calibration | None = None
         self._warm = warm(store)
 
@@ -123,6 +124,7 @@ class MessageCompiler:
             heads=self._heads,
             again=again,
             dry_run=dry_run,
+            elsewhere=self._elsewhere(channel, seen.sight) if dry_run else None,
         )
         compiled = compiled_from(ask)
         compiled.fresh_counts = seen.fresh
@@ -142,8 +144,10 @@ class MessageCompiler:
                 told.sort(key=lambda tool: place_of[tool_name(tool)])
             if len(self._tools) >= KEPT:
                 self._tools.clear()
-            tokens = self.counter.tools(self.provider.formatter.encode_tools(told)) if told else 0
-            found = Tools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools))
+            encoded = self.provider.formatter.encode_tools(told)
+            tokens = self.counter.tools(encoded) if told else 0
+            marks = sum(["cache_control" in tool for tool in encoded])
+            found = Tools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks)
             self._tools[key] = found
         return found
 
@@ -168,11 +172,21 @@ class MessageCompiler:
     ) -> Prompt:
         if isinstance(fragments, Prompt):
             return fragments
+        key: tuple[object, ...] = ()
+        if isinstance(fragments, list | tuple):
+            key = (system_prompt, *map(id, fragments))
+            if (found := self._prompts.get(key)) is not None:
+                return found[1]
         builder = fragments if isinstance(fragments, PromptBuilder) else PromptBuilder(fragments)
         if system_prompt:
             builder = PromptBuilder([PromptFragment("system_prompt", system_prompt, priority=0), *builder.fragments])
         if all(isinstance(fragment.text, str) for fragment in builder.fragments):
-            return builder.render()
+            rendered = builder.render()
+            if key:
+                if len(self._prompts) >= KEPT:
+                    self._prompts.clear()
+                self._prompts[key] = (tuple(builder.fragments), rendered)  # the fragments are held, so their ids stay
+            return rendered
         given = surroundings or Surroundings()
         around = replace(
             given,
@@ -230,6 +244,14 @@ class MessageCompiler:
             seen = seen._replace(sight=replace(seen.sight, log=log))
         return seen
 
+    def _elsewhere(self, channel: Channel, sight: Sight) -> Standing | None:
+        """Where the same agent's conversation went last, if it never went here."""
+        if sight.standing.requests or sight.standing.layout:
+            return None
+        channels = self.store.read(lambda tx: book.channels(tx, channel.conversation))
+        others = [standing for _, other, standing, _ in channels if other.agent == channel.agent and standing.requests]
+        return max(others, key=lambda standing: standing.seen, default=None)
+
     def _counts(self, tx: Transaction, sight: Sight) -> tuple[dict[int, int], dict[bytes, int]]:
         """Tokens of new messages by their place, and of those by their hash that were never counted before.
 
@@ -258,6 +280,9 @@ class MessageCompiler:
             head=compiled.record.head,
             chain=compiled.record.chain,
         )
+
+        if lease is None and book.begin_alone(self.store, compiled.sight.channel, compiled.sight.version, attempt):
+            return
 
         def work(tx: Transaction) -> None:
             if lease is not None:
@@ -428,6 +453,8 @@ class MessageCompiler:
         was = compiled.sight.at
         if (at.branch, at.revision) == (was.branch, was.revision):
             return
+        if self._is_redacted(tx, compiled):
+            raise StaleCompile(compiled.channel.conversation, compiled.channel, "a message in it was redacted")
         for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq):
             if branch == was.branch and (first <= was.seq <= last or was.seq == 0):
                 return
@@ -438,6 +465,11 @@ class MessageCompiler:
         if mine and ends.get(mine[-1][0], -1) >= mine[-1][2]:
             return
         raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was edited or rewound")
+
+    def _is_redacted(self, tx: Transaction, compiled: Compiled) -> bool:
+        """Whether the rows about to be written hold words that are gone from the record."""
+        wanted = [item.place for row in compiled.assembled.new for item in row.row.items if item.place]
+        return any(message.redacted for message in messages_at(tx, wanted).values())
 
     def _written(
         self,
@@ -469,8 +501,8 @@ class MessageCompiler:
             requests=record.request,
             rows=last,
             layout=layout,
-            branch=at.branch,
-            revision=at.revision,
+            branch=compiled.sight.at.branch,  # as it was compiled: what happened since is looked at by the next
+            revision=compiled.sight.at.revision,
             produced=items,
             answered=compiled.standing.answered if final is None else not final.tool_calls,
             session=Session(session_id, cursor) if session_id else None,
@@ -488,15 +520,15 @@ class MessageCompiler:
             layout=None if record.layout is None else layout,
             time=stored[-1].time if stored else chain.now_ms(),
             usage=usage,
-            session=session_id or record.session,
+            gave=session_id or "",
             produced=tuple([place(at.branch, message.seq) for message in stored]),
         )
         book.keep_manifest(tx, number, record.request, record_to_json(kept))
         if assembled.order is None and compiled.sight.shown.number == number:
             shown = compiled.sight.shown.next(version + 1, standing, sealed)
         else:
-            rows = sealed if assembled.order is not None else [*compiled.sight.shown.sealed, *sealed]
-            shown = Shown.of(number, version + 1, standing, rows)
+            before = () if assembled.order is not None else compiled.sight.shown.sealed
+            shown = Shown.of(number, version + 1, standing, sealed, before)
         shown.lead = compiled.sight.lead
         return shown
 

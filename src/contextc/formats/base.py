@@ -130,6 +130,10 @@ class Formatter(ABC):
         """The message with a cache point at its end; None where the format has none, or the message takes none."""
         return None
 
+    def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
+        """Joined messages without the cache points they came with: who compiles them sets others."""
+        return messages
+
     def marked_head(self, body: JSONObject) -> JSONObject:
         """The body with a cache point behind its system prompt and tools, where there are any."""
         return body

@@ -21,6 +21,7 @@ from contextc.ledger.standing import (
     standing_from_json,
     standing_to_json,
 )
+from contextc.store import Store
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_BITS, SEQ_MASK, place
 
@@ -39,8 +40,8 @@ _encode = Encoder().encode
 _decode = Decoder(OpenAttempt).decode
 
 FIND = (
-    "SELECT number, version, state, attempt FROM channel WHERE conversation = ? AND agent = ? AND provider = ? AND model = ?"
-    " AND directory = ?"
+    "SELECT number, version, state, attempt FROM channel"
+    " WHERE conversation = ? AND agent = ? AND provider = ? AND model = ? AND directory = ?"
 )
 
 
@@ -138,6 +139,12 @@ def manifests(tx: Transaction, channel: int, upto: int = SEQ_MASK, *, last: int 
 
 def begin(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
     tx.run("UPDATE channel SET attempt = ? WHERE number = ?", _encode(attempt), number)
+
+
+def begin_alone(store: Store, number: int, version: int, attempt: OpenAttempt) -> bool:
+    """The same in one statement, where the channel still stands at `version`; False where it could not be done so."""
+    sql = "UPDATE channel SET attempt = ? WHERE number = ? AND version = ?"
+    return bool(number) and store.write_one(sql, _encode(attempt), number, version)
 
 
 def fail(tx: Transaction, number: int, request: int, error: str) -> None:

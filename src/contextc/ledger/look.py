@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from contextc.ledger import book
 from contextc.ledger.items import Item
+from contextc.ledger.render import block_name
 from contextc.ledger.standing import Channel, Standing, standing_from_json
 from contextc.ledger.warm import Shown, Warm
 from contextc.messages import Message, from_json
@@ -40,6 +41,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     """What is left of the items, where some were taken out."""
     why: str
     """Why some were taken out."""
+    unanswered: dict[str, int] = {}
+    """Calls of which only the results were taken out, each with the place of its message."""
     pins: frozenset[int]
     lead: dict[int, Message]
     """The system messages that the conversation begins with, by place: they are part of its prompt."""
@@ -89,6 +92,7 @@ def look(
         late=late,
         kept=kept,
         why=why,
+        unanswered={} if kept is None else _unanswered(tx, shown, kept),
         pins=pins,
         attempt=attempt,
     )
@@ -159,15 +163,21 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head) -> tuple[Standing, tu
         common = max((min(last, line[branch][1]) for branch, _, last in old if branch in line), default=0)
     standing = replace(
         standing,
-        seen=max(min(standing.seen, common), edge),
+        seen=max(min(standing.seen, common), edge) if edge >= standing.edge else edge,
+        edge=edge,
         waiting=tuple([where for where in standing.waiting if _within(here, where)]),
         produced=tuple([item for item in standing.produced if stands(item)]),
         lead=None,
     )
     sealed = shown.sealed
     items = [item for each in sealed for item in each.row.items]
-    kept = [item for item in items if stands(item)]
+    kept = _on_line(items, stands)
+    latest = next((item.text for item in reversed(kept) if item.kind == "dynamic"), "")
+    standing = replace(standing, dynamic=block_name(latest) if latest else "")
     blanked = any(not each.chunk and each.row.items and not each.row.held for each in sealed)
+    if standing.session is not None and not blanked:  # what a session said itself is in no row yet
+        said = messages_at(tx, [item.place for item in standing.produced])
+        blanked = any(message.redacted for message in said.values())
     gone = len(kept) < len(items) or len(standing.produced) < len(shown.standing.produced)
     if not gone and not blanked:
         return standing, None, ""
@@ -177,8 +187,22 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head) -> tuple[Standing, tu
         ids = {id(each.row.items[0]): bool(each.row.ids) for each in sealed if each.row.items}
         last = next((item for item in reversed(kept) if item.place), None)
         asked = last is not None and ids.get(id(last), False)
-        standing = replace(standing, answered=last is None or (last.role == "assistant" and not asked))
+        answered = last is None or (last.role == "assistant" and not asked)
+        standing = replace(standing, answered=answered, pending={})
     return standing, tuple(kept), why
+
+
+def _unanswered(tx: Transaction, shown: Shown, kept: Sequence[Item]) -> dict[str, int]:
+    """Calls that still stand while results they were shown with do not, each with the place of its message."""
+    stands = {id(item) for item in kept}
+    rows = [each.row.items for each in shown.sealed if each.row.ids]
+    torn = [items for items in rows if any(item.role == "tool" and id(item) not in stands for item in items)]
+    found = messages_at(tx, [item.place for items in torn for item in items if id(item) in stands and item.place])
+    calls = {call.id: where for where, message in found.items() for call in message.tool_calls}
+    for message in found.values():
+        for result in message.tool_results:
+            calls.pop(result.call_id, None)
+    return calls
 
 
 def _lead(
@@ -189,7 +213,7 @@ def _lead(
     log: tuple[tuple[int, Message], ...],
     unread: int,
 ) -> dict[int, Message]:
-    """The system messages that the conversation begins with, or that it goes on with behind a context edge, by place."""
+    """The system messages that the conversation begins with, or goes on with behind a context edge, by place."""
     if standing.lead is not None:
         if len(shown.lead) != len(standing.lead):
             shown.lead = messages_at(tx, standing.lead)
@@ -201,6 +225,18 @@ def _lead(
         for where, message in takewhile(lambda each: each[1].role == "system" and each[1].audience is None, first)
         if not message.redacted
     }
+
+
+def _on_line(items: Iterable[Item], stands: Callable[[Item], bool]) -> list[Item]:
+    """The items that stand; what was inserted goes with the message it was shown behind."""
+    kept: list[Item] = []
+    before = True
+    for item in items:
+        here = stands(item) and (before or bool(item.place))
+        before = here if item.place else before
+        if here:
+            kept.append(item)
+    return kept
 
 
 def _within(line: dict[int, tuple[int, int]], where: int) -> bool:

@@ -61,8 +61,12 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     revision: int = 0
     seen: int = 0
     """The seq up to which the log was read."""
+    edge: int = 0
+    """The seq behind which the context was cleared: what stands before it was not shown, or is no longer."""
     waiting: tuple[int, ...] = ()
     """Places of messages that are hidden now, and may not stay so."""
+    pending: dict[str, str] = {}
+    """Calls that were cut away before their results came, with their tools: the results are told when they come."""
     going: tuple[str, ...] = ()
     """Runs of this agent that have begun and not ended."""
     produced: tuple[Item, ...] = ()
@@ -74,6 +78,8 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The hash of all rows of the epoch."""
     size: int = 0
     """The bytes of all rows of the epoch."""
+    above: int = 0
+    """The tokens of the system prompt and the tools, by our count."""
     dynamic: str = ""
     """The hash of the dynamic fragments as they were last shown."""
     answered: bool = True

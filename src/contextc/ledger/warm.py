@@ -21,6 +21,7 @@ from contextc.store import Store
 
 BYTES_KEPT = 64_000_000
 ROW_BYTES = 400  # about what a row takes beside its wire form
+AT_ONCE = 64  # so many rows are joined one by one; those before them were joined once
 
 
 class Sealed(NamedTuple):
@@ -53,13 +54,26 @@ class _Flat:
 class Shown:
     """The rows of a channel's epoch at one version."""
 
-    __slots__ = ("_chunks", "_flat", "_sealed", "count", "lead", "number", "size", "standing", "used", "version")
+    __slots__ = (
+        "_chunks",
+        "_flat",
+        "_front",
+        "_sealed",
+        "count",
+        "lead",
+        "number",
+        "size",
+        "standing",
+        "used",
+        "version",
+    )
 
     def __init__(self, number: int, version: int, standing: Standing, sealed: Sequence[Sealed] = ()) -> None:
         self.number, self.version, self.standing = number, version, standing
         self.lead: dict[int, Message] = {}
         self._sealed = list(sealed)
         self._chunks = [each.chunk for each in sealed]
+        self._front: tuple[int, bytes] = (0, b"")
         self._flat = _Flat()
         self.count = len(self._sealed)
         self.used = {name for each in sealed for name in each.row.ids}
@@ -72,8 +86,11 @@ class Shown:
         return cls.of(number, version, standing, sealed)
 
     @classmethod
-    def of(cls, number: int, version: int, standing: Standing, rows: Sequence[Sealed]) -> "Shown":
-        sealed: list[Sealed] = []
+    def of(
+        cls, number: int, version: int, standing: Standing, rows: Sequence[Sealed], before: Sequence[Sealed] = ()
+    ) -> "Shown":
+        """`before` are rows already put in their place."""
+        sealed = list(before)
         for each in rows:
             if each.row.drop:
                 take_back(sealed, each.row.drop)
@@ -87,10 +104,11 @@ class Shown:
     def next(self, version: int, standing: Standing, rows: Sequence[Sealed]) -> "Shown":
         """The same channel one commit later. It shares what came before, or copies it where a row replaces some."""
         if self.count != len(self._sealed) or any(each.row.drop for each in rows):
-            return Shown.of(self.number, version, standing, [*self._sealed[: self.count], *rows])
+            return Shown.of(self.number, version, standing, rows, self.sealed)
         later = Shown.__new__(Shown)
         later.number, later.version, later.standing, later.lead = self.number, version, standing, self.lead
         later._sealed, later._chunks, later._flat = self._sealed, self._chunks, self._flat
+        later._front = self._front
         later.used, later.size = self.used, self.size
         for each in rows:
             later._sealed.append(each)
@@ -101,8 +119,13 @@ class Shown:
         return later
 
     def chunks(self) -> list[bytes]:
-        """The wire messages of each row, joined; empty for a row that has none."""
-        return self._chunks[: self.count]
+        """The wire messages of these rows, in few pieces; the last row is one of its own."""
+        rows, front = self._front
+        if self.count - rows > AT_ONCE:
+            rows = self.count - 1
+            front = b",".join([chunk for chunk in self._chunks[:rows] if chunk])
+            self._front = (rows, front)
+        return [front, *self._chunks[rows : self.count]] if front else self._chunks[rows : self.count]
 
     def messages(self) -> list[JSONObject]:
         """All wire messages of these rows, in a list of its own. Read the messages, don't write them."""

@@ -48,6 +48,7 @@ class _View:
         standing = draft.standing
         self.humans = list(standing.humans)
         self.going = list(standing.going)
+        self.pending = dict(standing.pending)
         self.answered, self.turn = standing.answered, standing.turn
         self.entries: list[Entry] = []
         self.left: list[Left] = []
@@ -63,6 +64,7 @@ class _View:
             draft.standing,
             humans=tuple(self.humans),
             going=tuple(self.going),
+            pending=self.pending,
             waiting=tuple(self.waiting),
             answered=self.answered,
             turn=self.turn,
@@ -202,7 +204,7 @@ class _View:
         """
         if _in_order(entries):
             return entries
-        missing = self._missing()
+        missing, home = self._missing(), self._home()
         waiting: dict[str, list[int]] = {}
         answers: dict[int, list[Entry]] = {}
         stays: dict[int, list[Entry]] = {}
@@ -213,12 +215,18 @@ class _View:
             results = message.tool_results
             if not results:
                 stays[index] = [entry]
+                if entry.item.role == "assistant":
+                    home.clear()  # what comes after another reply cannot join them any more
                 continue
             callers: dict[int, list[str]] = {}
             for result in results:
                 if calls := waiting.get(result.call_id):
                     callers.setdefault(calls.pop(0), []).append(result.call_id)
+                elif home.pop(result.call_id, None) is not None:
+                    missing.pop(result.call_id, None)
+                    stays.setdefault(index, []).append(self._part_of(entry, [result.call_id]))
                 elif missing.pop(result.call_id, None) is not None:
+                    self.pending.pop(result.call_id, None)
                     stays.setdefault(index, []).append(self._told(entry.item, result))
                 else:
                     self.remarks.append(f"left out: a result for {result.call_id} that no call asked for")
@@ -234,14 +242,27 @@ class _View:
 
     def _missing(self) -> dict[str, str]:
         """Calls that were shown with a result of ours, and whose own was not told since; with their tools."""
-        rows = [each.row for each in self.draft.sealed]
-        told = [item.text for row in rows for item in row.items if item.kind == "late"]
-        return {
+        kept = self.draft.kept
+        stands = None if kept is None else {id(item) for item in kept}
+        items = [item for each in self.draft.sealed for item in each.row.items] if kept is None else kept
+        told = [item.text for item in items if item.kind == "late"]
+        rows = [
+            each.row
+            for each in self.draft.sealed
+            if stands is None or any(id(item) in stands and item.role == "assistant" for item in each.row.items)
+        ]
+        missing = {
             name: tool
             for row in rows
             for name, tool in row.open.items()
             if not any(text.startswith(_late(tool, name)) for text in told)
         }
+        return self.pending | missing | {name: "" for name in self.draft.unanswered}
+
+    def _home(self) -> dict[str, int]:
+        """Calls of the last reply that is kept, where the results they had are gone: others may still join them."""
+        last = next((item.place for item in reversed(self.draft.kept or ()) if item.role == "assistant"), 0)
+        return {name: where for name, where in self.draft.unanswered.items() if where == last}
 
     def _told(self, item: Item, result: ToolResult) -> Entry:
         content = (Text(result.content),) if isinstance(result.content, str) else result.content

@@ -28,6 +28,8 @@ from contextc.store.places import SEQ_MASK
 
 DECAYED = 48
 SMALLEST_RESERVE = 4_000
+MOST_PENDING = 32
+BRANCHED = ("edited or branched away", "forked")
 LEFT_OUT = "[Earlier steps of this turn were left out to save room.]"
 
 
@@ -56,7 +58,8 @@ def _measured(draft: Draft, tail: int) -> Draft:
 def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
     shown = draft.kept if draft.kept is not None else [item for each in draft.sealed for item in each.row.items]
     before = [item for each in draft.sealed for item in each.row.items]
-    items = _latest_dynamic([*shown, *(entry.item for entry in draft.tail)])
+    as_it_was = _first_difference(before, shown) if reason in BRANCHED and draft.changed < 0 and not cut else 0
+    items = _latest_dynamic([*shown, *(entry.item for entry in draft.tail)], as_it_was)
     left: tuple[Left, ...] = draft.left
     budget = draft.budget
     if cut:
@@ -67,7 +70,8 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
         left += tuple(room.left)
     else:
         budget = replace(budget, used=int(sum([item.tokens for item in items]) * draft.factor))
-    items = _fewer_media(items, draft.options.keep_media)
+    if not as_it_was:
+        items = _fewer_media(items, draft.options.keep_media)
     changed = _first_difference(before, items)
     if draft.changed >= 0:
         changed = min(changed, draft.changed)
@@ -75,13 +79,47 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
         items = [
             replace(item, bare=True) if item.signed and index >= changed else item for index, item in enumerate(items)
         ]
-    return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left)
+    standing = replace(draft.standing, pending=_still_pending(draft, items)) if cut else draft.standing
+    return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left, standing=standing)
 
 
-def _latest_dynamic(items: Sequence[Item]) -> list[Item]:
-    """A new epoch keeps of the dynamic blocks only the latest. Its head says what an update said in a session."""
+def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
+    """Calls that are cut away without their results, which may still come."""
+    places = {item.place for item in kept}
+    answered = {result.call_id for entry in draft.tail for result in entry.message.tool_results}
+    opened = [(each.row.items, each.row.open) for each in draft.sealed if each.row.open]
+    opened += [
+        ((entry.item,), {call.id: call.name for call in entry.message.tool_calls if call.id not in answered})
+        for entry in draft.tail
+        if entry.message.tool_calls
+    ]
+    cut = [
+        calls
+        for items, calls in opened
+        if not any([item.place in places for item in items if item.role == "assistant"])
+    ]
+    if not cut:
+        return draft.standing.pending
+    items = [*(item for each in draft.sealed for item in each.row.items), *(entry.item for entry in draft.tail)]
+    told = [item.text.partition("\n")[0] for item in items if item.kind == "late"]
+    pending = draft.standing.pending | {name: tool for calls in cut for name, tool in calls.items()}
+    pending = {name: tool for name, tool in pending.items() if not any([f"call {name}," in line for line in told])}
+    return dict(list(pending.items())[-MOST_PENDING:])
+
+
+def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
+    """A new epoch keeps of the dynamic blocks only the latest. Its head says what an update said in a session.
+
+    On a branch or a fork so many items at the front are as they were: the cache, and reasoning that is bound to them,
+    outlives it.
+    """
     latest = next((item for item in reversed(items) if item.kind == "dynamic"), None)
-    return [item for item in items if item.kind not in ("dynamic", "notice", "update") or item is latest]
+    return [
+        item
+        for index, item in enumerate(items)
+        if item.kind != "update"
+        and (item.kind not in ("dynamic", "notice") or item is latest or index < as_it_was)
+    ]  # fmt: skip
 
 
 def _fewer_media(items: list[Item], keep: int) -> list[Item]:

@@ -8,12 +8,11 @@ shown, so the prefix holds. Comes before the budget, so that they are counted.
                                         system     Todos: 1. write tests (open)
 """
 
-from hashlib import blake2b
-
 from msgspec.structs import replace
 
 from contextc.draft import Draft, Entry
 from contextc.ledger.items import Item, Kind
+from contextc.ledger.render import block_name
 from contextc.messages import Message, Text
 from contextc.prompts import SYSTEM_CONTEXT
 
@@ -28,9 +27,9 @@ def place_fragments(draft: Draft) -> Draft:
     text = draft.prompt.dynamic_text
     if not text or draft.options.placement == "head":
         return draft
-    name = blake2b(text.encode(), digest_size=16).hexdigest()
+    name = block_name(text)
     begins = any(entry.item.opens for entry in draft.tail)
-    if not (begins or (draft.new and name != draft.standing.dynamic)):
+    if not (begins or ((draft.new or draft.epoch) and name != draft.standing.dynamic)):
         return draft
     return _with(replace(draft, standing=replace(draft.standing, dynamic=name)), "dynamic", text)
 

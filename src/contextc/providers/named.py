@@ -91,13 +91,14 @@ def provider(
             raise InvalidSetting(_no_fact(fact, value))
     name, asks_for = _parted(spec.strip(), told)
     entry = _book().providers.get(name, {})
+    known: dict[str, bool] = {fact: entry[fact] for fact in FACTS if fact in entry}
     return Provider(
         name=name,
         model=model(asks_for, **told),
         format=_spoken(name, format or entry.get("format", COMPATIBLE)),
         asks_for=asks_for,
         session_field=entry.get("session_field", ""),
-        **{fact: entry[fact] for fact in FACTS if fact in entry} | own,
+        **known | own,
     )
 
 

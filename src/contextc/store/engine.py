@@ -151,6 +151,12 @@ class Engine(ABC, Generic[Connection]):
             "stored. Try again when it is back."
         ) from (cut.__cause__ if cut else None)
 
+    def write_one(self, sql: str, *values: object) -> bool:
+        """One statement as a transaction of its own, where the back-end has a short way for it; whether it changed a
+        row. False where it did not, or has no short way: then do it with `write`.
+        """
+        return self._run_alone(sql, values)
+
     def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
         """Run one statement as a transaction of its own; whether it changed anything. A back-end may decline."""
         return False

@@ -19,10 +19,13 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
     first = min((where & SEQ_MASK for where in places), default=0)
     tx.run("DELETE FROM overlay WHERE tree = ? AND anchor % 4294967296 >= ?", tree, first)
     rows = tx.rows(
-        "SELECT number FROM channel WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?)", tree
+        "SELECT number FROM channel WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?)"
+        " ORDER BY number",
+        tree,
     )
+    changed = False
     for (channel,) in rows:
-        changed = merged = False
+        merged = changed  # a fork may go on from the rows of the channel it was forked from
         for where, items in tx.rows(
             "SELECT place, items FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
             place(channel, 0),
@@ -33,7 +36,8 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
             if blank is not None:
                 tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", blank, b"", where)
                 changed = True
-        if changed:  # nobody goes on from what is still in memory
+    if changed:  # nobody goes on from what is still in memory
+        for (channel,) in rows:
             tx.run("UPDATE channel SET version = version + 1 WHERE number = ?", channel)
 
 

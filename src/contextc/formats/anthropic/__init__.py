@@ -99,6 +99,14 @@ class AnthropicFormatter(Formatter):
         *before, last = content
         return {**message, "content": [*before, {**last, "cache_control": CACHE_CONTROL}]}
 
+    def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
+        return [
+            {**message, "content": [without_mark(block) for block in message["content"]]}
+            if any(["cache_control" in block for block in message["content"]])
+            else message
+            for message in messages
+        ]
+
     def marked_head(self, body: JSONObject) -> JSONObject:
         place = "system" if body.get("system") else "tools" if body.get("tools") else None
         if place is None:
@@ -120,3 +128,7 @@ class AnthropicFormatter(Formatter):
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)
+
+
+def without_mark(block: JSONObject) -> JSONObject:
+    return {name: value for name, value in block.items() if name != "cache_control"}

@@ -1,0 +1,93 @@
+"""`contextc explain`: the account of a request that was committed."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from contextc.cli.account import show, show_requests
+from contextc.cli.files import write
+from contextc.cli.terminal import JSONOption, StoreOption, opened, out, plain, print_json
+from contextc.compiler.account import explain, formatter_of, rebuild, records, spent
+from contextc.errors import InvalidInput, InvalidSetting
+from contextc.ledger.sessions import KnownSession, SessionManager
+from contextc.ledger.standing import Channel
+from contextc.store import Store
+
+NONE_YET = (
+    "No request of {name!r} was committed yet. A program commits one with `compiler.commit(compiled, reply)`; "
+    "`contextc compile` shows what the next would be."
+)
+
+
+def run(
+    conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
+    request: Annotated[int | None, typer.Argument(help="The number of the request (default: the last).")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Provider and model, where there are several.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option("--agent", help="The agent, where there are several.")] = None,
+    requests: Annotated[bool, typer.Option("--requests", help="List all requests instead.")] = False,
+    body: Annotated[bool, typer.Option("--body", help="Print the request itself, as it went out.")] = False,
+    store: StoreOption = None,
+    json: JSONOption = False,
+) -> None:
+    """Show what a model was shown with a request: what went in, what stayed out and why."""
+    with opened(store) as handle:
+        found = _channels(handle, conversation, model, agent)
+        if len(found) > 1:
+            _list(found, json=json)
+            return
+        channel = found[0].channel
+        if requests:
+            told = [(record, spent(channel, record)) for record in records(handle, channel)]
+            if json:
+                print_json([{"record": record, "cost": cost} for record, cost in told])
+            else:
+                out.print(f"[bold]{plain(conversation)}[/]: {plain(str(channel))}")
+                show_requests(told)
+        elif body:
+            write("-", rebuild(handle, channel, formatter_of(handle, channel), request))
+        else:
+            manifest = explain(handle, channel, request)
+            if json:
+                print_json(manifest.as_json())
+            else:
+                show(manifest)
+
+
+def _channels(store: Store, conversation: str, model: str | None, agent: str | None) -> list[KnownSession]:
+    """The channels of a conversation that have something to tell."""
+    store.conversation(conversation)  # that there is one
+    found = [each for each in SessionManager(store).sessions(conversation) if each.requests]
+    if not found:
+        raise InvalidInput(NONE_YET.format(name=conversation))
+    chosen = [each for each in found if _is_meant(each.channel, model, agent)]
+    if not chosen:
+        there = "; ".join(str(each.channel) for each in found)
+        raise InvalidSetting(f"{conversation!r} has no request of that kind. There are: {there}.")
+    return chosen
+
+
+def _is_meant(channel: Channel, model: str | None, agent: str | None) -> bool:
+    named = model is None or model in (channel.model, f"{channel.provider}:{channel.model}")
+    return named and (agent is None or agent == channel.agent)
+
+
+def _list(found: list[KnownSession], *, json: bool) -> None:
+    if json:
+        print_json([{**each.channel._asdict(), "requests": each.requests, "epoch": each.epoch} for each in found])
+        return
+    out.print("several have been shown this; name one with --model and --agent")
+    table = Table("agent", "model", "directory", "requests", "epoch", "session", box=None, header_style="bold")
+    for each in found:
+        channel = each.channel
+        table.add_row(
+            plain(channel.agent),
+            plain(f"{channel.provider}:{channel.model}"),
+            plain(channel.directory),
+            f"{each.requests:,}",
+            f"{each.epoch:,}",
+            plain(each.id or each.lost),
+        )
+    out.print(table)

@@ -1,0 +1,185 @@
+"""The next request, foretold without the program that will make it.
+
+A program gives its system prompt, its tools and its settings with every call; somebody who only looks at the store has
+none of them. What the last request had stands in the ledger, so that is taken where nothing else is given, and the
+prefix is then the one that the program's own next request would have. Dynamic fragments cannot be foretold: a program
+renders them afresh.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, decode
+from contextc.compiler.account import epoch_start
+from contextc.compiler.compiled import Compiled
+from contextc.compiler.compiler import MessageCompiler
+from contextc.errors import InvalidInput, UnknownMessage
+from contextc.formats.base import Formatter
+from contextc.formats.named import formatter as formatter_named
+from contextc.ledger import book
+from contextc.ledger.look import messages_at
+from contextc.ledger.render import FETCH
+from contextc.ledger.standing import Channel, Standing, standing_from_json
+from contextc.manifest import record_from_json
+from contextc.messages import Message, assistant, system, user
+from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
+from contextc.providers import Provider
+from contextc.store import Store
+from contextc.store.base import DEFAULT_AGENT, Transaction
+from contextc.tools import NativeTool, Tool
+
+SIGNS = {"function": "openai_chat", "input_schema": "anthropic", "functionDeclarations": "gemini"}
+LENGTH = "max_output_tokens"
+MADE = {"user": user, "assistant": assistant, "system": system}
+
+
+class PromptAsShown(Prompt, frozen=True):
+    """A system prompt read back from a request: of its fragments only the text and the hash of them all are known."""
+
+    shown: str = ""
+
+    @property
+    def static_hash(self) -> str:
+        return self.shown
+
+
+class Head(Struct, frozen=True):
+    """What a request has besides its messages, as `compile` takes it."""
+
+    prompt: Prompt = Prompt()
+    tools: tuple[Tool | NativeTool, ...] = ()
+    settings: JSONObject = {}
+    output: int | None = None
+    fetch: bool = True
+    """Whether the tool that fetches left-out results is among the tools."""
+
+
+def preview(
+    store: Store,
+    provider: Provider,
+    conversation: str,
+    *,
+    agent: str = DEFAULT_AGENT,
+    directory: str | None = None,
+    system_prompt: str | None = None,
+    tools: Sequence[Tool | NativeTool] | None = None,
+    budget: int | None = None,
+    output: int | None = None,
+    edit: tuple[int, str] | None = None,
+    rewind: int | None = None,
+    **options: object,
+) -> Compiled:
+    """What one model would see now, or after an `edit` (a message's seq and its new text) or a `rewind`. What is not
+    given is as it was in the last request. It is not to be sent.
+    """
+    channel = MessageCompiler(store, provider).channel(conversation, agent=agent, directory=directory)
+    head = last_head(store, channel, provider) or Head()
+    prompt = head.prompt
+    if system_prompt is not None:
+        prompt = PromptBuilder([PromptFragment("system_prompt", system_prompt)]).render()
+    return MessageCompiler(store, provider, **{"fetch": head.fetch, **options}).compile(
+        conversation,
+        agent=agent,
+        directory=directory,
+        fragments=prompt,
+        tools=head.tools if tools is None else tools,
+        settings=head.settings if output is None else _without_length(head.settings, provider),
+        budget=budget,
+        output=head.output if output is None else output,
+        dry_run=True,
+        edit=None if edit is None else (edit[0], _edited(store, conversation, *edit)),
+        rewind=rewind,
+    )
+
+
+def last_head(store: Store, channel: Channel, provider: Provider) -> Head | None:
+    """System prompt, tools and settings as they were sent last; None where nothing was."""
+
+    def work(tx: Transaction) -> tuple[Standing, bytes, str] | None:
+        found = book.find(tx, channel)
+        last = [record_from_json(body) for body in book.manifests(tx, found.number, last=1)] if found else []
+        if found is None or not last:
+            return None
+        standing = standing_from_json(found.state)
+        whole = last[0] if last[0].mode == "full" else epoch_start(tx, found.number, last[0])
+        stored = book.head(tx, found.number, bytes.fromhex(whole.head))
+        lead = messages_at(tx, standing.lead or ())
+        return (standing, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None
+
+    seen = store.read(work)
+    if seen is None:
+        return None
+    standing, stored, lead = seen
+    formatter = provider.formatter
+    body: JSONObject = decode(stored)
+    request = formatter.decode_request({**body, formatter.messages_key: body[formatter.messages_key][:-1]})
+    said = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
+    static = PromptBuilder([PromptFragment("as in the last request", said)]).render().static
+    return Head(
+        PromptAsShown(static, shown=standing.head.static),
+        _as_given(request.tools, standing.head.tools),
+        {name: value for name, value in request.settings.items() if name != provider.session_field},
+        formatter.settings.read(request.settings).settings.max_output_tokens,
+        any(isinstance(tool, Tool) and tool.name == FETCH.name for tool in request.tools),
+    )
+
+
+def _as_given(tools: tuple[Tool | NativeTool, ...], name: str) -> tuple[Tool | NativeTool, ...]:
+    """The tools as they were before a format wrote them: without a cache point, or a strictness nobody asked for."""
+    bare = tuple([replace(tool, extra=None) if isinstance(tool, Tool) else tool for tool in tools])
+    loose = tuple([replace(tool, strict=None) if isinstance(tool, Tool) else tool for tool in bare])
+    return next((each for each in (tools, bare, loose) if hash_tools(each) == name), tools)
+
+
+def _without_length(settings: JSONObject, provider: Provider) -> JSONObject:
+    """The settings without what says how long the answer may be, wherever the format keeps that."""
+    table = provider.formatter.settings
+    places = [place for place, field in table.also.items() if field == LENGTH] + [table.places.get(LENGTH, LENGTH)]
+    kept = deepcopy(settings)
+    for place in places:
+        *outer, last = place.split(".")
+        inside = kept
+        for name in outer:
+            inside = inside.get(name, {})
+        inside.pop(last, None)
+    return kept
+
+
+def read_tools(content: Iterable[object], own: Formatter) -> tuple[Tool | NativeTool, ...]:
+    """Tool definitions as somebody wrote them down, ours or a provider's: one, a list, or a request that has some."""
+    found: list[Tool | NativeTool] = []
+    for each in content:
+        value = cast(JSONObject, each).get("tools", each) if isinstance(each, dict) else each
+        for definition in cast(list[object], value) if isinstance(value, list) else [value]:
+            found += _tool(definition, own)
+    return tuple(found)
+
+
+def _tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
+    if not isinstance(definition, dict):
+        raise InvalidInput(f"{definition!r} defines no tool. Write objects with a name, a description and parameters.")
+    tool = cast(JSONObject, definition)
+    with suppress(msgspec.ValidationError):
+        return (msgspec.convert(tool, Tool),)
+    written_in = next((name for sign, name in SIGNS.items() if sign in tool), None)
+    form = own if written_in is None else formatter_named(written_in)
+    return form.decode_request({form.messages_key: [], "tools": [tool]}).tools
+
+
+def _edited(store: Store, conversation: str, seq: int, text: str) -> Message:
+    """A message that says something else in the same role."""
+    found = (
+        store.load(conversation, after=seq - 1, upto=seq) if 1 <= seq <= store.conversation(conversation).length else []
+    )
+    if not found:
+        raise UnknownMessage(conversation, seq)
+    (message,) = found
+    if message.role not in MADE:
+        raise InvalidInput(f"Message {seq} is a tool's result, and has no text to edit. Edit one of another role.")
+    return replace(MADE[message.role](text), author=message.author, recipients=message.recipients)

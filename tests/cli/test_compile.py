@@ -1,0 +1,281 @@
+"""`compile` and `explain`, run as a person runs them: as processes, on a store that a program has worked with."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from tests.cli.conftest import Run
+
+MODEL = "anthropic:claude-opus-5-5"
+TOOL = cc.Tool(
+    name="read_file",
+    description="Reads a file.",
+    parameters={"type": "object", "properties": {"path": {"type": "string"}}},
+)
+CALL = cc.ToolCall(id="c1", name="read_file", arguments={"path": "a.py"})
+SETTINGS: JSONObject = {"thinking": {"type": "adaptive"}}
+
+
+def next_request(store: cc.Store, model: str = MODEL) -> tuple[cc.MessageCompiler, cc.Compiled]:
+    """What the program itself would send."""
+    compiler = cc.MessageCompiler(store, model)
+    fragments = [cc.PromptFragment("identity", "You are a coder."), cc.PromptFragment("rules", "Write tests first.")]
+    settings = SETTINGS if compiler.provider.format == "anthropic" else {}
+    return compiler, compiler.compile("demo", fragments=fragments, tools=[TOOL], settings=settings, output=2_000)
+
+
+def answered(store: cc.Store, reply: cc.Message, usage: cc.Usage | None = None, model: str = MODEL) -> bytes:
+    compiler, compiled = next_request(store, model)
+    with compiler.attempt(compiled) as attempt:
+        attempt.commit(reply, usage=usage)
+    return compiled.body
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    """A conversation of two committed requests, and a question that no model has seen yet."""
+    address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        store.append("demo", cc.user("Help me build a feature"))
+        answered(store, cc.assistant("Let me look.", tool_calls=[CALL]), cc.Usage(input=800, output=40))
+        store.append("demo", cc.tool_result("c1", "read_file", "print(1)"))
+        answered(store, cc.assistant("It prints 1."), cc.Usage(input=850, output=12, cache_read=800))
+        store.append("demo", cc.user("And [red]tests[/]?\x1b[2J"))
+    return address
+
+
+def lines(shown: str) -> list[str]:
+    return [" ".join(line.split()) for line in shown.splitlines()]
+
+
+def test_compile_shows_what_goes_in_and_where_the_tokens_go(run: Run, tmp_path: Path) -> None:
+    """SPEC 13.1."""
+    address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        store.extend("demo", [cc.user("Help me"), cc.assistant("half", status="cancelled"), cc.user("Are you there?")])
+    options = ["-m", MODEL, "--system", "Be brief.", "--window", "8000", "--output", "1000", "--store", address]
+    shown = run("compile", "demo", *options)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert lines(shown.stdout) == [
+        "demo: request 1 for assistant on anthropic:claude-opus-5-5",
+        "mode full, epoch 1 (a new epoch: first request)",
+        "input 22 tokens (estimated); messages take 0% of 6,737 available",
+        "█▒░░░░░░░░░--··························································· 8,000",
+        "█ system 7 ▒ messages 15 ░ reserve 1,000 - margin 256 · free 6,722",
+        "shared with the request before: 0 tokens, 0 bytes",
+        "",
+        "seq role tokens what why",
+        "+ system 4 static fragment system_prompt",
+        "+ 1 user 7 Help me",
+        "+ 3 user 8 Are you there?",
+        "- 2 assistant half it ended as cancelled",
+    ]
+
+
+def test_compile_foretells_the_programs_own_next_request_to_the_byte(run: Run, address: str) -> None:
+    """SPEC 13.1, 9.2: what is not given is as in the last request, so no epoch is announced that will not be."""
+    with cc.open_store(address) as store:
+        _, wanted = next_request(store)
+    body = run("compile", "demo", "--body", "--store", address, CONTEXTC_MODEL=MODEL)
+    assert body.stdout.encode() == wanted.body
+    shown = json.loads(run("compile", "demo", "--json", "-m", MODEL, "--store", address).stdout)
+    assert (shown["request"], shown["epoch"], shown.get("why")) == (3, 1, None)
+    assert shown["shared"] == wanted.manifest.record.shared
+    assert shown["is_new"] is True
+    assert [line["seq"] for line in shown["lines"]] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-6.1-terra", "openai-chat:gpt-6.1-terra", "gemini-3.6-flash"])
+def test_compile_foretells_for_every_format(run: Run, address: str, model: str) -> None:
+    """SPEC 13.1."""
+    with cc.open_store(address) as store:
+        answered(store, cc.assistant("Yes."), model=model)
+        store.append("demo", cc.user("Go on"))
+        _, wanted = next_request(store, model)
+    shown = run("compile", "demo", "--body", "-m", model, "--store", address)
+    assert shown.stdout.encode() == wanted.body
+    assert "why" not in json.loads(run("compile", "demo", "--json", "-m", model, "--store", address).stdout)
+
+
+def test_compile_changes_nothing(run: Run, address: str, tmp_path: Path) -> None:
+    """SPEC 9.7."""
+
+    def content() -> list[str]:
+        return run("export", "demo", "--store", address).stdout.splitlines()
+
+    before, requests = content(), run("explain", "demo", "--requests", "--json", "--store", address).stdout
+    for more in ([], ["--edit", "1", "Hello"], ["--rewind", "2"], ["--json"], ["--system", "Other."]):
+        assert run("compile", "demo", "-m", MODEL, "--store", address, *more).returncode == 0
+    assert content() == before
+    assert run("explain", "demo", "--requests", "--json", "--store", address).stdout == requests
+
+
+def test_what_a_message_says_cannot_style_or_steer_the_terminal(run: Run, address: str) -> None:
+    shown = run("compile", "demo", "-m", MODEL, "--store", address).stdout
+    assert "And [red]tests[/]?" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "epoch", "lost"),
+    [
+        (["--edit", "1", "Help me mend a bug"], "edited or branched away", 79),
+        (["--rewind", "4"], "", 0),
+        (["--system", "You are a poet."], "system prompt changed", 840),
+    ],
+)
+def test_a_dry_run_says_what_a_change_would_cost(
+    run: Run, address: str, option: list[str], epoch: str, lost: int
+) -> None:
+    """SPEC 13.2."""
+    shown = run("compile", "demo", "-m", MODEL, *option, "--store", address)
+    assert shown.returncode == 0
+    assert f"(a new epoch: {epoch})" in shown.stdout or not epoch
+    found = json.loads(run("compile", "demo", "-m", MODEL, *option, "--json", "--store", address).stdout)
+    assert found["cost"]["cached_tokens_lost"] == lost
+    assert f"what it costs: {lost:,} tokens of the cached prefix are lost" in shown.stdout
+
+
+def test_what_does_not_fit_exits_with_1_and_all_figures(run: Run, address: str) -> None:
+    """SPEC 7.3."""
+    shown = run("compile", "demo", "-m", MODEL, "--budget", "600", "--store", address)
+    assert shown.returncode == 1
+    assert "available 0" in lines(shown.stdout)
+    assert "window 600" in lines(shown.stdout)
+    found = json.loads(run("compile", "demo", "-m", MODEL, "--budget", "600", "--json", "--store", address).stdout)
+    assert set(found) >= {"error", "needed", "available", "window", "system", "tools", "reserve", "margin", "pinned"}
+
+
+def test_nothing_new_is_said(run: Run, address: str) -> None:
+    """SPEC 9.9."""
+    with cc.open_store(address) as store:
+        answered(store, cc.assistant("Yes."))
+    shown = run("compile", "demo", "-m", MODEL, "--store", address)
+    assert (shown.returncode, "nothing new: the model has been shown all of this" in shown.stdout) == (0, True)
+
+
+def test_a_request_of_any_format_is_compiled_without_a_store(run: Run, tmp_path: Path) -> None:
+    """SPEC 3.8: a person can try it on a file."""
+    chat: JSONObject = {
+        "model": "gpt-6.1-terra",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}],
+        "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}],
+    }
+    arguments = ["compile", "--from", "-", "--format", "openai_chat", "-m", MODEL]
+    made = run(*arguments, "--body", text=json.dumps(chat))
+    assert made.stderr == "left out: the setting `model`\n"
+    body = json.loads(made.stdout)
+    assert cc.lint(body, format="anthropic") == []
+    assert body["system"][0]["text"] == "Be brief."
+    assert [tool["name"] for tool in body["tools"]] == ["look", "fetch_result"]
+    assert body["messages"][0]["content"][0]["text"] == "hi"
+    assert not list(tmp_path.rglob("*.db"))
+    (tmp_path / "ours.jsonl").write_text('{"role": "user", "parts": [{"type": "text", "text": "hi"}]}\n')
+    (tmp_path / "prompt.txt").write_text("Be kind.")
+    ours = run("compile", "--from", "ours.jsonl", "-m", MODEL, "--system", "@prompt.txt", "--json")
+    assert [fragment["id"] for fragment in json.loads(ours.stdout)["fragments"]] == ["system_prompt"]
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {"name": "look", "description": "Looks.", "parameters": {"type": "object"}},
+        {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}},
+        {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}},
+    ],
+)
+def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: JSONObject) -> None:
+    for given in (definition, [definition], {"tools": [definition]}):
+        (tmp_path / "tools.json").write_text(json.dumps(given))
+        arguments = ["--from", "-", "-m", MODEL, "--tools", "tools.json", "--body"]
+        made = run("compile", *arguments, text='{"role": "user", "parts": [{"type": "text", "text": "hi"}]}')
+        assert made.returncode == 0, made.stderr
+        assert json.loads(made.stdout)["tools"][0] == {
+            "name": "look",
+            "description": "Looks.",
+            "input_schema": {"type": "object"},
+        }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["compile", "demo"], "No model is named. Write --model anthropic:claude-opus-5-5, or set CONTEXTC_MODEL"),
+        (["compile", "-m", MODEL], "Name a conversation of the store, or a file with --from."),
+        (["compile", "demo", "--from", "x.json", "-m", MODEL], "Name a conversation of the store, or a file"),
+        (["compile", "nope", "-m", MODEL], "There is no conversation 'nope'"),
+        (["compile", "demo", "-m", "server:unheard-of"], "The window of model 'unheard-of' is not known"),
+        (["compile", "demo", "-m", MODEL, "--edit", "99", "x"], "has no message 99"),
+        (["compile", "demo", "-m", MODEL, "--edit", "3", "x"], "Message 3 is a tool's result"),
+        (["compile", "demo", "-m", MODEL, "--budget", "0"], "budget=0"),
+        (["compile", "demo", "-m", MODEL, "--system", "@none.txt"], "none.txt cannot be read"),
+        (["compile", "demo", "-m", MODEL, "--strategy", "newest"], "is not one of"),
+        (["compile", "--from", "-", "-f", "anthropic", "-m", MODEL], "there is no message in 'standard input'"),
+        (["explain", "nope"], "There is no conversation 'nope'"),
+        (["explain", "demo", "9"], "has requests 1 to 2"),
+        (["explain", "demo", "-m", "openai:gpt-6.1-terra"], "There are: assistant on anthropic:claude-opus-5-5."),
+        (["explain", "new"], "No request of 'new' was committed yet."),
+    ],
+)
+def test_a_wrong_call_exits_with_2_and_says_why(run: Run, address: str, arguments: list[str], problem: str) -> None:
+    """SPEC 15.1."""
+    with cc.open_store(address) as store:
+        store.append("new", cc.user("hi"))
+    failed = run(*arguments, CONTEXTC_STORE=address, text="[]")
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert problem in " ".join(failed.stderr.replace("│", " ").split())
+    assert "Traceback" not in failed.stderr
+
+
+def test_explain_shows_a_request_that_was_committed(run: Run, address: str) -> None:
+    """SPEC 13.1."""
+    shown = run("explain", "demo", "1", "--store", address)
+    assert shown.returncode == 0
+    assert lines(shown.stdout)[:2] == [
+        "demo: request 1 for assistant on anthropic:claude-opus-5-5",
+        "mode full, epoch 1 (a new epoch: first request)",
+    ]
+    assert lines(shown.stdout)[-1] == "+ 1 user 12 Help me build a feature"
+    last = json.loads(run("explain", "demo", "--json", "--store", address).stdout)
+    assert (last["request"], [line["seq"] for line in last["lines"]]) == (2, [1, 2, 3])
+    assert last["usage"] == {"input": 850, "output": 12, "cache_read": 800}
+
+
+def test_explain_lists_requests_with_what_they_cost(run: Run, address: str) -> None:
+    shown = run("explain", "demo", "--requests", "--store", address)
+    assert lines(shown.stdout) == [
+        "demo: assistant on anthropic:claude-opus-5-5",
+        "request mode epoch why a new one input shared output cost",
+        "1 full 1 first request 800 0 40 $0.0040",
+        "2 full 1 850 779 12 $0.0006",
+    ]
+
+
+def test_explain_builds_the_bytes_again(run: Run, tmp_path: Path) -> None:
+    """SPEC 13.2."""
+    address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        store.append("demo", cc.user("hi"))
+        sent = [answered(store, cc.assistant("hello"))]
+        store.append("demo", cc.user("bye"))
+        sent.append(answered(store, cc.assistant("see you")))
+    for number, body in enumerate(sent, 1):
+        assert run("explain", "demo", str(number), "--body", "--store", address).stdout.encode() == body
+
+
+def test_explain_lists_the_channels_where_there_are_several(run: Run, address: str) -> None:
+    """SPEC 9.1."""
+    with cc.open_store(address) as store:
+        answered(store, cc.assistant("Yes."), model="openai:gpt-6.1-terra")
+    shown = run("explain", "demo", "--store", address)
+    assert shown.returncode == 0
+    assert lines(shown.stdout)[2:] == [
+        "assistant anthropic:claude-opus-5-5 2 1",
+        "assistant openai:gpt-6.1-terra 1 1",
+    ]
+    assert len(json.loads(run("explain", "demo", "--json", "--store", address).stdout)) == 2
+    one = run("explain", "demo", "-m", "openai:gpt-6.1-terra", "--store", address)
+    assert one.stdout.startswith("demo: request 1 for assistant on openai:gpt-6.1-terra")
