@@ -448,7 +448,9 @@ def compare(options: argparse.Namespace) -> None:
         for length in full if options.instructions else ():
             cycle, path = round(median(block.steps for block in found[length][OURS])), folder / f"ours-{length}.db"
             counted[length] = (instructions(path, cycle + FEW) - instructions(path, FEW)) // cycle
-            console.print(f"  {length:,} messages: {counted[length]:,} instructions a step (callgrind)", highlight=False)
+            console.print(
+                f"  {length:,} messages: {counted[length]:,} instructions a step (callgrind)", highlight=False
+            )
     finally:
         rmtree(folder, ignore_errors=True)
     if options.json:

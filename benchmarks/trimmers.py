@@ -168,9 +168,8 @@ class LangChain(InMemory):
     def __init__(self) -> None:
         super().__init__()
         self._types: Any = import_module("langchain_core.messages")
-        self._model: Any = import_module("langchain_anthropic").ChatAnthropic(
-            model=CLAUDE, api_key="none", max_tokens=OUTPUT
-        )
+        anthropic: Any = import_module("langchain_anthropic")
+        self.model: Any = anthropic.ChatAnthropic(model=CLAUDE, api_key="none", max_tokens=OUTPUT)
 
     def fill(self, history: Sequence[Said]) -> None:
         super().fill(history)
@@ -198,7 +197,7 @@ class LangChain(InMemory):
         )
 
     def request(self) -> Any:
-        return self._model._get_request_payload(self.trimmed())
+        return self.model._get_request_payload(self.trimmed())
 
 
 class LiteLLM(InMemory):

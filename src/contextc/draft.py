@@ -12,8 +12,7 @@ from msgspec import Struct
 from contextc.formats.reasoning import Policy
 from contextc.ledger.items import Item
 from contextc.ledger.overlays import Summary
-from contextc.ledger.standing import Standing
-from contextc.ledger.warm import Sealed
+from contextc.ledger.standing import Sealed, Standing
 from contextc.messages import Message
 from contextc.prompts import Prompt
 from contextc.providers import Provider

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any  # the arguments of `compile` are of many kinds
 
 import pytest
 
@@ -16,15 +17,17 @@ TOOL = cc.Tool(
     parameters={"type": "object", "properties": {"path": {"type": "string"}}},
 )
 CALL = cc.ToolCall(id="c1", name="read_file", arguments={"path": "a.py"})
+POET = cc.PromptFragment("system_prompt", "You are a poet.")
 SETTINGS: JSONObject = {"thinking": {"type": "adaptive"}}
 
 
-def next_request(store: cc.Store, model: str = MODEL) -> tuple[cc.MessageCompiler, cc.Compiled]:
-    """What the program itself would send."""
+def next_request(store: cc.Store, model: str = MODEL, **other: Any) -> tuple[cc.MessageCompiler, cc.Compiled]:
+    """What the program itself would send, or with `other` arguments of `compile`."""
     compiler = cc.MessageCompiler(store, model)
     fragments = [cc.PromptFragment("identity", "You are a coder."), cc.PromptFragment("rules", "Write tests first.")]
     settings = SETTINGS if compiler.provider.format == "anthropic" else {}
-    return compiler, compiler.compile("demo", fragments=fragments, tools=[TOOL], settings=settings, output=2_000)
+    usual: dict[str, Any] = {"fragments": fragments, "tools": [TOOL], "settings": settings, "output": 2_000}
+    return compiler, compiler.compile("demo", **{**usual, **other})
 
 
 def answered(store: cc.Store, reply: cc.Message, usage: cc.Usage | None = None, model: str = MODEL) -> bytes:
@@ -62,15 +65,15 @@ def test_compile_shows_what_goes_in_and_where_the_tokens_go(run: Run, tmp_path: 
     assert lines(shown.stdout) == [
         "demo: request 1 for assistant on anthropic:claude-opus-5-5",
         "mode full, epoch 1 (a new epoch: first request)",
-        "input 22 tokens (estimated); messages take 0% of 6,737 available",
+        "input 24 tokens (estimated); messages take 0% of 6,737 available",
         "█▒░░░░░░░░░--··························································· 8,000",
-        "█ system 7 ▒ messages 15 ░ reserve 1,000 - margin 256 · free 6,722",
+        "█ system 7 ▒ messages 17 ░ reserve 1,000 - margin 256 · free 6,720",
         "shared with the request before: 0 tokens, 0 bytes",
         "",
         "seq role tokens what why",
         "+ system 4 static fragment system_prompt",
         "+ 1 user 7 Help me",
-        "+ 3 user 8 Are you there?",
+        "+ 3 user 10 Are you there?",
         "- 2 assistant half it ended as cancelled",
     ]
 
@@ -120,23 +123,31 @@ def test_what_a_message_says_cannot_style_or_steer_the_terminal(run: Run, addres
 
 
 @pytest.mark.parametrize(
-    ("option", "epoch", "lost"),
+    ("option", "changed", "epoch"),
     [
-        (["--edit", "1", "Help me mend a bug"], "edited or branched away", 79),
-        (["--rewind", "4"], "", 0),
-        (["--system", "You are a poet."], "system prompt changed", 840),
+        (
+            ["--edit", "1", "Help me mend a bug"],
+            {"edit": (1, cc.user("Help me mend a bug"))},
+            "edited or branched away",
+        ),
+        (["--rewind", "4"], {"rewind": 4}, ""),
+        (["--system", "You are a poet."], {"fragments": [POET]}, "system prompt changed"),
     ],
 )
 def test_a_dry_run_says_what_a_change_would_cost(
-    run: Run, address: str, option: list[str], epoch: str, lost: int
+    run: Run, address: str, option: list[str], changed: dict[str, Any], epoch: str
 ) -> None:
     """SPEC 13.2."""
+    with cc.open_store(address) as store:
+        _, wanted = next_request(store, dry_run=True, **changed)
     shown = run("compile", "demo", "-m", MODEL, *option, "--store", address)
     assert shown.returncode == 0
     assert f"(a new epoch: {epoch})" in shown.stdout or not epoch
-    found = json.loads(run("compile", "demo", "-m", MODEL, *option, "--json", "--store", address).stdout)
-    assert found["cost"]["cached_tokens_lost"] == lost
+    lost = wanted.cost.cached_tokens_lost
+    assert bool(lost) == bool(epoch)
     assert f"what it costs: {lost:,} tokens of the cached prefix are lost" in shown.stdout
+    found = json.loads(run("compile", "demo", "-m", MODEL, *option, "--json", "--store", address).stdout)
+    assert found["cost"] == wanted.cost._asdict()
 
 
 def test_what_does_not_fit_exits_with_1_and_all_figures(run: Run, address: str) -> None:

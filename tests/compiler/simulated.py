@@ -75,6 +75,13 @@ def sent_messages(compiled: Compiled) -> list[JSONObject]:
     return found[len(compiled.head.body[formatter.messages_key]) - 1 :]
 
 
+def head_of(compiled: Compiled) -> JSONObject:
+    """A request without its messages; a system prompt among them stays."""
+    key = compiled.formatter.messages_key
+    count = len(compiled.params[key]) - len(sent_messages(compiled))
+    return {**compiled.params, key: compiled.params[key][:count]}
+
+
 def reply_messages(formatter: Formatter, produced: Sequence[cc.Message]) -> list[JSONObject]:
     """What the model said, as the provider writes it down for itself."""
     together: list[cc.Message] = []
@@ -107,7 +114,6 @@ class Session:
     sent: list[JSONObject] = field(default_factory=list[JSONObject])
     cursors: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     acknowledged: str = ""
-    static: str = ""
 
 
 class SessionProvider:
@@ -151,8 +157,7 @@ class SessionProvider:
             raise Complaint(f"a full context was put into session {compiled.session_id}")
         self.made += 1
         name = f"session{self.made}"
-        key = compiled.formatter.messages_key
-        self.sessions[name] = Session({**compiled.params, key: []})
+        self.sessions[name] = Session(head_of(compiled))
         return name
 
     def _resumed(self, compiled: Compiled, *, gone: bool) -> str:
@@ -177,7 +182,7 @@ class SessionProvider:
         """The whole memory must be a conversation that the provider takes, calls and results paired."""
         key, form = compiled.formatter.messages_key, compiled.formatter.name
         memory = merged(session.memory) if compiled.formatter.merges else session.memory
-        findings = cc.lint({**session.head, key: memory}, format=form)
+        findings = cc.lint({**session.head, key: [*session.head[key], *memory]}, format=form)
         if findings:
             raise Complaint("\n".join(str(finding) for finding in findings))
 
@@ -215,5 +220,5 @@ class StatelessProvider:
 
     def _parts(self, compiled: Compiled) -> tuple[JSONObject, list[bytes]]:
         head = {name: without_cache_marks(compiled.params[name]) for name in HEAD if name in compiled.params}
-        system = compiled.head.body[compiled.formatter.messages_key][:-1]
-        return {**head, "among": without_cache_marks(system)}, blocks(sent_messages(compiled))
+        among = head_of(compiled)[compiled.formatter.messages_key]
+        return {**head, "among": without_cache_marks(among)}, blocks(sent_messages(compiled))

@@ -3,6 +3,7 @@
 import sqlite3
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -77,13 +78,13 @@ def test_an_expired_session_gets_the_whole_conversation_and_a_new_name() -> None
     """opencodex#702, term-llm#251: retried with the delta only, it forgets everything. SPEC 9.5, 9.6."""
     compiler = compiler_for(SESSIONS)
     for index in range(4):
-        last = answered(compiler, f"Question {index}.", f"Answer {index}.", session=f"resp_{index}")
+        answered(compiler, f"Question {index}.", f"Answer {index}.", session=f"resp_{index}")
     compiler.store.append("c", cc.user("And now?"))
     refused = compiler.compile("c", system_prompt="Be brief.")
     assert refused.session_id == "resp_3"
     compiler.begin(refused)
     compiler.abort(refused, "previous_response_not_found")
-    cc.SessionManager(compiler.store).invalidate(last.channel, "the response id has expired")
+    cc.SessionManager(compiler.store).invalidate(refused.channel, "the response id has expired")
     compiled = compiler.compile("c", system_prompt="Be brief.")
     assert (compiled.mode, compiled.session_id) == ("full", None)
     assert compiled.manifest.why == "the response id has expired"
@@ -154,7 +155,7 @@ def test_a_result_is_told_though_its_call_was_cut_away_meanwhile(compacts: bool)
 
 
 def test_a_clock_among_the_dynamic_fragments_leaves_the_prefix_alone() -> None:
-    """OpenHands software-agent-sdk#3690: a timestamp at the head of the system prompt breaks the cache. SPEC 8.3, 9.2."""
+    """OpenHands software-agent-sdk#3690: a timestamp at the head of the prompt breaks the cache. SPEC 8.3, 9.2."""
     compiler = compiler_for(CLAUDE)
     before: list[bytes] = []
     for index in range(5):
@@ -245,7 +246,8 @@ def test_eight_writers_on_one_conversation_lose_nothing(store: cc.Store, leased:
     """langgraph#8115, adk-python#4751: eight writers on LangGraph's SQLite keep 1 of 8 messages. SPEC 3.2, 9.7."""
     store.append("c", cc.user("Begin."))
     with ThreadPoolExecutor(WRITERS) as pool:
-        again = list(pool.map(lambda writer: sent_by(store, writer, leased=leased), range(WRITERS)))
+        writers = [pool.submit(sent_by, store, writer, leased=leased) for writer in range(WRITERS)]
+    again = [writer.result() for writer in writers]
     asked = [f"<{writer}.{number}>" for writer in range(WRITERS) for number in range(ROUNDS)]
     messages = store.load("c")
     assert sorted(message.text for message in messages) == sorted(["Begin.", *asked, *(f"to {text}" for text in asked)])
@@ -273,7 +275,7 @@ def test_what_is_stored_grows_with_what_is_said(tmp_path: Path, window: int) -> 
             with sqlite3.connect(path) as connection:
                 pages = connection.execute("PRAGMA page_count").fetchone()[0]
             sizes.append(pages * connection.execute("PRAGMA page_size").fetchone()[0])
-    grown = [later - earlier for earlier, later in zip(sizes, sizes[1:], strict=False)]
+    grown = [later - earlier for earlier, later in pairwise(sizes)]
     said = 200 * 2 * len(text)
     assert max(grown[1:]) < 1.2 * min(grown[1:])
     assert sizes[-1] < 5 * said
@@ -290,13 +292,15 @@ def used(compiler: cc.MessageCompiler, *messages: cc.Message) -> int:
 
 
 def test_thinking_calls_and_pictures_are_counted_as_what_they_are() -> None:
-    """langchain#39697, #35558, #38258: thinking is off 5 to 10 times, calls 2.4 times, base64 counted as text. SPEC 6.1."""
+    """langchain#39697, #35558, #38258: thinking is off 5 to 10 times, calls 2.4 times, base64 counts as text. SPEC 6.1."""
     compiler = compiler_for(CLAUDE)
     bare = used(compiler, cc.user("Hi."), cc.assistant("Hello."))
     words = "The cause lies in the second file, where the list is changed while it is read. " * 40
     text = compiler.counter.text(words)
     thought = cc.Reasoning(text=words, signature="c2ln" * 100, provider="anthropic")
-    assert used(compiler, cc.user("Hi."), cc.assistant("Hello.", reasoning=thought)) == pytest.approx(bare + text, rel=0.1)
+    assert used(compiler, cc.user("Hi."), cc.assistant("Hello.", reasoning=thought)) == pytest.approx(
+        bare + text, rel=0.1
+    )
     foreign = cc.Reasoning(text=words, signature="c2ln" * 100, provider="openai")
     assert used(compiler, cc.user("Hi."), cc.assistant("Hello.", reasoning=foreign)) == bare
     arguments: JSONObject = {"content": words}

@@ -12,13 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
 import pytest
 
 import contextc as cc
-from contextc._json import decode, encode
+from contextc._json import JSONObject, decode, encode
 from contextc.compiler import Compiled
 from contextc.ledger import book
-from contextc.ledger.items import Item
+from contextc.ledger.items import Item, Row
 from contextc.ledger.standing import Channel, Standing
 from contextc.ledger.warm import listed, warm
 from contextc.messages import Message
@@ -33,6 +34,7 @@ from tests.compiler.simulated import (
     SessionProvider,
     StatelessProvider,
     blocks,
+    head_of,
     marks,
     reply_messages,
     sent_messages,
@@ -86,6 +88,8 @@ class World:
         self.provider = self.names[0]
         self.agent = AGENTS[0]
         self.directory = DIRECTORIES[0]
+        self.runs: dict[str, str | None] = {agent: None for agent in AGENTS}
+        self.has_runs = chance.random() < 0.3
         self.statics = {agent: 0 for agent in AGENTS}
         self.dynamic = chance.choice(("", "Todos: none."))
         self.options = {"strategy": chance.choice(("chunked", "chunked", "oldest"))}
@@ -144,12 +148,12 @@ class World:
         line = dict(zip(self.store.read(places), self.store.load(name), strict=True))
         return {where: message for where, message in line.items() if message.seq > edge}
 
-    def open_calls(self) -> list[tuple[str, str, str]]:
-        """Calls without a result: agent, id, name."""
+    def open_calls(self) -> list[tuple[Message, str, str]]:
+        """Calls without a result: their message, id, name."""
         log = self.log().values()
         answered = self.answered | {result.call_id for message in log for result in message.tool_results}
         return [
-            (message.author or "", call.id, call.name)
+            (message, call.id, call.name)
             for message in log
             for call in message.tool_calls
             if call.id not in answered
@@ -178,29 +182,37 @@ class World:
 
     def result(self, chance: random.Random) -> None:
         calls = self.open_calls()
-        if not calls:
-            return
-        agent, call, name = chance.choice(calls)
-        size = chance.choice((1, 1, 10, 400))
-        message = cc.tool_result(call, name, f"{self.mark('r')} " + "line of output " * size, author=agent)
-        stored = self.store.append(self.current, message)
-        self.tell("result of", call, "for", agent, stored.seq, message.tool_results[0].text[:6])
+        if calls:
+            self.answer(*chance.choice(calls), size=chance.choice((1, 1, 10, 400)))
 
     def results(self, chance: random.Random) -> None:
         """All tools end, as they mostly do."""
-        for agent, call, name in self.open_calls():
-            text = f"{self.mark('r')} " + "line of output " * chance.choice((1, 10, 60))
-            stored = self.store.append(self.current, cc.tool_result(call, name, text, author=agent))
-            self.tell("result of", call, "for", agent, stored.seq, text[:6])
+        for call in self.open_calls():
+            self.answer(*call, size=chance.choice((1, 10, 60)))
+
+    def answer(self, message: Message, call: str, name: str, size: int) -> None:
+        text = f"{self.mark('r')} " + "line of output " * size
+        result = cc.tool_result(call, name, text, author=message.author, run=message.run)
+        stored = self.store.append(self.current, result)
+        self.tell("result of", call, "for", message.author, stored.seq, text[:6])
+
+    def both_results(self, chance: random.Random) -> None:
+        """Two results in one message, of one agent, perhaps for calls of two messages."""
+        calls = self.open_calls()
+        two = [each for each in calls if (each[0].author, each[0].run) == (calls[0][0].author, calls[0][0].run)][:2]
+        if len(two) == 2:
+            parts = tuple([cc.ToolResult(call_id=call, name=name, content=self.mark("r")) for _, call, name in two])
+            message = Message(role="tool", parts=parts, author=two[0][0].author, run=two[0][0].run)
+            stored = self.store.append(self.current, message)
+            self.tell("results of", [call for _, call, _ in two], stored.seq, mark_of(stored))
 
     def doubled(self, chance: random.Random) -> None:
         """A second result for a call that has one."""
-        found = [(m.author, r) for m in self.log().values() for r in m.tool_results]
+        found = [(message, result) for message in self.log().values() for result in message.tool_results]
         if found:
-            agent, result = chance.choice(found)
-            text = self.mark("r")
-            stored = self.store.append(self.current, cc.tool_result(result.call_id, result.name, text, author=agent))
-            self.tell("second result of", result.call_id, stored.seq, text)
+            message, result = chance.choice(found)
+            self.tell("again:")
+            self.answer(message, result.call_id, result.name, size=1)
 
     # ── what happens to the record ────────────────────────────────────────────────────────────────────────────────────
 
@@ -273,6 +285,12 @@ class World:
         self.statics[self.agent] = chance.choice((0, 1, 2))
         self.tell("static", self.statics[self.agent])
 
+    def change_run(self, chance: random.Random) -> None:
+        """Another run of the agent goes on, or begins."""
+        if self.has_runs:
+            self.runs[self.agent] = chance.choice(("run1", "run2", f"run{next(self.numbers)}"))
+            self.tell("run", self.runs[self.agent])
+
     def restarted(self, chance: random.Random) -> None:
         self.restart()
         self.tell("restart")
@@ -299,6 +317,7 @@ class World:
             self.current,
             agent=self.agent,
             directory=self.directory,
+            run=self.runs[self.agent],
             tools=[TOOL],
             fragments=[
                 cc.PromptFragment("identity", f"You are {self.agent}, version {static}." if static else ""),
@@ -339,11 +358,13 @@ class World:
                 self.compilers[self.provider].commit(other, cc.assistant("Too late."))
 
     def reply(self, chance: random.Random) -> list[Message]:
-        kind = chance.choice(("text", "text", "calls", "calls", "both", "own tools"))
+        kind = chance.choice(("text", "text", "text", "calls", "calls", "calls", "both", "both", "own tools", "nothing"))
         calls = [
             cc.tool_call(f"call_{next(self.numbers)}", "look", {"at": self.mark("a")})
             for _ in range(chance.choice((1, 1, 2, 3)))
         ]
+        if kind == "nothing":
+            return []
         if kind == "text":
             return [cc.assistant(self.words(chance))]
         if kind == "own tools" and isinstance(self.ends[self.provider], SessionProvider):
@@ -395,7 +416,13 @@ class World:
         if between is not None:
             between(chance)
         try:
-            compiler.commit(compiled, produced=answer.produced, session_id=answer.session_id, cursor=answer.cursor)
+            compiler.commit(
+                compiled,
+                produced=answer.produced,
+                session_id=answer.session_id,
+                cursor=answer.cursor,
+                usage=cc.Usage(input=compiled.budget.input, output=20) if chance.random() < 0.5 else None,
+            )
         except cc.StaleCompile:
             assert between is not None, "nothing had happened in between"
             compiler.abort(compiled, "stale")
@@ -426,13 +453,19 @@ class World:
         def work(tx: Transaction) -> tuple[Standing, list[Item], list[bytes]]:
             standing = book.stood(tx, channel)
             assert standing is not None
-            items, wires = list[Item](), list[object]()
-            for _, _, row, wire in book.load_rows(tx, standing.layout):
-                items += row.items
-                if row.drop:
-                    del wires[-row.drop :]
-                wires += listed(wire)
-            return standing, [*items, *standing.produced], blocks(wires)  # pyright: ignore[reportArgumentType]
+            items, wires = list[Item](), list[JSONObject]()
+            for channel_number, first, last in standing.layout:
+                for stored, wire in tx.rows(
+                    "SELECT items, wire FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
+                    place(channel_number, first),
+                    place(channel_number, last),
+                ):
+                    row = msgspec.json.decode(stored, type=Row)
+                    items += row.items
+                    if row.drop:
+                        del wires[-row.drop :]
+                    wires += listed(wire)
+            return standing, [*items, *standing.produced], blocks(wires)
 
         return self.store.read(work)
 
@@ -444,8 +477,10 @@ class World:
             assert answer.session_id is not None
             session = end.sessions[answer.session_id]
             sent, memory = blocks(session.sent), blocks(session.memory)
-            self.check_static(compiled, session.sent)
+            resent = self.compilers[self.provider].provider.resends_head
+            self.check_static(compiled, items, head_of(compiled) if resent else session.head)
         else:
+            self.check_static(compiled, items, head_of(compiled))
             sent = blocks(sent_messages(compiled))
             memory = [*sent, *replies]
         if not changed:
@@ -456,14 +491,13 @@ class World:
             last = next((item.text for item in reversed(items) if item.kind == "dynamic"), "")
             assert last.endswith(self.dynamic), "the dynamic fragments are not what the model was told last"
 
-    def check_static(self, compiled: Compiled, sent: Sequence[object]) -> None:
-        """The instructions that hold are the last the session was told."""
+    def check_static(self, compiled: Compiled, items: Sequence[Item], head: JSONObject) -> None:
+        """The instructions that hold are the last the model was told."""
         static = self.statics[self.agent]
-        head = {name: value for name, value in compiled.params.items() if name != compiled.formatter.messages_key}
-        if compiled.mode == "resume" and not self.compilers[self.provider].provider.resends_head:
-            return
-        told = encode(head).decode() + encode(compiled.head.body).decode()
-        assert (f"You are {self.agent}, version {static}." in told) == bool(static)
+        told = [encode(head).decode()]
+        told += [item.text for item in items if item.kind == "update"]
+        assert compiled.mode == "resume" or len(told) == 1, "an old update was told again, in a new session"
+        assert f"version {static}." in told[-1] if static else "version" not in told[-1]
 
     def check_items(self, compiled: Compiled, items: Sequence[Item], *, changed: bool) -> None:
         """Every message that the agent sees is in the ledger exactly once, or was left out for a reason."""
@@ -474,24 +508,37 @@ class World:
                 gone.add(left.place)
         shown = Counter(item.place for item in items if item.place and item.kind in ("message", "late"))
         gone -= shown.keys()
-        twice = {where & SEQ_MASK for where, count in shown.items() if count > 1}
+        each = Counter((item.place, item.only, item.text) for item in items if item.kind in ("message", "late"))
+        twice = {where & SEQ_MASK for (where, _, _), count in each.items() if count > 1}
         assert not twice, f"messages {twice} are in the ledger twice"
         if changed:
             return
         log, last = self.log(channel.conversation), compiled.record.tip
         produced = {where for where, message in log.items() if message.seq > last}
         self.check_strays(compiled, log, shown)
+        pinned = {where for where, message in log.items() if message.seq in self.store.pinned(channel.conversation)}
+        assert not pinned & {left.place for left in compiled.record.left if left.why in CUT}, "a pinned one was cut away"
         prompt = compiled.head.body if compiled.mode == "full" else None
         for where, message in log.items():
             if where in leading(log):
                 assert not shown[where], f"message {message.seq} belongs to the prompt, and was shown besides"
                 assert prompt is None or mark_of(message) in encode(prompt).decode()
+            elif sees(self.agent, channel, message) and self.is_running(message, log):
+                pass  # shown when its run ends, or before, where it was seen from inside that run
             elif sees(self.agent, channel, message):
                 assert shown[where] or where in gone, f"message {message.seq} ({mark_of(message)}) was never shown"
             else:
                 assert not shown[where] or message.redacted, f"message {message.seq} was shown, and should not be"
         strays = shown.keys() - log.keys() - produced
         assert not strays, f"{[(where >> SEQ_BITS, where & SEQ_MASK) for where in strays]} is not on the line"
+
+    def is_running(self, message: Message, log: dict[int, Message]) -> bool:
+        """Whether it belongs to another run of this agent, one that has not come to an answer."""
+        run = self.runs[self.agent]
+        if run is None or message.run is None or message.run == run or message.author != self.agent:
+            return False
+        last = [each for each in log.values() if each.run == message.run and each.author == self.agent][-1]
+        return last.role != "assistant" or bool(last.tool_calls)
 
     def check_strays(self, compiled: Compiled, log: dict[int, Message], shown: Counter[int]) -> None:
         """A result is left out only where its call is not there, or another result came first."""
@@ -579,7 +626,7 @@ def sees(agent: str, channel: Channel, message: Message) -> bool:
 
 WEIGHTS = {
     "user": 14, "request": 26, "results": 10, "result": 5, "other": 3, "system": 3, "doubled": 1, "edit": 2, "rewind": 3,
-    "switch": 1, "fork": 2, "turn_to": 2, "clear": 1, "redact": 1, "pin": 1, "change_provider": 6, "change_agent": 3,
+    "switch": 1, "fork": 2, "turn_to": 2, "clear": 1, "redact": 1, "pin": 1, "change_provider": 6, "change_run": 3, "both_results": 1, "change_agent": 3,
     "change_directory": 2, "change_dynamic": 3, "change_static": 2, "restarted": 2, "look": 2, "broken": 4, "killed": 4,
     "lost": 2, "interrupted": 3, "raced": 2,
 }  # fmt: skip

@@ -170,7 +170,7 @@ def test_every_new_message_is_sent_however_many_there_are(count: int) -> None:
 
 
 def test_on_success_exactly_what_was_compiled_is_acknowledged() -> None:
-    """SPEC 9.7, 16: a message that arrived meanwhile stays outstanding; the seed's count at the end would swallow it."""
+    """SPEC 9.7, 16: what arrived meanwhile stays outstanding; the seed's count at the end would swallow it."""
     desk = Desk(STATEFUL)
     desk.work()
     desk.add(cc.user("Now add tests"))

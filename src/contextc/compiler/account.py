@@ -11,12 +11,13 @@ from contextc.formats.base import Formatter
 from contextc.formats.named import formatter as formatter_named
 from contextc.ledger import book
 from contextc.ledger.look import messages_at
-from contextc.ledger.standing import Channel, StoredRow, Stretch, with_rows
+from contextc.ledger.standing import Channel, Sealed, Stretch, with_rows
 from contextc.ledger.warm import joined, listed
 from contextc.manifest import Line, Manifest, Record, record_from_json
 from contextc.models import cost, model
 from contextc.store import Store
 from contextc.store.base import Transaction
+from contextc.store.places import SEQ_BITS, SEQ_MASK, lineage, stretches
 
 AT_ONCE = 64
 
@@ -26,7 +27,7 @@ class Past(Struct, frozen=True, kw_only=True):
 
     number: int
     record: Record
-    rows: list[StoredRow]
+    rows: list[Sealed]
 
 
 def formatter_of(store: Store, channel: Channel) -> Formatter:
@@ -63,10 +64,31 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
 
     def lines() -> list[Line]:
         items = [item for row in past.rows for item in row.row.items]
-        left = [(each.place, each.why) for each in past.record.left]
+        record = past.record
+        left = {each.place: each.why for each in record.left}
+        left = left_before(store, channel, record.branch, record.tip, record.request) | left
         return lines_of(items, left, lambda places: store.read(lambda tx: messages_at(tx, places)))
 
     return Manifest(channel, past.record, lines)
+
+
+def left_before(store: Store, channel: Channel, branch: int, tip: int, request: int) -> dict[int, str]:
+    """What requests before this one had left out, by place, as far as it is on the line that ends at `tip`."""
+
+    def work(tx: Transaction) -> dict[int, str]:
+        found = book.find(tx, channel)
+        if found is None or request < 2:
+            return {}
+        line = {branch: (first, last) for branch, first, last in stretches(lineage(tx, branch), 0, tip)}
+        some = [record_from_json(body) for body in book.manifests(tx, found.number, request - 1)]
+        return {
+            each.place: each.why
+            for record in reversed(some)
+            for each in record.left
+            if line.get(each.place >> SEQ_BITS, (1, 0))[0] <= each.place & SEQ_MASK <= line[each.place >> SEQ_BITS][1]
+        }
+
+    return store.read(work)
 
 
 def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int | None = None) -> bytes:
@@ -91,7 +113,7 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
         if row.row.drop and record.mode != "resume":
             before = min(before, len(messages) - row.row.drop)
             del messages[len(messages) - row.row.drop :]
-        messages += listed(row.wire)
+        messages += listed(row.chunk)
     if record.layout is not None:
         before = 0
     body: JSONObject = decode(stored)
@@ -133,9 +155,9 @@ def epoch_start(tx: Transaction, channel: int, wanted: Record) -> Record:
 
 def _check(past: Past, channel: Channel) -> None:
     """What is stored must be what was sent, to the byte."""
-    if chained("", [row.wire for row in past.rows]) == past.record.chain:
+    if chained("", [row.chunk for row in past.rows]) == past.record.chain:
         return
     what = f"Request {past.record.request} of {channel}"
-    if any(not row.wire for row in past.rows):
+    if any(not row.chunk for row in past.rows):
         raise InvalidInput(f"{what} held something that was redacted since, and cannot be built again.")
     raise StoreCorrupt(f"{what}: what is stored of it is not what was sent. Run `contextc doctor`.")

@@ -16,7 +16,8 @@ from contextc.draft import Draft, Entry
 from contextc.formats.base import Encoded, Formatter, Note, noted, segments
 from contextc.ledger.items import Item, Row
 from contextc.ledger.render import rendered
-from contextc.ledger.warm import Sealed, joined, listed
+from contextc.ledger.standing import Sealed
+from contextc.ledger.warm import joined, listed
 from contextc.messages import Media, Message, ToolResult
 
 REPLIES = ("assistant", "model")

@@ -72,8 +72,10 @@ class Ask(Struct, frozen=True, kw_only=True):
     heads: dict[object, HeadParts]
     again: bool = False
     dry_run: bool = False
+    left_before: Callable[[Sight], dict[int, str]] = lambda _: {}
+    """What requests before this one left out, by place."""
     elsewhere: Standing | None = None
-    """Where the channel stands that this agent's conversation went to last; asked for where this one has nothing yet."""
+    """Where the channel stands that this agent's conversation went to last, if nothing was shown on this one yet."""
 
 
 def compiled_from(ask: Ask) -> Compiled:
@@ -287,10 +289,11 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
 def _not_taken_along(ask: Ask) -> int:
     """How many messages have signed reasoning of somebody else's."""
     own = ask.provider.formatter.provider
-    return sum(
-        any(type(part) is Reasoning and (part.signature or part.data) and part.provider != own for part in message.parts)
+    signed = [
+        {part.provider for part in message.parts if type(part) is Reasoning and (part.signature or part.data)}
         for _, message in ask.sight.log
-    )
+    ]
+    return sum(bool(providers - {own}) for providers in signed)
 
 
 def _standing(ask: Ask, draft: Draft, hashes: Head, assembled: Assembled) -> Standing:
@@ -425,19 +428,21 @@ def _lines(ask: Ask, draft: Draft) -> list[Line]:
         items = list(draft.kept)
     else:
         items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
-    left = [(each.place, each.why) for each in draft.left]
+    left = ask.left_before(ask.sight) | {each.place: each.why for each in draft.left}
     return lines_of(items, left, lambda places: ask.fetch(places, ()).messages, dict(draft.log))
 
 
 def lines_of(
     items: Iterable[Item],
-    left: Iterable[tuple[int, str]],
+    left: Mapping[int, str],
     read: Callable[[Sequence[int]], Mapping[int, Message]],
     known: Mapping[int, Message] = {},
 ) -> list[Line]:
     """Everything shown, then what was not, with the words of each."""
-    items, left = list(items), list(left)
-    wanted = [each.place for each in items if each.place] + [where for where, _ in left]
+    items = list(items)
+    places = {item.place for item in items}
+    hidden = sorted([where for where in left if where not in places], key=lambda where: where & SEQ_MASK)
+    wanted = [*(where for where in places if where), *hidden]
     messages = {**read([where for where in dict.fromkeys(wanted) if where not in known]), **known}
     lines = [
         Line(
@@ -457,10 +462,10 @@ def lines_of(
             kind="message",
             role=messages[where].role if where in messages else "",
             shown=False,
-            why=why,
+            why=left[where],
             text=_words(messages.get(where)),
         )
-        for where, why in left
+        for where in hidden
     ]
     return lines
 

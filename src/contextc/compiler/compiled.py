@@ -13,8 +13,8 @@ from contextc.compiler.assembly import Assembled, NewRow
 from contextc.draft import Budget, Draft
 from contextc.formats.base import Formatter
 from contextc.ledger.look import Sight
-from contextc.ledger.standing import Channel, Standing
-from contextc.ledger.warm import Sealed, joined, listed
+from contextc.ledger.standing import Channel, Sealed, Standing
+from contextc.ledger.warm import joined, listed
 from contextc.manifest import Manifest, Mark, Record
 from contextc.providers import Provider
 from contextc.tools import NativeTool, Tool

@@ -24,8 +24,8 @@ from contextc.ledger.items import Item
 from contextc.ledger.look import Sight, look, messages_at
 from contextc.ledger.overlays import Summary
 from contextc.ledger.render import FETCH, has_media, has_reasoning, rendered, replaying
-from contextc.ledger.standing import Channel, Session, Standing, Stretch, with_rows
-from contextc.ledger.warm import Sealed, Shown, warm
+from contextc.ledger.standing import Channel, Sealed, Session, Standing, Stretch, with_rows
+from contextc.ledger.warm import Shown, warm
 from contextc.manifest import Manifest, record_to_json
 from contextc.messages import Message, ToolCall, Usage, admit, content_hash
 from contextc.prompts import Prompt, PromptBuilder, PromptFragment, Surroundings, hash_tools
@@ -34,8 +34,8 @@ from contextc.providers import provider as provider_named
 from contextc.store import Lease, Reference, Store, chain
 from contextc.store.base import DEFAULT_AGENT, Transaction
 from contextc.store.leases import check as check_lease
+from contextc.store.places import SEQ_BITS, SEQ_MASK, find, find_head, head, lineage, place, stretches
 from contextc.store.places import Head as Tip
-from contextc.store.places import find, find_head, head, lineage, place, stretches
 from contextc.todos import Todo
 from contextc.tokens import Calibration, Counter, counter, keep, known, load_calibration, save_calibration
 from contextc.tools import Tool
@@ -61,6 +61,7 @@ class MessageCompiler:
         model = self.provider.model
         self.counter: Counter = counter(model.tokenizer, provider=self.provider.formatter.provider, model=model.name)
         self._heads: dict[object, HeadParts] = {}
+        self._heads_stored: set[tuple[int, bytes]] = set()
         self._tools: dict[object, Tools] = {}
         self._systems: dict[str, int] = {}
         self._leads: dict[tuple[int, ...], Prompt] = {}
@@ -124,6 +125,9 @@ class MessageCompiler:
             heads=self._heads,
             again=again,
             dry_run=dry_run,
+            left_before=lambda sight: account.left_before(
+                self.store, channel, sight.at.branch, sight.at.seq, sight.standing.requests + 1
+            ),
             elsewhere=self._elsewhere(channel, seen.sight) if dry_run else None,
         )
         compiled = compiled_from(ask)
@@ -348,6 +352,9 @@ class MessageCompiler:
         stored, shown, end = self.store.write(work, repeatable=True)
         if calibration is not None:
             self._calibration = calibration
+        if len(self._heads_stored) >= KEPT:
+            self._heads_stored.clear()
+        self._heads_stored.add((shown.number, compiled.head.hash))
         self._warm.put(compiled.channel, shown)
         self.store.ends_at(compiled.channel.conversation, end)
         return stored
@@ -488,7 +495,7 @@ class MessageCompiler:
         first = compiled.standing.rows + 1
         book.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new])
         last = first + len(assembled.new) - 1
-        fresh = [Sealed((number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new)]
+        fresh = [Sealed(place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new)]
         if assembled.order is None:
             sealed, layout = fresh, with_rows(compiled.standing.layout, number, first, last)
         else:
@@ -512,7 +519,7 @@ class MessageCompiler:
         )
         if not book.advance(tx, number, version, standing):
             raise StaleCompile(compiled.channel.conversation, compiled.channel, "another request was committed")
-        if compiled.sight.standing.head != compiled.standing.head or record.layout is not None or record.request == 1:
+        if record.layout is not None or record.request == 1 or (number, compiled.head.hash) not in self._heads_stored:
             book.keep_head(tx, number, compiled.head.hash, encode(compiled.head.body))
         kept = replace(
             record,
@@ -563,7 +570,7 @@ class MessageCompiler:
         if standing.chain != compiled.standing.chain:
             return None
         stored = chain.stored_before(tx, at, entries)
-        shown = Shown.stored(found[0], found[1], standing, book.load_rows(tx, standing.layout))
+        shown = Shown.of(found[0], found[1], standing, book.load_rows(tx, standing.layout))
         return stored, shown, at
 
     def _learned(self, compiled: Compiled, usage: Usage | None) -> Calibration | None:
@@ -636,5 +643,6 @@ class Attempt:
 def _layout(sealed: Iterable[Sealed]) -> tuple[Stretch, ...]:
     layout: tuple[Stretch, ...] = ()
     for each in sealed:
-        layout = with_rows(layout, each.place[0], each.place[1], each.place[1])
+        channel, number = each.place >> SEQ_BITS, each.place & SEQ_MASK
+        layout = with_rows(layout, channel, number, number)
     return layout

@@ -13,17 +13,17 @@ from msgspec.structs import replace
 from contextc.ledger.items import Row
 from contextc.ledger.standing import (
     Channel,
+    Sealed,
     Standing,
-    StoredRow,
     Stretch,
-    row_from_json,
     row_to_json,
+    rows_from_json,
     standing_from_json,
     standing_to_json,
 )
 from contextc.store import Store
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, place
+from contextc.store.places import SEQ_MASK, place
 
 
 class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -64,17 +64,19 @@ def stood(tx: Transaction, channel: Channel) -> Standing | None:
     return standing_from_json(found.state) if found else None
 
 
-def load_rows(tx: Transaction, layout: Iterable[Stretch]) -> list[StoredRow]:
+def load_rows(tx: Transaction, layout: Iterable[Stretch]) -> list[Sealed]:
     """The rows of an epoch, in order."""
-    return [
-        StoredRow(where >> SEQ_BITS, where & SEQ_MASK, row_from_json(items), bytes(wire))
+    rows = [
+        row
         for channel, first, last in layout
-        for where, items, wire in tx.rows(
+        for row in tx.rows(
             "SELECT place, items, wire FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
             place(channel, first),
             place(channel, last),
         )
     ]
+    decoded = rows_from_json(b"[%b]" % b",".join([items for _, items, _ in rows]))  # all at once: half the time
+    return [Sealed(where, row, wire) for (where, _, wire), row in zip(rows, decoded, strict=True)]
 
 
 def write_rows(tx: Transaction, channel: int, first: int, rows: Sequence[tuple[Row, bytes]]) -> None:

@@ -115,7 +115,7 @@ def _shown(
             rows = book.load_rows(tx, standing.layout)
             if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
                 rows, standing = [], _without_rows(standing)  # it stood on a conversation that was deleted
-            shown = Shown.stored(number, version, standing, rows)
+            shown = Shown.of(number, version, standing, rows)
             warm.put(channel, shown)
             return number, version, shown, False, attempt
     else:
@@ -124,7 +124,7 @@ def _shown(
     if parent is None:
         return number, version, Shown(number, version, Standing()), False, attempt
     standing = replace(parent, session=None, lost="", requests=0, rows=0, input=0)
-    return number, version, Shown.stored(number, version, standing, book.load_rows(tx, parent.layout)), True, attempt
+    return number, version, Shown.of(number, version, standing, book.load_rows(tx, parent.layout)), True, attempt
 
 
 def _without_rows(standing: Standing) -> Standing:

@@ -99,17 +99,18 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The provider stopped in the middle and is to be asked again, with nothing new (`pause_turn`)."""
 
 
-class StoredRow(NamedTuple):
-    channel: int
-    number: int
+class Sealed(Struct, frozen=True, gc=False):
+    """A row of the ledger with its wire messages, as bytes joined by commas. `place` is channel * 2^32 + number."""
+
+    place: int
     row: Row
-    wire: bytes
+    chunk: bytes
 
 
 standing_to_json = msgspec.json.Encoder().encode
 standing_from_json = msgspec.json.Decoder(Standing).decode
 row_to_json = msgspec.json.Encoder().encode
-row_from_json = msgspec.json.Decoder(Row).decode
+rows_from_json = msgspec.json.Decoder(list[Row]).decode
 
 
 def with_rows(layout: tuple[Stretch, ...], channel: int, first: int, last: int) -> tuple[Stretch, ...]:

@@ -8,28 +8,18 @@ up to a number of bytes, and forgets the others: they are read again from the le
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
-from contextc.ledger.items import Row
-from contextc.ledger.standing import Channel, Standing, StoredRow
+from contextc.ledger.standing import Channel, Sealed, Standing
 from contextc.messages import Message
 from contextc.store import Store
 
 BYTES_KEPT = 64_000_000
 ROW_BYTES = 400  # about what a row takes beside its wire form
 AT_ONCE = 64  # so many rows are joined one by one; those before them were joined once
-
-
-class Sealed(NamedTuple):
-    """A row as it is in memory: where it is stored, what it is, and its wire messages as bytes joined by commas."""
-
-    place: tuple[int, int]
-    row: Row
-    chunk: bytes
 
 
 class _Flat:
@@ -78,12 +68,6 @@ class Shown:
         self.count = len(self._sealed)
         self.used = {name for each in sealed for name in each.row.ids}
         self.size = sum(len(each.chunk) + ROW_BYTES for each in sealed)
-
-    @classmethod
-    def stored(cls, number: int, version: int, standing: Standing, rows: Sequence[StoredRow]) -> "Shown":
-        """A channel as the ledger has it. Rows that replaced the end of the row before are put in their place."""
-        sealed = [Sealed((channel, row_number), row, wire) for channel, row_number, row, wire in rows]
-        return cls.of(number, version, standing, sealed)
 
     @classmethod
     def of(
@@ -153,7 +137,7 @@ def take_back(sealed: list[Sealed], drop: int) -> None:
         inside = listed(sealed[index].chunk)
         rest = inside[: max(0, len(inside) - drop)]
         drop -= len(inside) - len(rest)
-        sealed[index] = sealed[index]._replace(chunk=joined(rest), row=replace(sealed[index].row, held=True))
+        sealed[index] = replace(sealed[index], chunk=joined(rest), row=replace(sealed[index].row, held=True))
         if not drop:
             return
 

@@ -14,8 +14,8 @@ latest summary and the step that waits for an answer are never dropped; if these
     tool       2 failed         300     tool       2 failed                            300
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Collection, Sequence
+from itertools import accumulate, pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -117,9 +117,8 @@ def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
     return [
         item
         for index, item in enumerate(items)
-        if item.kind != "update"
-        and (item.kind not in ("dynamic", "notice") or item is latest or index < as_it_was)
-    ]  # fmt: skip
+        if item.kind != "update" and (item.kind not in ("dynamic", "notice") or item is latest or index < as_it_was)
+    ]
 
 
 def _fewer_media(items: list[Item], keep: int) -> list[Item]:
@@ -136,6 +135,17 @@ def _first_difference(before: Sequence[Item], after: Sequence[Item]) -> int:
     return min(len(before), len(after))
 
 
+def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
+    """Which items stay: those that are pinned, and with one of a call and its results all of them."""
+    groups = list(accumulate([item.role != "tool" for item in items]))
+    staying = {
+        group
+        for item, group in zip(items, groups, strict=True)
+        if (item.place and item.place in pins) or item.kind in ("summary", "dynamic")
+    }
+    return [group in staying for group in groups]
+
+
 class _Slot(Struct):
     """One item on its way through the cut."""
 
@@ -149,7 +159,7 @@ class _Room:
 
     def __init__(self, draft: Draft, items: list[Item], factor: float) -> None:
         self.draft, self.options, self.factor = draft, draft.options, factor
-        self.slots = [_Slot(item, item.place in draft.pins or item.kind in ("summary", "dynamic")) for item in items]
+        self.slots = [_Slot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
         self.total = sum([item.tokens for item in items])
         self.budget = draft.budget
         self.left: list[Left] = []

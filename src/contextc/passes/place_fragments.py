@@ -17,13 +17,14 @@ from contextc.messages import Message, Text
 from contextc.prompts import SYSTEM_CONTEXT
 
 CHANGED = "The instructions you were given at the start have changed. From now on these hold:\n\n"
+ENDED = "The instructions you were given at the start no longer hold."
 
 
 def place_fragments(draft: Draft) -> Draft:
-    if draft.resume and draft.provider.keeps_static and draft.standing.head.static:
-        told = draft.prompt.static_hash
-        if told != draft.standing.head.static and draft.options.static_change == "update":
-            draft = _with(draft, "update", CHANGED + draft.prompt.static_text)
+    if draft.resume and draft.provider.keeps_static and draft.options.static_change == "update":
+        told = draft.prompt.static_hash if draft.prompt.static else ""
+        if told != draft.standing.head.static:
+            draft = _with(draft, "update", CHANGED + draft.prompt.static_text if told else ENDED)
     text = draft.prompt.dynamic_text
     if not text or draft.options.placement == "head":
         return draft

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from contextc._json import JSONObject
 from contextc.errors import InvalidSetting
@@ -92,14 +92,14 @@ def provider(
     name, asks_for = _parted(spec.strip(), told)
     entry = _book().providers.get(name, {})
     known: dict[str, bool] = {fact: entry[fact] for fact in FACTS if fact in entry}
-    return Provider(
+    plain = Provider(
         name=name,
         model=model(asks_for, **told),
         format=_spoken(name, format or entry.get("format", COMPATIBLE)),
         asks_for=asks_for,
         session_field=entry.get("session_field", ""),
-        **known | own,
     )
+    return replace(plain, **known | own)
 
 
 def provider_names() -> tuple[str, ...]:

@@ -1,0 +1,222 @@
+"""Seed B's acceptance list, by its own letter (`policy="seed_b"`) and by our defaults, which differ as SPEC 16 decides.
+
+Requests are in OpenAI's chat format, which is the one the seed writes: `{role: 'system', content}` and so on.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+
+BIG = cc.provider("openai-chat:gpt-4o")
+SMALL = cc.provider("openai-chat:gpt-4o", window=300, output=100)
+LITERAL = {"policy": "seed_b"}
+BOTH = pytest.mark.parametrize("options", [LITERAL, {}], ids=["seed_b", "ours"])
+Said = tuple[str, object]
+
+
+def compiled(
+    *log: cc.Message, provider: cc.Provider = BIG, prompt: str | None = None, options: dict[str, object] = LITERAL
+) -> cc.Compiled:
+    store = cc.open_store("memory:")
+    store.extend("demo", log)
+    return cc.MessageCompiler(store, provider, **options).compile("demo", system_prompt=prompt)
+
+
+def said(request: cc.Compiled) -> list[Said]:
+    messages: list[JSONObject] = request.params["messages"]
+    return [(message["role"], message["content"]) for message in messages]
+
+
+def long_talk(turns: int) -> list[cc.Message]:
+    """So many turns of about 40 tokens, and a new message."""
+    words = "word " * 12
+    log = [
+        message
+        for number in range(turns)
+        for message in (cc.user(f"question {number} {words}"), cc.assistant(f"answer {number} {words}"))
+    ]
+    return [*log, cc.user("the new message")]
+
+
+# ── the acceptance list ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@BOTH
+def test_the_model_sees_prior_messages(options: dict[str, object]) -> None:
+    """Seed B: multi-turn works."""
+    log = (cc.user("My name is Ann."), cc.assistant("Hello Ann."), cc.user("What is my name?"))
+    assert said(compiled(*log, options=options)) == [
+        ("user", "My name is Ann."),
+        ("assistant", "Hello Ann."),
+        ("user", "What is my name?"),
+    ]
+
+
+@BOTH
+def test_the_system_prompt_is_the_first_message(options: dict[str, object]) -> None:
+    """Seed B: prepended when non-empty."""
+    assert said(compiled(cc.user("hi"), prompt="Be brief.", options=options)) == [
+        ("system", "Be brief."),
+        ("user", "hi"),
+    ]
+
+
+@BOTH
+@pytest.mark.parametrize("prompt", ["", None, "  "], ids=["empty", "none", "blank"])
+def test_an_empty_system_prompt_is_omitted(options: dict[str, object], prompt: str | None) -> None:
+    """Seed B; SPEC 8.5."""
+    assert said(compiled(cc.user("hi"), prompt=prompt, options=options)) == [("user", "hi")]
+
+
+def test_truncation_drops_single_messages_from_the_front_until_the_rest_fits() -> None:
+    """Seed B, truncation strategy, to the letter: one message less would not have been enough, one more not needed."""
+    log = long_talk(8)
+    request = compiled(*log, provider=SMALL, prompt="Be brief.")
+    shown = said(request)
+    assert shown[0] == ("system", "Be brief.")
+    kept = len(shown) - 1
+    assert [content for _, content in shown[1:]] == [message.text for message in log[-kept:]]
+    assert 1 < kept < len(log)
+    budget = request.budget
+    assert budget.available == 300 - budget.system - 100  # contextLength - system - reserve; the new message is counted
+    assert (budget.reserve, budget.margin) == (100, 0)
+    first_dropped = cc.MessageCompiler(cc.open_store("memory:"), SMALL).counter.message(log[-kept - 1])
+    assert budget.used <= budget.available < budget.used + first_dropped
+
+
+def test_truncation_by_the_letter_may_begin_with_an_answer_and_ours_never_does() -> None:
+    """SPEC 16: drop single messages, or whole turns (7.2)."""
+    starts: set[str] = set()
+    for window in range(260, 340, 5):
+        provider = cc.provider("openai-chat:gpt-4o", window=window, output=100)
+        starts.add(said(compiled(*long_talk(8), provider=provider))[0][0])
+        for strategy in ("oldest", "chunked"):
+            ours = compiled(*long_talk(8), provider=provider, options={"strategy": strategy})
+            assert said(ours)[0][0] == "user"
+    assert starts == {"user", "assistant"}
+
+
+@BOTH
+@pytest.mark.parametrize("window", [150, 200, 300, 500, 1_000])
+def test_the_new_user_message_is_always_there(options: dict[str, object], window: int) -> None:
+    """Seed B: appended last, outside the truncation; SPEC 7.3."""
+    provider = cc.provider("openai-chat:gpt-4o", window=window, output=40)
+    assert said(compiled(*long_talk(20), provider=provider, options=options))[-1] == ("user", "the new message")
+
+
+def test_the_new_user_message_stays_where_a_dynamic_block_follows_it() -> None:
+    """Seed B, with what it does not know of: the block is not the newest message."""
+    store = cc.open_store("memory:")
+    store.extend("demo", long_talk(8))
+    block = cc.PromptFragment("state", "busy " * 150, "dynamic")
+    request = cc.MessageCompiler(store, SMALL, policy="seed_b").compile("demo", fragments=[block])
+    assert [role for role, _ in said(request)][-2:] == ["user", "system"]
+    assert said(request)[-2] == ("user", "the new message")
+
+
+def test_a_new_message_that_does_not_fit_is_an_error_with_every_figure() -> None:
+    """SPEC 7.3: nothing is sent, rather than something without the question."""
+    with pytest.raises(cc.ContextOverflow) as caught:
+        compiled(cc.user("word " * 500), provider=SMALL)
+    assert caught.value.available < caught.value.needed
+
+
+@BOTH
+def test_failed_and_pending_messages_are_excluded(options: dict[str, object]) -> None:
+    """Seed B: only `status === 'sent'`."""
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("one"))
+    store.append("demo", cc.assistant("half an ans", status="error", error="overloaded"))
+    store.append("demo", cc.user("two"))
+    with store.lease("demo") as lease:
+        stream = store.stream(lease)
+        stream.write("still being written")
+        stream.flush()
+        request = cc.MessageCompiler(store, BIG, **options).compile("demo")
+        stream.end(status="cancelled")
+    assert said(request) == [("user", "one"), ("user", "two")]
+
+
+def test_assistant_blocks_are_concatenated_in_order() -> None:
+    """Seed B: `content` and `reasoning_content` blocks, joined as they stand. SPEC 2.4: inline."""
+    blocks = [cc.Reasoning(text="Let me think. "), cc.Text("It is 4"), cc.Reasoning(text=" (surely)"), cc.Text(".")]
+    log = (cc.user("2 + 2?"), cc.assistant(blocks), cc.user("Sure?"))
+    assert said(compiled(*log))[1] == ("assistant", "Let me think. It is 4 (surely).")
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "content"),
+    [("native", "It is 4."), ("drop", "It is 4."), ("inline", "Let me think. It is 4.")],
+)
+def test_reasoning_is_a_policy_of_the_compiler(reasoning: str, content: str) -> None:
+    """SPEC 2.4, 16: joined into the content only where somebody asks for it."""
+    log = (cc.user("2 + 2?"), cc.assistant("It is 4.", reasoning="Let me think. "), cc.user("Sure?"))
+    assert said(compiled(*log, options={"reasoning": reasoning}))[1] == ("assistant", content)
+
+
+def test_reasoning_that_is_joined_in_is_counted() -> None:
+    """SPEC 6.1: counting covers everything that is sent."""
+    log = (cc.user("2 + 2?"), cc.assistant("It is 4.", reasoning="Let me think. " * 50), cc.user("Sure?"))
+    assert compiled(*log).budget.used > compiled(*log, options={}).budget.used + 100
+
+
+@pytest.mark.parametrize("provider", [BIG, cc.provider("anthropic:claude-sonnet-4-5")], ids=["chat", "anthropic"])
+def test_a_reply_that_was_committed_is_joined_like_any_other(provider: cc.Provider) -> None:
+    """SPEC 2.4, 9.2: and stays as it was shown."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, provider, policy="seed_b")
+    store.append("demo", cc.user("2 + 2?"))
+    thought = cc.Reasoning(text="Let me think. ", signature="signed", provider=provider.formatter.provider)
+    compiler.commit(compiler.compile("demo"), cc.assistant("It is 4.", reasoning=thought))
+    store.append("demo", cc.user("Sure?"))
+    first = compiler.compile("demo")
+    reply: JSONObject = first.params["messages"][1]
+    assert reply["content"] in ("Let me think. It is 4.", [{"type": "text", "text": "Let me think. It is 4."}])
+    compiler.commit(first, cc.assistant("Yes."))
+    store.append("demo", cc.user("Good."))
+    assert compiler.compile("demo").params["messages"][1] == reply
+
+
+# ── the figures ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_reserve_is_the_models_longest_output_by_the_letter_and_capped_by_default() -> None:
+    """SPEC 16, 7.1."""
+    long_winded = cc.provider("openai-chat:gpt-4o", window=100_000, output=60_000)
+    literal, ours = (
+        compiled(cc.user("hi"), provider=long_winded),
+        compiled(cc.user("hi"), provider=long_winded, options={}),
+    )
+    assert (literal.budget.reserve, literal.budget.margin) == (60_000, 0)
+    assert (ours.budget.reserve, ours.budget.margin) == (8_000, 1_000)
+
+
+def test_ours_keeps_whole_turns_and_goes_down_to_the_low_mark() -> None:
+    """SPEC 7.2, 7.4, beside the seed's rule."""
+    ours = compiled(*long_talk(20), provider=SMALL, options={})
+    oldest = compiled(*long_talk(20), provider=SMALL, options={"strategy": "oldest"})
+    assert len(said(ours)) % 2 == 1
+    assert len(said(oldest)) % 2 == 1
+    assert ours.budget.used <= 0.7 * ours.budget.available < oldest.budget.used <= oldest.budget.available
+
+
+def test_cuts_by_the_letter_are_announced_each_time() -> None:
+    """SPEC 13.1, 9.3: every request that drops something says so."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, SMALL, policy="seed_b")
+    reasons: list[str] = []
+    shown: list[Sequence[Said]] = []
+    for message in long_talk(6):
+        store.append("demo", message)
+        if message.role == "user":
+            request = compiler.compile("demo")
+            reasons.append(request.manifest.why)
+            shown.append(said(request))
+            compiler.commit(request)
+    assert reasons[0] == "first request"
+    for before, after, why in zip(shown, shown[1:], reasons[1:], strict=False):
+        assert (why == "over budget") == (after[: len(before)] != before)
+    assert "over budget" in reasons

@@ -1,0 +1,188 @@
+"""The cut alone, before and after: items with their tokens go in, and what a new epoch keeps of them comes out.
+
+An item is written as "user 50", "user! 50" where it opens a turn, "dynamic 10" and so on; its place is its number in
+the list, from one. Nothing is stored, encoded or counted here.
+"""
+
+import pytest
+from msgspec.structs import replace
+
+import contextc as cc
+from contextc.draft import Budget, Draft, Entry, Options
+from contextc.ledger.items import Item
+from contextc.ledger.overlays import Summary
+from contextc.ledger.standing import Standing
+from contextc.messages import Role
+from contextc.passes import fit_budget
+from contextc.prompts import Prompt
+from contextc.tokens import counter
+
+PROVIDER = cc.provider("openai-chat:gpt-4o")
+ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system"}
+
+
+def item(written: str, place: int) -> Item:
+    word, tokens = written.split()[:2]
+    name = word.rstrip("!")
+    if name == "dynamic":
+        return Item(kind="dynamic", role="system", text="state", tokens=int(tokens))
+    return Item(place=place, role=ROLES[name], tokens=int(tokens), opens=word.endswith("!"))
+
+
+def draft(*lines: str, available: int, options: Options | None = None, pins: tuple[int, ...] = ()) -> Draft:
+    """Everything is new, and nothing was shown before."""
+    items = [item(line, place) for place, line in enumerate(lines, 1)]
+    return Draft(
+        provider=PROVIDER,
+        counter=counter("o200k_base"),
+        options=options or Options(),
+        agent="assistant",
+        audiences=frozenset(),
+        prompt=Prompt(),
+        sealed=[],
+        standing=Standing(),
+        log=(),
+        tail=tuple(Entry(each, cc.Message(role=each.role)) for each in items),
+        pins=frozenset(pins),
+        budget=Budget(window=available),
+    )
+
+
+def written(each: Item) -> str:
+    if each.kind != "message":
+        return f"{each.kind} {each.tokens}"
+    return f"{each.role}{'!' if each.opens else ''} {each.tokens}{' decayed' if each.decayed else ''}"
+
+
+def after(before: Draft) -> list[str]:
+    return [written(each) for each in fit_budget(before).kept or ()]
+
+
+TALK = ("user! 100", "assistant 100", "user! 100", "assistant 100", "user! 100", "assistant 100", "user! 50")
+
+
+def test_what_fits_is_not_touched() -> None:
+    """SPEC 7.2: nothing happens before it has to."""
+    fitted = fit_budget(draft(*TALK, available=650))
+    assert (fitted.epoch, fitted.kept, fitted.budget.used) == ("", None, 650)
+
+
+def test_one_token_too_many_begins_an_epoch_that_goes_down_to_the_low_mark() -> None:
+    """SPEC 7.4: 70 % of 649 is 454; one turn goes."""
+    fitted = fit_budget(draft(*TALK, available=649))
+    assert fitted.epoch == "over budget"
+    assert [written(each) for each in fitted.kept or ()] == [*TALK[2:]]
+    assert fitted.budget.used == 450
+    assert [(left.place, left.why) for left in fitted.left] == [(place, "its turn was cut away") for place in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        (Options(strategy="oldest"), [*TALK[2:]]),
+        (Options(low=0.9), [*TALK[2:]]),
+        (Options(low=0.3), [*TALK[6:]]),
+        (Options(policy="seed_b"), [*TALK[1:]]),
+    ],
+    ids=["oldest", "low mark 90 %", "low mark 30 %", "seed_b"],
+)
+def test_how_far_a_cut_goes_is_a_setting(options: Options, kept: list[str]) -> None:
+    """SPEC 7.4."""
+    assert after(draft(*TALK, available=640, options=options)) == kept
+
+
+def test_the_high_mark_is_a_setting() -> None:
+    """SPEC 7.4."""
+    assert fit_budget(draft(*TALK, available=800, options=Options(high=0.8))).epoch == "over budget"
+    assert fit_budget(draft(*TALK, available=800, options=Options(high=0.9))).epoch == ""
+
+
+def test_old_results_decay_first() -> None:
+    """SPEC 7.2: the picture in the pass's own words."""
+    before = draft(
+        "user! 50",
+        "assistant 40",
+        "tool 700",
+        "assistant 40",
+        "tool 300",
+        available=1_000,
+        options=Options(recent=0.25),
+    )
+    assert after(before) == ["user! 50", "assistant 40", "tool 48 decayed", "assistant 40", "tool 300"]
+
+
+def test_small_results_are_not_worth_a_placeholder() -> None:
+    """SPEC 7.2: a line that says less than it takes is none."""
+    before = draft("user! 50", *("assistant 10", "tool 90") * 10, "user! 50", available=1_000)
+    assert not any("decayed" in line for line in after(before))
+
+
+def test_inside_one_long_turn_the_oldest_steps_go_and_a_line_says_so() -> None:
+    """SPEC 7.2: the cut falls between steps, and the turn's user message stays."""
+    before = draft("user! 50", *("assistant 10", "tool 90") * 10, available=1_000, options=Options(decay=False))
+    kept = after(before)
+    assert kept[0] == "user! 50"
+    assert kept[1].startswith("notice")
+    assert kept[2:] == ["assistant 10", "tool 90"] * ((len(kept) - 2) // 2)
+    assert 4 <= len(kept) - 2 <= 14
+
+
+def test_no_cut_falls_inside_a_group() -> None:
+    """SPEC 5.4: at every budget, a result has its call before it and a call its results behind it."""
+    lines = ("user! 30", "assistant 20", "tool 60", "tool 60", "user! 30", *("assistant 20", "tool 60", "tool 60") * 4)
+    for available in range(190, 740, 10):
+        kept = [line.split()[0] for line in after(draft(*lines, available=available, options=Options(decay=False)))]
+        groups = "".join({"assistant": "a", "tool": "t"}.get(word, "u") for word in kept)
+        assert groups.replace("att", "").strip("u") == "", (available, kept)
+
+
+def test_pinned_messages_stay_and_take_their_group_along() -> None:
+    """SPEC 7.3, 5.4: a pinned result without its call could not be shown, and a call without its result would lie."""
+    lines = ("user! 100", "assistant 50", "tool 200", "user! 100", "assistant 100", "user! 50")
+    kept = ["assistant 50", "tool 200", "user! 50"]
+    for pinned in (2, 3):
+        assert after(draft(*lines, available=500, pins=(pinned,), options=Options(low=0.5))) == kept
+
+
+def test_the_latest_dynamic_block_stays_and_the_others_go() -> None:
+    """SPEC 9.3."""
+    lines = ("user! 100", "dynamic 10", "assistant 300", "user! 100", "dynamic 12", "assistant 50", "tool 20")
+    assert after(draft(*lines, available=400)) == ["user! 100", "dynamic 12", "assistant 50", "tool 20"]
+
+
+def test_a_summary_takes_the_place_of_what_it_sums_up() -> None:
+    """SPEC 7.2: before any turn is dropped."""
+    before = replace(draft(*TALK, available=640), summary=Summary(anchor=4, text="…", tokens=40))
+    fitted = fit_budget(before)
+    assert [written(each) for each in fitted.kept or ()] == ["summary 40", "user! 100", "assistant 100", "user! 50"]
+    assert [(left.place, left.why) for left in fitted.left] == [(place, "summed up") for place in (1, 2, 3, 4)]
+
+
+def test_a_summary_that_is_not_smaller_is_not_used() -> None:
+    """SPEC 7.5."""
+    before = replace(draft(*TALK, available=640), summary=Summary(anchor=2, text="…", tokens=200))
+    assert not any(line.startswith("summary") for line in after(before))
+
+
+def test_what_must_stay_and_does_not_fit_is_refused_with_every_figure() -> None:
+    """SPEC 7.3."""
+    with pytest.raises(cc.ContextOverflow) as caught:
+        fit_budget(draft("user! 100", "assistant 100", "user! 500", available=400))
+    assert (caught.value.needed, caught.value.available) == (500, 400)
+
+
+def test_a_second_run_changes_nothing() -> None:
+    """STYLE 26: what fits, fits."""
+    fitted = fit_budget(draft(*TALK, available=649))
+    kept = fitted.kept or ()
+    again = replace(
+        fitted, epoch="", kept=None, left=(), tail=tuple(Entry(each, cc.Message(role=each.role)) for each in kept)
+    )
+    assert fit_budget(again).kept is None
+
+
+def test_a_session_that_shortens_itself_is_left_alone() -> None:
+    """SPEC 9.4: what a provider's session holds is not ours to cut."""
+    own = replace(PROVIDER, session_resumption=True, compacts_itself=True)
+    fitted = fit_budget(replace(draft(*TALK, available=300), provider=own, resume=True))
+    assert (fitted.epoch, fitted.kept) == ("", None)
