@@ -43,6 +43,8 @@ bench: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/import.py
 	$(PEERS)/bin/python benchmarks/store.py
 	$(PEERS)/bin/python benchmarks/convert.py
+	$(PEERS)/bin/python benchmarks/compile.py
+	$(PEERS)/bin/python benchmarks/cache.py
 
 $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)

@@ -2,8 +2,9 @@
 
 A conversation starts from nothing and goes on for 1,000 steps of about 1,000 tokens, through a window of 200,000. Three
 ways to stay inside it see the same steps: contextc's `chunked` (its default), its `oldest`, and `trim_messages` of
-langchain as documented, which slides. Once with eight steps in a turn, as an agent works, and once with one, as in a
-chat. Sliding cuts fall at the beginning of a turn, so the shorter the turns, the more often they move.
+langchain as documented. The latter two cut what is too much, and no more; where they can, at the beginning of a turn.
+So they move with every step of a chat, and with every turn of an agent. In one long turn `oldest` cuts between steps;
+langchain's recipe has nothing for it, and is left out there.
 
 Each request is held against the one before, block by block, cache marks removed. What a cache serves of it follows the
 provider's rule. Anthropic's serves up to a mark that an earlier request left; everybody is given one behind the system
@@ -20,19 +21,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from rich.console import Console
 from rich.table import Table
 
 import contextc as cc
-from contextc._json import JSONObject, encode
+from contextc._json import JSON, JSONObject, encode
 from contextc.models import cost
 from contextc.tokens import Counter
-from converters import CLAUDE, Said
+from converters import CLAUDE, Said, openai_message
 from measure import Goal, show_goals
 from peers import version
-from transcripts import steps
+from transcripts import steps, system_prompt
 from trimmers import WINDOW, LangChain, Ours
 
 GPT = "gpt-5.5"
@@ -41,10 +42,13 @@ PROVIDERS = {"Anthropic": f"anthropic:{CLAUDE}", "OpenAI": f"openai:{GPT}"}
 CHUNKED, OLDEST, SLIDING = "contextc, chunked", "contextc, oldest", "langchain, trim_messages"
 STEPS, CHARACTERS = 1_000, 2_400
 """Steps of a run, and the characters of a result that make a step of about 1,000 tokens."""
-TURNS = {"agent, 8 steps a turn": 8, "chat, 1 step a turn": 1}
-SHARE_GOAL, BILL_GOAL = 0.95, 4.0
+TURNS = {"an agent, one long turn": 10 * STEPS, "an agent, 8 steps a turn": 8, "a chat, 1 step a turn": 1}
+LONGEST_SLID = 8
+"""langchain's recipe begins at a person's words; where there are none in the window, it keeps nothing."""
+SHARE_GOAL, BILL_GOAL, SLIDES = 0.95, 4.0, 0.5
+"""A cut slides if it moves with most requests. One that moves with every eighth is dearer too, but not by as much."""
 GRAIN = 128
-SPOKEN = ("text", "content", "input", "arguments", "output")
+SPOKEN = ("text", "content", "input", "arguments", "output", "name", "description", "parameters", "input_schema")
 WIDTH = 130
 
 
@@ -66,6 +70,7 @@ class Bill(NamedTuple):
     tokens: int
     served: int
     dollars: float
+    full_requests: int
     full_tokens: int
     full_served: int
     cuts: int
@@ -93,13 +98,14 @@ class Reader:
         listed: list[JSONObject] = params[key]
         head = encode([without_marks(params.get(name)) for name in ("system", "instructions", "tools")])
         blocks = [head, *(block for message in listed for block in blocks_of(message))]
-        return Request(blocks, list(accumulate([self._tokens(block) for block in blocks])))
+        return Request(blocks, list(accumulate([self.block(block)[1] for block in blocks])))
 
-    def _tokens(self, block: bytes) -> int:
+    def block(self, block: bytes) -> tuple[bytes, int]:
+        """A block, and its tokens."""
         found = self._counts.get(block)
         if found is None:
             found = self._counts[block] = self._counter.text(" ".join(spoken(json.loads(block))))
-        return found
+        return block, found
 
 
 def blocks_of(message: JSONObject) -> Iterator[bytes]:
@@ -113,24 +119,26 @@ def blocks_of(message: JSONObject) -> Iterator[bytes]:
         yield encode([around])
 
 
-def without_marks(value: Any) -> Any:  # Any: JSON
+def without_marks(value: JSON) -> JSON:
     if isinstance(value, list):
-        return [without_marks(each) for each in value]
-    return {name: each for name, each in value.items() if name != "cache_control"} if isinstance(value, dict) else value
+        return [without_marks(each) for each in cast(list[JSON], value)]
+    if isinstance(value, dict):
+        return {name: each for name, each in cast(JSONObject, value).items() if name != "cache_control"}
+    return value
 
 
-def spoken(value: Any) -> Iterator[str]:
+def spoken(value: JSON) -> Iterator[str]:
     """What a model reads of a block."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for each in value:
+        for each in cast(list[JSON], value):
             yield from spoken(each)
     elif isinstance(value, dict):
-        for name, each in value.items():
-            if name in SPOKEN or name in ("description", "parameters", "input_schema", "name"):
-                yield from spoken(each) if isinstance(each, str | list) else [encode(each).decode()]
-            elif isinstance(each, dict | list):
+        for name, each in cast(JSONObject, value).items():
+            if name in SPOKEN and not isinstance(each, str | list):
+                yield encode(each).decode()
+            elif name in SPOKEN or isinstance(each, dict | list):
                 yield from spoken(each)
 
 
@@ -152,7 +160,7 @@ def grained(model: cc.Model, before: Request, now: Request, common: int) -> int:
 
 def billed(model: cc.Model, requests: Iterable[Request]) -> Bill:
     before: Request | None = None
-    count = tokens = served = full_tokens = full_served = cuts = 0
+    count = tokens = served = full_requests = full_tokens = full_served = cuts = 0
     dollars, full = 0.0, False
     for now in requests:
         read = 0
@@ -166,9 +174,9 @@ def billed(model: cc.Model, requests: Iterable[Request]) -> Bill:
         dollars += cost(model, usage) or 0.0
         count, tokens, served = count + 1, tokens + now.tokens, served + read
         if full:
-            full_tokens, full_served = full_tokens + now.tokens, full_served + read
+            full_requests, full_tokens, full_served = full_requests + 1, full_tokens + now.tokens, full_served + read
         before = now
-    return Bill(count, tokens, served, dollars, full_tokens, full_served, cuts)
+    return Bill(count, tokens, served, dollars, full_requests, full_tokens, full_served, cuts)
 
 
 def shared(before: list[bytes], now: list[bytes]) -> int:
@@ -189,27 +197,41 @@ def ours(provider: str, strategy: str, turn: int, count: int) -> Iterator[JSONOb
     subject.close()
 
 
-def langchain(house: str, turn: int, count: int) -> Iterator[JSONObject]:
+def langchain(reader: Reader, turn: int, count: int) -> Iterator[Request]:
+    """What it keeps, in the blocks of its messages. It counts as contextc does, so that both fill the same window."""
     subject = LangChain()
-    subject.fill([FIRST])
-    if house == "OpenAI":
-        package: Any = import_module("langchain_openai")  # Any: it is not part of this project's environment
-        subject.model = package.ChatOpenAI(model=GPT, api_key="none")
+    base: Any = import_module("langchain_core.messages").BaseMessage  # Any: not part of this project's environment
+    read: dict[int, tuple[bytes, int]] = {}
+
+    def counter(message: Any) -> int:
+        return read[id(message)][1]
+
+    def add(*said: Said) -> None:
+        subject.messages += [subject.message(each) for each in said]
+        for message, each in zip(subject.messages[-len(said) :], said, strict=True):
+            read[id(message)] = reader.block(encode([openai_message(each)]))
+
+    counter.__annotations__["message"] = base  # how it is told that messages are counted one by one
+    subject.fill([])
+    read[id(subject.messages[0])] = reader.block(encode([{"role": "system", "content": system_prompt()}]))
+    add(FIRST)
     for step in islice(steps(CHARACTERS, turn=turn), count):
-        yield subject.step(subject.made(step))
+        kept = [read[id(message)] for message in subject.trimmed(counter)]
+        yield Request([block for block, _ in kept], list(accumulate([tokens for _, tokens in kept])))
+        add(*step)
 
 
 def compare(turn: int, house: str, count: int, *, peers: bool) -> dict[str, Bill]:
     name = PROVIDERS[house]
-    provider = cc.provider(name, window=WINDOW)
-    counter = cc.MessageCompiler(cc.open_store("memory:"), provider).counter
-    runs = {CHUNKED: ours(name, "chunked", turn, count), OLDEST: ours(name, "oldest", turn, count)}
-    if peers:
-        runs[SLIDING] = langchain(house, turn, count)
-    found: dict[str, Bill] = {}
-    for strategy, requests in runs.items():
-        reader = Reader(counter)
-        found[strategy] = billed(provider.model, (reader.read(params) for params in requests))
+    with cc.open_store("memory:") as store:
+        compiler = cc.MessageCompiler(store, cc.provider(name, window=WINDOW))
+    model, reader = compiler.provider.model, Reader(compiler.counter)
+    found = {
+        label: billed(model, map(reader.read, ours(name, strategy, turn, count)))
+        for label, strategy in ((CHUNKED, "chunked"), (OLDEST, "oldest"))
+    }
+    if peers and turn <= LONGEST_SLID:
+        found[SLIDING] = billed(model, langchain(reader, turn, count))
     return found
 
 
@@ -239,7 +261,8 @@ def goals(title: str, bills: dict[str, Bill]) -> Iterator[Goal]:
     yield Goal(
         f"{title}: a cache serves {SHARE_GOAL:.0%} of the input", chunked.share >= SHARE_GOAL, f"{chunked.share:.1%}"
     )
-    if (sliding := bills.get(SLIDING)) is not None:
+    sliding = bills.get(SLIDING, bills[OLDEST])
+    if sliding.cuts > sliding.full_requests * SLIDES:
         times = sliding.dollars / chunked.dollars
         yield Goal(f"{title}: {BILL_GOAL:.0f} times cheaper than a sliding cut", times >= BILL_GOAL, f"{times:.2f}")
 

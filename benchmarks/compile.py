@@ -115,7 +115,7 @@ class Here:
         epochs = 0
         gc.collect()
         start = perf_counter()
-        request = None
+        request: Any = None
         for each in ready:
             began = process_time()
             request = subject.step(each)

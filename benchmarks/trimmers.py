@@ -26,6 +26,7 @@ KEPT = 2_000
 """What those keep who cut by a number: about as many messages of these transcripts as fill the window."""
 CHARACTERS, MESSAGE = 4, 3
 """Characters of a token and tokens of a message as such, by langchain's estimate; pydantic-ai's is cut by the same."""
+PROVIDER = f"anthropic:{CLAUDE}"
 PARTS = ("compile", "body", "begin", "commit", "append")
 
 # Any: the peers are not part of this project's environment, so their types are not known here.
@@ -85,7 +86,7 @@ class Ours:
         ),
     )
 
-    def __init__(self, address: str, name: str = "contextc", provider: str = f"anthropic:{CLAUDE}", **options: object):
+    def __init__(self, address: str, name: str = "contextc", provider: str = PROVIDER, **options: object) -> None:
         self.name, self.address = name, address
         self.store = cc.open_store(address)
         self.provider = cc.provider(provider, window=WINDOW)
@@ -185,12 +186,12 @@ class LangChain(InMemory):
             case _:
                 return self._types.ToolMessage(said.text, tool_call_id=said.call_id, name=TOOL)
 
-    def trimmed(self) -> list[Any]:
+    def trimmed(self, counter: Any = "approximate", tokens: int = BUDGET) -> list[Any]:
         return self._types.trim_messages(
             self.messages,
             strategy="last",
-            token_counter="approximate",
-            max_tokens=BUDGET,
+            token_counter=counter,
+            max_tokens=tokens,
             start_on="human",
             end_on=("human", "tool"),
             include_system=True,
@@ -310,7 +311,7 @@ class Strands(InMemory):
 
 
 class OpenAIAgents(converters.OpenAIAgents):
-    """`SQLiteSession` with a limit of items, then the converter of its chat model; the way on to Anthropic is litellm's.
+    """`SQLiteSession` with a limit of items, then the converter of its chat model; from there on litellm would convert.
 
     Its commits are synced as its own settings have it. One event loop for the whole run, as in a server.
     """

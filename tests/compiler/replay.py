@@ -90,8 +90,12 @@ def replay(
     tools: Sequence[cc.Tool | NativeTool] = (),
     fragments: Callable[[int], Sequence[cc.PromptFragment]] = lambda number: (),
     budget: int | None = None,
+    usage: Callable[[cc.Compiled, Message], cc.Usage | None] = lambda compiled, reply: None,
 ) -> Iterator[cc.Compiled]:
-    """Every request on the way, each before its reply is committed. `fragments` says those of the nth request."""
+    """Every request on the way, each before its reply is committed.
+
+    `fragments` says those of the nth request; `usage` what the provider says of a request and its reply.
+    """
     waiting: list[Message] = []
     number = 0
     for message in messages:
@@ -112,7 +116,7 @@ def replay(
         waiting = []
         yield compiled
         with compiler.attempt(compiled) as attempt:
-            attempt.commit(message)
+            attempt.commit(message, usage=usage(compiled, message))
 
 
 def blocks(body: JSONObject) -> list[bytes]:

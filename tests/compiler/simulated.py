@@ -1,9 +1,9 @@
 """Providers that remember what they were sent, and complain.
 
-`SessionProvider` keeps a session's memory itself, as Claude Code, Codex and `previous_response_id` do. It complains about a
-full context in an existing session, a delta onto a memory that is not where the ledger thinks it is, and words it was
-told before. It can fail before or after it kept a prompt, and lose a session. `StatelessProvider` complains where a
-request does not begin as the one before it did. Neither knows anything of the compiler but the requests it makes.
+`SessionProvider` keeps a session's memory itself, as Claude Code, Codex and `previous_response_id` do. It complains
+about a full context in an existing session, a delta onto a memory that is not where the ledger thinks it is, and words
+it was told before. It can fail before or after it kept a prompt, and lose a session. `StatelessProvider` complains if
+a request does not begin as the one before it did. Neither knows anything of the compiler but the requests it makes.
 """
 
 import re
@@ -46,8 +46,9 @@ class Answer(NamedTuple):
 
 def without_cache_marks(value: JSON) -> JSON:
     if isinstance(value, dict):
-        return {name: without_cache_marks(each) for name, each in value.items() if name != "cache_control"}
-    return [without_cache_marks(each) for each in value] if isinstance(value, list) else value
+        fields = cast(JSONObject, value)
+        return {name: without_cache_marks(each) for name, each in fields.items() if name != "cache_control"}
+    return [without_cache_marks(each) for each in cast(list[JSON], value)] if isinstance(value, list) else value
 
 
 def blocks(messages: Iterable[JSONObject]) -> list[bytes]:
@@ -55,8 +56,10 @@ def blocks(messages: Iterable[JSONObject]) -> list[bytes]:
     found: list[bytes] = []
     for message in messages:
         role = message.get("role", "")
-        content = message.get("content", message.get("parts")) or []
-        for block in [{"type": "text", "text": content}] if isinstance(content, str) else cast(list[JSON], content):
+        content: str | list[JSON] = message.get("content", message.get("parts")) or ""
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}] if content else []
+        for block in content:
             found.append(canonical([role, without_cache_marks(block)]))
         rest = {name: value for name, value in message.items() if name not in ("role", "content", "parts")}
         if rest:
@@ -125,10 +128,8 @@ class SessionProvider:
     def send(self, compiled: Compiled, produced: Sequence[cc.Message], failure: Failure = "") -> Answer:
         if failure == "before":
             raise ProviderDown("the network is down")
-        if compiled.mode == "full":
-            name = self._started(compiled)
-        else:
-            name = self._resumed(compiled, gone=failure == "lost")
+        gone = failure == "lost"
+        name = self._started(compiled) if compiled.mode == "full" else self._resumed(compiled, gone=gone)
         session = self.sessions[name]
         messages = sent_messages(compiled)
         if not messages:

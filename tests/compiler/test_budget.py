@@ -207,6 +207,50 @@ def test_inside_one_long_turn_its_oldest_steps_go_and_one_line_says_so() -> None
     assert 5 < cuts < 10
 
 
+def test_the_line_about_left_out_steps_outlives_an_epoch_of_another_cause() -> None:
+    """SPEC 7.2: they are still left out."""
+    compiler = compiler_for(window=4_000, options={"decay": False})
+    compiler.store.append("c", cc.user("Find the bug."))
+    for number in range(1, 14):
+        step(compiler, number, words(200, f"result {number}"))
+    assert texts(compiler.compile("c", tools=[LOOK])).count(LEFT_OUT) == 1
+    other = compiler.compile("c", tools=[LOOK], system_prompt="Be quick.")
+    assert other.manifest.why == "system prompt changed"
+    assert texts(other).count(LEFT_OUT) == 1
+
+
+def test_the_latest_dynamic_block_stays_where_the_steps_around_it_go() -> None:
+    """SPEC 9.3: a new epoch keeps the latest; it is not said again as long as it does not change."""
+    compiler = compiler_for(window=4_000, options={"decay": False})
+    compiler.store.append("c", cc.user("Find the bug."))
+    cuts = 0
+    for number in range(1, 25):
+        todo = "Todo: read." if number < 4 else "Todo: write."
+        fragments = [cc.PromptFragment("todos", todo, lifecycle="dynamic")]
+        compiled = compiler.compile("c", tools=[LOOK], fragments=fragments)
+        cuts += compiled.manifest.why == "over budget"
+        assert texts(compiled).count(todo) == 1
+        assert not cuts or "Todo: read." not in texts(compiled)
+        compiler.begin(compiled)
+        compiler.commit(compiled, cc.assistant(tool_calls=[cc.tool_call(f"call{number}", "look", {})]))
+        compiler.store.append("c", cc.tool_result(f"call{number}", "look", words(200)))
+    assert cuts > 1
+
+
+def test_decayed_results_are_counted_one_by_one_where_a_message_holds_several() -> None:
+    """SPEC 6.1, 7.2: a message that was imported may hold the results of all parallel calls."""
+    compiler = compiler_for(window=8_000)
+    names = [f"call{number}" for number in range(10)]
+    results = tuple(cc.ToolResult(call_id=name, name="look", content=words(300)) for name in names)
+    calls = [cc.tool_call(name, "look", {}) for name in names]
+    compiler.store.extend("c", [cc.user("Go."), cc.assistant(tool_calls=calls), Message(role="tool", parts=results)])
+    compiler.store.extend("c", [cc.assistant("Done."), of_tokens(compiler, 3_500)])
+    compiled = compiler.compile("c", tools=[LOOK])
+    assert "result left out, can be fetched" in [line.why for line in compiled.manifest.lines]
+    shown = compiler.provider.formatter.decode_request(compiled.params).messages
+    assert compiled.budget.used >= sum(compiler.counter.message(message) for message in shown)
+
+
 @pytest.mark.parametrize("tools", [(LOOK,), ()])
 def test_an_oversized_result_is_shown_by_head_tail_and_id_from_the_first_time(tools: Sequence[cc.Tool]) -> None:
     """SPEC 7.2: larger than 25 % of what is available. The tool that fetches is there from the first request."""
@@ -319,6 +363,31 @@ def test_the_latest_summary_is_never_dropped() -> None:
         cuts += compiled.manifest.why == "over budget"
         assert texts(compiled).count("They asked about many things.") == 1
     assert cuts > 2
+
+
+def test_a_pinned_message_is_found_however_far_back_it_lies() -> None:
+    """SPEC 7.3: also where a long history is shown for the first time, and most of it is not even read."""
+    compiler = compiler_for(window=4_000)
+    compiler.store.extend("c", [cc.user("Note the rule: no tabs."), cc.assistant("Yes.")])
+    compiler.store.extend("c", [each for _ in range(900) for each in (cc.user(words(30)), cc.assistant("Yes."))])
+    compiler.store.pin("c", 1)
+    compiled = say(compiler, cc.user("And now?"))
+    assert compiled.sight.unread > 1
+    assert compiled.params["messages"][0]["content"][0]["text"] == "Note the rule: no tabs."
+    assert "no tabs" in texts(say(compiler, cc.user("And now?")))
+
+
+def test_what_opened_a_turn_is_found_however_long_the_turn_is() -> None:
+    """SPEC 7.2: the turn's user message stays, also where its steps are shown for the first time."""
+    compiler = compiler_for(window=4_000)
+    compiler.store.extend("c", [cc.user("An older question."), cc.assistant("Done."), cc.user("Find the bug.")])
+    for number in range(900):
+        call = cc.assistant(tool_calls=[cc.tool_call(f"call{number}", "look", {})])
+        compiler.store.extend("c", [call, cc.tool_result(f"call{number}", "look", words(30))])
+    compiled = compiler.compile("c", tools=[LOOK])
+    assert compiled.sight.unread > 3
+    assert [block["text"] for block in compiled.params["messages"][0]["content"]] == ["Find the bug.", LEFT_OUT]
+    assert not cc.lint(compiled.params, format="anthropic")
 
 
 # ── cuts that stay ────────────────────────────────────────────────────────────────────────────────────────────────────

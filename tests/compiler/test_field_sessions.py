@@ -292,7 +292,7 @@ def used(compiler: cc.MessageCompiler, *messages: cc.Message) -> int:
 
 
 def test_thinking_calls_and_pictures_are_counted_as_what_they_are() -> None:
-    """langchain#39697, #35558, #38258: thinking is off 5 to 10 times, calls 2.4 times, base64 counts as text. SPEC 6.1."""
+    """langchain#39697, #35558, #38258: thinking is off 5 to 10 times, calls 2.4, base64 counts as text. SPEC 6.1."""
     compiler = compiler_for(CLAUDE)
     bare = used(compiler, cc.user("Hi."), cc.assistant("Hello."))
     words = "The cause lies in the second file, where the list is changed while it is read. " * 40

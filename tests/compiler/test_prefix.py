@@ -27,8 +27,8 @@ FORGETS = 37  # requests, after which everything in memory is forgotten once
 def conversation_for(window: int) -> Recorded:
     """A conversation of several windows; the larger the window, the longer its texts."""
     if window == 8_000:
-        return recorded().of_length(700)
-    return recorded().of_length(420).longer(4 if window == 32_000 else 28)
+        return recorded().of_length(600)
+    return recorded().of_length(340).longer(5 if window == 32_000 else 34)
 
 
 def todos(number: int) -> Sequence[cc.PromptFragment]:
@@ -78,7 +78,36 @@ def test_consecutive_requests_share_their_prefix_except_where_an_epoch_is_announ
         bodies.append(blake2b(compiled.body).digest())
         if account.requests % FORGETS == 0:
             warm(store).clear()
+            cold = compiler.compile(
+                "long", system_prompt=long.system_prompt, tools=long.tools, fragments=todos(account.requests)
+            )
+            assert cold.body == compiled.body, f"request {account.requests} is another after a cold start"
     assert account.reasons == {"over budget"}
     assert 1 < account.epochs <= ceil(account.tokens / (0.3 * account.available))
     for number in range(1, len(bodies) + 1, max(1, window // 16_000)):
         assert blake2b(compiler.rebuild("long", number)).digest() == bodies[number - 1], f"request {number} is another"
+
+
+@pytest.mark.parametrize("worth", [0.7, 1.4])
+@pytest.mark.parametrize("format", ["anthropic", "openai_responses"])
+def test_a_provider_that_counts_otherwise_is_never_sent_too_much(format: str, worth: float) -> None:
+    """SPEC 6.2, 7.4: its own figures say when to cut; neither too late nor too often."""
+    compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(PROVIDERS[format], window=8_000, output=1_000))
+    long = recorded().of_length(300)
+
+    def real(compiled: cc.Compiled) -> int:
+        budget = compiled.budget
+        return int((budget.system + budget.tools + compiled.standing.tokens) * worth)
+
+    def usage(compiled: cc.Compiled, reply: cc.Message) -> cc.Usage:
+        return cc.Usage(input=real(compiled), output=int(compiler.counter.message(reply) * worth))
+
+    account = Account(8_000, format)
+    for compiled in replay(
+        compiler, long.messages, system_prompt=long.system_prompt, tools=long.tools, fragments=todos, usage=usage
+    ):
+        account.take(compiled)
+        assert real(compiled) <= 7_000
+        assert compiled.budget.measured == (not compiled.manifest.why)
+    assert compiler.factor == pytest.approx(worth, rel=0.02)
+    assert 1 < account.epochs <= ceil(account.tokens * worth / (0.3 * account.available))

@@ -12,7 +12,7 @@ from contextc._json import JSONObject
 
 BIG = cc.provider("openai-chat:gpt-4o")
 SMALL = cc.provider("openai-chat:gpt-4o", window=300, output=100)
-LITERAL = {"policy": "seed_b"}
+LITERAL: dict[str, object] = {"policy": "seed_b"}
 BOTH = pytest.mark.parametrize("options", [LITERAL, {}], ids=["seed_b", "ours"])
 Said = tuple[str, object]
 

@@ -45,9 +45,9 @@ class Talk:
         return [(line.seq, line.why) for line in self.compile().manifest.lines if not line.shown]
 
 
-def seen(*log: cc.Message, **options: object) -> list[Said]:
+def seen(*log: cc.Message) -> list[Said]:
     """Role and content of each message shown."""
-    return said(Talk(*log, **options).shown())
+    return said(Talk(*log).shown())
 
 
 def said(messages: Sequence[JSONObject]) -> list[Said]:
@@ -430,16 +430,17 @@ def test_one_message_with_the_results_of_two_replies_is_parted(provider: cc.Prov
 def results_of(messages: Sequence[JSONObject]) -> list[tuple[str, str]]:
     """The results with the call each stands behind, in either format."""
     found: list[tuple[str, str]] = []
-    asked = ""
+    asked: list[str] = []
     for message in messages:
-        blocks = message["content"] if isinstance(message["content"], list) else []
+        content: list[JSONObject] | str | None = message["content"]
+        blocks = content if isinstance(content, list) else []
         if message["role"] == "assistant":
-            ids = [each["id"] for each in (*message.get("tool_calls", ()), *blocks) if "id" in each]
-            asked = ids[0] if ids else ""
+            calls: list[JSONObject] = [*message.get("tool_calls", ()), *blocks]
+            asked = [each["id"] for each in calls if "id" in each]
         for each in (message, *blocks):
-            name = each.get("tool_call_id") or each.get("tool_use_id")
+            name: str | None = each.get("tool_call_id") or each.get("tool_use_id")
             if name:
-                assert name == asked
+                assert name in asked
                 found.append((name, each["content"]))
     return found
 

@@ -59,8 +59,11 @@ class _Rows:
         used: set[str],
         end: str,
         ending: Callable[[], list[JSONObject]],
+        *,
+        ours: bool,
     ) -> None:
-        self.formatter, self.settings = formatter, settings
+        """`ours`: we set the cache points, so those that messages came with go."""
+        self.formatter, self.settings, self.ours = formatter, settings, ours
         self.used, self.end, self.ending = used, end, ending
         self.notes: list[Note] = []
 
@@ -83,7 +86,9 @@ class _Rows:
         for each in encoded:
             self.notes += each.notes
         drop, wire = self._joined(encoded)
-        wire = formatter.unmarked(formatter.settled(wire, self.settings))
+        wire = formatter.settled(wire, self.settings)
+        if self.ours:
+            wire = formatter.unmarked(wire)
         if wire:
             last = wire[-1]
             self.end = str(last.get("role", last.get("type", "")))
@@ -152,6 +157,7 @@ def _tail(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> A
         used,
         _end(sealed),
         lambda: _ending(sealed),
+        ours=draft.provider.model.cache_points > 0,
     )
     held = frozenset[int]()
     if draft.resume:
@@ -193,7 +199,7 @@ def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
     missing = [item.place for item in wanted if item.place and item.kind == "message" and item.place not in known]
     fetched = fetch(missing, list(known.values()))
     known |= fetched.messages
-    rows = _Rows(draft.provider.formatter, settings, set(), "", list)
+    rows = _Rows(draft.provider.formatter, settings, set(), "", list, ours=draft.provider.model.cache_points > 0)
     new: list[NewRow] = []
     order: list[Sealed | int] = []
     for part in plan:

@@ -60,29 +60,23 @@ def plan(draft: Draft) -> Plan | None:
     ]  # fmt: skip
     end = _boundary(draft, items)
     old = [item for item in items[:end] if item.kind in ("message", "late", "summary") and item.place not in draft.pins]
-    opening = _opening(items)
-    old = [item for item in old if item not in opening]
-    places = [item.place for item in old if item.kind != "summary"]
+    opening = _opening(items)  # told too: it stays while its turn lasts, and only so long
+    going = [item for item in old if item not in opening]
+    places = [item.place for item in going if item.kind != "summary"]
     if not places:
         return None
     previous = next((item.text for item in reversed(old) if item.kind == "summary"), None)
     return Plan(
         anchor=max(places, key=lambda where: where & SEQ_MASK),
         items=tuple(item for item in old if item.kind != "summary"),
-        tokens=sum([item.tokens for item in old]),
+        tokens=sum([item.tokens for item in going]),
         previous=previous,
     )
 
 
 def _opening(items: Sequence[Item]) -> list[Item]:
     """What opened the current turn: it stays, also where the cut falls inside that turn."""
-    start = max((index for index, item in enumerate(items) if item.opens), default=0)
-    found: list[Item] = []
-    for item in items[start:]:
-        if item.role == "assistant":
-            break
-        found.append(item)
-    return found
+    return [item for item in items if item.opens][-1:]
 
 
 def _boundary(draft: Draft, items: Sequence[Item]) -> int:
@@ -97,7 +91,7 @@ def _boundary(draft: Draft, items: Sequence[Item]) -> int:
         return turns[-1]
     start = turns[-1] if turns else 0
     steps = [index for index in range(start, len(items)) if items[index].role == "assistant"]
-    fitting = [index for index in steps if sum(sizes[index:]) <= room]
+    fitting = [index for index in steps or range(start + 1, len(items)) if sum(sizes[index:]) <= room]
     return fitting[0] if fitting else steps[-1] if steps else start
 
 

@@ -477,6 +477,8 @@ def _how(item: Item) -> str:
         "result left out, can be fetched" if item.decayed else "",
         "shortened" if item.limit else "",
         "without its reasoning" if item.bare else "",
+        "reasoning joined in" if item.inline else "",
+        "broke off" if item.failed else "",
         "media described" if item.blind else "",
     ]
     return ", ".join(note for note in notes if note)

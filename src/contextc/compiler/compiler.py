@@ -4,6 +4,7 @@
 with its ledger and manifest, in one transaction, or raises and leaves everything as it was.
 """
 
+import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -21,7 +22,7 @@ from contextc.draft import Options
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, NothingNew, StaleCompile
 from contextc.ledger import book, overlays
 from contextc.ledger.items import Item
-from contextc.ledger.look import Sight, look, messages_at
+from contextc.ledger.look import Sight, look, may_have_overlays, messages_at
 from contextc.ledger.overlays import Summary
 from contextc.ledger.render import FETCH, has_media, has_reasoning, rendered, replaying
 from contextc.ledger.standing import Channel, Sealed, Session, Standing, Stretch, with_rows
@@ -42,6 +43,7 @@ from contextc.tools import Tool
 
 Fragments: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
 
+log = logging.getLogger("contextc.compiler")
 EVERY_SAMPLE = 20  # after so many, a calibration is written only where it has moved
 KEPT = 64
 
@@ -233,11 +235,13 @@ class MessageCompiler:
                 at = head(tx, channel.conversation)
                 where = find(tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind))
                 upto = where.seq - 1 if edit is not None else where.seq
-            sight = look(tx, self._warm, channel, enough=enough, upto=upto)
+            sight = look(tx, self._warm, channel, room=room, enough=enough, upto=upto)
             if self._calibration is None:
                 self._calibration = load_calibration(tx, self.provider.asks_for)
             counts, fresh = self._counts(tx, sight)
-            summary = overlays.latest(tx, channel.agent, sight.at, counter.system) if sight.at.revision else None
+            summary = None
+            if may_have_overlays(sight.at):
+                summary = overlays.latest(tx, channel.agent, sight.at, counter.system)
             return _Seen(sight, summary, counts, fresh)
 
         seen = self.store.read(work)
@@ -295,6 +299,7 @@ class MessageCompiler:
             book.begin(tx, number or book.create(tx, compiled.channel, Standing()), attempt)
 
         self.store.write(work, repeatable=True)
+        log.info("%s: request %d for %s begins", *_named(compiled))
 
     def commit(
         self,
@@ -357,6 +362,11 @@ class MessageCompiler:
         self._heads_stored.add((shown.number, compiled.head.hash))
         self._warm.put(compiled.channel, shown)
         self.store.ends_at(compiled.channel.conversation, end)
+        log.info(
+            "%s: request %d for %s is stored, %s in epoch %d", *_named(compiled), compiled.mode, compiled.record.epoch
+        )
+        for message in stored:
+            log.debug("%s: message %d says: %s", compiled.channel.conversation, message.seq, message.text)
         return stored
 
     def abort(self, compiled: Compiled, error: BaseException | str = "aborted") -> None:
@@ -370,6 +380,7 @@ class MessageCompiler:
                 book.fail(tx, found[0], compiled.record.request, said[:2000])
 
         self.store.write(work, repeatable=True)
+        log.info("%s: request %d for %s came to nothing", *_named(compiled))
 
     @contextmanager
     def attempt(self, compiled: Compiled, *, lease: Lease | None = None) -> Generator["Attempt"]:
@@ -638,6 +649,10 @@ class Attempt:
         )
         self.committed = True
         return stored
+
+
+def _named(compiled: Compiled) -> tuple[str, int, Channel]:
+    return compiled.channel.conversation, compiled.record.request, compiled.channel
 
 
 def _layout(sealed: Iterable[Sealed]) -> tuple[Stretch, ...]:

@@ -20,7 +20,7 @@ what was left out, a result that came after another had been made up in its plac
 class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
-    "only": "y", "inline": "i",
+    "only": "y", "inline": "i", "results": "c",
 }):  # fmt: skip
     """One thing shown. `place` is the message's; 0 where it is none."""
 
@@ -50,6 +50,8 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """Of several results, those for these calls; the others stand elsewhere, or nowhere."""
     inline: bool = False
     """Shown with its reasoning joined into the text."""
+    results: int = 1
+    """How many results it holds, where it holds any."""
 
 
 class Row(Struct, frozen=True, omit_defaults=True, gc=False):

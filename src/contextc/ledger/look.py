@@ -55,10 +55,11 @@ def look(
     warm: Warm,
     channel: Channel,
     *,
+    room: int,
     enough: Callable[[Sequence[Message]], bool],
     upto: int | None = None,
 ) -> Sight:
-    """`enough` says of messages, read from the end backwards, whether they already fill the window.
+    """`room` is the window in tokens; `enough` says of messages, read from the end backwards, whether they fill it.
 
     `upto` looks at the conversation as if it ended there.
     """
@@ -69,7 +70,7 @@ def look(
     standing = shown.standing
     kept, why = None, ""
     if standing.branch != at.branch or standing.revision != at.revision or upto is not None:
-        standing, kept, why = _on_this_line(tx, shown, at)
+        standing, kept, why = _on_this_line(tx, shown, at, room)
         if inherited and kept is not None:
             why = "forked"
     log, unread = _log(tx, at, standing.seen, enough)
@@ -77,7 +78,10 @@ def look(
     lead = _lead(tx, at, standing, shown, log, unread)
     if standing.lead is None:
         standing = replace(standing, lead=tuple(lead))
-    pins = frozenset(pinned(tx, at)) if at.revision else frozenset[int]()
+    pins = frozenset(pinned(tx, at)) if may_have_overlays(at) else frozenset[int]()
+    if unread:
+        opening = _opening(tx, at, channel.agent, standing, unread, log)
+        log = (*_needed(tx, standing.seen, unread, pins, opening), *log)
     return Sight(
         at=at,
         channel=number,
@@ -96,6 +100,11 @@ def look(
         pins=pins,
         attempt=attempt,
     )
+
+
+def may_have_overlays(at: Head) -> bool:
+    """False where nothing but appends ever happened; a fork begins at revision 0, and has what its parent has."""
+    return bool(at.revision) or at.branch != at.tree
 
 
 def _shown(
@@ -145,8 +154,11 @@ def _parent(tx: Transaction, channel: Channel, at: Head) -> Standing | None:
     return None
 
 
-def _on_this_line(tx: Transaction, shown: Shown, at: Head) -> tuple[Standing, tuple[Item, ...] | None, str]:
-    """The standing, and the items, as far as they are on the current line; None where all of them are."""
+def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[Standing, tuple[Item, ...] | None, str]:
+    """The standing, and the items, as far as they are on the current line; None where all of them are.
+
+    Where something had been cut away for want of room, and there is room now, the log is read again from its edge.
+    """
     standing = shown.standing
     edge = edge_of(tx, at.branch, at.seq)
     line = {branch: (first, last) for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq)}
@@ -183,6 +195,10 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head) -> tuple[Standing, tu
         return standing, None, ""
     cleared = [item for item in items if item.place and not stands(item) and _within(line, item.place)]
     why = "edited or branched away" if gone and not cleared else "cleared" if cleared else "redacted"
+    unsummed = any(item.kind == "summary" and item not in kept for item in items)
+    if gone and (unsummed or (standing.cut and sum([item.tokens for item in kept]) < room // 2)):
+        standing = replace(standing, seen=edge, produced=(), waiting=(), answered=True, pending={}, dynamic="")
+        return replace(standing, cut=False, summary=0, humans=(), going=()), (), why
     if gone:
         ids = {id(each.row.items[0]): bool(each.row.ids) for each in sealed if each.row.items}
         last = next((item for item in reversed(kept) if item.place), None)
@@ -261,6 +277,37 @@ def _log(
         if enough([message for _, message in blocks[-1]]):
             break
     return tuple(each for block in reversed(blocks) for each in block), last if last > seen else 0
+
+
+def _needed(
+    tx: Transaction, seen: int, unread: int, pins: frozenset[int], opening: tuple[int, Message] | None
+) -> list[tuple[int, Message]]:
+    """Of what was not read, what must be shown all the same: pinned messages, and what opened the turn."""
+    wanted = [where for where in pins if seen < where & SEQ_MASK <= unread]
+    found = messages_at(tx, wanted) | ({opening[0]: opening[1]} if opening else {})
+    return sorted(found.items(), key=lambda each: each[0] & SEQ_MASK)
+
+
+def _opening(
+    tx: Transaction, at: Head, agent: str, standing: Standing, unread: int, log: Sequence[tuple[int, Message]]
+) -> tuple[int, Message] | None:
+    """The message that opened the turn which is still going; None where it was read, or shown before."""
+
+    def is_final(message: Message) -> bool:
+        return message.role == "assistant" and message.author in (None, agent) and not message.tool_calls
+
+    final = next((index for index, (_, message) in enumerate(log) if is_final(message)), len(log))
+    if any([message.role == "user" for _, message in log[final:]]):
+        return None
+    found: tuple[int, Message] | None = None
+    while unread > standing.seen:
+        for where, message in reversed(_between(tx, at, max(standing.seen, unread - BLOCK), unread)):
+            if is_final(message):
+                return found
+            if message.role == "user":
+                found = where, message
+        unread -= BLOCK
+    return found if standing.answered else None
 
 
 def _between(tx: Transaction, at: Head, after: int, upto: int) -> list[tuple[int, Message]]:

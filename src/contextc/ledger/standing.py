@@ -88,6 +88,8 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     humans: tuple[str, ...] = ()
     lead: tuple[int, ...] | None = None
     """Places of the system messages that the conversation begins with: they are part of its prompt."""
+    cut: bool = False
+    """Something between the context edge and the first item is not shown, for want of room."""
     summary: int = 0
     """The place up to which a summary stands for what was said."""
     session: Session | None = None

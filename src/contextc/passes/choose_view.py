@@ -129,8 +129,9 @@ class _View:
                 item = replace(item, limit=limit)
                 shown = rendered(item, message, fetchable=self.draft.fetchable)
                 tokens = self.draft.counter.message(shown)
-        if item.tokens != tokens:
-            item = replace(item, tokens=tokens)
+        results = len(shown.tool_results) if shown.role == "tool" else 1
+        if item.tokens != tokens or item.results != results:
+            item = replace(item, tokens=tokens, results=results)
         self.entries.append(Entry(item, shown))
         if item.opens:
             self.answered, self.turn = False, self.turn + 1
@@ -277,7 +278,9 @@ class _View:
         if len(ids) == len(message.tool_results):
             return entry
         message = replace(message, parts=answering(message.parts, ids))
-        return Entry(replace(item, only=tuple(ids), tokens=self.draft.counter.message(message)), message)
+        return Entry(
+            replace(item, only=tuple(ids), results=len(ids), tokens=self.draft.counter.message(message)), message
+        )
 
 
 def _called(name: str) -> str:

@@ -14,7 +14,7 @@ latest summary and the step that waits for an answer are never dropped; if these
     tool       2 failed         300     tool       2 failed                            300
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from msgspec import Struct
@@ -23,10 +23,14 @@ from msgspec.structs import replace
 from contextc.draft import Draft, Left
 from contextc.errors import ContextOverflow
 from contextc.ledger.items import Item
-from contextc.messages import Message, Text
+from contextc.messages import Message, Text, ToolResult
 from contextc.store.places import SEQ_MASK
 
-DECAYED = 48
+DECAYED = 48  # what the line that stays takes at least
+EXAMPLE = (
+    "[The result of some_tool_or_other, 100,000 characters, was left out to save room. Call fetch_result with id "
+    '"r9999" to read it.]'
+)
 SMALLEST_RESERVE = 4_000
 MOST_PENDING = 32
 BRANCHED = ("edited or branched away", "forked")
@@ -80,6 +84,8 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
             replace(item, bare=True) if item.signed and index >= changed else item for index, item in enumerate(items)
         ]
     standing = replace(draft.standing, pending=_still_pending(draft, items)) if cut else draft.standing
+    if len(left) > len(draft.left) or draft.unread:
+        standing = replace(standing, cut=True)
     return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left, standing=standing)
 
 
@@ -117,7 +123,7 @@ def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
     return [
         item
         for index, item in enumerate(items)
-        if item.kind != "update" and (item.kind not in ("dynamic", "notice") or item is latest or index < as_it_was)
+        if item.kind != "update" and (item.kind != "dynamic" or item is latest or index < as_it_was)
     ]
 
 
@@ -212,13 +218,15 @@ class _Room:
         while index > 0 and recent > 0:
             index -= 1
             recent -= self.slots[index].item.tokens
+        example = Message(role="tool", parts=(ToolResult(call_id="", name="some_tool_or_other", content=EXAMPLE),))
+        line = max(DECAYED, self.draft.counter.message(example))
         for slot in self.slots[: min(end, index)]:
             if self.total <= self.target:
                 return
-            item = slot.item
-            if item.role == "tool" and not item.decayed and not slot.pinned and item.tokens > 2 * DECAYED:
-                slot.item = replace(item, decayed=True, limit=0, tokens=DECAYED)
-                self.total -= item.tokens - DECAYED
+            item, tokens = slot.item, line * slot.item.results
+            if item.role == "tool" and not item.decayed and not slot.pinned and item.tokens > 2 * tokens:
+                slot.item = replace(item, decayed=True, limit=0, tokens=tokens)
+                self.total -= item.tokens - tokens
 
     def _is_over(self) -> bool:
         """Whether a summary was not enough. Without one a cut goes down to its mark, also where fewer dynamic blocks
@@ -236,8 +244,7 @@ class _Room:
         if any(slot.item.kind == "summary" and slot.item.place == summary.anchor for slot in self.slots):
             return
         steps = self._steps()
-        opening = range(self.turns[-1], steps[0] if steps else len(self.slots))
-        last = steps[-1] if steps else len(self.slots)
+        last = steps[-1] if steps else len(self.slots) - 1
         anchor = summary.anchor & SEQ_MASK
         upto = max((index for index, slot in enumerate(self.slots) if slot.item.place == summary.anchor), default=last)
         covered = [
@@ -245,7 +252,7 @@ class _Room:
             for index, slot in enumerate(self.slots)
             if index < last
             and index <= upto
-            and index not in opening
+            and not (slot.item.opens and index == self.turns[-1])
             and (slot.item.kind == "summary" or (slot.item.place and slot.item.place & SEQ_MASK <= anchor))
             and (not slot.pinned or slot.item.kind == "summary")
         ]
@@ -269,14 +276,41 @@ class _Room:
         steps = self._steps()
         tokens = self.draft.counter.message(Message(role="user", parts=(Text(LEFT_OUT),)))
         dropped = False
-        for start, end in pairwise(steps):
-            if self.total + tokens * dropped <= self.target:
+        for unit, target in self._units(steps):
+            if self.total + tokens * dropped <= target:
                 break
-            for slot in self.slots[start:end]:
-                dropped = self._drop(slot, "its step was cut away") or dropped
+            for slot in unit:
+                if slot.item.kind != "dynamic":  # the latest, as it stands since: nobody would show it again
+                    dropped = self._drop(slot, "its step was cut away") or dropped
         if dropped:
-            self.slots.insert(steps[0], _Slot(Item(kind="notice", role="user", text=LEFT_OUT, tokens=tokens), False))
+            start = next((index for index in range(self.turns[-1], len(self.slots)) if self.slots[index].gone), 0)
+            for slot in self.slots:
+                if slot.item.kind == "notice":
+                    self._drop(slot, "said anew")
+            self.slots.insert(start, _Slot(Item(kind="notice", role="user", text=LEFT_OUT, tokens=tokens), False))
             self.total += tokens
+
+    def _units(self, steps: Sequence[int]) -> Iterator[tuple[Sequence[_Slot], int]]:
+        """What may go inside the current turn, oldest first, and how far down: texts before its first step, its steps,
+        and at last what came after the last reply, except for what opened the turn and the newest message.
+        """
+        newest = max((index for index, slot in enumerate(self.slots) if slot.item.place), default=0)
+        first = steps[0] if steps else len(self.slots)
+        room = int(self.budget.available / self.factor)
+
+        def texts(start: int, end: int) -> Iterator[Sequence[_Slot]]:
+            for index in range(start, end):
+                item = self.slots[index].item
+                if index != newest and not item.opens and item.place and item.role in ("user", "system"):
+                    yield (self.slots[index],)
+
+        for unit in texts(self.turns[-1], first):
+            yield unit, self.target if steps else room
+        for start, end in pairwise(steps):
+            yield self.slots[start:end], self.target
+        if steps:
+            for unit in texts(steps[-1], len(self.slots)):
+                yield unit, room
 
     def _drop_single(self) -> None:
         """Seed B's literal rule: single messages, from the front, until it fits; the newest stays."""

@@ -1,0 +1,300 @@
+"""Attempts: begin before a byte leaves, then commit or abort; and what is left where neither happened."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc.compiler import Compiled
+from contextc.ledger.warm import warm
+from contextc.providers import Provider
+from contextc.store.base import Transaction
+from tests.compiler.simulated import ProviderDown, SessionProvider
+
+TABLES = ("message", "channel", "shown", "manifest", "head", "blob", "token_count", "calibration")
+
+
+def stateless() -> Provider:
+    return cc.provider("anthropic:claude-sonnet-4-5", window=20_000, output=1_000)
+
+
+def stateful(*, reverts: bool) -> Provider:
+    return cc.provider(
+        "keeper:one", window=20_000, output=1_000, format="anthropic", session_resumption=True, reverts=reverts
+    )
+
+
+def everything(store: cc.Store) -> dict[str, list[tuple[object, ...]]]:
+    """All that is stored about conversations and what was shown of them."""
+
+    def work(tx: Transaction) -> dict[str, list[tuple[object, ...]]]:
+        return {table: [tuple(row) for row in tx.rows(f"SELECT * FROM {table} ORDER BY 1")] for table in TABLES}
+
+    return store.read(work)
+
+
+def restarted(store: cc.Store, provider: Provider) -> cc.MessageCompiler:
+    """What another process would have: nothing but the store."""
+    warm(store).clear()
+    return cc.MessageCompiler(store, provider)
+
+
+class Line:
+    """A conversation with a provider that keeps sessions, after one exchange."""
+
+    def __init__(self, store: cc.Store, *, reverts: bool) -> None:
+        self.store, self.provider = store, stateful(reverts=reverts)
+        self.compiler = cc.MessageCompiler(store, self.provider)
+        self.end = SessionProvider(reverts=reverts)
+        store.append("demo", cc.user("One."))
+        self.goes_through(self.compiler.compile("demo"), "First.")
+        store.append("demo", cc.user("Two."))
+
+    def goes_through(self, compiled: Compiled, reply: str) -> None:
+        self.compiler.begin(compiled)
+        answer = self.end.send(compiled, [cc.assistant(reply)])
+        self.compiler.commit(compiled, produced=answer.produced, session_id=answer.session_id, cursor=answer.cursor)
+        self.end.acknowledge(answer)
+
+
+def test_compile_stores_nothing(store: cc.Store) -> None:
+    """SPEC 9.7: not even a channel."""
+    store.append("demo", cc.user("Hello."))
+    before = everything(store)
+    compiler = cc.MessageCompiler(store, stateless())
+    assert compiler.compile("demo").body == compiler.compile("demo").body
+    assert everything(store) == before
+
+
+def test_begin_stores_the_attempt_before_anything_is_sent(store: cc.Store) -> None:
+    """SPEC 9.7: whoever comes next sees that a request may have left."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    compiler.begin(compiler.compile("demo"))
+    [known] = cc.SessionManager(store).sessions("demo")
+    assert (known.unanswered, known.error, known.requests) == (True, "", 0)
+
+
+def test_commit_closes_the_attempt(store: cc.Store) -> None:
+    """SPEC 9.7: the reply is in the log, and nothing is on its way."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    compiled = compiler.compile("demo")
+    with compiler.attempt(compiled) as attempt:
+        [stored] = attempt.commit(cc.assistant("Good day."), usage=cc.Usage(input=10, output=3))
+    assert (stored.seq, stored.author, stored.text) == (2, "assistant", "Good day.")
+    [known] = cc.SessionManager(store).sessions("demo")
+    assert (known.unanswered, known.requests) == (False, 1)
+
+
+def test_abort_moves_nothing(store: cc.Store) -> None:
+    """SPEC 9.7: the same request is compiled again, with the error noted."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    compiled = compiler.compile("demo")
+    compiler.begin(compiled)
+    compiler.abort(compiled, ProviderDown("overloaded"))
+    [known] = cc.SessionManager(store).sessions("demo")
+    assert (known.error, known.requests) == ("ProviderDown: overloaded", 0)
+    again = compiler.compile("demo")
+    assert (again.body, again.is_new) == (compiled.body, True)
+
+
+def test_block_that_fails_is_aborted(store: cc.Store) -> None:
+    """SPEC 9.7: and its own exception is the one that is seen."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    with pytest.raises(ProviderDown), compiler.attempt(compiler.compile("demo")):
+        raise ProviderDown("overloaded")
+    assert cc.SessionManager(store).sessions("demo")[0].error == "ProviderDown: overloaded"
+
+
+def test_block_that_ends_without_a_reply_is_aborted(store: cc.Store) -> None:
+    """SPEC 9.7."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    with compiler.attempt(compiler.compile("demo")):
+        pass
+    assert cc.SessionManager(store).sessions("demo")[0].error == "the attempt ended without a reply"
+
+
+def test_a_request_is_committed_once(store: cc.Store) -> None:
+    """SPEC 9.7: the second time nothing is stored."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    compiled = compiler.compile("demo")
+    compiler.commit(compiled, cc.assistant("Good day."))
+    before = everything(store)
+    with pytest.raises(cc.StaleCompile):
+        compiler.commit(compiled, cc.assistant("Good day."))
+    assert everything(store) == before
+
+
+def test_of_two_first_requests_one_is_committed(store: cc.Store) -> None:
+    """SPEC 9.7: also where the channel was not there when both were compiled."""
+    compiler, other = cc.MessageCompiler(store, stateless()), cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    first, second = compiler.compile("demo"), other.compile("demo")
+    compiler.begin(first)
+    other.begin(second)
+    other.commit(second, cc.assistant("Second."))
+    with pytest.raises(cc.StaleCompile):
+        compiler.commit(first, cc.assistant("First."))
+    assert [message.text for message in store.load("demo")] == ["Hello.", "Second."]
+
+
+def test_commit_with_a_lease_that_was_lost_is_refused(store: cc.Store) -> None:
+    """SPEC 3.2, 9.7: an outlived turn writes nothing."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    lease = store.acquire("demo")
+    compiled = compiler.compile("demo")
+    compiler.begin(compiled, lease=lease)
+    store.release(lease)
+    newer = store.acquire("demo")
+    before = everything(store)
+    with pytest.raises(cc.LeaseLost):
+        compiler.commit(compiled, cc.assistant("Too late."), lease=lease)
+    assert everything(store) == before
+    [stored] = compiler.commit(compiled, cc.assistant("In time."), lease=newer)
+    assert stored.seq == 2
+    store.release(newer)
+
+
+def test_begin_with_a_lease_that_was_lost_is_refused(store: cc.Store) -> None:
+    """SPEC 3.2: before a byte leaves."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    lease = store.acquire("demo")
+    store.release(lease)
+    with pytest.raises(cc.LeaseLost):
+        compiler.begin(compiler.compile("demo"), lease=lease)
+    assert cc.SessionManager(store).sessions("demo") == []
+
+
+def test_dry_run_cannot_be_sent(store: cc.Store) -> None:
+    """SPEC 13.2: it only says what it would cost."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    compiled = compiler.compile("demo", dry_run=True)
+    with pytest.raises(cc.InvalidInput, match="dry_run"):
+        compiler.begin(compiled)
+    with pytest.raises(cc.InvalidInput, match="dry_run"):
+        compiler.commit(compiled, cc.assistant("Good day."))
+
+
+def test_crash_leaves_a_stateless_provider_with_the_same_request(store: cc.Store) -> None:
+    """SPEC 9.7: it keeps nothing, so what was sent before is sent again, once."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    compiled = compiler.compile("demo")
+    compiler.begin(compiled)
+    again = restarted(store, stateless()).compile("demo")
+    assert (again.mode, again.body) == ("full", compiled.body)
+
+
+@pytest.mark.parametrize("ended", ["before", "after", "answered", "aborted"])
+def test_crash_in_a_session_that_can_be_brought_back(store: cc.Store, ended: str) -> None:
+    """SPEC 9.8: before the next delta the session goes back to the cursor, whatever it had kept of the last."""
+    line = Line(store, reverts=True)
+    compiled = line.compiler.compile("demo")
+    line.compiler.begin(compiled)
+    if ended == "answered":
+        line.end.send(compiled, [cc.assistant("Nobody hears this.")])
+    else:
+        with pytest.raises(ProviderDown):
+            line.end.send(compiled, [], "before" if ended == "before" else "after")
+    if ended == "aborted":
+        line.compiler.abort(compiled, "it broke off")
+    line.compiler = restarted(store, line.provider)
+    again = line.compiler.compile("demo")
+    assert (again.mode, again.session_id, again.revert) == ("resume", "session1", "session1/1")
+    assert again.params["messages"] == compiled.params["messages"]
+    line.goes_through(again, "Second.")
+    store.append("demo", cc.user("Three."))
+    following = line.compiler.compile("demo")
+    assert (following.mode, following.revert) == ("resume", None)
+    line.goes_through(following, "Third.")
+
+
+@pytest.mark.parametrize("ended", ["before", "after", "answered", "aborted"])
+def test_crash_in_a_session_that_cannot_be_brought_back(store: cc.Store, ended: str) -> None:
+    """SPEC 9.8: where nobody knows, a new session with everything: once is better than twice or never."""
+    line = Line(store, reverts=False)
+    compiled = line.compiler.compile("demo")
+    line.compiler.begin(compiled)
+    if ended == "answered":
+        line.end.send(compiled, [cc.assistant("Nobody hears this.")])
+    else:
+        with pytest.raises(ProviderDown):
+            line.end.send(compiled, [], "before" if ended == "before" else "after")
+    if ended == "aborted":
+        line.compiler.abort(compiled, "it broke off")
+    line.compiler = restarted(store, line.provider)
+    again = line.compiler.compile("demo")
+    assert (again.mode, again.session_id, again.revert) == ("full", None, None)
+    assert again.manifest.why == "an earlier prompt may be in the session"
+    assert [message["content"][0]["text"] for message in again.params["messages"]] == ["One.", "First.", "Two."]
+    line.goes_through(again, "Second.")
+    store.append("demo", cc.user("Three."))
+    assert line.compiler.compile("demo").session_id == "session2"
+
+
+def test_first_request_that_crashed_is_the_first_again(store: cc.Store) -> None:
+    """SPEC 9.8: no session is known yet, so there is none to bring back."""
+    compiler = cc.MessageCompiler(store, stateful(reverts=False))
+    store.append("demo", cc.user("Hello."))
+    compiler.begin(compiler.compile("demo"))
+    again = restarted(store, stateful(reverts=False)).compile("demo")
+    assert (again.mode, again.session_id, again.manifest.why) == ("full", None, "first request")
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Iterator[cc.Store]:
+    """A store whose file may not grow much: as a disk that is nearly full."""
+    with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
+        yield store
+
+
+def test_reply_that_cannot_be_stored_leaves_nothing(store: cc.Store) -> None:
+    """SPEC 9.7, 15.1: of several messages the last is refused at the door, and none is written."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("Hello."))
+    compiled = compiler.compile("demo")
+    compiler.begin(compiled)
+    before = everything(store)
+    with pytest.raises(cc.InvalidMessage):
+        compiler.commit(compiled, produced=[cc.assistant("Fine."), cc.user("   ")])
+    assert everything(store) == before
+    compiler.commit(compiled, cc.assistant("Good day."))
+    assert [message.text for message in store.load("demo")] == ["Hello.", "Good day."]
+
+
+def test_commit_is_one_transaction(narrow: cc.Store) -> None:
+    """SPEC 3.3, 9.7: the reply fits on the disk, what was shown does not; then neither is stored."""
+    compiler = cc.MessageCompiler(narrow, stateless())
+    narrow.append("demo", cc.user("Hello. " * 3_000))
+    compiled = compiler.compile("demo")
+    compiler.begin(compiled)
+    before = everything(narrow)
+
+    def limit(tx: Transaction) -> int:
+        pages = tx.row("PRAGMA page_count")
+        assert pages is not None
+        tx.row(f"PRAGMA max_page_count = {pages[0] + 2}")
+        return int(pages[0])
+
+    def unlimit(tx: Transaction) -> None:
+        tx.row("PRAGMA max_page_count = 1000000")
+
+    narrow.read(limit)
+    with pytest.raises(cc.StoreFull):
+        compiler.commit(compiled, cc.assistant("Good day."))
+    assert everything(narrow) == before
+    assert [message.role for message in narrow.load("demo")] == ["user"]
+    narrow.read(unlimit)
+    again = compiler.compile("demo")
+    assert again.body == compiled.body
+    compiler.commit(compiled, cc.assistant("Good day."))
+    assert [message.role for message in narrow.load("demo")] == ["user", "assistant"]

@@ -1,0 +1,454 @@
+"""What a session is given: each rule of SPEC 9 as what was sent before, and what is sent after."""
+
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.compiler import Compiled
+from contextc.ledger.warm import warm
+from contextc.providers import Provider
+from tests.compiler.simulated import SessionProvider, blocks
+
+TOOL = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
+IDENTITY = cc.PromptFragment("identity", "You are a coder.")
+
+
+def keeper(**facts: object) -> Provider:
+    """A coding agent's own sessions: bound to a directory, forked to bring them back, static prompt kept."""
+    given: dict[str, object] = {"session_resumption": True, "directory_bound": True, "reverts": True} | facts
+    return cc.provider(
+        "keeper:one", window=20_000, output=1_000, format="anthropic", **({"keeps_static": True} | given)
+    )  # pyright: ignore[reportArgumentType]
+
+
+def plain() -> Provider:
+    return cc.provider("anthropic:claude-sonnet-4-5", window=20_000, output=1_000)
+
+
+def said(compiled: Compiled) -> list[str]:
+    """Who says what in a request, a line a block."""
+    lines: list[str] = []
+    for message in compiled.params["messages"]:
+        for block in message["content"]:
+            words = block.get("text") or block.get("name") or block.get("content")
+            lines.append(f"{message['role']}: {words}")
+    return lines
+
+
+class Talk:
+    """A conversation with a provider that keeps sessions."""
+
+    def __init__(self, store: cc.Store, provider: Provider, **options: object) -> None:
+        self.store, self.provider = store, provider
+        self.compiler = cc.MessageCompiler(store, provider, **options)
+        self.end = SessionProvider(reverts=provider.reverts)
+
+    def compile(self, conversation: str = "demo", **how: object) -> Compiled:
+        return self.compiler.compile(conversation, **{"fragments": [IDENTITY], **how})  # pyright: ignore[reportArgumentType]
+
+    def step(self, reply: cc.Message, conversation: str = "demo", **how: object) -> Compiled:
+        compiled = self.compile(conversation, **how)
+        with self.compiler.attempt(compiled) as attempt:
+            answer = self.end.send(compiled, [reply])
+            attempt.commit(produced=answer.produced, session_id=answer.session_id, cursor=answer.cursor)
+        self.end.acknowledge(answer)
+        return compiled
+
+
+@pytest.fixture
+def talk(store: cc.Store) -> Talk:
+    return Talk(store, keeper())
+
+
+def call(name: str) -> cc.Message:
+    return cc.assistant(tool_calls=[cc.tool_call(name, "look", {})])
+
+
+def test_first_request_is_the_whole_context_in_a_new_session(talk: Talk) -> None:
+    """SPEC 9.4: no valid session, so all fragments and everything that was said."""
+    talk.store.append("demo", cc.user("Hello."))
+    compiled = talk.compile()
+    assert (compiled.mode, compiled.session_id, compiled.manifest.why) == ("full", None, "first request")
+    assert compiled.params["system"] == [{"type": "text", "text": "You are a coder."}]
+    assert said(compiled) == ["user: Hello."]
+
+
+def test_resuming_sends_only_what_the_session_has_not_heard(talk: Talk) -> None:
+    """SPEC 9.4: the items after the cursor; neither the prompt, nor the model's own answer."""
+    talk.store.append("demo", cc.user("Hello."))
+    talk.step(cc.assistant("Good day."))
+    talk.store.append("demo", cc.user("And now?"))
+    compiled = talk.compile()
+    assert (compiled.mode, compiled.session_id, compiled.revert, compiled.manifest.why) == (
+        "resume",
+        "session1",
+        None,
+        "",
+    )
+    assert said(compiled) == ["user: And now?"]
+    assert "system" not in compiled.params
+
+
+def test_channel_defaults_to_the_assistant_and_no_directory(store: cc.Store) -> None:
+    """SPEC 9.1: a directory counts only where the provider is bound to one."""
+    store.append("demo", cc.user("Hello."))
+    free = cc.MessageCompiler(store, keeper(directory_bound=False)).compile("demo", directory="/one")
+    bound = cc.MessageCompiler(store, keeper()).compile("demo", directory="/one")
+    assert free.channel == ("demo", "assistant", "keeper", "one", "")
+    assert bound.channel == ("demo", "assistant", "keeper", "one", "/one")
+
+
+def test_tool_results_are_sent_without_the_call_the_session_made_itself(talk: Talk) -> None:
+    """SPEC 9.4, 5.4: pairs are whole, counting what the session holds."""
+    talk.store.append("demo", cc.user("Look."))
+    talk.step(call("c1"), tools=[TOOL])
+    talk.store.append("demo", cc.tool_result("c1", "look", "a tree"))
+    assert said(talk.compile(tools=[TOOL])) == ["user: a tree"]
+
+
+def test_what_the_session_did_with_its_own_tools_is_not_sent_back(talk: Talk) -> None:
+    """SPEC 9.7: what the provider produced is acknowledged, results included."""
+    talk.store.append("demo", cc.user("Look."))
+    compiled = talk.compile()
+    own = (call("c1"), cc.tool_result("c1", "look", "a tree"), cc.assistant("A tree."))
+    answer = talk.end.send(compiled, own)
+    talk.compiler.commit(compiled, produced=own, session_id=answer.session_id, cursor=answer.cursor)
+    talk.store.append("demo", cc.user("How tall?"))
+    resumed = talk.compile()
+    assert (resumed.mode, said(resumed)) == ("resume", ["user: How tall?"])
+
+
+def test_own_words_from_another_provider_are_told_to_the_session(talk: Talk) -> None:
+    """SPEC 9.10: each channel is given what it has not been shown, whoever said it; and back again."""
+    other = cc.MessageCompiler(talk.store, plain())
+    talk.store.append("demo", cc.user("One."))
+    talk.step(cc.assistant("First."))
+    talk.store.append("demo", cc.user("Two."))
+    there = other.compile("demo")
+    assert said(there) == ["user: One.", "assistant: First.", "user: Two."]
+    other.commit(there, cc.assistant("Second."))
+    talk.store.append("demo", cc.user("Three."))
+    back = talk.compile()
+    assert back.mode == "resume"
+    assert [line for line in said(back) if line.partition(": ")[2] in ("Two.", "Second.", "Three.")] == [
+        "user: Two.",
+        "assistant: Second.",
+        "user: Three.",
+    ]
+    assert not [line for line in said(back) if "First." in line or "One." in line]
+
+
+def test_dynamic_text_is_marked_on_resume(talk: Talk) -> None:
+    """SPEC 9.4: where a session has no system channel, so that it answers the user and not the context."""
+    todos = cc.PromptFragment("todos", "1. write tests", lifecycle="dynamic")
+    talk.store.append("demo", cc.user("Hello."))
+    talk.step(cc.assistant("Good day."), fragments=[IDENTITY, todos])
+    talk.store.append("demo", cc.user("What is left?"))
+    compiled = talk.compile(fragments=[IDENTITY, todos])
+    assert said(compiled) == ["user: What is left?", "user: [System Context]: ## Todos\n1. write tests"]
+    assert len(compiled.params["messages"]) == 1
+
+
+def test_dynamic_text_is_a_system_message_where_the_session_takes_one(store: cc.Store) -> None:
+    """SPEC 9.4: the mark is for providers without a system channel of their own."""
+    provider = cc.provider(
+        "thread:one", window=20_000, output=1_000, format="openai_responses", session_resumption=True,
+        system_in_session=True, resends_head=True, reverts=True,
+    )  # fmt: skip
+    talk = Talk(store, provider)
+    todos = cc.PromptFragment("todos", "1. write tests", lifecycle="dynamic")
+    store.append("demo", cc.user("Hello."))
+    talk.step(cc.assistant("Good day."), fragments=[IDENTITY, todos])
+    store.append("demo", cc.user("What is left?"))
+    compiled = talk.compile(fragments=[IDENTITY, todos])
+    sent: list[JSONObject] = compiled.params["input"]
+    assert [message["role"] for message in sent] in (["user", "developer"], ["user", "system"])
+    assert compiled.params["instructions"] == "You are a coder."
+    assert "[System Context]" not in compiled.body.decode()
+
+
+def test_changed_instructions_are_an_update_in_a_session_that_keeps_its_own(talk: Talk) -> None:
+    """SPEC 9.3: stateful, an update; and only once."""
+    poet = cc.PromptFragment("identity", "You are a poet.")
+    talk.store.append("demo", cc.user("Hello."))
+    talk.step(cc.assistant("Good day."))
+    talk.store.append("demo", cc.user("Sing."))
+    compiled = talk.step(cc.assistant("La."), fragments=[poet])
+    assert compiled.mode == "resume"
+    assert said(compiled)[0] == "user: Sing."
+    assert said(compiled)[1].startswith("user: [System Context]: The instructions you were given")
+    assert said(compiled)[1].endswith("You are a poet.")
+    talk.store.append("demo", cc.user("More."))
+    assert said(talk.compile(fragments=[poet])) == ["user: More."]
+
+
+def test_instructions_that_come_late_or_go_are_updates_too(talk: Talk) -> None:
+    """SPEC 9.3: a session that began without any is told, and one whose instructions end."""
+    talk.store.append("demo", cc.user("Hello."))
+    talk.step(cc.assistant("Good day."), fragments=[])
+    talk.store.append("demo", cc.user("Code."))
+    assert said(talk.step(cc.assistant("Yes."), fragments=[IDENTITY]))[-1].endswith("You are a coder.")
+    talk.store.append("demo", cc.user("Rest."))
+    assert said(talk.compile(fragments=[]))[-1].endswith("no longer hold.")
+
+
+def test_a_new_session_says_the_new_instructions_once(talk: Talk) -> None:
+    """SPEC 9.3: its head says what an update had said; the update itself stays behind."""
+    poet = cc.PromptFragment("identity", "You are a poet.")
+    talk.store.append("demo", cc.user("Hello."))
+    talk.step(cc.assistant("Good day."))
+    talk.store.append("demo", cc.user("Sing."))
+    compiled = talk.step(cc.assistant("La."), fragments=[poet])
+    cc.SessionManager(talk.store).invalidate(compiled.channel, "expired")
+    talk.store.append("demo", cc.user("More."))
+    fresh = talk.compile(fragments=[poet])
+    assert (fresh.mode, fresh.manifest.why) == ("full", "expired")
+    assert said(fresh) == ["user: Hello.", "assistant: Good day.", "user: Sing.", "assistant: La.", "user: More."]
+    assert fresh.params["system"] == [{"type": "text", "text": "You are a poet."}]
+
+
+def test_changed_instructions_are_a_new_session_where_the_caller_says_so(store: cc.Store) -> None:
+    """SPEC 9.3: a setting."""
+    talk = Talk(store, keeper(), static_change="new session")
+    store.append("demo", cc.user("Hello."))
+    talk.step(cc.assistant("Good day."))
+    store.append("demo", cc.user("Sing."))
+    compiled = talk.compile(fragments=[cc.PromptFragment("identity", "You are a poet.")])
+    assert (compiled.mode, compiled.session_id, compiled.manifest.why) == ("full", None, "system prompt changed")
+
+
+def test_stateless_provider_with_changed_tools_begins_an_epoch(store: cc.Store) -> None:
+    """SPEC 9.3: and without a change none begins."""
+    compiler = cc.MessageCompiler(store, plain())
+    store.append("demo", cc.user("Hello."))
+    compiler.commit(compiler.compile("demo", tools=[TOOL]), cc.assistant("Good day."))
+    store.append("demo", cc.user("More."))
+    assert compiler.compile("demo", tools=[TOOL]).manifest.why == ""
+    assert compiler.compile("demo", tools=[]).manifest.why == "tools changed"
+
+
+def test_another_directory_has_no_session(talk: Talk) -> None:
+    """SPEC 9.5: a session belongs to its channel; in the first directory it is still there."""
+    talk.store.append("demo", cc.user("Hello."))
+    talk.step(cc.assistant("Good day."), directory="/one")
+    talk.store.append("demo", cc.user("More."))
+    elsewhere = talk.compile(directory="/two")
+    assert (elsewhere.mode, elsewhere.session_id) == ("full", None)
+    assert said(elsewhere) == ["user: Hello.", "assistant: Good day.", "user: More."]
+    assert (talk.compile(directory="/one").mode, said(talk.compile(directory="/one"))) == ("resume", ["user: More."])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("edit", "edited or branched away"),
+        ("rewind", "edited or branched away"),
+        ("clear", "cleared"),
+        ("redact", "redacted"),
+        ("lose", "the provider lost it"),
+    ],
+)
+def test_a_fallback_is_a_new_session_and_says_why(talk: Talk, change: str, why: str) -> None:
+    """SPEC 9.3, 9.5, 9.6: what a session holds and the record does not, cannot be continued."""
+    store = talk.store
+    store.append("demo", cc.user("One."))
+    talk.step(cc.assistant("First."))
+    store.append("demo", cc.user("Two."))
+    last = talk.step(cc.assistant("Second."))
+    match change:
+        case "edit":
+            store.edit("demo", 3, cc.user("Two, rather."))
+        case "rewind":
+            store.rewind("demo", 2)
+        case "clear":
+            store.reset("demo")
+        case "redact":
+            store.redact("demo", 1)
+        case _:
+            cc.SessionManager(store).invalidate(last.channel, "the provider lost it")
+    store.append("demo", cc.user("Three."))
+    compiled = talk.compile()
+    assert (compiled.mode, compiled.session_id, compiled.revert, compiled.manifest.why) == ("full", None, None, why)
+    whole = {
+        "edit": ["user: One.", "assistant: First.", "user: Two, rather.", "user: Three."],
+        "rewind": ["user: One.", "assistant: First.", "user: Three."],
+        "clear": ["user: Three."],
+        "redact": ["user: [This message was removed.]", "assistant: First.", "user: Two.", "assistant: Second.",
+                   "user: Three."],
+        "lose": ["user: One.", "assistant: First.", "user: Two.", "assistant: Second.", "user: Three."],
+    }  # fmt: skip
+    assert said(compiled) == whole[change]
+
+
+def test_what_nobody_was_shown_may_be_rewound_without_a_new_session(talk: Talk) -> None:
+    """SPEC 9.5: the cursor's item is in the ledger and unchanged, so the session is valid."""
+    talk.store.append("demo", cc.user("One."))
+    talk.step(cc.assistant("First."))
+    talk.store.append("demo", cc.user("Two."))
+    talk.store.rewind("demo", 2)
+    talk.store.append("demo", cc.user("Three."))
+    compiled = talk.compile()
+    assert (compiled.mode, said(compiled)) == ("resume", ["user: Three."])
+
+
+def test_clear_taken_back_by_a_rewind_shows_what_stood_before_it(talk: Talk) -> None:
+    """SPEC 7.7, 9.3: the edge is not on the line any more, so what it hid is shown again."""
+    talk.store.append("demo", cc.user("One."))
+    talk.step(cc.assistant("First."))
+    talk.store.reset("demo")
+    talk.store.append("demo", cc.user("Two."))
+    talk.step(cc.assistant("Second."))
+    talk.store.rewind("demo", 1)
+    talk.store.append("demo", cc.user("Three."))
+    assert said(talk.compile()) == ["user: One.", "user: Three."]
+
+
+def test_results_of_a_rewound_step_join_their_calls_again(talk: Talk) -> None:
+    """SPEC 5.2, 9.3: the call stays, its first results are branched away, and new ones come."""
+    talk.store.append("demo", cc.user("Look."))
+    talk.step(call("c1"), tools=[TOOL])
+    talk.store.append("demo", cc.tool_result("c1", "look", "a tree"))
+    talk.step(cc.assistant("A tree."), tools=[TOOL])
+    talk.store.rewind("demo", 2)
+    talk.store.append("demo", cc.tool_result("c1", "look", "a house"))
+    assert said(talk.compile(tools=[TOOL])) == ["user: Look.", "assistant: look", "user: a house"]
+
+
+def test_another_process_that_was_first_makes_a_request_stale(tmp_path: Path) -> None:
+    """SPEC 9.7: a commit is against the ledger's version; the other's reply is there, this one's is not."""
+    address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as mine, cc.open_store(address) as theirs:
+        here, there = cc.MessageCompiler(mine, plain()), cc.MessageCompiler(theirs, plain())
+        mine.append("demo", cc.user("Hello."))
+        first, second = here.compile("demo"), there.compile("demo")
+        there.commit(second, cc.assistant("Theirs."))
+        with pytest.raises(cc.StaleCompile, match="another request was committed"):
+            here.commit(first, cc.assistant("Mine."))
+        assert [message.text for message in mine.load("demo")] == ["Hello.", "Theirs."]
+        mine.append("demo", cc.user("And?"))
+        assert said(here.compile("demo")) == ["user: Hello.", "assistant: Theirs.", "user: And?"]
+
+
+def test_message_that_comes_while_the_model_answers_stays_outstanding(talk: Talk) -> None:
+    """SPEC 9.7: exactly what was compiled is acknowledged."""
+    talk.store.append("demo", cc.user("One."))
+    compiled = talk.compile()
+    answer = talk.end.send(compiled, [cc.assistant("First.")])
+    talk.store.append("demo", cc.user("Wait!"))
+    talk.compiler.commit(compiled, produced=answer.produced, session_id=answer.session_id, cursor=answer.cursor)
+    assert [message.text for message in talk.store.load("demo")] == ["One.", "Wait!", "First."]
+    assert said(talk.compile()) == ["user: Wait!"]
+
+
+def test_clear_while_the_model_answers_holds_for_the_next_request(store: cc.Store) -> None:
+    """SPEC 7.7, 9.7: what was compiled before is acknowledged, and the edge counts from then on."""
+    compiler = cc.MessageCompiler(store, plain())
+    store.append("demo", cc.user("One."))
+    compiled = compiler.compile("demo")
+    store.reset("demo")
+    compiler.commit(compiled, cc.assistant("First."))
+    store.append("demo", cc.user("Two."))
+    following = compiler.compile("demo")
+    assert following.manifest.why == "cleared"
+    assert "One." not in following.body.decode()
+
+
+def test_message_redacted_while_the_model_answers_does_not_reach_the_ledger(store: cc.Store) -> None:
+    """SPEC 2.8, 9.7: content that is gone from the record is not written into what was shown."""
+    compiler = cc.MessageCompiler(store, plain())
+    store.append("demo", cc.user("My password is tulip."))
+    compiled = compiler.compile("demo")
+    store.redact("demo", 1)
+    with pytest.raises(cc.StaleCompile, match="redacted"):
+        compiler.commit(compiled, cc.assistant("Thanks."))
+    store.append("demo", cc.user("Two."))
+    assert b"tulip" not in compiler.compile("demo").body
+
+
+def test_redacting_reaches_what_a_fork_took_over(store: cc.Store) -> None:
+    """SPEC 2.8, 9.9a: a fork goes on from the rows of its parent, and forgets with it."""
+    compiler = cc.MessageCompiler(store, plain())
+    store.append("demo", cc.user("My password is tulip."))
+    compiler.commit(compiler.compile("demo"), cc.assistant("Thanks."))
+    store.fork("demo", "branch")
+    store.append("branch", cc.user("Two."))
+    compiler.commit(compiler.compile("branch"), cc.assistant("Yes."))
+    store.redact("demo", 1)
+    store.append("branch", cc.user("Three."))
+    assert b"tulip" not in compiler.compile("branch").body
+
+
+def test_no_new_input_is_no_request(talk: Talk) -> None:
+    """SPEC 9.9: unless the caller asks again."""
+    talk.store.append("demo", cc.user("Hello."))
+    talk.step(cc.assistant("Good day."))
+    nothing = talk.compile()
+    assert not nothing.is_new
+    with pytest.raises(cc.NothingNew):
+        talk.compiler.begin(nothing)
+
+
+def test_caller_may_ask_again(store: cc.Store) -> None:
+    """SPEC 9.9."""
+    compiler = cc.MessageCompiler(store, plain())
+    store.append("demo", cc.user("Hello."))
+    compiler.commit(compiler.compile("demo"), cc.assistant("Good day."))
+    assert not compiler.compile("demo").is_new
+    assert compiler.compile("demo", again=True).is_new
+
+
+def test_provider_that_paused_is_asked_to_go_on(store: cc.Store) -> None:
+    """SPEC 9.9: `pause_turn` is a request with nothing new in it, and then no more."""
+    compiler = cc.MessageCompiler(store, plain())
+    store.append("demo", cc.user("Search."))
+    compiler.commit(compiler.compile("demo"), cc.assistant("Searching.", finish="pause_turn"))
+    going_on = compiler.compile("demo")
+    assert going_on.is_new
+    assert said(going_on) == ["user: Search.", "assistant: Searching."]
+    compiler.commit(going_on, cc.assistant("Found.", finish="end_turn"))
+    assert not compiler.compile("demo").is_new
+
+
+def test_a_fork_inherits_what_was_shown(store: cc.Store) -> None:
+    """SPEC 9.9a: its first request begins, to the byte, with the last of its parent."""
+    compiler = cc.MessageCompiler(store, plain())
+    store.append("demo", cc.user("Question 1."))
+    compiler.commit(compiler.compile("demo", fragments=[IDENTITY]), cc.assistant("Answer 1."))
+    store.append("demo", cc.user("Question 2."))
+    last = compiler.compile("demo", fragments=[IDENTITY])
+    compiler.commit(last, cc.assistant("Answer 2."))
+    store.fork("demo", "branch")
+    store.append("branch", cc.user("Another way?"))
+    warm(store).clear()
+    compiled = compiler.compile("branch", fragments=[IDENTITY])
+    assert compiled.manifest.why == ""
+    before, after = blocks(last.params["messages"]), blocks(compiled.params["messages"])
+    assert after[: len(before)] == before
+    assert said(compiled)[-2:] == ["assistant: Answer 2.", "user: Another way?"]
+    assert compiled.params["system"] == last.params["system"]
+
+
+def test_a_fork_of_a_stateful_channel_is_a_session_of_its_own(talk: Talk) -> None:
+    """SPEC 9.9a, 9.6: the parent's session goes on as it was."""
+    talk.store.append("demo", cc.user("One."))
+    talk.step(cc.assistant("First."))
+    talk.store.append("demo", cc.user("Two."))
+    talk.step(cc.assistant("Second."))
+    talk.store.fork("demo", "branch", at=2)
+    talk.store.append("branch", cc.user("Other."))
+    fork = talk.step(cc.assistant("Otherwise."), "branch")
+    assert (fork.mode, said(fork)) == ("full", ["user: One.", "assistant: First.", "user: Other."])
+    talk.store.append("demo", cc.user("Three."))
+    assert (talk.compile().session_id, said(talk.compile())) == ("session1", ["user: Three."])
+
+
+def test_sessions_can_be_listed(talk: Talk) -> None:
+    """SPEC 9.1: a session with its cursor, by channel."""
+    talk.store.append("demo", cc.user("One."))
+    talk.step(cc.assistant("First."), directory="/one")
+    known = cc.SessionManager(talk.store).sessions("demo")
+    assert [(each.id, each.cursor, each.channel.directory, each.unanswered) for each in known] == [
+        ("session1", "session1/1", "/one", False)
+    ]
