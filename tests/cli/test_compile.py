@@ -266,15 +266,36 @@ def test_explain_lists_requests_with_what_they_cost(run: Run, address: str) -> N
 
 
 def test_explain_builds_the_bytes_again(run: Run, tmp_path: Path) -> None:
-    """SPEC 13.2."""
+    """SPEC 13.2: also where settings changed in between, which begin no epoch."""
     address = f"sqlite:///{tmp_path}/chat.db"
+    sent: list[bytes] = []
     with cc.open_store(address) as store:
-        store.append("demo", cc.user("hi"))
-        sent = [answered(store, cc.assistant("hello"))]
-        store.append("demo", cc.user("bye"))
-        sent.append(answered(store, cc.assistant("see you")))
+        for output, reply in ((2_000, "hello"), (3_000, "yes"), (2_000, "see you")):
+            store.append("demo", cc.user("hi"))
+            compiler, compiled = next_request(store, output=output)
+            with compiler.attempt(compiled) as attempt:
+                attempt.commit(cc.assistant(reply))
+            sent.append(compiled.body)
+        assert compiled.manifest.epoch == 1
     for number, body in enumerate(sent, 1):
         assert run("explain", "demo", str(number), "--body", "--store", address).stdout.encode() == body
+
+
+def test_a_resumed_session_is_foretold_and_built_again(run: Run, tmp_path: Path) -> None:
+    """SPEC 9.4, 13.2: what goes into a session is what it does not have."""
+    address, model = f"sqlite:///{tmp_path}/chat.db", "openai-session:gpt-6.1-terra"
+    with cc.open_store(address) as store:
+        for session in ("resp_1", "resp_2"):
+            store.append("demo", cc.user("hi"))
+            compiler, compiled = next_request(store, model)
+            with compiler.attempt(compiled) as attempt:
+                attempt.commit(cc.assistant("hello"), session_id=session)
+        store.append("demo", cc.user("bye"))
+        _, wanted = next_request(store, model)
+    assert run("explain", "demo", "--body", "--store", address).stdout.encode() == compiled.body
+    assert run("compile", "demo", "-m", model, "--body", "--store", address).stdout.encode() == wanted.body
+    shown = run("compile", "demo", "-m", model, "--store", address)
+    assert "mode resume, epoch 1, session resp_2" in shown.stdout
 
 
 def test_explain_lists_the_channels_where_there_are_several(run: Run, address: str) -> None:

@@ -30,6 +30,10 @@ PARTS = 6
 Step: TypeAlias = tuple[str, int]
 
 
+def sum_up(messages: Sequence[Message], before: str | None) -> str:
+    return "It went on."
+
+
 class Life(Judge):
     """A world in which requests are made, and all that may go wrong with them does."""
 
@@ -66,7 +70,7 @@ class Life(Judge):
     def compact(self, chance: random.Random) -> None:
         """What is old is summed up."""
         with suppress(cc.ContextOverflow):
-            done = self.compilers[self.provider].compact(self.current, lambda *_: "It went on.", **self.asked())
+            done = self.compilers[self.provider].compact(self.current, sum_up, **self.asked())
             self.tell("compacted", None if done is None else done.upto)
 
     def look(self, chance: random.Random) -> None:

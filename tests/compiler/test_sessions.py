@@ -444,6 +444,25 @@ def test_a_fork_of_a_stateful_channel_is_a_session_of_its_own(talk: Talk) -> Non
     assert (talk.compile().session_id, said(talk.compile())) == ("session1", ["user: Three."])
 
 
+def test_a_fork_keeps_pins_and_summaries(store: cc.Store) -> None:
+    """SPEC 7.3, 7.5, 9.9a: what its parent had of both holds for it too, though nothing has happened to it yet."""
+    provider = cc.provider("anthropic:claude-sonnet-4-5", window=2_000, output=200)
+    compiler = cc.MessageCompiler(store, provider)
+    store.append("demo", cc.user("Keep this."))
+    for number in range(4):
+        store.append("demo", cc.assistant(f"Answer {number}. " + "And so on. " * 40))
+        store.append("demo", cc.user(f"Question {number}?"))
+    compiler.commit(compiler.compile("demo"), cc.assistant("Answer 4."))
+    store.pin("demo", 1)
+    summed = compiler.compact("demo", lambda messages, before: "Much was asked.")
+    assert summed is not None
+    store.fork("demo", "branch")
+    store.append("branch", cc.user("And?"))
+    words = "\n".join(said(compiler.compile("branch")))
+    assert "Keep this." in words
+    assert "Much was asked." in words
+
+
 def test_sessions_can_be_listed(talk: Talk) -> None:
     """SPEC 9.1: a session with its cursor, by channel."""
     talk.store.append("demo", cc.user("One."))

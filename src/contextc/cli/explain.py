@@ -27,6 +27,9 @@ def run(
         str | None, typer.Option("--model", "-m", help="Provider and model, where there are several.")
     ] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="The agent, where there are several.")] = None,
+    directory: Annotated[
+        str | None, typer.Option("--directory", help="Its directory, where there are several.")
+    ] = None,
     requests: Annotated[bool, typer.Option("--requests", help="List all requests instead.")] = False,
     body: Annotated[bool, typer.Option("--body", help="Print the request itself, as it went out.")] = False,
     store: StoreOption = None,
@@ -34,7 +37,7 @@ def run(
 ) -> None:
     """Show what a model was shown with a request: what went in, what stayed out and why."""
     with opened(store) as handle:
-        found = _channels(handle, conversation, model, agent)
+        found = _channels(handle, conversation, model, agent, directory)
         if len(found) > 1:
             _list(found, json=json)
             return
@@ -56,29 +59,31 @@ def run(
                 show(manifest)
 
 
-def _channels(store: Store, conversation: str, model: str | None, agent: str | None) -> list[KnownSession]:
+def _channels(
+    store: Store, conversation: str, model: str | None, agent: str | None, directory: str | None
+) -> list[KnownSession]:
     """The channels of a conversation that have something to tell."""
     store.conversation(conversation)  # that there is one
     found = [each for each in SessionManager(store).sessions(conversation) if each.requests]
     if not found:
         raise InvalidInput(NONE_YET.format(name=conversation))
-    chosen = [each for each in found if _is_meant(each.channel, model, agent)]
+    chosen = [each for each in found if _is_meant(each.channel, model, agent, directory)]
     if not chosen:
         there = "; ".join(str(each.channel) for each in found)
         raise InvalidSetting(f"{conversation!r} has no request of that kind. There are: {there}.")
     return chosen
 
 
-def _is_meant(channel: Channel, model: str | None, agent: str | None) -> bool:
+def _is_meant(channel: Channel, model: str | None, agent: str | None, directory: str | None) -> bool:
     named = model is None or model in (channel.model, f"{channel.provider}:{channel.model}")
-    return named and (agent is None or agent == channel.agent)
+    return named and agent in (None, channel.agent) and directory in (None, channel.directory)
 
 
 def _list(found: list[KnownSession], *, json: bool) -> None:
     if json:
         print_json([{**each.channel._asdict(), "requests": each.requests, "epoch": each.epoch} for each in found])
         return
-    out.print("several have been shown this; name one with --model and --agent")
+    out.print("several have been shown this; name one with --model, --agent or --directory")
     table = Table("agent", "model", "directory", "requests", "epoch", "session", box=None, header_style="bold")
     for each in found:
         channel = each.channel

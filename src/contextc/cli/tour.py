@@ -10,9 +10,12 @@ import time
 from rich.panel import Panel
 from rich.table import Table
 
+from contextc.cli.account import show
 from contextc.cli.terminal import out, plain
+from contextc.compiler.preview import preview
 from contextc.doctor import examine
 from contextc.messages import Message, Text, ToolCall, assistant, tool_result, user
+from contextc.providers import provider
 from contextc.store import Store, open_store
 
 DYING_WRITER = """
@@ -29,11 +32,12 @@ time.sleep(60)
 
 
 def run() -> None:
-    """Take a tour: append, fork, edit, and a process that is killed while it writes."""
+    """Take a tour: append, compile, fork, edit, and a process that is killed while it writes."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "tour.db")
         with open_store(f"sqlite:///{path}") as store:
             _append(store)
+            _compile(store)
             _fork_and_edit(store)
             _kill_a_writer(store, path)
             _check(store)
@@ -50,8 +54,15 @@ def _append(store: Store) -> None:
     _show(store.load("demo"))
 
 
+def _compile(store: Store) -> None:
+    _title("2  What one model should see", "The same log for one model and one budget, and an account of every line.")
+    store.append("demo", user("Two, please."))
+    whom = provider("anthropic:claude-opus-5-5", window=8_000, output=1_000)
+    show(preview(store, whom, "demo", system_prompt="You are a coder.").manifest)
+
+
 def _fork_and_edit(store: Store) -> None:
-    _title("2  Nothing destroys history", "A fork shares its past and copies nothing; an edit is a new branch.")
+    _title("3  Nothing destroys history", "A fork shares its past and copies nothing; an edit is a new branch.")
     store.fork("demo", "what-if", at=3)
     store.append("what-if", assistant("The file prints 1. I would rather write a test first."))
     store.edit("demo", 1, user("Help me build a feature, with tests"))
@@ -64,7 +75,7 @@ def _fork_and_edit(store: Store) -> None:
 
 
 def _kill_a_writer(store: Store, path: str) -> None:
-    _title("3  Nothing is lost", "A second process streams an answer and is killed with SIGKILL in the middle of it.")
+    _title("4  Nothing is lost", "A second process streams an answer and is killed with SIGKILL in the middle of it.")
     with subprocess.Popen(
         [sys.executable, "-c", DYING_WRITER, f"sqlite:///{path}"],
         stdout=subprocess.PIPE,
@@ -84,7 +95,7 @@ def _kill_a_writer(store: Store, path: str) -> None:
 
 
 def _check(store: Store) -> None:
-    _title("4  And it adds up", "The doctor follows every chain, link by link.")
+    _title("5  And it adds up", "The doctor follows every chain, link by link.")
     faults = [finding for finding in examine(store) if finding.kind == "fault"]
     out.print("[green]no faults[/]" if not faults else f"[red]{len(faults)} faults[/]")
 
