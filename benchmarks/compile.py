@@ -44,7 +44,7 @@ from measure import Cost, Goal, cpu, in_turn, ratio, show_goals
 from peers import WORKPLACE, interpreter, version
 from store import fill_log
 from tables import duration, times
-from transcripts import Step, history, steps
+from transcripts import history, steps
 from trimmers import PARTS, LangChain, LiteLLM, OpenAIAgents, Ours, PydanticAI, Strands, Subject
 
 OURS, MEMORY, LITELLM = "contextc", "contextc, in memory", "litellm"
@@ -277,20 +277,24 @@ def resident() -> int:
 
 
 def take_steps(address: str, count: int) -> None:
-    """What callgrind watches."""
+    """What callgrind watches, from the moment on that it is told to."""
     ours = Ours(address)
-    script: Iterator[Step] = islice(steps(), MOST_STEPS, None)  # calls with ids that are not in the file yet
-    for step in islice(script, count):
-        ours.step(ours.made(step))
+    script = islice(steps(), MOST_STEPS, None)  # calls with ids that are not in the file yet
+    ready = [ours.made(step) for step in islice(script, FEW + count)]
+    for step in ready[:FEW]:
+        ours.step(step)
+    subprocess.run(["callgrind_control", "--instr=on", str(os.getpid())], stdout=subprocess.DEVNULL, check=True)
+    for step in ready[FEW:]:
+        ours.step(step)
+    os._exit(0)  # what a process does at its end is not part of a step
 
 
 def instructions(path: Path, count: int) -> int:
-    """All instructions of a Python that takes so many steps on a copy of a store."""
+    """The instructions of a step, over so many of them on a copy of a store."""
     copy = path.with_suffix(".copy")
-    for each in path.parent.glob(f"{copy.name}*"):
-        each.unlink()
     shutil.copy(path, copy)
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={path.with_suffix('.callgrind')}"]
+    command = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
+    command += [f"--callgrind-out-file={path.with_suffix('.callgrind')}"]
     command += [sys.executable, __file__, "--steps", f"sqlite:///{copy}", str(count)]
     ran = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONHASHSEED": "0"}
@@ -298,7 +302,7 @@ def instructions(path: Path, count: int) -> int:
     found = re.search(r"Collected : (\d+)", ran.stderr)
     if ran.returncode or found is None:
         raise ChildProcessError(ran.stderr)
-    return int(found[1])
+    return int(found[1]) // count
 
 
 def child(*arguments: str) -> Any:  # Any: JSON
@@ -447,7 +451,7 @@ def compare(options: argparse.Namespace) -> None:
         counted: dict[int, int] = {}
         for length in full if options.instructions else ():
             cycle, path = round(median(block.steps for block in found[length][OURS])), folder / f"ours-{length}.db"
-            counted[length] = (instructions(path, cycle + FEW) - instructions(path, FEW)) // cycle
+            counted[length] = instructions(path, cycle)
             console.print(
                 f"  {length:,} messages: {counted[length]:,} instructions a step (callgrind)", highlight=False
             )

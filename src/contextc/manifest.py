@@ -20,6 +20,14 @@ Mark: TypeAlias = Literal["head", "previous", "end"]
 """Where a cache point stands: behind the head, behind what the request before ended with, at the end."""
 
 
+class Fragment(Struct, frozen=True, kw_only=True):
+    id: str
+    lifecycle: str
+    shown: bool
+    hash: str
+    tokens: int = 0
+
+
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What is stored of a request. `rows` is the last row of its ledger; `layout` is there where an epoch begins."""
 
@@ -38,6 +46,8 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The session that was resumed; `gave` is what the provider calls the one it went on in."""
     gave: str = ""
     new: int = 0
+    fragments: tuple[Fragment, ...] = ()
+    """Where an epoch begins: the fragments of its prompt."""
     left: tuple[Left, ...] = ()
     remarks: tuple[str, ...] = ()
     budget: Budget
@@ -62,14 +72,6 @@ class Line(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     why: str = ""
     text: str = ""
-
-
-class Fragment(Struct, frozen=True, kw_only=True):
-    id: str
-    lifecycle: str
-    shown: bool
-    hash: str
-    tokens: int = 0
 
 
 class Manifest:

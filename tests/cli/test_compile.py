@@ -157,6 +157,8 @@ def test_what_does_not_fit_exits_with_1_and_all_figures(run: Run, address: str) 
     assert "available 0" in lines(shown.stdout)
     assert "window 600" in lines(shown.stdout)
     found = json.loads(run("compile", "demo", "-m", MODEL, "--budget", "600", "--json", "--store", address).stdout)
+    body = run("compile", "demo", "-m", MODEL, "--budget", "600", "--body", "--store", address)
+    assert (body.returncode, body.stdout, "available" in body.stderr) == (1, "", True)
     assert set(found) >= {"error", "needed", "available", "window", "system", "tools", "reserve", "margin", "pinned"}
 
 

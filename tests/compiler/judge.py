@@ -142,7 +142,7 @@ class Judge(World):
     def check_strays(self, compiled: Compiled, log: dict[int, Message], shown: Counter[int]) -> None:
         """A result is left out only where its call is not there, or another result came first."""
         for where in [left.place for left in compiled.record.left if left.why == STRAY]:
-            for result in log[where].tool_results:
+            for result in [each for each in log[where].tool_results if each.call_id not in self.answered]:
                 first = next(at for at, each in log.items() if result.call_id in [r.call_id for r in each.tool_results])
                 calls = [at for at, each in log.items() if result.call_id in [call.id for call in each.tool_calls]]
                 assert first != where or not any(shown[at] for at in calls), f"{result.text[:6]} was left out"

@@ -5,6 +5,7 @@ What `compile` and `explain` share. The bar uses another sign for each kind, so 
 
 from collections.abc import Sequence
 
+from rich.console import Console
 from rich.table import Table
 
 from contextc.cli.terminal import out, plain
@@ -36,7 +37,7 @@ def _lines(manifest: Manifest) -> Table:
     table.add_column("seq", justify="right")
     table.add_column("role")
     table.add_column("tokens", justify="right")
-    table.add_column("what", overflow="fold")
+    table.add_column("what", no_wrap=True, overflow="ellipsis")
     table.add_column("why", overflow="fold")
     for each in manifest.fragments:
         if each.lifecycle == "static":
@@ -104,13 +105,13 @@ def show_cost(cost: Cost) -> None:
     )
 
 
-def show_overflow(error: ContextOverflow) -> None:
-    out.print(f"[bold red]does not fit:[/] {plain(str(error))}", soft_wrap=True)
+def show_overflow(error: ContextOverflow, where: Console) -> None:
+    where.print(f"[bold red]does not fit:[/] {plain(str(error))}", soft_wrap=True)
     table = Table("tokens", box=None, header_style="bold")
     table.add_column("", justify="right")
     for name, value in overflow_figures(error).items():
         table.add_row(name, f"{value:,}")
-    out.print(table)
+    where.print(table)
 
 
 def overflow_figures(error: ContextOverflow) -> dict[str, int]:

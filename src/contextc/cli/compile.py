@@ -87,7 +87,7 @@ def run(
         if json:
             print_json({"error": str(error), **overflow_figures(error)})
         else:
-            show_overflow(error)
+            show_overflow(error, err if body else out)
         raise typer.Exit(1) from None
 
 

@@ -13,7 +13,7 @@ from contextc.ledger import book
 from contextc.ledger.look import messages_at
 from contextc.ledger.standing import Channel, Sealed, Stretch, with_rows
 from contextc.ledger.warm import joined, listed
-from contextc.manifest import Line, Manifest, Record, record_from_json
+from contextc.manifest import Fragment, Line, Manifest, Record, record_from_json
 from contextc.models import cost, model
 from contextc.store import Store
 from contextc.store.base import Transaction
@@ -28,6 +28,8 @@ class Past(Struct, frozen=True, kw_only=True):
     number: int
     record: Record
     rows: list[Sealed]
+    fragments: tuple[Fragment, ...] = ()
+    """Those its epoch began with."""
 
 
 def formatter_of(store: Store, channel: Channel) -> Formatter:
@@ -69,7 +71,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
         left = left_before(store, channel, record.branch, record.tip, record.request) | left
         return lines_of(items, left, lambda places: store.read(lambda tx: messages_at(tx, places)))
 
-    return Manifest(channel, past.record, lines)
+    return Manifest(channel, past.record, lines, lambda: past.fragments)
 
 
 def left_before(store: Store, channel: Channel, branch: int, tip: int, request: int) -> dict[int, str]:
@@ -134,7 +136,7 @@ def _past(tx: Transaction, channel: Channel, request: int | None) -> Past:
     start = epoch_start(tx, found.number, wanted)
     layout: tuple[Stretch, ...] = start.layout or ()
     layout = with_rows(layout, found.number, start.rows + 1, wanted.rows) if start is not wanted else layout
-    return Past(number=found.number, record=wanted, rows=book.load_rows(tx, layout))
+    return Past(number=found.number, record=wanted, rows=book.load_rows(tx, layout), fragments=start.fragments)
 
 
 def _nothing(channel: Channel) -> str:

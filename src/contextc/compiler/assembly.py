@@ -21,6 +21,7 @@ from contextc.ledger.warm import joined, listed
 from contextc.messages import Media, Message, ToolResult
 
 REPLIES = ("assistant", "model")
+HELD = "held"  # in the place of what a session holds, with which nothing is merged
 
 
 class NewRow(NamedTuple):
@@ -161,7 +162,7 @@ def _tail(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> A
     )
     held = frozenset[int]()
     if draft.resume:
-        rows.end = ""
+        rows.end, rows.ending = HELD, lambda: [{"role": HELD}]
         held = frozenset([item.place for item in draft.standing.produced])
     messages = [entry.message for entry in draft.tail]
     blobs: Mapping[str, bytes] = {}

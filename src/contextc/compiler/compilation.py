@@ -234,6 +234,7 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
     signed = sum([item.signed and item.bare for item in draft.kept or ()]) - sum(
         [item.bare for each in sight.shown.sealed for item in each.row.items] if draft.kept is not None else []
     )
+    fragments = _fragments(ask, draft)
     record = Record(
         request=sight.standing.requests + 1,
         mode="resume" if resume else "full",
@@ -247,6 +248,7 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
         added=len(assembled.new) if assembled.order is None else len(assembled.order),
         session=session_id or "",
         new=draft.new,
+        fragments=tuple(fragments()) if draft.epoch else (),
         left=draft.left,
         remarks=(
             *draft.remarks,
@@ -273,7 +275,7 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
         assembled=assembled,
         head=head,
         record=record,
-        manifest=Manifest(ask.channel, record, lambda: _lines(ask, draft), _fragments(ask, draft)),
+        manifest=Manifest(ask.channel, record, lambda: _lines(ask, draft), fragments),
         session_id=session_id,
         revert=revert if resume else None,
         cost=Cost(lost, shared, max(0, signed), price),

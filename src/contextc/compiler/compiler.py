@@ -44,6 +44,7 @@ from contextc.tools import Tool
 Fragments: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
 
 log = logging.getLogger("contextc.compiler")
+TRANSPORT = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 EVERY_SAMPLE = 20  # after so many, a calibration is written only where it has moved
 KEPT = 64
 
@@ -100,6 +101,10 @@ class MessageCompiler:
         """
         if (edit is not None or rewind is not None) and not dry_run:
             raise InvalidInput("edit and rewind are for dry_run=True: store.edit and store.rewind do it for real.")
+        if foreign := [name for name in settings or () if name in TRANSPORT]:
+            raise InvalidInput(
+                f"{foreign[0]} belongs to the call and not into a request, which is stored: give it to the vendor's SDK."
+            )
         provider = self.provider
         channel = self.channel(conversation, agent=agent, directory=directory)
         prompt = self._prompt(channel, fragments, system_prompt, tools, surroundings, directory)

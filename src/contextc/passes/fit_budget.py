@@ -28,7 +28,7 @@ from contextc.store.places import SEQ_MASK
 
 DECAYED = 48  # what the line that stays takes at least
 EXAMPLE = (
-    "[The result of some_tool_or_other, 100,000 characters, was left out to save room. Call fetch_result with id "
+    "[The result of some_tool, 100,000 characters, was left out to save room. Call fetch_result with id "
     '"r9999" to read it.]'
 )
 SMALLEST_RESERVE = 4_000
@@ -218,7 +218,7 @@ class _Room:
         while index > 0 and recent > 0:
             index -= 1
             recent -= self.slots[index].item.tokens
-        example = Message(role="tool", parts=(ToolResult(call_id="", name="some_tool_or_other", content=EXAMPLE),))
+        example = Message(role="tool", parts=(ToolResult(call_id="", name="some_tool", content=EXAMPLE),))
         line = max(DECAYED, self.draft.counter.message(example))
         for slot in self.slots[: min(end, index)]:
             if self.total <= self.target:
