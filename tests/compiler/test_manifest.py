@@ -325,9 +325,13 @@ def test_requests_are_logged_content_only_at_debug_and_keys_never(caplog: pytest
         caplog.clear()
         desk.add(cc.user("my question"))
         with caplog.at_level(level, "contextc"):
-            compiled = desk.compiler.compile("demo", settings={"extra_headers": {"Authorization": f"Bearer {key}"}})
+            with pytest.raises(cc.InvalidInput, match="extra_headers belongs to the call"):
+                desk.compiler.compile("demo", settings={"extra_headers": {"Authorization": f"Bearer {key}"}})
+            compiled = desk.compiler.compile("demo")
             with pytest.raises(PermissionError), desk.compiler.attempt(compiled):
                 raise PermissionError(f"{key} is not a key")
+            stored = desk.store.read(lambda tx: tx.rows("SELECT attempt FROM channel"))
+            assert b"PermissionError: *** is not a key" in stored[0][0]
             with desk.compiler.attempt(compiled) as attempt:
                 attempt.commit(cc.assistant("my answer"))
             str(compiled.manifest)

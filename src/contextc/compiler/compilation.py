@@ -199,7 +199,7 @@ def _budget(ask: Ask) -> Budget:
     if ask.budget is not None:
         if ask.budget <= 0:
             raise InvalidInput(f"budget={ask.budget}: give the tokens the whole input may take.")
-        limit, reserve, margin = min(ask.budget, window - reserve - margin), 0, 0
+        limit, reserve, margin = min(ask.budget, window), 0, 0
     return Budget(
         window=window,
         system=ask.system_tokens,
@@ -351,7 +351,7 @@ def _head(ask: Ask, hashes: Head, budget: Budget, *, resume: bool, marked: bool)
         settings = formatter.settings.write(Settings(model=ask.provider.asks_for, max_output_tokens=length)).body
         if resume and ask.provider.session_field:
             settings[ask.provider.session_field] = SESSION
-        settings |= ask.settings
+        settings = _over(settings, ask.settings)
         request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
         request = replace(request, settings=formatter.chosen(request))
         body = formatter.assemble(request, [HERE])
@@ -361,6 +361,15 @@ def _head(ask: Ask, hashes: Head, budget: Budget, *, resume: bool, marked: bool)
             ask.heads.clear()
         found = ask.heads[(*key, length, given, resume, marked)] = HeadParts.of(formatter.messages_key, body, settings)
     return found
+
+
+def _over(ours: JSONObject, theirs: JSONObject) -> JSONObject:
+    """Our settings with the caller's, which win; also inside an object that both speak of."""
+    both: JSONObject = {**ours, **theirs}
+    for name in ours.keys() & theirs.keys():
+        if isinstance(ours[name], dict) and isinstance(theirs[name], dict):
+            both[name] = {**ours[name], **theirs[name]}
+    return both
 
 
 def _static(ask: Ask) -> str:

@@ -5,6 +5,7 @@ with its ledger and manifest, in one transaction, or raises and leaves everythin
 """
 
 import logging
+import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -45,6 +46,7 @@ Fragments: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
 
 log = logging.getLogger("contextc.compiler")
 TRANSPORT = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
+SECRET = re.compile(r"(?i)(?<![a-z0-9])(?:sk-|bearer\s+|aiza|key[-_])[\w.*-]{6,}")  # errors quote what they refused
 EVERY_SAMPLE = 20  # after so many, a calibration is written only where it has moved
 KEPT = 64
 
@@ -103,7 +105,7 @@ class MessageCompiler:
             raise InvalidInput("edit and rewind are for dry_run=True: store.edit and store.rewind do it for real.")
         if foreign := [name for name in settings or () if name in TRANSPORT]:
             raise InvalidInput(
-                f"{foreign[0]} belongs to the call and not into a request, which is stored: give it to the vendor's SDK."
+                f"{foreign[0]} belongs to the call and not to a request, which is stored: give it to the vendor's SDK."
             )
         provider = self.provider
         channel = self.channel(conversation, agent=agent, directory=directory)
@@ -377,7 +379,7 @@ class MessageCompiler:
     def abort(self, compiled: Compiled, error: BaseException | str = "aborted") -> None:
         """Close the attempt. The ledger does not move; what a session may have kept of it is dealt with by the next."""
         self._check(compiled)
-        said = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        said = SECRET.sub("***", error if isinstance(error, str) else f"{type(error).__name__}: {error}")
 
         def work(tx: Transaction) -> None:
             found = book.find(tx, compiled.channel)
