@@ -128,7 +128,7 @@ class Draft(Struct, frozen=True, kw_only=True):
 
     tail: tuple[Entry, ...] = ()
     new: int = 0
-    """How many entries of the tail are input, and not the model's own words or a dynamic block."""
+    """How many entries of the tail are input, and not the agent's own words or a dynamic block."""
     left: tuple[Left, ...] = ()
     remarks: tuple[str, ...] = ()
     budget: Budget

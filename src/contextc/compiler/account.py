@@ -4,8 +4,8 @@ from msgspec import Struct
 
 from contextc._json import JSONObject, decode
 from contextc.compiler.assembly import chained
-from contextc.compiler.compilation import lines_of
 from contextc.compiler.compiled import HeadParts, with_marks
+from contextc.compiler.telling import lines_of
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel
 from contextc.formats.base import Formatter
 from contextc.formats.named import formatter as formatter_named

@@ -1,6 +1,6 @@
 """One compilation: from what the store says to a compiled request. It reads, decides, and writes nothing."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, canonical
 from contextc.compiler.assembly import Assembled, Fetch, assemble, chained
 from contextc.compiler.compiled import HERE, SESSION, Compiled, Cost, HeadParts
+from contextc.compiler.telling import lines_of
 from contextc.draft import Budget, Draft, Options
 from contextc.errors import InvalidInput
 from contextc.formats.base import Request
@@ -20,7 +21,7 @@ from contextc.ledger.overlays import Summary
 from contextc.ledger.render import FETCH
 from contextc.ledger.standing import Channel, Head, Standing
 from contextc.manifest import Fragment, Line, Manifest, Mark, Record
-from contextc.messages import Message, Reasoning, Usage, system
+from contextc.messages import Reasoning, Usage, system
 from contextc.models import cost as price_of
 from contextc.passes import PASSES
 from contextc.prompts import Prompt
@@ -224,12 +225,9 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
     head = _head(ask, hashes, draft.budget, resume=resume, marked="head" in marks)
     assembled = assemble(draft, sight.shown.used, head.settings, ask.fetch)
     standing = _standing(ask, draft, hashes, assembled)
-    is_new = (
-        bool(draft.new)
-        or ask.again
-        or sight.standing.again
-        or (bool(draft.epoch) and not sight.standing.requests and bool(draft.kept))
-    )
+    is_new = bool(draft.new) or ask.again or sight.standing.again or _is_unanswered(draft)
+    if resume and not any(row.chunk for row in assembled.new):
+        is_new = False  # an empty delta is never sent
     shared, shared_bytes, lost = _shared(sight, draft, assembled, hashes)
     signed = sum([item.signed and item.bare for item in draft.kept or ()]) - sum(
         [item.bare for each in sight.shown.sealed for item in each.row.items] if draft.kept is not None else []
@@ -296,6 +294,13 @@ def _not_taken_along(ask: Ask) -> int:
         for _, message in ask.sight.log
     ]
     return sum(bool(providers - {own}) for providers in signed)
+
+
+def _is_unanswered(draft: Draft) -> bool:
+    """Whether an epoch begins with words that wait for an answer: the one they had was branched away."""
+    said = (item for item in reversed(draft.kept or ()) if item.kind in ("message", "late"))
+    last = next(said, None)
+    return last is not None and last.role != "assistant"
 
 
 def _standing(ask: Ask, draft: Draft, hashes: Head, assembled: Assembled) -> Standing:
@@ -384,7 +389,7 @@ def _marks(ask: Ask, draft: Draft) -> tuple[Mark, ...]:
     looks at first, and never more than it takes.
     """
     model, budget = ask.provider.model, draft.budget
-    points = model.cache_points - ask.tools.marks - ("cache_control" in ask.settings)
+    points = model.cache_points - ask.tools.marks - ask.provider.formatter.marks_in([ask.settings])
     if draft.resume or points <= 0 or budget.input < model.cache_minimum:
         return ()
     marks: list[Mark] = ["end"]
@@ -441,65 +446,3 @@ def _lines(ask: Ask, draft: Draft) -> list[Line]:
         items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
     left = ask.left_before(ask.sight) | {each.place: each.why for each in draft.left}
     return lines_of(items, left, lambda places: ask.fetch(places, ()).messages, dict(draft.log))
-
-
-def lines_of(
-    items: Iterable[Item],
-    left: Mapping[int, str],
-    read: Callable[[Sequence[int]], Mapping[int, Message]],
-    known: Mapping[int, Message] = {},
-) -> list[Line]:
-    """Everything shown, then what was not, with the words of each."""
-    items = list(items)
-    places = {item.place for item in items}
-    hidden = sorted([where for where in left if where not in places], key=lambda where: where & SEQ_MASK)
-    wanted = [*(where for where in places if where), *hidden]
-    messages = {**read([where for where in dict.fromkeys(wanted) if where not in known]), **known}
-    lines = [
-        Line(
-            seq=item.place & SEQ_MASK,
-            kind=item.kind,
-            role=item.role,
-            shown=True,
-            tokens=item.tokens,
-            why=_how(item),
-            text=_words(messages.get(item.place)) if item.kind == "message" else item.text,
-        )
-        for item in items
-    ]
-    lines += [
-        Line(
-            seq=where & SEQ_MASK,
-            kind="message",
-            role=messages[where].role if where in messages else "",
-            shown=False,
-            why=left[where],
-            text=_words(messages.get(where)),
-        )
-        for where in hidden
-    ]
-    return lines
-
-
-def _how(item: Item) -> str:
-    """What is not as it was said."""
-    notes = [
-        f"as {item.prefix.strip()}" if item.prefix else "",
-        "result left out, can be fetched" if item.decayed else "",
-        "shortened" if item.limit else "",
-        "without its reasoning" if item.bare else "",
-        "reasoning joined in" if item.inline else "",
-        "broke off" if item.failed else "",
-        "media described" if item.blind else "",
-    ]
-    return ", ".join(note for note in notes if note)
-
-
-def _words(message: Message | None) -> str:
-    if message is None:
-        return ""
-    if message.redacted:
-        return "[removed]"
-    calls = [f"calls {call.name}({', '.join(call.arguments)})" for call in message.tool_calls]
-    results = [f"{result.name}: {result.text[:200]}" for result in message.tool_results]
-    return " ".join([message.text[:200], *calls, *results]).strip()

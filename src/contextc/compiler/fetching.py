@@ -9,7 +9,9 @@ NAME = re.compile(r"r(\d{1,9})(?:\.(\d{1,4}))?")
 LONGEST = 20_000
 
 
-def fetch_result(store: Store, conversation: str, name: object, offset: object = 0, length: object = LONGEST) -> str:
+def fetch_result(
+    store: Store, conversation: str, agent: str, name: object, offset: object = 0, length: object = LONGEST
+) -> str:
     """A stretch of a result, as text for the model. What a model got wrong is said to it, and raises nothing."""
     match = NAME.fullmatch(name.strip()) if isinstance(name, str) else None
     if match is None:
@@ -23,7 +25,7 @@ def fetch_result(store: Store, conversation: str, name: object, offset: object =
     number = int(match[2] or 1)
     if message.redacted:
         return f"The result {name} was removed."
-    if not 1 <= number <= len(results):
+    if not 1 <= number <= len(results) or (message.author or agent) != agent:
         return f"There is no result {name} in this conversation."
     text = results[number - 1].text
     piece = text[start : start + count]

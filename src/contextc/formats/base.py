@@ -130,6 +130,10 @@ class Formatter(ABC):
         """The message with a cache point at its end; None where the format has none, or the message takes none."""
         return None
 
+    def marks_in(self, blocks: Iterable[JSONObject]) -> int:
+        """How many cache points the caller has set in these."""
+        return 0
+
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
         """Joined messages without the cache points they came with: who compiles them sets others."""
         return messages

@@ -73,7 +73,7 @@ class _View:
             draft,
             standing=standing,
             tail=tuple(entries),
-            new=sum([entry.item.place not in produced for entry in entries]),
+            new=sum([item.role != "assistant" and item.place not in produced for item, _ in entries]),
             left=tuple(self.left),
             remarks=(*draft.remarks, *self.remarks),
         )

@@ -99,6 +99,9 @@ class AnthropicFormatter(Formatter):
         *before, last = content
         return {**message, "content": [*before, {**last, "cache_control": CACHE_CONTROL}]}
 
+    def marks_in(self, blocks: Iterable[JSONObject]) -> int:
+        return sum(["cache_control" in block for block in blocks])
+
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
         return [
             {**message, "content": [without_mark(block) for block in message["content"]]}

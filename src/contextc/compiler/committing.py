@@ -1,0 +1,168 @@
+"""What a commit is made of: checks that nothing has moved on, then the rows, the channel and the manifest.
+
+Functions over the transaction that stores the reply too: all of it happens, or nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from contextc._json import encode
+from contextc.compiler.compiled import Compiled
+from contextc.errors import StaleCompile
+from contextc.ledger import book
+from contextc.ledger.items import Item
+from contextc.ledger.look import messages_at
+from contextc.ledger.render import has_media, has_reasoning, rendered, replaying
+from contextc.ledger.standing import Sealed, Session, Stretch, with_rows
+from contextc.ledger.warm import Shown
+from contextc.manifest import record_to_json
+from contextc.messages import Message, Usage
+from contextc.store import chain
+from contextc.store.base import Transaction
+from contextc.store.places import SEQ_BITS, SEQ_MASK, lineage, place, stretches
+from contextc.store.places import Head as Tip
+from contextc.tokens import Counter
+
+
+def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int]:
+    """The channel's number and version, if it still stands where this was compiled from; 0 where it has none."""
+    found = book.find(tx, compiled.channel)
+    number, version = (found[0], found[1]) if found else (0, 0)
+    fresh = compiled.sight.version == 0 and version == 1
+    if version != compiled.sight.version and not fresh:
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, "another request was committed")
+    return number, version
+
+
+def check_line(tx: Transaction, compiled: Compiled, at: Tip) -> None:
+    """What was shown must still be on the conversation's line."""
+    was = compiled.sight.at
+    if (at.branch, at.revision) == (was.branch, was.revision):
+        return
+    if _is_redacted(tx, compiled):
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, "a message in it was redacted")
+    for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq):
+        if branch == was.branch and (first <= was.seq <= last or was.seq == 0):
+            return
+        if was.seq < first:
+            break
+    ends = {branch: last for branch, _, last in stretches(lineage(tx, at.branch), 0, at.seq)}
+    mine = list(stretches(lineage(tx, was.branch), 0, was.seq))
+    if mine and ends.get(mine[-1][0], -1) >= mine[-1][2]:
+        return
+    raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was edited or rewound")
+
+
+def _is_redacted(tx: Transaction, compiled: Compiled) -> bool:
+    """Whether the rows about to be written hold words that are gone from the record."""
+    wanted = [item.place for row in compiled.assembled.new for item in row.row.items if item.place]
+    return any(message.redacted for message in messages_at(tx, wanted).values())
+
+
+def write(
+    tx: Transaction,
+    compiled: Compiled,
+    counter: Counter,
+    *,
+    number: int,
+    version: int,
+    branch: int,
+    stored: Sequence[Message],
+    usage: Usage | None,
+    session: Session | None,
+    head_is_stored: bool,
+) -> Shown:
+    """Write the rows, the channel and the manifest; what the channel was shown, as it is now."""
+    assembled, record = compiled.assembled, compiled.record
+    first = compiled.standing.rows + 1
+    book.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new])
+    last = first + len(assembled.new) - 1
+    fresh = [Sealed(place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new)]
+    if assembled.order is None:
+        sealed, layout = fresh, with_rows(compiled.standing.layout, number, first, last)
+    else:
+        sealed = [fresh[each] if isinstance(each, int) else each for each in assembled.order]
+        layout = _layout(sealed)
+    items = _produced(compiled, counter, stored, branch, usage)
+    final = next((message for message in reversed(stored) if message.role == "assistant"), None)
+    standing = replace(
+        compiled.standing,
+        requests=record.request,
+        rows=last,
+        layout=layout,
+        branch=compiled.sight.at.branch,  # as it was compiled: what happened since is looked at by the next
+        revision=compiled.sight.at.revision,
+        produced=items,
+        answered=compiled.standing.answered if final is None else not final.tool_calls,
+        session=session,
+        lost="",
+        input=usage.input if usage else 0,
+        again=final is not None and final.finish == "pause_turn",
+    )
+    if not book.advance(tx, number, version, standing):
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, "another request was committed")
+    if not head_is_stored:
+        book.keep_head(tx, number, compiled.head.hash, encode(compiled.head.body))
+    kept = replace(
+        record,
+        rows=last,
+        layout=None if record.layout is None else layout,
+        time=stored[-1].time if stored else chain.now_ms(),
+        usage=usage,
+        gave=session.id if session else "",
+        produced=tuple([place(branch, message.seq) for message in stored]),
+    )
+    book.keep_manifest(tx, number, record.request, record_to_json(kept))
+    if assembled.order is None and compiled.sight.shown.number == number:
+        shown = compiled.sight.shown.next(version + 1, standing, sealed)
+    else:
+        before = () if assembled.order is not None else compiled.sight.shown.sealed
+        shown = Shown.of(number, version + 1, standing, sealed, before)
+    shown.lead = compiled.sight.lead
+    return shown
+
+
+def _produced(
+    compiled: Compiled, counter: Counter, stored: Sequence[Message], branch: int, usage: Usage | None
+) -> tuple[Item, ...]:
+    """What the model said, as it will be shown to it again."""
+    provider = compiled.formatter.provider
+    replies = sum([message.role == "assistant" for message in stored])
+    items: list[Item] = []
+    for message in stored:
+        item = Item(
+            place=place(branch, message.seq),
+            role=message.role,
+            signed=has_reasoning(message, provider),
+            media=has_media(message),
+        )
+        item = replaying(item, message, compiled.draft.options.replay)
+        tokens = 0
+        if usage is not None and usage.output and replies == 1 and message.role == "assistant":
+            tokens = usage.output - (0 if item.signed or item.inline else usage.reasoning)
+        items.append(replace(item, tokens=max(tokens, 0) or counter.message(rendered(item, message))))
+    return tuple(items)
+
+
+def done_before(
+    tx: Transaction, compiled: Compiled, at: Tip, entries: Sequence[chain.Entry]
+) -> tuple[list[Message], Shown, Tip] | None:
+    """What an earlier try of the same commit left, whose answer was lost on the way."""
+    found = book.find(tx, compiled.channel)
+    standing = book.stood(tx, compiled.channel)
+    if found is None or standing is None or standing.requests != compiled.record.request:
+        return None
+    if standing.chain != compiled.standing.chain:
+        return None
+    stored = chain.stored_before(tx, at, entries)
+    shown = Shown.of(found[0], found[1], standing, book.load_rows(tx, standing.layout))
+    return stored, shown, at
+
+
+def _layout(sealed: Iterable[Sealed]) -> tuple[Stretch, ...]:
+    layout: tuple[Stretch, ...] = ()
+    for each in sealed:
+        channel, number = each.place >> SEQ_BITS, each.place & SEQ_MASK
+        layout = with_rows(layout, channel, number, number)
+    return layout

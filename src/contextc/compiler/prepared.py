@@ -1,0 +1,125 @@
+"""What is made once and used for many requests: prompts, tools and their tokens, as they are for one provider.
+
+Everything is kept by the identity of what the caller gave, and what was given is held, so that no identity is used
+twice. The caches are small, and are emptied when they are full.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias, TypeVar
+
+from msgspec.structs import replace
+
+from contextc.compiler.compilation import AnyTool, Tools, tool_name
+from contextc.draft import Options
+from contextc.errors import InvalidInput
+from contextc.ledger.render import FETCH
+from contextc.ledger.standing import Channel
+from contextc.messages import Message
+from contextc.prompts import Prompt, PromptBuilder, PromptFragment, Surroundings, hash_tools
+from contextc.providers import Provider
+from contextc.store import Store
+from contextc.todos import Todo
+from contextc.tokens import Counter
+
+Fragments: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
+KEPT = 64
+T = TypeVar("T")
+
+
+def keep(cache: dict[object, T], key: object, value: T) -> T:
+    if len(cache) >= KEPT:
+        cache.clear()
+    cache[key] = value
+    return value
+
+
+class Prepared:
+    def __init__(self, store: Store, provider: Provider, counter: Counter, options: Options) -> None:
+        self.store, self.provider, self.counter, self.options = store, provider, counter, options
+        self._tools: dict[object, Tools] = {}
+        self._systems: dict[object, int] = {}
+        self._leads: dict[object, Prompt] = {}
+        self._prompts: dict[object, tuple[object, Prompt]] = {}
+
+    def tools(self, tools: Sequence[AnyTool], order: Sequence[str]) -> Tools:
+        """The tools as the model is told about them: in the order they were shown before, with the one that fetches."""
+        key = (tuple([id(tool) for tool in tools]), tuple(order))
+        if (found := self._tools.get(key)) is not None:
+            return found
+        told = list(tools)
+        names = [tool_name(tool) for tool in tools]
+        if tools and self.options.fetch and FETCH.name not in names:
+            told.append(FETCH)
+        place_of = {name: index for index, name in enumerate(order)}
+        if order and all(tool_name(tool) in place_of for tool in told):
+            told.sort(key=lambda tool: place_of[tool_name(tool)])
+        encoded = self.provider.formatter.encode_tools(told)
+        tokens = self.counter.tools(encoded) if told else 0
+        marks = self.provider.formatter.marks_in(encoded)
+        return keep(self._tools, key, Tools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks))
+
+    def system_tokens(self, prompt: Prompt) -> int:
+        head = self.options.placement == "head" and bool(prompt.dynamic)
+        key = prompt.static_hash + (prompt.dynamic_text if head else "")
+        if (found := self._systems.get(key)) is not None:
+            return found
+        text = prompt.static_text + (prompt.dynamic_text if head else "")
+        return keep(self._systems, key, self.counter.system(text) + self.counter.overhead)
+
+    def prompt(
+        self,
+        channel: Channel,
+        fragments: Fragments,
+        system_prompt: str | None,
+        tools: Sequence[AnyTool],
+        surroundings: Surroundings | None,
+        directory: str | None,
+    ) -> Prompt:
+        """The fragments as they read now. Renderers run here, before compiling."""
+        if isinstance(fragments, Prompt) and not system_prompt:
+            return fragments
+        key = (system_prompt, *map(id, fragments)) if isinstance(fragments, list | tuple) else None
+        if key is not None and (found := self._prompts.get(key)) is not None:
+            return found[1]
+        builder = self._builder(fragments, system_prompt)
+        if all(isinstance(fragment.text, str) for fragment in builder.fragments):
+            rendered = builder.render()
+            return rendered if key is None else keep(self._prompts, key, (builder.fragments, rendered))[1]
+        given = surroundings or Surroundings()
+        return builder.render(
+            replace(
+                given,
+                conversation=given.conversation or channel.conversation,
+                agent=channel.agent,
+                provider=channel.provider,
+                model=channel.model,
+                directory=given.directory or directory,
+                tools=given.tools or tuple(tools),
+                todos=given.todos or self._todos(channel),
+            )
+        )
+
+    def _builder(self, fragments: Fragments, system_prompt: str | None) -> PromptBuilder:
+        if isinstance(fragments, Prompt):
+            fragments = [
+                PromptFragment(each.id, each.text, each.lifecycle) for each in (*fragments.static, *fragments.dynamic)
+            ]
+        builder = fragments if isinstance(fragments, PromptBuilder) else PromptBuilder(fragments)
+        if not system_prompt:
+            return builder
+        return PromptBuilder([PromptFragment("system_prompt", system_prompt, priority=0), *builder.fragments])
+
+    def with_lead(self, prompt: Prompt, lead: Mapping[int, Message]) -> Prompt:
+        """The prompt, behind the system messages that the conversation itself begins with."""
+        key = tuple(lead)
+        found = self._leads.get(key)
+        if found is None:
+            text = "\n\n".join([message.text for message in lead.values()])
+            found = keep(self._leads, key, PromptBuilder([PromptFragment("conversation", text)]).render())
+        return replace(prompt, static=found.static + prompt.static)
+
+    def _todos(self, channel: Channel) -> tuple[Todo, ...]:
+        with suppress(InvalidInput):  # a conversation that is not there yet has none
+            return tuple(self.store.todos(channel.conversation, channel.agent))
+        return ()
