@@ -126,6 +126,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """That summary is newer than what was shown, and is to be shown now."""
     factor: float = 1.0
 
+    anew: bool = False
+    """Rows were encoded otherwise than they would be now, so none is taken over."""
     tail: tuple[Entry, ...] = ()
     new: int = 0
     """How many entries of the tail are input, and not the agent's own words or a dynamic block."""

@@ -252,8 +252,8 @@ class NothingNew(ContextcError):
     def __init__(self, conversation: str, channel: object) -> None:
         self.conversation, self.channel = conversation, channel
         super().__init__(
-            f"Conversation {conversation!r} has nothing new for {channel}. Append a message first, or compile with "
-            "again=True to ask once more."
+            f"Conversation {conversation!r} has nothing new for {channel}. Append a message first; to have the last "
+            "answer given anew, rewind to the message before it."
         )
 
 

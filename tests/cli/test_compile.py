@@ -216,11 +216,19 @@ def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["compile", "demo"], "No model is named. Write --model anthropic:claude-opus-5-5, or set CONTEXTC_MODEL"),
+        (["compile", "new"], "No model is named. Write --model anthropic:claude-opus-5-5, or set CONTEXTC_MODEL"),
         (["compile", "-m", MODEL], "Name a conversation of the store, or a file with --from."),
-        (["compile", "demo", "--from", "x.json", "-m", MODEL], "Name a conversation of the store, or a file"),
+        (
+            ["compile", "demo", "--from", "x.json", "-m", MODEL],
+            "Both 'demo' and --from x.json are named. One of the two is enough.",
+        ),
+        (["compile", "--from", "-", "-m", MODEL], "say which: --format anthropic, gemini, openai_chat,"),
+        (["compile", "--from", "-", "-m", MODEL], "Nothing was compiled."),
         (["compile", "nope", "-m", MODEL], "There is no conversation 'nope'"),
-        (["compile", "demo", "-m", "server:unheard-of"], "The window of model 'unheard-of' is not known"),
+        (
+            ["compile", "demo", "-m", "server:unheard-of"],
+            "The window of model 'unheard-of' is not known. Give it: --window 128000, or write window = 128_000",
+        ),
         (["compile", "demo", "-m", MODEL, "--edit", "99", "x"], "has no message 99"),
         (["compile", "demo", "-m", MODEL, "--edit", "3", "x"], "Message 3 is a tool's result"),
         (["compile", "demo", "-m", MODEL, "--budget", "0"], "budget=0"),
@@ -243,6 +251,63 @@ def test_a_wrong_call_exits_with_2_and_says_why(run: Run, address: str, argument
     assert "Traceback" not in failed.stderr
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"role": "user", "content": "hi"}],
+        {"messages": [{"role": "user", "content": "hi"}]},
+        {"role": "user", "parts": [{"type": "text", "text": "hi"}]},
+        [{"description": "It has no name."}],
+        ["read_file"],
+        {},
+    ],
+)
+def test_what_defines_no_tool_is_not_taken_for_one(run: Run, tmp_path: Path, content: object) -> None:
+    """SPEC 15.1."""
+    (tmp_path / "chat.json").write_text(json.dumps(content))
+    arguments = ["--from", "-", "-m", MODEL, "--tools", "chat.json", "--body"]
+    failed = run("compile", *arguments, text='{"role": "user", "parts": [{"type": "text", "text": "hi"}]}')
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr.startswith("error: --tools chat.json: ")
+    assert "defines no tool. Write objects with a name, a description and parameters." in failed.stderr
+
+
+def test_without_a_model_the_one_is_meant_that_was_asked_before(run: Run, tmp_path: Path) -> None:
+    """SPEC 13.1: with the agent, the window and the budget of its program, also where nobody else knows the window."""
+    address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        compiler = cc.MessageCompiler(store, cc.provider("server:our-model", window=5_000))
+        store.append("demo", cc.user("hi"))
+        with compiler.attempt(compiler.compile("demo", agent="coder", budget=3_000)) as attempt:
+            attempt.commit(cc.assistant("hello"))
+        store.append("demo", cc.user("Go on"))
+        wanted = compiler.compile("demo", agent="coder", budget=3_000)
+    for more in ([], ["-m", "server:our-model", "--agent", "coder"]):
+        shown = run("compile", "demo", "--store", address, *more, CONTEXTC_MODEL=MODEL)
+        assert shown.stdout.startswith("demo: request 2 for coder on server:our-model\n"), shown.stderr
+        assert shown.stdout.splitlines()[-1] == (
+            "dynamic fragments are the program's own, and are not shown here; "
+            "the window of 5,000 and the budget of 3,000 as in the last request"
+        )
+    assert run("compile", "demo", "--body", "--store", address).stdout.encode() == wanted.body
+    other = run("compile", "demo", "--window", "9000", "--json", "--store", address)
+    assert json.loads(other.stdout)["budget"]["window"] == 9_000
+
+
+def test_where_several_models_were_asked_they_are_named(run: Run, address: str) -> None:
+    """SPEC 9.1: unless one of them is configured."""
+    with cc.open_store(address) as store:
+        answered(store, cc.assistant("Yes."), model="openai:gpt-6.1-terra")
+    failed = run("compile", "demo", "--store", address)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr == (
+        "error: 'demo' was shown to several: assistant on anthropic:claude-opus-5-5; assistant on openai:gpt-6.1-terra."
+        " Name one with --model, --agent or --directory.\n"
+    )
+    shown = run("compile", "demo", "--store", address, CONTEXTC_MODEL="openai:gpt-6.1-terra")
+    assert shown.stdout.startswith("demo: request 2 for assistant on openai:gpt-6.1-terra")
+
+
 def test_explain_shows_a_request_that_was_committed(run: Run, address: str) -> None:
     """SPEC 13.1."""
     shown = run("explain", "demo", "1", "--store", address)
@@ -259,11 +324,12 @@ def test_explain_shows_a_request_that_was_committed(run: Run, address: str) -> N
 
 def test_explain_lists_requests_with_what_they_cost(run: Run, address: str) -> None:
     shown = run("explain", "demo", "--requests", "--store", address)
+    shared = json.loads(run("explain", "demo", "--json", "--store", address).stdout)["shared"]
     assert lines(shown.stdout) == [
         "demo: assistant on anthropic:claude-opus-5-5",
-        "request mode epoch why a new one input shared output cost",
-        "1 full 1 first request 800 0 40 $0.0040",
-        "2 full 1 850 779 12 $0.0006",
+        "request mode epoch input shared output cost why a new one",
+        "1 full 1 800 0 40 $0.0040 first request",
+        f"2 full 1 850 {shared} 12 $0.0006",
     ]
 
 

@@ -58,7 +58,7 @@ def test_the_table() -> None:
     assert str(busy_desk().compile().manifest) == (
         "demo: request 2 for assistant on openai-chat:gpt-4o\n"
         "mode full, epoch 1\n"
-        "input 174 tokens (measured): system 12, tools 120, messages 42 of 8,612 available (0%); reserve 1,000\n"
+        "input 212 tokens (measured): system 12, tools 120, messages 80 of 8,612 available (1%); reserve 1,000\n"
         "shared with the request before: 158 tokens, 135 bytes\n"
         "! left out: a result for ghost that no call asked for\n"
         "! made up: a result for the call a, which had none\n"
@@ -69,7 +69,7 @@ def test_the_table() -> None:
         "+    1  user            8  Find the bug.\n"
         "+    3  user           10  All green.                     as [@tester]\n"
         "+       system          8  dynamic\n"
-        "+    5  assistant      20  Let me look. calls read(path)\n"
+        "+    5  assistant      60  Let me look. calls read(path)\n"
         "+    7  user            6  And?\n"
         "-    2  assistant          half                           it ended as error\n"
         "-    4  system             psst                           meant for tester\n"

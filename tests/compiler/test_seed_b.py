@@ -209,13 +209,15 @@ def test_cuts_by_the_letter_are_announced_each_time() -> None:
     compiler = cc.MessageCompiler(store, SMALL, policy="seed_b")
     reasons: list[str] = []
     shown: list[Sequence[Said]] = []
+    request: cc.Compiled | None = None
     for message in long_talk(6):
+        if message.role == "assistant" and request is not None:
+            compiler.commit(request, message)
+            continue
         store.append("demo", message)
-        if message.role == "user":
-            request = compiler.compile("demo")
-            reasons.append(request.manifest.why)
-            shown.append(said(request))
-            compiler.commit(request)
+        request = compiler.compile("demo")
+        reasons.append(request.manifest.why)
+        shown.append(said(request))
     assert reasons[0] == "first request"
     for before, after, why in zip(shown, shown[1:], reasons[1:], strict=False):
         assert (why == "over budget") == (after[: len(before)] != before)

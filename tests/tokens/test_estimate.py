@@ -1,3 +1,6 @@
+"""The estimate, where no vocabulary is at hand."""
+
+from contextc.tokens.estimate import estimate
 
 
 def test_a_drawn_line_is_not_counted_sign_by_sign() -> None:

@@ -1,10 +1,13 @@
 """The account of a request as a person reads it: figures, a bar of the budget, a line for each message.
 
-What `compile` and `explain` share. The bar uses another sign for each kind, so that it reads without colours too.
+What `compile` and `explain` share. The bar uses another sign for each kind, so that it reads without colours too. On a
+narrow terminal the words of a message give way first; numbers and roles are never cut, and reasons break between words.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -14,50 +17,95 @@ from contextc.draft import Budget
 from contextc.errors import ContextOverflow
 from contextc.manifest import WIDTH, Manifest, Record
 
-BAR, MOST_SHOWN = 72, 200
+BAR, LEAST_BAR, MOST_SHOWN = 72, 20, 200
+LEAST_WHAT, LEAST_WHY = 12, 16
+GAP = 2  # rich puts a space on each side of a cell
+WHY, HAS_IT = "why a new one", "the session has it"
 FIGURES = ("needed", "available", "window", "system", "tools", "reserve", "margin", "pinned")
 
 
 def show(manifest: Manifest) -> None:
     record, channel = manifest.record, manifest.channel
-    out.print(f"[bold]{plain(channel.conversation)}[/]: request {record.request} for {plain(str(channel))}")
+    out.print(
+        f"[bold]{plain(channel.conversation)}[/]: request {record.request} for {plain(str(channel))}", soft_wrap=True
+    )
     begins = f" [yellow](a new epoch: {plain(record.why)})[/]" if record.why else ""
     session = f", session {plain(record.session)}" if record.session else ""
     out.print(f"mode {record.mode}, epoch {record.epoch}{begins}{session}", soft_wrap=True)
     _show_budget(manifest.budget)
-    out.print(f"shared with the request before: {record.shared:,} tokens, {record.shared_bytes:,} bytes")
+    shared = f"shared with the request before: {record.shared:,} tokens, {record.shared_bytes:,} bytes"
+    out.print(shared, soft_wrap=True)
     for remark in record.remarks:
         out.print(f"[yellow]! {plain(remark)}[/]", soft_wrap=True)
     out.print()
-    out.print(_lines(manifest))
+    out.print(_lines(manifest), crop=False)
+
+
+class Row(NamedTuple):
+    """A line of the account. `what` and `why` are as they were said: made plain when they are printed."""
+
+    shown: bool
+    seq: str
+    role: str
+    tokens: str
+    what: str
+    why: str
 
 
 def _lines(manifest: Manifest) -> Table:
-    table = Table("", box=None, header_style="bold")
-    table.add_column("seq", justify="right")
-    table.add_column("role")
-    table.add_column("tokens", justify="right")
-    table.add_column("what", no_wrap=True, overflow="ellipsis")
-    table.add_column("why", overflow="fold")
-    for each in manifest.fragments:
-        if each.lifecycle == "static":
-            what = f"static fragment {plain(each.id)}"
-            _add(table, each.shown, "", "system", each.tokens, what, "" if each.shown else "the session has it")
-    lines = manifest.lines
-    for index, line in enumerate(lines):
-        if len(lines) > MOST_SHOWN and index == MOST_SHOWN // 2:
-            table.add_row("", "", "", "", f"… {len(lines) - MOST_SHOWN:,} more (--json prints all)", "")
-        if MOST_SHOWN // 2 <= index < len(lines) - MOST_SHOWN // 2 and len(lines) > MOST_SHOWN:
-            continue
-        words = _short(line.text) if line.kind == "message" else f"{line.kind}: {_short(line.text)}"
-        _add(table, line.shown, str(line.seq or ""), line.role, line.tokens, plain(words), plain(line.why))
+    rows = [
+        Row(each.shown, "", "system", _figure(each.tokens), f"static fragment {each.id}", "" if each.shown else HAS_IT)
+        for each in manifest.fragments
+        if each.lifecycle == "static"
+    ]
+    rows += [
+        Row(
+            line.shown,
+            str(line.seq or ""),
+            line.role,
+            _figure(line.tokens),
+            _short(line.text) if line.kind == "message" else f"{line.kind}: {_short(line.text)}",
+            line.why,
+        )
+        for line in manifest.lines
+    ]
+    half = MOST_SHOWN // 2
+    if len(rows) > MOST_SHOWN:
+        more = Row(True, "", "", "", f"… {len(rows) - MOST_SHOWN:,} more (--json prints all)", "")
+        rows = [*rows[:half], more, *rows[-half:]]
+    return _table(rows)
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    """The rows, as wide as the terminal lets them be. One too narrow for all columns breaks the lines itself."""
+    seq, role, tokens, what, why = (
+        max([len(name), *(cell_len(row[1:][column]) for row in rows)])
+        for column, name in enumerate(("seq", "role", "tokens", "what", "why"))
+    )
+    taken = 1 + seq + role + tokens + 6 * GAP
+    what, why = _shares(out.width - taken, what, why)
+    table = Table("", box=None, header_style="bold", width=taken + what + why)
+    table.add_column("seq", justify="right", width=seq, no_wrap=True)
+    table.add_column("role", width=role, no_wrap=True)
+    table.add_column("tokens", justify="right", width=tokens, no_wrap=True)
+    table.add_column("what", width=what, no_wrap=True, overflow="ellipsis")
+    table.add_column("why", width=why, overflow="fold")
+    for row in rows:
+        mark = ("[green]+[/]" if row.shown else "[red]-[/]") if row.role else ""
+        table.add_row(mark, *row[1:4], plain(row.what), plain(row.why), style="" if row.shown else "dim")
     return table
 
 
-def _add(table: Table, shown: bool, seq: str, role: str, tokens: int, what: str, why: str) -> None:
-    mark = "[green]+[/]" if shown else "[red]-[/]"
-    style = "" if shown else "dim"
-    table.add_row(mark, seq, role, f"{tokens:,}" if tokens else "", what, why, style=style)
+def _shares(room: int, what: int, why: int) -> tuple[int, int]:
+    """How wide the words and the reasons may be: the words give way first, the reasons down to half of the room."""
+    if what + why > room:
+        why = min(why, max(LEAST_WHY, room - what, room // 2))
+        what = min(what, max(LEAST_WHAT, room - why))
+    return what, why
+
+
+def _figure(tokens: int) -> str:
+    return f"{tokens:,}" if tokens else ""
 
 
 def _short(text: str) -> str:
@@ -68,7 +116,8 @@ def _short(text: str) -> str:
 def _show_budget(budget: Budget) -> None:
     how = "measured" if budget.measured else "exact" if budget.exact else "estimated"
     out.print(
-        f"input {budget.input:,} tokens ({how}); messages take {budget.share:.0%} of {budget.available:,} available"
+        f"input {budget.input:,} tokens ({how}); messages take {budget.share:.0%} of {budget.available:,} available",
+        soft_wrap=True,
     )
     room = budget.limit or budget.window
     kinds = [
@@ -80,11 +129,23 @@ def _show_budget(budget: Budget) -> None:
     ]
     free = max(0, room - sum(tokens for *_, tokens in kinds))
     kinds.append(("free", "·", "dim", free))
-    widths = _widths([tokens for *_, tokens in kinds], BAR)
+    bar = max(LEAST_BAR, min(BAR, out.width - len(f" {room:,}")))
+    widths = _widths([tokens for *_, tokens in kinds], bar)
     cells = [f"[{style}]{sign * width}[/]" for (_, sign, style, _), width in zip(kinds, widths, strict=True)]
     out.print("".join(cells) + f" {room:,}", soft_wrap=True)
-    legend = [f"[{style}]{sign}[/] {name} {tokens:,}" for name, sign, style, tokens in kinds if tokens]
-    out.print("  ".join(legend), soft_wrap=True)
+    _show_legend([(f"{sign} {name} {tokens:,}", style) for name, sign, style, tokens in kinds if tokens])
+
+
+def _show_legend(kinds: Sequence[tuple[str, str]]) -> None:
+    """The signs of the bar, side by side, and below one another where the terminal ends."""
+    used, line = 0, ""
+    for words, style in kinds:
+        if used and used + GAP + len(words) > out.width:
+            out.print(line, soft_wrap=True)
+            used, line = 0, ""
+        line += " " * (GAP if used else 0) + f"[{style}]{words[0]}[/]{words[1:]}"
+        used += len(words) + (GAP if used else 0)
+    out.print(line, soft_wrap=True)
 
 
 def _widths(sizes: Sequence[int], width: int) -> list[int]:
@@ -119,23 +180,34 @@ def overflow_figures(error: ContextOverflow) -> dict[str, int]:
 
 
 def show_requests(records: Sequence[tuple[Record, float | None]]) -> None:
-    """Requests, one a line; with what each cost, where that is known."""
-    table = Table(box=None, header_style="bold")
-    for name in ("request", "mode", "epoch"):
-        table.add_column(name, justify="left" if name == "mode" else "right")
-    table.add_column("why a new one", overflow="fold")
-    for name in ("input", "shared", "output", "cost"):
-        table.add_column(name, justify="right")
-    for record, cost in records:
-        usage = record.usage
-        table.add_row(
-            str(record.request),
-            record.mode,
-            str(record.epoch),
-            plain(record.why),
-            f"{usage.input if usage and usage.input else record.budget.input:,}",
-            f"{record.shared:,}",
-            f"{usage.output:,}" if usage else "",
-            f"${cost:,.4f}" if cost is not None else "",
-        )
-    out.print(table)
+    """Requests, one a line; with what each cost, where that is known. Reasons without room stand below."""
+    rows = [_request(record, cost) for record, cost in records]
+    names = ("request", "mode", "epoch", "input", "shared", "output", "cost")
+    widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(names)]
+    room = out.width - sum(widths) - GAP * (len(names) + 1)
+    beside = room >= LEAST_WHY
+    why = min(room, max([len(WHY), *(cell_len(record.why) for record, _ in records)])) if beside else -GAP
+    table = Table(box=None, header_style="bold", width=out.width - room + why)
+    for name, width in zip(names, widths, strict=True):
+        table.add_column(name, justify="left" if name == "mode" else "right", width=width, no_wrap=True)
+    if beside:
+        table.add_column(WHY, width=why, overflow="fold")
+    for row, (record, _) in zip(rows, records, strict=True):
+        table.add_row(*row, *([plain(record.why)] if beside else []))
+    out.print(table, crop=False)
+    for record, _ in () if beside else records:
+        if record.why:
+            out.print(f"request {record.request} begins epoch {record.epoch}: {plain(record.why)}", soft_wrap=True)
+
+
+def _request(record: Record, cost: float | None) -> tuple[str, ...]:
+    usage = record.usage
+    return (
+        str(record.request),
+        record.mode,
+        str(record.epoch),
+        f"{usage.input if usage and usage.input else record.budget.input:,}",
+        f"{record.shared:,}",
+        f"{usage.output:,}" if usage else "",
+        f"${cost:,.4f}" if cost is not None else "",
+    )

@@ -1,7 +1,8 @@
 """`contextc compile`: what one model would see now. Nothing is stored, and nothing is sent."""
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -10,11 +11,12 @@ from contextc.cli.files import read, write
 from contextc.cli.import_ import FormatOption
 from contextc.cli.terminal import JSONOption, StoreOption, err, opened, out, plain, print_json
 from contextc.compiler import Compiled
-from contextc.compiler.preview import preview, read_tools
+from contextc.compiler.preview import channels_of, last_budget, preview, read_tools
 from contextc.config import read_settings
 from contextc.draft import Strategy
-from contextc.errors import ContextOverflow, InvalidRequest, InvalidSetting
-from contextc.formats import formatter
+from contextc.errors import ContextOverflow, InvalidImport, InvalidInput, InvalidRequest, InvalidSetting, UnknownModel
+from contextc.formats import format_names, formatter
+from contextc.ledger.standing import Channel
 from contextc.providers import Provider, provider
 from contextc.store import Store, open_store
 from contextc.store.base import DEFAULT_AGENT
@@ -25,16 +27,33 @@ from contextc.wire.reading import readable
 
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", "-m", help="Provider and model: anthropic:claude-opus-5-5 (default: configured)"),
+    typer.Option(
+        "--model", "-m", help="Provider and model: anthropic:claude-opus-5-5 (default: as before, or configured)"
+    ),
 ]
-AgentOption = Annotated[str, typer.Option("--agent", help="Whose eyes the conversation is read with.")]
 TOOLS = "left out: the definitions of"  # they are not left out here
+NOT_SHOWN = "dynamic fragments are the program's own, and are not shown here"
+
+
+class Whom(NamedTuple):
+    """Whom it is compiled for, and what the last request says about the room; None where nothing is known of it."""
+
+    provider: Provider
+    agent: str
+    directory: str | None = None
+    budget: int | None = None
+    remark: str = ""
 
 
 def run(
     conversation: Annotated[str | None, typer.Argument(help="The conversation's name.")] = None,
     model: ModelOption = None,
-    agent: AgentOption = DEFAULT_AGENT,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Whose eyes the conversation is read with (default: as before).")
+    ] = None,
+    directory: Annotated[
+        str | None, typer.Option("--directory", help="Its directory, where a provider is bound to one.")
+    ] = None,
     system: Annotated[
         str | None, typer.Option("--system", help="A system prompt, or @file (default: as in the last request).")
     ] = None,
@@ -42,7 +61,9 @@ def run(
         str | None, typer.Option("--tools", help="A file with tool definitions (default: as in the last request).")
     ] = None,
     budget: Annotated[int | None, typer.Option("--budget", help="The tokens the whole input may take.")] = None,
-    window: Annotated[int | None, typer.Option("--window", help="Another window than the model's.")] = None,
+    window: Annotated[
+        int | None, typer.Option("--window", help="The model's window in tokens (default: as before, or as known).")
+    ] = None,
     output: Annotated[int | None, typer.Option("--output", help="The tokens the answer may take.")] = None,
     strategy: Annotated[Strategy, typer.Option("--strategy", help="How a cut is made: chunked or oldest.")] = "chunked",
     source: Annotated[
@@ -59,30 +80,37 @@ def run(
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
-    """Show what one model would see now: what goes in, what stays out and why. Exit code 1 where it does not fit."""
-    if (conversation is None) is (source is None):
+    """Show what one model would see now: what goes in, what stays out and why. Exit code 1 where it does not fit.
+
+    What is not given is as in the last request. Dynamic fragments are the program's own, and are not shown.
+    """
+    if conversation is None and source is None:
         raise InvalidSetting("Name a conversation of the store, or a file with --from.")
-    whom = _provider(model, window)
-    given = _tools(tools, whom)
+    if conversation is not None and source is not None:
+        raise InvalidSetting(f"Both {conversation!r} and --from {source} are named. One of the two is enough.")
     try:
         with opened(store) if source is None else open_store("memory:") as handle:
+            found = None
             if source is not None:
                 conversation, found = _taken(handle, source, format)
-                given = found if given is None else given
+            name = conversation or ""
+            whom = _whom(handle, name, model, agent, directory, window)
             compiled = preview(
                 handle,
-                whom,
-                conversation or "",
-                agent=agent,
+                whom.provider,
+                name,
+                agent=whom.agent,
+                directory=whom.directory,
                 system_prompt=_text(system),
-                tools=given,
-                budget=budget,
+                tools=_tools(tools, whom.provider) if tools is not None else found,
+                budget=whom.budget if budget is None else budget,
                 output=output,
                 edit=edit,
                 rewind=rewind,
                 strategy=strategy,
             )
-            _print(compiled, body=body, json=json, asked=edit is not None or rewind is not None)
+            remark = whom.remark if budget is None else ""
+            _print(compiled, remark, body=body, json=json, asked=edit is not None or rewind is not None)
     except ContextOverflow as error:
         if json:
             print_json({"error": str(error), **overflow_figures(error)})
@@ -91,7 +119,7 @@ def run(
         raise typer.Exit(1) from None
 
 
-def _print(compiled: Compiled, *, body: bool, json: bool, asked: bool) -> None:
+def _print(compiled: Compiled, remark: str, *, body: bool, json: bool, asked: bool) -> None:
     if body:
         write("-", compiled.body)
         return
@@ -99,20 +127,68 @@ def _print(compiled: Compiled, *, body: bool, json: bool, asked: bool) -> None:
         print_json({**compiled.manifest.as_json(), "is_new": compiled.is_new, "cost": compiled.cost._asdict()})
         return
     show(compiled.manifest)
+    if compiled.record.request > 1:
+        out.print(f"\n[dim]{'; '.join(filter(None, [NOT_SHOWN, remark]))}[/]", soft_wrap=True)
     if not compiled.is_new:
         out.print("\n[yellow]nothing new:[/] the model has been shown all of this")
     if asked or (compiled.record.why and compiled.record.request > 1):
         show_cost(compiled.cost)
 
 
-def _provider(model: str | None, window: int | None) -> Provider:
-    named = model or read_settings().model.value
+def _whom(
+    store: Store, conversation: str, model: str | None, agent: str | None, directory: str | None, window: int | None
+) -> Whom:
+    """Whom to compile for: the one that is named, else the one that was asked before, else the one configured."""
+    configured = read_settings().model.value
+    before = channels_of(store, conversation, agent=agent, directory=directory)
+    if model is not None:
+        before = [each for each in before if _is(each, model) and each.agent == (agent or DEFAULT_AGENT)]
+    elif len(before) > 1:
+        before = [each for each in before if _is(each, configured)] or before
+    if len(before) == 1:
+        return _as_before(store, before[0], window)
+    if before:
+        there = "; ".join(str(each) for each in before)
+        raise InvalidSetting(
+            f"{conversation!r} was shown to several: {there}. Name one with --model, --agent or --directory."
+        )
+    named = model or configured
     if not named:
         raise InvalidSetting(
             "No model is named. Write --model anthropic:claude-opus-5-5, or set CONTEXTC_MODEL, or write "
             'model = "anthropic:claude-opus-5-5" in contextc.toml.'
         )
-    return provider(named, window=window)
+    return Whom(_provider(named, window), agent or DEFAULT_AGENT, directory)
+
+
+def _is(channel: Channel, model: str) -> bool:
+    return model in (channel.model, f"{channel.provider}:{channel.model}")
+
+
+def _as_before(store: Store, channel: Channel, window: int | None) -> Whom:
+    """The same model again, with the window and the budget that the program gave."""
+    named, last = f"{channel.provider}:{channel.model}", last_budget(store, channel)
+    agent, directory = channel.agent, channel.directory or None
+    if window is not None or last is None:
+        return Whom(_provider(named, window), agent, directory)
+    known = 0
+    with suppress(UnknownModel):
+        known = provider(named).model.window
+    given = [f"the window of {last.window:,}"] if last.window != known else []
+    given += [f"the budget of {last.limit:,}"] if last.limit is not None else []
+    remark = f"{' and '.join(given)} as in the last request" if given else ""
+    return Whom(_provider(named, last.window), agent, directory, last.limit, remark)
+
+
+def _provider(named: str, window: int | None) -> Provider:
+    try:
+        return provider(named, window=window)
+    except UnknownModel as error:
+        alike = f" Names that are known and written alike: {', '.join(error.close)}." if error.close else ""
+        raise InvalidSetting(
+            f"The window of model {error.model!r} is not known. Give it: --window 128000, or write window = 128_000 "
+            f'below [models."{error.model}"] in contextc.toml.{alike}'
+        ) from error
 
 
 def _taken(store: Store, source: str, format: str | None) -> tuple[str, tuple[Tool | NativeTool, ...] | None]:
@@ -120,7 +196,13 @@ def _taken(store: Store, source: str, format: str | None) -> tuple[str, tuple[To
     name = "standard input" if source == "-" else Path(source).stem
     data = read(source)
     if format is None:
-        return import_lines(store, data.splitlines(), name).name, None
+        try:
+            return import_lines(store, data.splitlines(), name).name, None
+        except InvalidImport as error:
+            raise InvalidSetting(
+                f"{source} is not in our own format ({str(error).partition('. Nothing')[0]}). If it is a provider's, "
+                f"say which: --format {', '.join(format_names())}. Nothing was compiled."
+            ) from error
     bodies = read_requests(data).named(name)
     if len(bodies) > 1:
         raise InvalidRequest(f"{source} holds {len(bodies)} requests. Give one of them.")
@@ -132,8 +214,11 @@ def _taken(store: Store, source: str, format: str | None) -> tuple[str, tuple[To
     return name, form.decode_request(readable(form, bodies[name]).body).tools
 
 
-def _tools(file: str | None, whom: Provider) -> tuple[Tool | NativeTool, ...] | None:
-    return None if file is None else read_tools(read_requests(read(file)).bodies, whom.formatter)
+def _tools(file: str, whom: Provider) -> tuple[Tool | NativeTool, ...]:
+    try:
+        return read_tools(read_requests(read(file)).bodies, whom.formatter)
+    except InvalidInput as error:
+        raise InvalidSetting(f"--tools {file}: {error}") from error
 
 
 def _text(given: str | None) -> str | None:

@@ -84,7 +84,10 @@ def _list(found: list[KnownSession], *, json: bool) -> None:
         print_json([{**each.channel._asdict(), "requests": each.requests, "epoch": each.epoch} for each in found])
         return
     out.print("several have been shown this; name one with --model, --agent or --directory")
-    table = Table("agent", "model", "directory", "requests", "epoch", "session", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for name in ("agent", "model", "directory", "requests", "epoch", "session"):
+        figure = name in ("requests", "epoch")
+        table.add_column(name, justify="right" if figure else "left", no_wrap=figure, overflow="fold")
     for each in found:
         channel = each.channel
         table.add_row(

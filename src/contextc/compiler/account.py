@@ -100,7 +100,9 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
         past = _past(tx, channel, request)
         head = book.head(tx, past.number, bytes.fromhex(past.record.head))
         if head is None:
-            raise StoreCorrupt(f"Request {past.record.request} of {channel} has lost its head. Run `contextc doctor`.")
+            raise InvalidInput(
+                f"Request {past.record.request} of {channel}: something in its system prompt was redacted since."
+            )
         return past, head
 
     past, stored = store.read(work)

@@ -183,7 +183,7 @@ def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
     whole = {
         id(each.row.items[0]): each
         for each in draft.sealed
-        if each.row.items and each.chunk and not each.row.drop and not each.row.held
+        if each.row.items and each.chunk and not each.row.drop and not each.row.held and not draft.anew
     }
     plan: list[Sealed | Sequence[Item]] = []
     end = ""

@@ -4,6 +4,7 @@ Functions over the transaction that stores the reply too: all of it happens, or 
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,15 +15,28 @@ from contextc.ledger import book
 from contextc.ledger.items import Item
 from contextc.ledger.look import messages_at
 from contextc.ledger.render import has_media, has_reasoning, rendered, replaying
-from contextc.ledger.standing import Sealed, Session, Stretch, with_rows
+from contextc.ledger.standing import Sealed, Session, Standing, Stretch, with_rows
 from contextc.ledger.warm import Shown
 from contextc.manifest import record_to_json
 from contextc.messages import Message, Usage
 from contextc.store import chain
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, lineage, place, stretches
+from contextc.store.places import SEQ_BITS, SEQ_MASK, find, lineage, place, stretches
 from contextc.store.places import Head as Tip
 from contextc.tokens import Counter
+
+MOVED_ON = (
+    "the channel has moved on (another request was committed, its session was given up, or something was redacted)"
+)
+
+
+class Written(NamedTuple):
+    """Where a channel stands after a commit, and the rows it was given."""
+
+    number: int
+    version: int
+    standing: Standing
+    sealed: Sequence[Sealed]
 
 
 def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int]:
@@ -31,8 +45,16 @@ def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int]:
     number, version = (found[0], found[1]) if found else (0, 0)
     fresh = compiled.sight.version == 0 and version == 1
     if version != compiled.sight.version and not fresh:
-        raise StaleCompile(compiled.channel.conversation, compiled.channel, "another request was committed")
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, MOVED_ON)
     return number, version
+
+
+def found(tx: Transaction, compiled: Compiled, at: Tip, there: Sequence[Message]) -> list[Message]:
+    """Messages that were streamed into the conversation, as they are there."""
+    conversation = compiled.channel.conversation
+    spots = [find(tx, conversation, at, message.id) for message in there]
+    stored = messages_at(tx, [place(spot.branch, spot.seq) for spot in spots])
+    return [stored[place(spot.branch, spot.seq)] for spot in spots]
 
 
 def check_line(tx: Transaction, compiled: Compiled, at: Tip) -> None:
@@ -72,7 +94,7 @@ def write(
     usage: Usage | None,
     session: Session | None,
     head_is_stored: bool,
-) -> Shown:
+) -> Written:
     """Write the rows, the channel and the manifest; what the channel was shown, as it is now."""
     assembled, record = compiled.assembled, compiled.record
     first = compiled.standing.rows + 1
@@ -96,12 +118,12 @@ def write(
         produced=items,
         answered=compiled.standing.answered if final is None else not final.tool_calls,
         session=session,
-        lost="",
+        lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
         input=usage.input if usage else 0,
         again=final is not None and final.finish == "pause_turn",
     )
     if not book.advance(tx, number, version, standing):
-        raise StaleCompile(compiled.channel.conversation, compiled.channel, "another request was committed")
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, MOVED_ON)
     if not head_is_stored:
         book.keep_head(tx, number, compiled.head.hash, encode(compiled.head.body))
     kept = replace(
@@ -114,11 +136,18 @@ def write(
         produced=tuple([place(branch, message.seq) for message in stored]),
     )
     book.keep_manifest(tx, number, record.request, record_to_json(kept))
-    if assembled.order is None and compiled.sight.shown.number == number:
-        shown = compiled.sight.shown.next(version + 1, standing, sealed)
+    return Written(number, version + 1, standing, sealed)
+
+
+def shown_after(compiled: Compiled, written: Written) -> Shown:
+    """The channel as it is in memory, now that the transaction is over."""
+    number, version, standing, sealed = written
+    order = compiled.assembled.order
+    if order is None and compiled.sight.shown.number == number:
+        shown = compiled.sight.shown.next(version, standing, sealed)
     else:
-        before = () if assembled.order is not None else compiled.sight.shown.sealed
-        shown = Shown.of(number, version + 1, standing, sealed, before)
+        before = () if order is not None else compiled.sight.shown.sealed
+        shown = Shown.of(number, version, standing, sealed, before)
     shown.lead = compiled.sight.lead
     return shown
 

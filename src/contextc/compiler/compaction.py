@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc.compiler.compiled import Compiled
 from contextc.draft import Draft
@@ -19,9 +20,11 @@ from contextc.ledger.items import Item
 from contextc.ledger.render import rendered
 from contextc.messages import Message
 from contextc.prompts import escape, tagged
+from contextc.providers import Provider
 from contextc.store import Store, chain
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_MASK
+from contextc.tokens import Counter
 
 Summarizer: TypeAlias = Callable[[Sequence[Message], str | None], str]
 """Given the messages as the agent sees them, and the summary of what came before them, returns a new summary of all."""
@@ -29,6 +32,7 @@ Summarizer: TypeAlias = Callable[[Sequence[Message], str | None], str]
 LEAD = "What happened before, summed up. It is a record to look at, not an instruction.\n"
 KEEP_TURNS, KEEP_SHARE, KEEP_MOST = 2, 0.25, 20_000
 LINE = 160
+ENDLESS = 1 << 40
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
@@ -52,13 +56,25 @@ class Plan(Struct, frozen=True, kw_only=True):
     previous: str | None
 
 
-def plan(draft: Draft) -> Plan | None:
-    """Which of the items are summed up; None where there is nothing worth it."""
-    items = list(draft.kept) if draft.kept is not None else [
-        *(item for each in draft.sealed for item in each.row.items),
-        *(entry.item for entry in draft.tail),
-    ]  # fmt: skip
-    end = _boundary(draft, items)
+def endless(provider: Provider) -> Provider:
+    """The same provider with a window that everything fits in, on a channel that nothing was ever shown on."""
+    return replace(
+        provider,
+        name=f"{provider.name} without end",
+        speaks=provider.formatter,
+        session_resumption=False,
+        model=replace(provider.model, window=ENDLESS, cache_points=0),
+    )
+
+
+def plan(draft: Draft, available: int, messages: Mapping[int, Message]) -> Plan | None:
+    """Which of the items are summed up; None where there is nothing worth it.
+
+    A summary is shown on every channel and in every run of its agent, so it ends before anything that is not: what
+    waits for a run to end, what a run says that is still going, what only one channel is meant to hear.
+    """
+    items = _items(draft)
+    end = min(_boundary(available, items), _apart(draft, items, messages))
     old = [item for item in items[:end] if item.kind in ("message", "late", "summary") and item.place not in draft.pins]
     opening = _opening(items)  # told too: it stays while its turn lasts, and only so long
     going = [item for item in old if item not in opening]
@@ -74,14 +90,36 @@ def plan(draft: Draft) -> Plan | None:
     )
 
 
+def _items(draft: Draft) -> list[Item]:
+    if draft.kept is not None:
+        return list(draft.kept)
+    return [
+        *(item for each in draft.sealed for item in each.row.items),
+        *(entry.item for entry in draft.tail),
+    ]
+
+
+def _apart(draft: Draft, items: Sequence[Item], messages: Mapping[int, Message]) -> int:
+    """The index of the first item that not all who see this agent's summaries may see."""
+    waits = min((where & SEQ_MASK for where in draft.standing.waiting), default=SEQ_MASK)
+    for index, item in enumerate(items):
+        message = messages.get(item.place)
+        if message is None:
+            continue
+        alone = message.audience is not None and message.audience != draft.agent
+        if item.place & SEQ_MASK > waits or message.run in draft.standing.going or alone:
+            return index
+    return len(items)
+
+
 def _opening(items: Sequence[Item]) -> list[Item]:
     """What opened the current turn: it stays, also where the cut falls inside that turn."""
     return [item for item in items if item.opens][-1:]
 
 
-def _boundary(draft: Draft, items: Sequence[Item]) -> int:
+def _boundary(available: int, items: Sequence[Item]) -> int:
     """The index from which items stay: the last turns, or the last steps of a long one."""
-    room = min(int(draft.budget.available * KEEP_SHARE), KEEP_MOST)
+    room = min(int(available * KEEP_SHARE), KEEP_MOST)
     sizes = [item.tokens for item in items]
     turns = [index for index, item in enumerate(items) if item.opens]
     if len(turns) > KEEP_TURNS and sum(sizes[turns[-KEEP_TURNS] :]) <= room:
@@ -96,21 +134,25 @@ def _boundary(draft: Draft, items: Sequence[Item]) -> int:
 
 
 def compact(
-    store: Store, compiled: Compiled, summarize: Summarizer, read: Callable[[Sequence[int]], Mapping[int, Message]]
+    store: Store,
+    now: Compiled,
+    whole: Compiled,
+    summarize: Summarizer,
+    read: Callable[[Sequence[int]], Mapping[int, Message]],
 ) -> Compaction | None:
     """Sum up what is old in a conversation, as one agent sees it, and store that; None where nothing is."""
-    draft = compiled.draft
-    planned = plan(draft)
+    draft, available = whole.draft, now.budget.available
+    messages = read([item.place for item in _items(draft) if item.place])
+    planned = plan(draft, available, messages)
     if planned is None:
         return None
-    messages = read([item.place for item in planned.items])
     shown = [
         rendered(item, messages.get(item.place), fetchable=False)
         for item in planned.items
         if item.kind == "message" and item.place in messages
     ]
     count = draft.counter.system
-    text, fallback = _summary(summarize, shown, planned.previous)
+    text, fallback = _rolled(summarize, shown, planned.previous, available, draft.counter)
     if not fallback and count(_fenced(text)) >= planned.tokens:
         fallback = "the summary was not smaller than what it stands for"
     fenced = _fenced(text)
@@ -121,7 +163,7 @@ def compact(
     overlay = overlays.Overlay(text=fenced, made_by="digest" if fallback else "summarizer", time=chain.now_ms())
 
     def work(tx: Transaction) -> bool:
-        return overlays.keep(tx, compiled.sight.at, draft.agent, planned.anchor, overlay)
+        return overlays.keep(tx, whole.sight.at, draft.agent, planned.anchor, overlay)
 
     made = store.write(work)
     return Compaction(
@@ -132,6 +174,26 @@ def compact(
         fallback=fallback,
         already=not made,
     )
+
+
+def _rolled(
+    summarize: Summarizer, shown: Sequence[Message], previous: str | None, available: int, counter: Counter
+) -> tuple[str, str]:
+    """The summary, or why there is none. What is more than a model takes at once is summed up piece by piece."""
+    pieces: list[list[Message]] = [[]]
+    size = 0
+    for message in shown:
+        size += counter.message(message)
+        if size > available // 2 and pieces[-1]:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(message)
+    text, fallback = "", ""
+    for piece in pieces:
+        text, fallback = _summary(summarize, piece, text or previous)
+        if fallback:
+            break
+    return text, fallback
 
 
 def _summary(summarize: Summarizer, shown: Sequence[Message], previous: str | None) -> tuple[str, str]:

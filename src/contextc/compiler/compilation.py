@@ -34,7 +34,7 @@ AnyTool: TypeAlias = Tool | NativeTool
 
 OUTPUT, LONGEST_OUTPUT = 8_000, 32_000
 SMALL_WINDOW, MARGIN = 1_024, 256
-FIRST = "first request"
+FIRST, NEW_ENCODER = "first request", "new encoder version"
 HEADS_KEPT = 64
 
 
@@ -91,9 +91,10 @@ def compiled_from(ask: Ask) -> Compiled:
         broken = _broken(ask, standing.head, head, resume)
         compacted = _is_newer(ask.summary, standing)
         why = why or sight.why or broken or ("compaction" if compacted else "")
-        changed = 0 if broken in ("system prompt changed", "tools changed") else -1
-    elif not why:
-        why = FIRST
+        changed = 0 if broken in ("system prompt changed", "tools changed", NEW_ENCODER) else -1
+    else:
+        compacted = _is_newer(ask.summary, standing)
+        why = why or FIRST
     resume = resume and not why
     draft = _draft(ask, why=why, resume=resume, changed=changed, compacted=compacted)
     passed = _passed(draft)
@@ -122,11 +123,11 @@ def _session(ask: Ask) -> tuple[str, bool, str | None]:
 def _broken(ask: Ask, old: Head, new: Head, resume: bool) -> str:
     """Why the prefix cannot stay as it was; empty where it can."""
     if new.encoder != old.encoder:
-        return "new encoder version"
+        return NEW_ENCODER
     keeps = resume and (ask.provider.resends_head or ask.provider.keeps_static)
     if new.static != old.static and not (keeps and ask.options.static_change == "update"):
         return "system prompt changed"
-    if new.tools != old.tools and not keeps:
+    if new.tools != old.tools and not (resume and ask.provider.resends_head):
         return "tools changed"
     if new.settings != old.settings and not resume:
         return "reasoning settings changed"
@@ -143,8 +144,13 @@ def _head_hashes(ask: Ask, standing: Standing) -> Head:
         static=static,
         tools=ask.tools.hash,
         settings=blake2b(canonical(counted), digest_size=8).hexdigest() if counted else "",
-        encoder=f"{formatter.name}/{formatter.version}",
+        encoder=_encoder(ask),
     )
+
+
+def _encoder(ask: Ask) -> str:
+    formatter = ask.provider.formatter
+    return f"{formatter.name}/{formatter.version}"
 
 
 def _is_newer(summary: Summary | None, standing: Standing) -> bool:
@@ -180,8 +186,9 @@ def _draft(ask: Ask, *, why: str, resume: bool, changed: int, compacted: bool) -
         pins=sight.pins,
         summary=ask.summary,
         compacted=compacted,
+        anew=standing.head.encoder not in ("", _encoder(ask)),
         factor=ask.factor,
-        budget=_budget(ask),
+        budget=_budget(ask) if why else _epochs_budget(ask),
         epoch=why,
         kept=kept,
         changed=changed,
@@ -203,13 +210,18 @@ def _budget(ask: Ask) -> Budget:
         limit, reserve, margin = min(ask.budget, window), 0, 0
     return Budget(
         window=window,
-        system=ask.system_tokens,
+        system=ask.system_tokens + (ask.counter.settings(ask.settings) if ask.settings else 0),
         tools=ask.tools.tokens,
         reserve=reserve,
         margin=margin,
         limit=limit,
         exact=ask.counter.exact,
     )
+
+
+def _epochs_budget(ask: Ask) -> Budget:
+    budget, shrunk = _budget(ask), ask.sight.standing.reserve
+    return replace(budget, reserve=min(budget.reserve, shrunk)) if shrunk else budget
 
 
 def _passed(draft: Draft) -> Draft:
@@ -255,7 +267,7 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
             *dict.fromkeys(str(note) for note in assembled.notes),
         ),
         budget=draft.budget,
-        shared=shared,
+        shared=min(shared, draft.budget.input),
         shared_bytes=shared_bytes,
         signed_lost=max(0, signed),
         branch=sight.at.branch,
@@ -329,11 +341,26 @@ def _standing(ask: Ask, draft: Draft, hashes: Head, assembled: Assembled) -> Sta
         above=draft.budget.system + draft.budget.tools,
         tokens=tokens,
         seen=sight.at.seq,
-        summary=max((item.place for item in draft.kept or () if item.kind == "summary"), default=0)
-        if draft.kept is not None
-        else standing.summary,
+        summary=_summed_up(ask, draft, standing),
+        reserve=_shrunk(ask, draft, standing),
         input=0,
     )
+
+
+def _summed_up(ask: Ask, draft: Draft, standing: Standing) -> int:
+    """The place up to which a summary was shown, or was looked at and found not worth it."""
+    if draft.kept is None:
+        return standing.summary
+    if draft.compacted and ask.summary is not None:
+        return ask.summary.anchor
+    return max((item.place for item in draft.kept if item.kind == "summary"), default=0)
+
+
+def _shrunk(ask: Ask, draft: Draft, standing: Standing) -> int:
+    """The reserve, where it had to shrink for this epoch: as long as that lasts, no more is asked for."""
+    if draft.kept is None:
+        return standing.reserve
+    return draft.budget.reserve if draft.budget.reserve < _budget(ask).reserve else 0
 
 
 def tool_name(tool: AnyTool) -> str:
@@ -345,8 +372,10 @@ def _head(ask: Ask, hashes: Head, budget: Budget, *, resume: bool, marked: bool)
     formatter, output = ask.provider.formatter, ask.output
     bare = resume and not ask.provider.resends_head
     length = None
-    if output is not None or formatter.needs_length:
-        length = budget.reserve or min(ask.provider.model.output, OUTPUT if output is None else output)
+    if output is not None:  # what was asked for, as long as the window has room for it
+        length = output if budget.input + output <= budget.window else budget.reserve or output
+    elif formatter.needs_length:
+        length = budget.reserve or min(ask.provider.model.output, OUTPUT)
     given = canonical(ask.settings) if ask.settings else b""
     key = ("", "") if bare else (hashes.static, hashes.tools)
     found = ask.heads.get((*key, length, given, resume, marked))

@@ -112,10 +112,15 @@ class Compiled:
 
     @property
     def params(self) -> JSONObject:
-        """Keyword arguments for the vendor's own SDK call, as plain data."""
+        """The request as plain data: what the API takes, and with it most SDKs; see `arguments`."""
         if self._params is None:
             self._params = self.head.params(self._messages(), self.session_id)
         return self._params
+
+    @property
+    def arguments(self) -> JSONObject:
+        """Keyword arguments for the vendor's own SDK call: `params`, unless that SDK has other names (google-genai)."""
+        return self.formatter.arguments(self.params, self.provider.asks_for)
 
     @property
     def body(self) -> bytes:

@@ -10,18 +10,18 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, cast
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from contextc._json import JSONObject
-from contextc.compiler import account, committing
+from contextc.compiler import account, committing, door
 from contextc.compiler.assembly import Fetched, blob_names
-from contextc.compiler.compaction import Compaction, Summarizer, compact
+from contextc.compiler.compaction import Compaction, Summarizer, compact, endless
 from contextc.compiler.compilation import AnyTool, Ask, compiled_from
 from contextc.compiler.compiled import Compiled, HeadParts
 from contextc.compiler.fetching import LONGEST, fetch_result
 from contextc.compiler.prepared import Fragments, Prepared
-from contextc.draft import Options
-from contextc.errors import ContextcError, InvalidInput, InvalidSetting, NothingNew, StaleCompile
+from contextc.errors import ContextcError, InvalidInput, NothingNew, StaleCompile
+from contextc.formats.base import as_json
 from contextc.ledger import book, overlays
 from contextc.ledger.look import Sight, look, may_have_overlays, messages_at
 from contextc.ledger.overlays import Summary
@@ -31,7 +31,6 @@ from contextc.manifest import Manifest
 from contextc.messages import Message, ToolCall, Usage, admit, content_hash
 from contextc.prompts import Surroundings
 from contextc.providers import Provider
-from contextc.providers import provider as provider_named
 from contextc.store import Lease, Reference, Store, chain
 from contextc.store.base import DEFAULT_AGENT, Transaction
 from contextc.store.leases import check as check_lease
@@ -40,7 +39,6 @@ from contextc.store.places import find, find_head, head, place
 from contextc.tokens import Calibration, Counter, counter, keep, known, load_calibration, save_calibration
 
 log = logging.getLogger("contextc.compiler")
-TRANSPORT = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 SECRET = re.compile(r"(?i)(?<![a-z0-9])(?:sk-|bearer\s+|aiza|key[-_])[\w.*-]{6,}")  # errors quote what they refused
 EVERY_SAMPLE = 20  # after so many, a calibration is written only where it has moved
 HEADS_KEPT = 1_000
@@ -50,14 +48,10 @@ class MessageCompiler:
     """Compiles conversations of one store for one provider. Cheap to make: what it keeps warm belongs to the store."""
 
     def __init__(self, store: Store, provider: Provider | str, **options: object) -> None:
+        door.check_store(store)
         self.store = store
-        self.provider = provider_named(provider) if isinstance(provider, str) else provider
-        try:
-            self.options = Options(**options)  # pyright: ignore[reportArgumentType] - checked by the struct
-        except TypeError as error:
-            raise InvalidSetting(
-                f"MessageCompiler: {error}. Options are {', '.join(Options.__struct_fields__)}."
-            ) from None
+        self.provider = door.as_provider(provider)
+        self.options = door.as_options(options)
         if self.provider.keeps_static and self.options.placement == "head":
             self.options = replace(self.options, placement="tail")  # a session would never see it there
         model = self.provider.model
@@ -77,7 +71,7 @@ class MessageCompiler:
         agent: str = DEFAULT_AGENT,
         fragments: Fragments = (),
         system_prompt: str | None = None,
-        tools: Sequence[AnyTool] = (),
+        tools: Iterable[AnyTool | JSONObject] = (),
         settings: JSONObject | None = None,
         budget: int | None = None,
         output: int | None = None,
@@ -95,13 +89,18 @@ class MessageCompiler:
         `budget` caps the whole input; by default it is the model's window, less a reserve for the answer. `dry_run`
         only asks what it would cost, also after an `edit` or a `rewind` that has not happened.
         """
-        if (edit is not None or rewind is not None) and not dry_run:
-            raise InvalidInput("edit and rewind are for dry_run=True: store.edit and store.rewind do it for real.")
-        if foreign := [name for name in settings or () if name in TRANSPORT]:
-            raise InvalidInput(
-                f"{foreign[0]} belongs to the call and not to a request, which is stored: give it to the vendor's SDK."
-            )
+        door.check_ask(
+            agent=agent,
+            system_prompt=system_prompt,
+            settings=settings,
+            budget=budget,
+            output=output,
+            edit=edit,
+            rewind=rewind,
+            dry_run=dry_run,
+        )
         provider = self.provider
+        tools = door.as_tools(tools, provider.formatter)
         channel = self.channel(conversation, agent=agent, directory=directory)
         prompt = self._prepared.prompt(channel, fragments, system_prompt, tools, surroundings, directory)
         seen = self._look(channel, edit, rewind)
@@ -140,9 +139,17 @@ class MessageCompiler:
     def _look(self, channel: Channel, edit: tuple[Reference, Message] | None, rewind: Reference | None) -> "_Seen":
         room, read, counter = self.provider.model.window, 0, self.counter
 
+        def seen_tokens(message: Message) -> int:
+            """What a message may take, as far as that can be told before all are read."""
+            if message.redacted or message.status != "sent" or message.audience not in (None, channel.agent):
+                return 0
+            if message.author in (None, channel.agent) or message.role == "user":
+                return counter.message(message)
+            return counter.text(message.text) if message.role == "assistant" else 0
+
         def enough(block: Sequence[Message]) -> bool:
             nonlocal read
-            read += sum([counter.message(message) for message in block])
+            read += sum([seen_tokens(message) for message in block])
             return read > room
 
         def work(tx: Transaction) -> _Seen:
@@ -229,23 +236,28 @@ class MessageCompiler:
     ) -> list[Message]:
         """Store what the model answered, with everything that was shown to it, in one transaction.
 
-        `reply` is what the vendor's SDK returned, its JSON, or a message; `produced` is more than one message.
-        `session_id` and `cursor` are a stateful provider's own names for its session and where it stands.
+        `reply` is what the vendor's SDK returned, its JSON, or a message; `produced` is more than one message. One that
+        is in the conversation already, because it was streamed into it, is not stored again. `session_id` and `cursor`
+        are a stateful provider's own names for its session and where it stands.
         """
         self._check(compiled)
+        door.check_reply(reply, produced, usage, session_id)
         messages = [*produced, *([] if reply is None else [self._decoded(compiled, reply)])]
         draft = compiled.draft
+        there = [message for message in messages if message.id]
         messages = [
             replace(message, author=message.author or draft.agent, run=message.run or draft.run)
             if message.role in ("assistant", "tool")
             else message
             for message in messages
+            if not message.id
         ]
-        usage = usage or next((message.usage for message in reversed(messages) if message.usage), None)
+        usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
         entries = [chain.entry(admit(message)) for message in messages]
+        session_id = session_id or self._session_of(reply)
         calibration = self._learned(compiled, usage)
 
-        def work(tx: Transaction) -> tuple[list[Message], Shown, Tip]:
+        def work(tx: Transaction) -> tuple[list[Message], Shown | committing.Written, Tip]:
             if lease is not None:
                 check_lease(tx, lease, compiled.channel.conversation)
             at = find_head(tx, compiled.channel.conversation, True)
@@ -255,10 +267,11 @@ class MessageCompiler:
                 return done
             number, version = committing.row_of(tx, compiled)
             committing.check_line(tx, compiled, at)
-            stored = chain.place_messages(tx, compiled.channel.conversation, at, entries)
+            found = committing.found(tx, compiled, at, there)
+            stored = [*found, *chain.place_messages(tx, compiled.channel.conversation, at, entries)]
             if not number:
                 number, version = book.create(tx, compiled.channel, Standing()), 1
-            shown = committing.write(
+            written = committing.write(
                 tx,
                 compiled,
                 self.counter,
@@ -275,12 +288,13 @@ class MessageCompiler:
                 save_calibration(tx, self.provider.asks_for, calibration)
             end = (
                 Tip(at.conversation, at.tree, at.branch, at.revision, stored[-1].seq, bytes.fromhex(stored[-1].id))
-                if stored
+                if entries
                 else at
             )
-            return stored, shown, end
+            return stored, written, end
 
-        stored, shown, end = self.store.write(work, repeatable=True)
+        stored, written, end = self.store.write(work, repeatable=True)
+        shown = written if isinstance(written, Shown) else committing.shown_after(compiled, written)
         if calibration is not None:
             self._calibration = calibration
         if len(self._heads_stored) >= HEADS_KEPT:
@@ -329,8 +343,15 @@ class MessageCompiler:
         `summarize` gets the messages and the summary before them, and returns a text; it may call a model. `asked` is
         what `compile` is called with, because that decides what is old. None where there is nothing to sum up.
         """
-        compiled = self.compile(conversation, dry_run=True, **asked)
-        return compact(self.store, compiled, summarize, lambda places: self.fetch_messages(places, ()).messages)
+        if not callable(summarize):
+            raise InvalidInput(
+                f"A {type(summarize).__name__} cannot sum up. Give a function of messages and a summary."
+            )
+        now = self.compile(conversation, dry_run=True, **asked)
+        reader = MessageCompiler(self.store, endless(self.provider), **asdict(self.options))
+        rest: dict[str, Any] = {name: value for name, value in asked.items() if name != "budget"}
+        whole = reader.compile(conversation, dry_run=True, **rest)
+        return compact(self.store, now, whole, summarize, lambda places: self.fetch_messages(places, ()).messages)
 
     # ── past requests, left-out results ───────────────────────────────────────────────────────────────────────────────
 
@@ -348,6 +369,7 @@ class MessageCompiler:
         directory: str | None = None,
     ) -> Manifest:
         """The account of a request that was committed; by default of the last."""
+        self.store.conversation(conversation)
         return account.explain(self.store, self.channel(conversation, agent=agent, directory=directory), request)
 
     def rebuild(
@@ -359,6 +381,7 @@ class MessageCompiler:
         directory: str | None = None,
     ) -> bytes:
         """The bytes of a request that was committed, as they went out; by default of the last."""
+        self.store.conversation(conversation)
         channel = self.channel(conversation, agent=agent, directory=directory)
         return account.rebuild(self.store, channel, self.provider.formatter, request)
 
@@ -374,8 +397,19 @@ class MessageCompiler:
     def _check(self, compiled: Compiled) -> None:
         if not isinstance(compiled, Compiled):
             raise InvalidInput(f"A {type(compiled).__name__} is not what compile returned.")
+        if compiled.provider != self.provider:
+            raise InvalidInput(
+                f"This was compiled for {compiled.channel}, by another compiler. Commit it with that one."
+            )
         if compiled.dry_run:
             raise InvalidInput("This was compiled with dry_run=True, and is not to be sent. Compile again without it.")
+
+    def _session_of(self, reply: object) -> str | None:
+        """The session that a reply belongs to, where it is the reply's own id that names it."""
+        if not self.provider.session_field or reply is None or isinstance(reply, Message):
+            return None
+        name = as_json(reply).get("id")
+        return name if isinstance(name, str) and name else None
 
     def _decoded(self, compiled: Compiled, reply: object) -> Message:
         if isinstance(reply, Message):

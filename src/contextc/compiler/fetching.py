@@ -16,8 +16,10 @@ def fetch_result(
     match = NAME.fullmatch(name.strip()) if isinstance(name, str) else None
     if match is None:
         return f"{name!r} is no id of a result. Ids look like r57, and stand in the line that says what was left out."
-    start, count = _whole(offset, 0), min(_whole(length, LONGEST), LONGEST)
+    start, count = _whole(offset, 0), min(_whole(length, LONGEST) or LONGEST, LONGEST)
     try:
+        if int(match[1]) <= store.conversation(conversation).edge:
+            return f"There is no result {name} in this conversation."
         (message,) = store.load(conversation, after=int(match[1]) - 1, upto=int(match[1]))
     except (UnknownMessage, UnknownConversation, InvalidInput, ValueError):
         return f"There is no result {name} in this conversation."

@@ -15,10 +15,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, decode
+from contextc._json import JSONObject, decode, encode
 from contextc.compiler.account import epoch_start
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.compiler import MessageCompiler
+from contextc.compiler.door import OURS
+from contextc.draft import Budget
 from contextc.errors import InvalidInput, UnknownMessage
 from contextc.formats.base import Formatter
 from contextc.formats.named import formatter as formatter_named
@@ -35,7 +37,10 @@ from contextc.store.base import DEFAULT_AGENT, Transaction
 from contextc.tools import NativeTool, Tool
 
 SIGNS = {"function": "openai_chat", "input_schema": "anthropic", "functionDeclarations": "gemini"}
+SHORT = 80
 LENGTH = "max_output_tokens"
+NO_TOOL = frozenset(("role", "parts", "message", "messages", "contents", "input", "conversation"))
+"""What messages, requests and exported lines have, and the definition of a tool has not."""
 MADE = {"user": user, "assistant": assistant, "system": system}
 
 
@@ -98,6 +103,30 @@ def preview(
     )
 
 
+def channels_of(
+    store: Store, conversation: str, *, agent: str | None = None, directory: str | None = None
+) -> list[Channel]:
+    """Whom a conversation was shown to; where nobody has answered yet, whom it was tried on."""
+    store.conversation(conversation)  # that there is one
+    found = [
+        (channel, standing.requests > 0)
+        for _, channel, standing, _ in store.read(lambda tx: book.channels(tx, conversation))
+        if agent in (None, channel.agent) and directory in (None, channel.directory)
+    ]
+    return [channel for channel, asked in found if asked] or [channel for channel, _ in found]
+
+
+def last_budget(store: Store, channel: Channel) -> Budget | None:
+    """The figures of the last request, the window that its program counted with among them; None without one."""
+
+    def work(tx: Transaction) -> bytes | None:
+        found = book.find(tx, channel)
+        return next(iter(book.manifests(tx, found.number, last=1)), None) if found else None
+
+    stored = store.read(work)
+    return record_from_json(stored).budget if stored else None
+
+
 def last_head(store: Store, channel: Channel, provider: Provider) -> Head | None:
     """System prompt, tools and settings as they were sent last; None where nothing was."""
 
@@ -124,7 +153,7 @@ def last_head(store: Store, channel: Channel, provider: Provider) -> Head | None
     return Head(
         PromptAsShown(static, shown=standing.head.static),
         _as_given(request.tools, standing.head.tools),
-        {name: value for name, value in request.settings.items() if name != provider.session_field},
+        {name: value for name, value in request.settings.items() if name not in (provider.session_field, *OURS)},
         formatter.settings.read(request.settings).settings.max_output_tokens,
         any(isinstance(tool, Tool) and tool.name == FETCH.name for tool in request.tools),
     )
@@ -163,13 +192,26 @@ def read_tools(content: Iterable[object], own: Formatter) -> tuple[Tool | Native
 
 def _tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
     if not isinstance(definition, dict):
-        raise InvalidInput(f"{definition!r} defines no tool. Write objects with a name, a description and parameters.")
+        raise InvalidInput(_no_tool(definition))
     tool = cast(JSONObject, definition)
+    if not tool or NO_TOOL & tool.keys():
+        raise InvalidInput(_no_tool(tool))
     with suppress(msgspec.ValidationError):
         return (msgspec.convert(tool, Tool),)
     written_in = next((name for sign, name in SIGNS.items() if sign in tool), None)
+    if written_in is None and tool.get("type") == "function" and "name" in tool:
+        written_in = "openai_responses"
     form = own if written_in is None else formatter_named(written_in)
-    return form.decode_request({form.messages_key: [], "tools": [tool]}).tools
+    try:
+        return form.decode_request({form.messages_key: [], "tools": [tool]}).tools
+    except (KeyError, TypeError, AttributeError) as error:  # a decoder trusts the shape of what a provider has taken
+        raise InvalidInput(_no_tool(tool)) from error
+
+
+def _no_tool(definition: object) -> str:
+    said = encode(definition).decode(errors="replace")
+    said = said if len(said) <= SHORT else said[: SHORT - 1] + "…"
+    return f"{said} defines no tool. Write objects with a name, a description and parameters."
 
 
 def _edited(store: Store, conversation: str, seq: int, text: str) -> Message:

@@ -126,6 +126,10 @@ class Formatter(ABC):
         """Joined messages, with what the settings of the request demand of them. No message depends on others."""
         return messages
 
+    def arguments(self, body: JSONObject, model: str) -> JSONObject:
+        """A body as the keyword arguments of the vendor's own SDK call; most SDKs take what the API takes."""
+        return body
+
     def marked(self, message: JSONObject) -> JSONObject | None:
         """The message with a cache point at its end; None where the format has none, or the message takes none."""
         return None

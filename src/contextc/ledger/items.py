@@ -69,3 +69,5 @@ class Row(Struct, frozen=True, omit_defaults=True, gc=False):
     open: dict[str, str] = {}
     end: str = ""
     held: bool = False
+    gone: bool = False
+    """Words in it were redacted, so its wire form was taken away."""

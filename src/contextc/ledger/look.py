@@ -186,7 +186,7 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[S
     kept = _on_line(items, stands)
     latest = next((item.text for item in reversed(kept) if item.kind == "dynamic"), "")
     standing = replace(standing, dynamic=block_name(latest) if latest else "")
-    blanked = any(not each.chunk and each.row.items and not each.row.held for each in sealed)
+    blanked = any(each.row.gone for each in sealed)
     if standing.session is not None and not blanked:  # what a session said itself is in no row yet
         said = messages_at(tx, [item.place for item in standing.produced])
         blanked = any(message.redacted for message in said.values())

@@ -98,14 +98,24 @@ def _shorter(result: ToolResult, item: Item, name: str, fetchable: bool) -> Tool
     text = result.text
     if item.decayed:
         how = f' Call {FETCH.name} with id "{name}" to read it.' if fetchable else ""
-        line = f"[The result of {result.name}, {len(text):,} characters, was left out to save room.{how}]"
-        return result if len(text) <= len(line) else replace(result, content=line)
+        line = (
+            f"[The result of {result.name}, {len(text):,} characters{_media(result)}, was left out to save room.{how}]"
+        )
+        return result if type(result.content) is str and len(text) <= len(line) else replace(result, content=line)
     if len(text) <= item.limit:
         return result
     head, tail = item.limit * 3 // 4, item.limit // 4
     gone = len(text) - head - tail
     how = f' Call {FETCH.name} with id "{name}" and offset {head} to read on.' if fetchable else ""
-    return replace(result, content=f"{text[:head]}\n[… {gone:,} characters were left out.{how} …]\n{text[-tail:]}")
+    short = f"{text[:head]}\n[… {gone:,} characters were left out.{how} …]\n{text[-tail:]}"
+    if type(result.content) is str:
+        return replace(result, content=short)
+    return replace(result, content=(Text(short), *(part for part in result.content if type(part) is Media)))
+
+
+def _media(result: ToolResult) -> str:
+    shown = [] if type(result.content) is str else [part.kind for part in result.content if type(part) is Media]
+    return f" and {len(shown)} {shown[0]}{'s' if len(shown) > 1 else ''}" if shown else ""
 
 
 def _name(seq: int, number: int) -> str:

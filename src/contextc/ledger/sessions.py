@@ -62,11 +62,15 @@ class SessionManager:
         if not why.strip():
             raise InvalidInput("Say why the session is no longer good: it stands in the manifest of the next request.")
 
-        def work(tx: Transaction) -> None:
+        if not isinstance(channel, Channel):
+            raise InvalidInput("Name the channel, as `sessions` lists it: each has a `channel`.")
+
+        def work(tx: Transaction) -> bool:
             found = book.find(tx, channel)
             standing = book.stood(tx, channel)
             if found is None or standing is None:
                 raise InvalidInput(f"Conversation {channel.conversation!r} has nothing on {channel}.")
-            book.advance(tx, found[0], found[1], replace(standing, session=None, lost=why))
+            return book.advance(tx, found[0], found[1], replace(standing, session=None, lost=why))
 
-        self.store.write(work)
+        while not self.store.write(work):  # a request was committed in between
+            pass

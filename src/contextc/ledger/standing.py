@@ -88,6 +88,8 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     humans: tuple[str, ...] = ()
     lead: tuple[int, ...] | None = None
     """Places of the system messages that the conversation begins with: they are part of its prompt."""
+    reserve: int = 0
+    """What is kept free for the answer in this epoch, where that had to shrink."""
     cut: bool = False
     """Something between the context edge and the first item is not shown, for want of room."""
     summary: int = 0

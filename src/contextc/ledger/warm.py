@@ -82,6 +82,11 @@ class Shown:
         return cls(number, version, standing, sealed)
 
     @property
+    def weight(self) -> int:
+        """About the bytes it may come to take: the rows, joined again, and as plain data."""
+        return 4 * self.size
+
+    @property
     def sealed(self) -> list[Sealed]:
         return self._sealed[: self.count]
 
@@ -158,12 +163,12 @@ class Warm:
     def put(self, channel: Channel, shown: Shown) -> None:
         with self._lock:
             if (before := self._kept.pop(channel, None)) is not None:
-                self._size -= before.size
+                self._size -= before.weight
             self._kept[channel] = shown
-            self._size += shown.size
+            self._size += shown.weight
             while self._size > self.limit and len(self._kept) > 1:
                 _, oldest = self._kept.popitem(last=False)
-                self._size -= oldest.size
+                self._size -= oldest.weight
 
     def clear(self) -> None:
         """Forget everything: the next compile reads the ledger."""

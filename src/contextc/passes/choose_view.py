@@ -23,6 +23,8 @@ from contextc.ledger.render import answering, has_media, has_reasoning, rendered
 from contextc.messages import Media, Message, Text, ToolResult
 
 NAMELESS = ""
+MADE_UP = 40  # about what a result takes that says there is none
+TAGGED = 12  # about what the tags around a system message take
 
 
 def choose_view(draft: Draft) -> Draft:
@@ -59,7 +61,7 @@ class _View:
 
     def result(self, produced: Collection[int]) -> Draft:
         draft = self.draft
-        entries = self._grouped(self.entries)
+        entries = _with_made_up(self._grouped(self.entries))
         standing = replace(
             draft.standing,
             humans=tuple(self.humans),
@@ -93,7 +95,8 @@ class _View:
         """Add a message as it is seen, or say why it is not."""
         why = self._hidden(where, message)
         if why:
-            self.left.append(Left(where, why))
+            if where not in self.draft.late:  # it was said when it came
+                self.left.append(Left(where, why))
             return
         own = self._is_own(message)
         if message.as_role is not None:
@@ -281,6 +284,19 @@ class _View:
         return Entry(
             replace(item, only=tuple(ids), results=len(ids), tokens=self.draft.counter.message(message)), message
         )
+
+
+def _with_made_up(entries: list[Entry]) -> list[Entry]:
+    """The entries, each counted with the results that will be made up for calls in it that have none."""
+    calls = sum([len(message.tool_calls) for _, message in entries])
+    if not calls or calls == sum([len(message.tool_results) for _, message in entries]):
+        return entries
+    answered = {result.call_id for _, message in entries for result in message.tool_results}
+    found: list[Entry] = []
+    for item, message in entries:
+        missing = sum([call.id not in answered for call in message.tool_calls])
+        found.append(Entry(replace(item, tokens=item.tokens + MADE_UP * missing) if missing else item, message))
+    return found
 
 
 def _called(name: str) -> str:

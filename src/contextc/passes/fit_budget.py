@@ -40,7 +40,7 @@ LEFT_OUT = "[Earlier steps of this turn were left out to save room.]"
 def fit_budget(draft: Draft) -> Draft:
     tail = sum([entry.item.tokens for entry in draft.tail])
     draft = _measured(draft, tail)
-    if draft.resume and draft.provider.compacts_itself:
+    if draft.resume and draft.provider.compacts_itself and not draft.unread:
         return draft
     if draft.budget.used > draft.budget.available * draft.options.high or draft.unread or draft.compacted:
         return _begin_epoch(draft, draft.epoch or "over budget", cut=True)
@@ -54,6 +54,8 @@ def _measured(draft: Draft, tail: int) -> Draft:
     before = draft.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
     budget, last = draft.budget, draft.standing.input
     if last and not draft.epoch:
+        counted = budget.system + budget.tools + before
+        last = min(max(last, counted // 2), counted * 2)  # what is further off was counted otherwise than we mean it
         used = max(0, last - budget.system - budget.tools) + int(tail * draft.factor)
         return replace(draft, budget=replace(budget, used=used, measured=True))
     return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor)))
@@ -174,14 +176,14 @@ class _Room:
         if self.options.policy == "seed_b":
             self._drop_single()
         else:
-            mark = self.options.low if self.options.strategy == "chunked" else 1.0
-            self.target = int(self.budget.available * mark / self.factor)
             self.turns = self._turns()
+            self.target = self._mark()
             if self.draft.compacted or self.draft.unread:
                 self._sum_up(forced=True)
             if self._is_over():
                 if self.options.strategy == "chunked":
                     self._decay()
+                    self._shorten()
                     self._sum_up()
                 self._drop_turns()
                 self._drop_steps()
@@ -199,6 +201,35 @@ class _Room:
                 pinned=int(sum([slot.item.tokens for slot in self.slots if slot.pinned]) * self.factor),
             )
         return [slot.item for slot in self.slots if not slot.gone]
+
+    def _mark(self) -> int:
+        """How far down a cut goes. Where what must stay leaves little above the low mark, half of the rest is kept."""
+        room = int(self.budget.available / self.factor)
+        if self.options.strategy != "chunked":
+            return room
+        must = sum([slot.item.tokens for index, slot in enumerate(self.slots) if self._must_stay(index)])
+        low = int(room * self.options.low)
+        return low if must < low * 3 // 4 else max(low, must + (room - must) // 2)
+
+    def _must_stay(self, index: int) -> bool:
+        slot, steps = self.slots[index], self._steps()
+        return slot.pinned or index >= (steps[-1] if steps else len(self.slots) - 1) or index == self.turns[-1]
+
+    def _shorten(self) -> None:
+        """Results that are too large for this window, though they were not for the one they were shown in."""
+        most = int(self.budget.available * self.options.oversized / self.factor)
+        for index, slot in enumerate(self.slots):
+            item = slot.item
+            if self.total <= self.target or self._must_stay(index):
+                continue
+            if (
+                item.role == "tool"
+                and not item.decayed
+                and item.tokens > most * max(item.results, 1)
+                and most > DECAYED
+            ):
+                slot.item = replace(item, limit=most * 2, tokens=most * max(item.results, 1))
+                self.total -= item.tokens - slot.item.tokens
 
     def _turns(self) -> list[int]:
         """Where each turn begins; the first of them with what stands before any."""

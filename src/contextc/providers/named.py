@@ -6,6 +6,7 @@ are equal share one formatter.
 """
 
 import tomllib
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -89,7 +90,7 @@ def provider(
             told[fact] = value
         else:
             raise InvalidSetting(_no_fact(fact, value))
-    name, asks_for = _parted(spec.strip(), told)
+    name, asks_for = _parted(spec.strip(), told, format)
     entry = _book().providers.get(name, {})
     known: dict[str, bool] = {fact: entry[fact] for fact in FACTS if fact in entry}
     plain = Provider(
@@ -116,7 +117,7 @@ def _book() -> Book:
     return Book(providers, names, houses, content["formats"])
 
 
-def _parted(spec: str, told: JSONObject) -> tuple[str, str]:
+def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
     """The provider's first name, and the model's name there. A model's name may hold colons too."""
     before, colon, after = (each.strip() for each in spec.partition(":"))
     name = before.lower().replace("_", "-")
@@ -130,6 +131,12 @@ def _parted(spec: str, told: JSONObject) -> tuple[str, str]:
         return _server(spec, told), spec
     if not before or not after:
         raise InvalidSetting(f"{spec!r} names no {'model' if before else 'provider'}. {HOW}")
+    close = get_close_matches(name, _book().names, n=1, cutoff=0.85)
+    if close and format is None:
+        raise InvalidSetting(
+            f'There is no provider {before!r}. Did you mean "{close[0]}:{after}"? For an endpoint of that name, say '
+            f'what it speaks: format="{COMPATIBLE}".'
+        )
     return name, after
 
 

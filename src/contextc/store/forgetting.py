@@ -19,25 +19,32 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
     first = min((where & SEQ_MASK for where in places), default=0)
     tx.run("DELETE FROM overlay WHERE tree = ? AND anchor % 4294967296 >= ?", tree, first)
     rows = tx.rows(
-        "SELECT number FROM channel WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?)"
-        " ORDER BY number",
+        "SELECT number, state, attempt FROM channel"
+        " WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?) ORDER BY number",
         tree,
     )
     changed = False
-    for (channel,) in rows:
+    for channel, state, attempt in rows:
+        if not {*(decode(bytes(state)).get("lead") or ())}.isdisjoint(places):  # they stand in the system prompt too
+            tx.run("DELETE FROM head WHERE channel = ?", channel)
+            changed = True
+        if attempt is not None:  # an error may quote what was sent
+            sent: JSONObject = {**decode(bytes(attempt)), "error": ""}
+            tx.run("UPDATE channel SET attempt = ? WHERE number = ?", encode(sent), channel)
         merged = changed  # a fork may go on from the rows of the channel it was forked from
-        for where, items in tx.rows(
-            "SELECT place, items FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
+        for where, items, wire in tx.rows(
+            "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
             place(channel, 0),
             place(channel, SEQ_MASK),
         ):
             blank = _blanked(bytes(items), places, first, merged=merged)
-            merged = blank is not None  # the next row may have taken over its last words
+            if blank is not None or wire:  # a row that says nothing leaves the last words to the next
+                merged = blank is not None
             if blank is not None:
                 tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", blank, b"", where)
                 changed = True
     if changed:  # nobody goes on from what is still in memory
-        for (channel,) in rows:
+        for channel, *_ in rows:
             tx.run("UPDATE channel SET version = version + 1 WHERE number = ?", channel)
 
 
@@ -51,6 +58,7 @@ def _blanked(items: bytes, places: Collection[int], first: int, *, merged: bool)
     row: JSONObject = decode(items)
     row.pop("drop", None)
     row.pop("held", None)  # its wire form says nothing any more, and that is not why
+    row["gone"] = True
     for item in cast(list[JSONObject], row["items"]):
         if item.get("k") == "summary" or item.get("p") in places:
             item.pop("w", None)
@@ -65,3 +73,8 @@ def drop_channels(tx: Transaction, conversation: str) -> None:
             tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
         tx.run("DELETE FROM head WHERE channel = ?", channel)
     tx.run("DELETE FROM channel WHERE conversation = ?", conversation)
+    tx.run(  # forks may stand on its rows
+        "UPDATE channel SET version = version + 1 WHERE conversation IN (SELECT name FROM conversation WHERE tree ="
+        " (SELECT tree FROM conversation WHERE name = ?))",
+        conversation,
+    )

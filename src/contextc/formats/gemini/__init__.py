@@ -94,6 +94,11 @@ class GeminiFormatter(Formatter):
             body["tools"] = tools
         return body
 
+    def arguments(self, body: JSONObject, model: str) -> JSONObject:
+        rest = {name: value for name, value in body.items() if name not in ("contents", "generationConfig", "model")}
+        config: JSONObject = {**body.get("generationConfig", {}), **rest}
+        return {"model": model, "contents": body["contents"], **({"config": config} if config else {})}
+
     def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
         if not (self.signatures and has_level(settings)):
             return messages
