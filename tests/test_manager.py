@@ -103,7 +103,7 @@ def test_a_limit_limits() -> None:
     assert 3 < len(manager.get_formatted_messages()) < 14
     assert len(manager.messages) == 40
     manager.add_user_message("word " * 1000)
-    with pytest.raises(cc.ContextOverflow, match="but 5.. are available: 600, less"):
+    with pytest.raises(cc.ContextOverflow, match=r"but 5.. are available: 600, less"):
         manager.get_formatted_messages()
     for wrong in (0, -1, "8000"):
         with pytest.raises(cc.InvalidSetting, match="max_tokens"):

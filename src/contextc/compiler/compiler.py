@@ -230,7 +230,7 @@ class MessageCompiler:
         *,
         session_id: str | None = None,
         cursor: str = "",
-        produced: Sequence[Message] = (),
+        produced: Sequence[Message] | None = None,
         usage: Usage | None = None,
         lease: Lease | None = None,
     ) -> list[Message]:
@@ -242,7 +242,7 @@ class MessageCompiler:
         """
         self._check(compiled)
         door.check_reply(reply, produced, usage, session_id)
-        messages = [*produced, *([] if reply is None else [self._decoded(compiled, reply)])]
+        messages = [*(produced or ()), *([] if reply is None else [self._decoded(compiled, reply)])]
         draft = compiled.draft
         there = [message for message in messages if message.id]
         messages = [
@@ -468,7 +468,7 @@ class Attempt:
         *,
         session_id: str | None = None,
         cursor: str = "",
-        produced: Sequence[Message] = (),
+        produced: Sequence[Message] | None = None,
         usage: Usage | None = None,
     ) -> list[Message]:
         stored = self.compiler.commit(

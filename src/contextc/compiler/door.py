@@ -136,11 +136,12 @@ def check_reply(reply: object, produced: object, usage: object, session_id: obje
         raise InvalidInput(f"usage is a {_kind(usage)}. Write cc.Usage(input=…, output=…), or leave it to the reply.")
     if session_id is not None and not isinstance(session_id, str):
         raise InvalidInput(f"session_id is a {_kind(session_id)}. Give the provider's own name for its session.")
-    if not isinstance(produced, list | tuple) or any(
-        not isinstance(each, Message) for each in cast(Sequence[object], produced)
+    if produced is not None and (
+        not isinstance(produced, list | tuple)
+        or any(not isinstance(each, Message) for each in cast(Sequence[object], produced))
     ):
         raise InvalidInput("produced is a list of messages: what the model said and what its own tools returned.")
-    if reply is None and not produced:
+    if reply is None and produced is None:
         raise InvalidInput("There is no reply to commit. Give what the vendor's SDK returned, or abort the attempt.")
     if isinstance(reply, Message) and reply.role != "assistant":
         raise InvalidInput(f"A {reply.role} message is no reply of a model. Append it to the store.")
