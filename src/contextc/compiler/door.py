@@ -93,7 +93,7 @@ def _is_edit(edit: object) -> bool:
 
 def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
     """The tools as ours; a dict is read as OpenAI's chat writes a tool, or as the formatter's own provider does."""
-    if type(tools) in (list, tuple) and all([type(tool) is Tool for tool in cast(list[object], tools)]):
+    if type(tools) in (list, tuple) and all([_is_sound(tool) for tool in cast(list[object], tools)]):
         read = cast(Sequence[AnyTool], tools)
     elif tools is None:
         return ()
@@ -108,6 +108,10 @@ def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
         if twice is not None:
             raise InvalidInput(f"There are two tools {twice!r}. Give one of them another name.")
     return read
+
+
+def _is_sound(tool: object) -> bool:
+    return type(tool) is Tool and type(tool.parameters) is dict and type(tool.name) is str and bool(tool.name.strip())
 
 
 def as_tool(tool: object, formatter: Formatter) -> AnyTool:

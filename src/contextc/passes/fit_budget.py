@@ -365,4 +365,4 @@ class _Room:
         budget = self.budget
         over = int(self.total * self.factor) - budget.available
         if over > 0 and budget.reserve > SMALLEST_RESERVE:
-            self.budget = replace(budget, reserve=max(SMALLEST_RESERVE, budget.reserve - over))
+            self.budget = replace(budget, reserve=SMALLEST_RESERVE)  # at once, so that the next steps fit too

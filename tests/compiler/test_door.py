@@ -1,0 +1,115 @@
+"""What a caller got wrong is said at once, by an error of ours that names the way out. SPEC 15.1."""
+
+from typing import Any
+
+import pytest
+
+import contextc as cc
+
+CLAUDE = "anthropic:claude-sonnet-4-5"
+READ = cc.Tool(name="read", description="Reads.")
+
+
+@pytest.fixture
+def compiler() -> cc.MessageCompiler:
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("hi"))
+    return cc.MessageCompiler(store, CLAUDE)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"budget": "8000"}, "budget='8000': give a whole number"),
+        ({"budget": -1}, "budget=-1"),
+        ({"budget": True}, "budget=True"),
+        ({"output": 0}, "output=0"),
+        ({"output": "5"}, "output='5'"),
+        ({"system_prompt": ["x"]}, "system_prompt is a list"),
+        ({"settings": [1]}, "settings is a list"),
+        ({"settings": {"messages": []}}, "messages is what is compiled"),
+        ({"settings": {"api_key": "x"}}, "api_key belongs to the call"),
+        ({"agent": None}, "cannot name a agent"),
+        ({"fragments": cc.PromptFragment("a", "b")}, "One fragment is not a list"),
+        ({"tools": READ}, "A Tool is not a list of tools"),
+        ({"tools": "read"}, "A str is not a list of tools"),
+        ({"tools": [print]}, "is not a tool"),
+        ({"tools": [READ, READ]}, "two tools 'read'"),
+        ({"tools": [cc.Tool(name="")]}, "A tool needs a name"),
+        ({"tools": [{"foo": 1}]}, "no tool of anthropic"),
+        ({"edit": (1, "x"), "dry_run": True}, "edit is a pair"),
+        ({"edit": (1, cc.user("x"))}, "for dry_run=True"),
+        ({"edit": (1, cc.user("x")), "rewind": 1, "dry_run": True}, "not for both"),
+    ],
+)
+def test_compile_says_what_is_wrong(compiler: cc.MessageCompiler, asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(cc.InvalidInput, match=says):
+        compiler.compile("demo", **asked)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strategy": "newest"},
+        {"placement": "top"},
+        {"policy": "x"},
+        {"high": 0.3},
+        {"low": -1},
+        {"high": 1.5},
+        {"high": "1"},
+        {"recent": 2},
+        {"oversized": "x"},
+        {"keep_media": -1},
+        {"colour": "red"},
+    ],
+)
+def test_options_are_checked_where_they_are_given(options: dict[str, Any]) -> None:
+    with pytest.raises(cc.InvalidSetting):
+        cc.MessageCompiler(cc.open_store("memory:"), CLAUDE, **options)
+
+
+def test_a_compiler_needs_a_store_and_a_provider() -> None:
+    store: Any = cc.open_store("memory:")
+    for wrong in (None, cc.model("claude-sonnet-4-5"), 3):
+        with pytest.raises(cc.InvalidInput, match="is not a provider"):
+            cc.MessageCompiler(store, wrong)  # pyright: ignore[reportArgumentType]
+    address: Any = "sqlite:///chat.db"
+    with pytest.raises(cc.InvalidInput, match="is not a store"):
+        cc.MessageCompiler(address, CLAUDE)
+    with pytest.raises(cc.InvalidSetting, match='Did you mean "anthropic:claude-sonnet-4-5"'):
+        cc.MessageCompiler(store, "anthropc:claude-sonnet-4-5")
+
+
+def test_tools_may_be_dicts_and_generators(compiler: cc.MessageCompiler) -> None:
+    """As OpenAI's chat writes them, or as the provider itself does."""
+    chat = {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": {}}}
+    own = {"name": "list", "description": "Lists.", "input_schema": {"type": "object"}}
+    compiled = compiler.compile("demo", tools=(tool for tool in (chat, own)))
+    assert [tool["name"] for tool in compiled.params["tools"]] == ["read", "list", "fetch_result"]
+
+
+def test_commit_says_what_is_wrong(compiler: cc.MessageCompiler) -> None:
+    """SPEC 15.1: and nothing is half-written."""
+    compiled = compiler.compile("demo")
+    compiler.begin(compiled)
+    wrong: Any = {"input": 1}
+    mistakes: list[tuple[str, dict[str, Any]]] = [
+        ("no reply to commit", {}),
+        ("A user message is no reply", {"reply": cc.user("x")}),
+        ("usage is a dict", {"reply": cc.assistant("x"), "usage": wrong}),
+        ("session_id is a int", {"reply": cc.assistant("x"), "session_id": 5}),
+        ("produced is a list of messages", {"produced": [wrong]}),
+        ("not a reply of anthropic", {"reply": {"choices": []}}),
+    ]
+    for says, given in mistakes:
+        with pytest.raises(cc.InvalidInput, match=says):
+            compiler.commit(compiled, **given)
+    other = cc.MessageCompiler(compiler.store, "openai-chat:gpt-4.1")
+    with pytest.raises(cc.InvalidInput, match="by another compiler"):
+        other.commit(compiled, cc.assistant("x"))
+    assert len(compiler.store.load("demo")) == 1
+    compiler.commit(compiled, cc.assistant("x"))
+    with pytest.raises(cc.NothingNew, match="rewind to the message before"):
+        compiler.begin(compiler.compile("demo"))
+    with pytest.raises(cc.UnknownConversation):
+        compiler.explain("nothing")
