@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 
 CLAUDE = "anthropic:claude-sonnet-4-5"
 READ = cc.Tool(name="read", description="Reads.")
@@ -82,8 +83,8 @@ def test_a_compiler_needs_a_store_and_a_provider() -> None:
 
 def test_tools_may_be_dicts_and_generators(compiler: cc.MessageCompiler) -> None:
     """As OpenAI's chat writes them, or as the provider itself does."""
-    chat = {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": {}}}
-    own = {"name": "list", "description": "Lists.", "input_schema": {"type": "object"}}
+    chat: JSONObject = {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": {}}}
+    own: JSONObject = {"name": "list", "description": "Lists.", "input_schema": {"type": "object"}}
     compiled = compiler.compile("demo", tools=(tool for tool in (chat, own)))
     assert [tool["name"] for tool in compiled.params["tools"]] == ["read", "list", "fetch_result"]
 
