@@ -357,7 +357,7 @@ class _Room:
             return False
         slot.gone = why
         self.total -= slot.item.tokens
-        if slot.item.place:
+        if slot.item.place and slot.item.kind != "summary":
             self.left.append(Left(slot.item.place, why))
         return True
 
