@@ -14,7 +14,7 @@ latest summary and the step that waits for an answer are never dropped; if these
     tool       2 failed         300     tool       2 failed                            300
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from msgspec import Struct
@@ -207,20 +207,24 @@ class _Room:
         room = int(self.budget.available / self.factor)
         if self.options.strategy != "chunked":
             return room
-        must = sum([slot.item.tokens for index, slot in enumerate(self.slots) if self._must_stay(index)])
+        stays = self._staying()
+        must = sum([slot.item.tokens for index, slot in enumerate(self.slots) if slot.pinned or stays(index)])
         low = int(room * self.options.low)
         return low if must < low * 3 // 4 else max(low, must + (room - must) // 2)
 
-    def _must_stay(self, index: int) -> bool:
-        slot, steps = self.slots[index], self._steps()
-        return slot.pinned or index >= (steps[-1] if steps else len(self.slots) - 1) or index == self.turns[-1]
+    def _staying(self) -> Callable[[int], bool]:
+        """Whether what stands at an index opened the turn, or belongs to the step that waits for an answer."""
+        steps, opening = self._steps(), self.turns[-1]
+        last = steps[-1] if steps else len(self.slots) - 1
+        return lambda index: index >= last or index == opening
 
     def _shorten(self) -> None:
         """Results that are too large for this window, though they were not for the one they were shown in."""
         most = int(self.budget.available * self.options.oversized / self.factor)
+        stays = self._staying()
         for index, slot in enumerate(self.slots):
             item = slot.item
-            if self.total <= self.target or self._must_stay(index):
+            if self.total <= self.target or slot.pinned or stays(index):
                 continue
             if (
                 item.role == "tool"
