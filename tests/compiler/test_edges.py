@@ -279,21 +279,3 @@ def test_the_google_sdk_gets_its_own_arguments() -> None:
     assert (config["max_output_tokens"], len(config["tools"])) == (100, 1)
     chat = cc.MessageCompiler(store, "openai-chat:gpt-4.1").compile("demo")
     assert chat.arguments == chat.params
-
-
-def test_a_message_that_is_pinned_after_it_was_cut_away_comes_back() -> None:
-    """SPEC 7.3: pinned messages are never dropped; this one is shown again, at the tail."""
-    store = cc.open_store("memory:")
-    compiler = cc.MessageCompiler(store, cc.provider(CLAUDE, window=2_000, output=200))
-    for number in range(20):
-        store.append("demo", cc.user(f"question {number} " + "word " * 60))
-        step(compiler, cc.assistant("ok"))
-    assert "question 0 " not in str(compiler.compile("demo").params)
-    store.pin("demo", 1)
-    store.append("demo", cc.user("and now?"))
-    compiled = step(compiler, cc.assistant("ok"))
-    assert str(compiled.params).count("question 0 ") == 1
-    for number in range(20):
-        store.append("demo", cc.user(f"more {number} " + "word " * 60))
-        compiled = step(compiler, cc.assistant("ok"))
-        assert str(compiled.params).count("question 0 ") == 1

@@ -82,8 +82,6 @@ def look(
     if unread:
         opening = _opening(tx, at, channel.agent, standing, unread, log)
         log = (*_needed(tx, standing.seen, unread, pins, opening), *log)
-    if pins and at.revision != shown.standing.revision and standing.cut:
-        log = (*_pinned_since(tx, shown, standing, kept, pins), *log)
     return Sight(
         at=at,
         channel=number,
@@ -288,16 +286,6 @@ def _needed(
     wanted = [where for where in pins if seen < where & SEQ_MASK <= unread]
     found = messages_at(tx, wanted) | ({opening[0]: opening[1]} if opening else {})
     return sorted(found.items(), key=lambda each: each[0] & SEQ_MASK)
-
-
-def _pinned_since(
-    tx: Transaction, shown: Shown, standing: Standing, kept: tuple[Item, ...] | None, pins: frozenset[int]
-) -> list[tuple[int, Message]]:
-    """Messages that were pinned after they had been cut away: they are shown again, at the tail."""
-    items = kept if kept is not None else [item for each in shown.sealed for item in each.row.items]
-    there = {item.place for item in items if item.kind != "summary"} | {item.place for item in standing.produced}
-    wanted = [where for where in pins if where not in there and standing.edge < where & SEQ_MASK <= standing.seen]
-    return sorted(messages_at(tx, wanted).items(), key=lambda each: each[0] & SEQ_MASK)
 
 
 def _opening(
