@@ -298,3 +298,27 @@ def test_commit_is_one_transaction(narrow: cc.Store) -> None:
     assert again.body == compiled.body
     compiler.commit(compiled, cc.assistant("Good day."))
     assert [message.role for message in narrow.load("demo")] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_two_requests_into_one_session_leave_it_in_doubt_whichever_is_stored(first: str) -> None:
+    """SPEC 9.8: without a lease two may begin; the one that is not stored may be in the session all the same."""
+    store = cc.open_store("memory:")
+    provider = cc.provider("anthropic:claude-sonnet-4-5", session_resumption=True)
+    compilers = {name: cc.MessageCompiler(store, provider) for name in ("a", "b")}
+    store.append("demo", cc.user("hi"))
+    opening = compilers["a"].compile("demo")
+    compilers["a"].begin(opening)
+    compilers["a"].commit(opening, cc.assistant("hello"), session_id="s1")
+    store.append("demo", cc.user("more"))
+    both = {name: compiler.compile("demo") for name, compiler in compilers.items()}
+    for name, compiled in both.items():
+        compilers[name].begin(compiled)
+    other = "b" if first == "a" else "a"
+    compilers[first].commit(both[first], cc.assistant("yes"), session_id="s1")
+    with pytest.raises(cc.StaleCompile):
+        compilers[other].commit(both[other], cc.assistant("no"), session_id="s1")
+    compilers[other].abort(both[other])
+    store.append("demo", cc.user("and?"))
+    later = compilers["a"].compile("demo")
+    assert (later.mode, later.manifest.why) == ("full", "an earlier prompt may be in the session")

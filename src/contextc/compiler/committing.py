@@ -39,14 +39,23 @@ class Written(NamedTuple):
     sealed: Sequence[Sealed]
 
 
-def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int]:
-    """The channel's number and version, if it still stands where this was compiled from; 0 where it has none."""
+def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int, book.OpenAttempt | None]:
+    """The channel's number and version, if it still stands where this was compiled from, and the request on its way; 0
+    where it has none.
+    """
     found = book.find(tx, compiled.channel)
     number, version = (found[0], found[1]) if found else (0, 0)
     fresh = compiled.sight.version == 0 and version == 1
     if version != compiled.sight.version and not fresh:
         raise StaleCompile(compiled.channel.conversation, compiled.channel, MOVED_ON)
-    return number, version
+    return number, version, book.attempt_of(found.attempt) if found else None
+
+
+def still_open(compiled: Compiled, attempt: book.OpenAttempt | None) -> book.OpenAttempt | None:
+    """What a session may have kept of requests that ran beside this one."""
+    if attempt is None or not compiled.provider.session_resumption:
+        return None
+    return attempt if attempt.token != compiled.token or attempt.doubtful else None
 
 
 def found(tx: Transaction, compiled: Compiled, at: Tip, there: Sequence[Message]) -> list[Message]:
@@ -94,6 +103,7 @@ def write(
     usage: Usage | None,
     session: Session | None,
     head_is_stored: bool,
+    left: book.OpenAttempt | None,
 ) -> Written:
     """Write the rows, the channel and the manifest; what the channel was shown, as it is now."""
     assembled, record = compiled.assembled, compiled.record
@@ -122,7 +132,7 @@ def write(
         input=usage.input if usage else 0,
         again=final is not None and final.finish == "pause_turn",
     )
-    if not book.advance(tx, number, version, standing):
+    if not book.advance(tx, number, version, standing, left=left):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, MOVED_ON)
     if not head_is_stored:
         book.keep_head(tx, number, compiled.head.hash, encode(compiled.head.body))

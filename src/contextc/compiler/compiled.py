@@ -4,6 +4,7 @@ What is sealed is shared with other requests of the channel: read `params`, don'
 arguments are put together when somebody asks for them.
 """
 
+import os
 from copy import deepcopy
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
@@ -99,6 +100,8 @@ class Compiled:
         self.draft, self.sight, self.standing, self.assembled, self.head = draft, sight, standing, assembled, head
         self.record, self.tools = record, tools
         self.fresh_counts: dict[bytes, int] = {}
+        self.token = os.urandom(8).hex()
+        """By which the attempt to send it knows itself again."""
         self._body: bytes | None = None
         self._params: JSONObject | None = None
 

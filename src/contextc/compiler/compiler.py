@@ -207,6 +207,7 @@ class MessageCompiler:
             raise NothingNew(compiled.channel.conversation, compiled.channel)
         attempt = book.OpenAttempt(
             request=compiled.record.request,
+            token=compiled.token,
             session=compiled.session_id or "",
             head=compiled.record.head,
             chain=compiled.record.chain,
@@ -215,11 +216,14 @@ class MessageCompiler:
         def work(tx: Transaction) -> None:
             if lease is not None:
                 check_lease(tx, lease, compiled.channel.conversation)
-            number, _ = committing.row_of(tx, compiled)
-            book.begin(tx, number or book.create(tx, compiled.channel, Standing()), attempt)
+            number, _, other = committing.row_of(tx, compiled)
+            beside = other is not None and other != seen and other.token != compiled.token
+            number = number or book.create(tx, compiled.channel, Standing())
+            book.begin(tx, number, replace(attempt, doubtful=True) if beside else attempt)
 
-        alone = lease is None and book.begin_alone(self.store, compiled.sight.channel, compiled.sight.version, attempt)
-        if not alone:
+        sight = compiled.sight
+        seen = sight.attempt
+        if lease is not None or not book.begin_alone(self.store, sight.channel, sight.version, attempt, seen):
             self.store.write(work, repeatable=True)
         log.info("%s: request %d for %s begins", *_named(compiled))
 
@@ -265,7 +269,7 @@ class MessageCompiler:
                 raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was deleted")
             if tx.again and (done := committing.done_before(tx, compiled, at, entries)) is not None:
                 return done
-            number, version = committing.row_of(tx, compiled)
+            number, version, attempt = committing.row_of(tx, compiled)
             committing.check_line(tx, compiled, at)
             found = committing.found(tx, compiled, at, there)
             stored = [*found, *chain.place_messages(tx, compiled.channel.conversation, at, entries)]
@@ -282,6 +286,7 @@ class MessageCompiler:
                 usage=usage,
                 session=Session(session_id, cursor) if session_id else None,
                 head_is_stored=(number, compiled.head.hash) in self._heads_stored,
+                left=committing.still_open(compiled, attempt),
             )
             keep(tx, self.counter.tokenizer, compiled.fresh_counts)
             if calibration is not None:
@@ -317,7 +322,7 @@ class MessageCompiler:
         def work(tx: Transaction) -> None:
             found = book.find(tx, compiled.channel)
             if found is not None:
-                book.fail(tx, found[0], compiled.record.request, said[:2000])
+                book.fail(tx, found[0], compiled.token, said[:2000])
 
         self.store.write(work, repeatable=True)
         log.info("%s: request %d for %s came to nothing", *_named(compiled))

@@ -30,10 +30,13 @@ class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A request that has left, or was about to: into which session, and the hashes of head and rows."""
 
     request: int
+    token: str = ""
     session: str = ""
     head: str = ""
     chain: str = ""
     error: str = ""
+    doubtful: bool = False
+    """Another request was on its way when this one began, and may have reached the session too."""
 
 
 _encode = Encoder().encode
@@ -102,12 +105,13 @@ def create(tx: Transaction, channel: Channel, standing: Standing) -> int:
     return row[0] if row else 0
 
 
-def advance(tx: Transaction, number: int, version: int, standing: Standing) -> bool:
-    """Write where a channel stands now, with nothing on its way; False where it is no longer at `version`."""
+def advance(tx: Transaction, number: int, version: int, standing: Standing, *, left: OpenAttempt | None = None) -> bool:
+    """Write where a channel stands now, and what is still on its way; False where it is no longer at `version`."""
     return (
         tx.run(
-            "UPDATE channel SET version = version + 1, state = ?, attempt = NULL WHERE number = ? AND version = ?",
+            "UPDATE channel SET version = version + 1, state = ?, attempt = ? WHERE number = ? AND version = ?",
             standing_to_json(standing),
+            None if left is None else _encode(left),
             number,
             version,
         )
@@ -143,17 +147,20 @@ def begin(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
     tx.run("UPDATE channel SET attempt = ? WHERE number = ?", _encode(attempt), number)
 
 
-def begin_alone(store: Store, number: int, version: int, attempt: OpenAttempt) -> bool:
-    """The same in one statement, where the channel still stands at `version`; False where it could not be done so."""
-    sql = "UPDATE channel SET attempt = ? WHERE number = ? AND version = ?"
-    return bool(number) and store.write_one(sql, _encode(attempt), number, version)
+def begin_alone(store: Store, number: int, version: int, attempt: OpenAttempt, seen: OpenAttempt | None) -> bool:
+    """The same in one statement, where the channel still stands at `version`, with nothing on its way but what was
+    `seen`; False where it could not be done so.
+    """
+    sql = "UPDATE channel SET attempt = ? WHERE number = ? AND version = ? AND (attempt IS NULL OR attempt = ?)"
+    before = b"" if seen is None else _encode(seen)
+    return bool(number) and store.write_one(sql, _encode(attempt), number, version, before)
 
 
-def fail(tx: Transaction, number: int, request: int, error: str) -> None:
+def fail(tx: Transaction, number: int, token: str, error: str) -> None:
     """Note why a request failed. What a session may have kept of it is not known, so the attempt stays."""
     row = tx.row(f"SELECT attempt FROM channel WHERE number = ?{tx.dialect.lock}", number)
     attempt = attempt_of(row[0]) if row else None
-    if attempt is not None and attempt.request == request:
+    if attempt is not None and attempt.token == token:
         begin(tx, number, replace(attempt, error=error))
 
 
