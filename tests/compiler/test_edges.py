@@ -279,3 +279,24 @@ def test_the_google_sdk_gets_its_own_arguments() -> None:
     assert (config["max_output_tokens"], len(config["tools"])) == (100, 1)
     chat = cc.MessageCompiler(store, "openai-chat:gpt-4.1").compile("demo")
     assert chat.arguments == chat.params
+
+
+def test_a_run_that_is_hidden_is_not_read_again_at_every_step() -> None:
+    """SPEC 4.1, DESIGN: cost follows what is new; it is shown, whole, when it has ended."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider(CLAUDE))
+    store.append("demo", cc.user("go"))
+    for number in range(50):
+        store.append("demo", replace(cc.assistant(f"thought {number}", tool_calls=[call(f"c{number}")]), run="r1"))
+        store.append("demo", replace(cc.tool_result(f"c{number}", "read", "x"), run="r1"))
+    first = step(compiler, cc.assistant("done"), run="r2")
+    store.append("demo", cc.user("and?"))
+    second = compiler.compile("demo", run="r2")
+    assert (len(first.record.left), len(second.record.left)) == (100, 0)
+    assert second.sight.late == {}
+    step(compiler, cc.assistant("done"), run="r2")
+    store.append("demo", replace(cc.assistant("the end"), run="r1"))
+    store.append("demo", cc.user("now?"))
+    later = compiler.compile("demo", run="r2")
+    assert [str(later.params).count(f"thought {number}'") for number in (0, 49)] == [1, 1]
+    assert cc.lint(later.params, format="anthropic") == []

@@ -65,6 +65,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     output: int | None = None
     run: str | None = None
     running: frozenset[str] | None = None
+    runs: str = ""
     sight: Sight
     summary: Summary | None = None
     counts: Mapping[int, int] = {}
@@ -341,6 +342,7 @@ def _standing(ask: Ask, draft: Draft, hashes: Head, assembled: Assembled) -> Sta
         above=draft.budget.system + draft.budget.tools,
         tokens=tokens,
         seen=sight.at.seq,
+        runs=ask.runs,
         summary=_summed_up(ask, draft, standing),
         reserve=_shrunk(ask, draft, standing),
         input=0,

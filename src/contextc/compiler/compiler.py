@@ -100,10 +100,12 @@ class MessageCompiler:
             dry_run=dry_run,
         )
         provider = self.provider
+        running = None if running is None else frozenset(running)
         tools = door.as_tools(tools, provider.formatter)
         channel = self.channel(conversation, agent=agent, directory=directory)
         prompt = self._prepared.prompt(channel, fragments, system_prompt, tools, surroundings, directory)
-        seen = self._look(channel, edit, rewind)
+        runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
+        seen = self._look(channel, edit, rewind, runs)
         if seen.sight.lead:
             prompt = self._prepared.with_lead(prompt, seen.sight.lead)
         ask = Ask(
@@ -118,7 +120,8 @@ class MessageCompiler:
             budget=budget,
             output=output,
             run=run,
-            running=None if running is None else frozenset(running),
+            running=running,
+            runs=runs,
             sight=seen.sight,
             summary=seen.summary,
             counts=seen.counts,
@@ -136,7 +139,9 @@ class MessageCompiler:
         compiled.fresh_counts = seen.fresh
         return compiled
 
-    def _look(self, channel: Channel, edit: tuple[Reference, Message] | None, rewind: Reference | None) -> "_Seen":
+    def _look(
+        self, channel: Channel, edit: tuple[Reference, Message] | None, rewind: Reference | None, runs: str
+    ) -> "_Seen":
         room, read, counter = self.provider.model.window, 0, self.counter
 
         def seen_tokens(message: Message) -> int:
@@ -158,7 +163,7 @@ class MessageCompiler:
                 at = head(tx, channel.conversation)
                 where = find(tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind))
                 upto = where.seq - 1 if edit is not None else where.seq
-            sight = look(tx, self._warm, channel, room=room, enough=enough, upto=upto)
+            sight = look(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto)
             if self._calibration is None:
                 self._calibration = load_calibration(tx, self.provider.asks_for)
             counts, fresh = self._counts(tx, sight)

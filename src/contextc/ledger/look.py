@@ -56,12 +56,13 @@ def look(
     channel: Channel,
     *,
     room: int,
+    runs: str = "",
     enough: Callable[[Sequence[Message]], bool],
     upto: int | None = None,
 ) -> Sight:
-    """`room` is the window in tokens; `enough` says of messages, read from the end backwards, whether they fill it.
+    """`room` is the window in tokens, and `enough` says of messages, read from the end backwards, whether they fill it.
 
-    `upto` looks at the conversation as if it ended there.
+    `runs` says which runs the caller speaks of. `upto` looks at the conversation as if it ended there.
     """
     at = head(tx, channel.conversation)
     if upto is not None and upto < at.seq:
@@ -74,7 +75,10 @@ def look(
         if inherited and kept is not None:
             why = "forked"
     log, unread = _log(tx, at, standing.seen, enough)
-    late = _late(tx, standing.waiting)
+    current = runs.partition("|")[0]
+    others = any([message.run is not None and message.run != current for _, message in log])
+    stays = standing.runs == runs and kept is None and not others
+    late = messages_at(tx, standing.waiting) if standing.waiting and not stays else dict[int, Message]()
     lead = _lead(tx, at, standing, shown, log, unread)
     if standing.lead is None:
         standing = replace(standing, lead=tuple(lead))
@@ -340,7 +344,3 @@ def messages_at(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
         rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some)
         found |= {where: from_json(body) for where, body in rows}
     return found
-
-
-def _late(tx: Transaction, waiting: Sequence[int]) -> dict[int, Message]:
-    return messages_at(tx, waiting) if waiting else {}

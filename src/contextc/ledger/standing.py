@@ -67,6 +67,8 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Places of messages that are hidden now, and may not stay so."""
     pending: dict[str, str] = {}
     """Calls that were cut away before their results came, with their tools: the results are told when they come."""
+    runs: str = ""
+    """Which run the last request was for, and which the caller said were going: while both stay, the hidden stay so."""
     going: tuple[str, ...] = ()
     """Runs of this agent that have begun and not ended."""
     produced: tuple[Item, ...] = ()

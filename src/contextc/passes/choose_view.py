@@ -38,6 +38,8 @@ def choose_view(draft: Draft) -> Draft:
     for where in draft.standing.waiting:
         if (message := draft.late.get(where)) is not None:
             view.see(where, message)
+        else:
+            view.waiting.append(where)
     for where, message in draft.log:
         if where not in produced:
             view.see(where, message)
