@@ -19,6 +19,8 @@ from contextc.providers import Provider
 from contextc.tokens import Counter
 
 Strategy: TypeAlias = Literal["chunked", "oldest"]
+Mark: TypeAlias = Literal["head", "previous", "end"]
+"""Where a cache point stands: behind the head, behind what the request before ended with, at the end."""
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,7 +107,6 @@ class Draft(Struct, frozen=True, kw_only=True):
     audiences: frozenset[str]
     resume: bool = False
     prompt: Prompt
-    static: str = ""
     fetchable: bool = True
 
     sealed: list[Sealed]
@@ -126,6 +127,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """That summary is newer than what was shown, and is to be shown now."""
     factor: float = 1.0
 
+    points: int = 0
+    """How many cache points are left to set: what the model takes, less those of the caller."""
     anew: bool = False
     """Rows were encoded otherwise than they would be now, so none is taken over."""
     tail: tuple[Entry, ...] = ()
@@ -134,6 +137,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     left: tuple[Left, ...] = ()
     remarks: tuple[str, ...] = ()
     budget: Budget
+    marks: tuple[Mark, ...] = ()
     epoch: str = ""
     kept: tuple[Item, ...] | None = None
     changed: int = -1

@@ -5,19 +5,16 @@ asks. A manifest that was not committed yet knows the same from memory.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode, encode
-from contextc.draft import Budget, Left
+from contextc.draft import Budget, Left, Mark
 from contextc.ledger.standing import Channel, Stretch
 from contextc.messages import Usage
 
 WIDTH = 60
-Mark: TypeAlias = Literal["head", "previous", "end"]
-"""Where a cache point stands: behind the head, behind what the request before ended with, at the end."""
 
 
 class Fragment(Struct, frozen=True, kw_only=True):

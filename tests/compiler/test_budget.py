@@ -477,7 +477,7 @@ def test_the_providers_own_figure_decides_when_a_cut_comes(share: float, cut: bo
     assert (after.manifest.why == "over budget") == cut
     if not cut:
         assert after.budget.measured
-        expected = real - after.budget.system + (70 + compiler.counter.message(newest)) * compiler.factor
+        expected = real - after.budget.system + 70 + compiler.counter.message(newest) * compiler.factor
         assert after.budget.used == pytest.approx(expected, abs=80)
 
 

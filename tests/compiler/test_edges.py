@@ -1,5 +1,6 @@
 """What went wrong once, or nearly: each of these was found by somebody who tried to break it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.ledger.warm import warm
-from contextc.store.engine import Engine
+from contextc.store.base import T, Transaction
+from contextc.store.memory import MemoryStore
 
 READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
 CLAUDE = "anthropic:claude-sonnet-4-5"
@@ -38,9 +40,25 @@ def test_rows_of_one_format_are_not_sent_in_another() -> None:
     assert cc.lint(compiled.params, format="openai_chat") == []
 
 
-def test_a_commit_that_fails_leaves_the_next_request_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+class LastMoment(MemoryStore):
+    """A store whose disk is full just when a transaction would have been committed."""
+
+    full = False
+
+    def _run(self, connection: Any, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
+        def then_fail(tx: Transaction) -> T:
+            result = work(tx)
+            if self.full and writing:
+                raise cc.StoreFull("The disk is full.")
+            return result
+
+        return super()._run(connection, then_fail, writing=writing, again=again)
+
+
+def test_a_commit_that_fails_leaves_the_next_request_as_it_was() -> None:
     """SPEC 9.7: nothing of it stays, in memory neither."""
-    store = cc.open_store("memory:")
+    store = LastMoment()
+    store.ready()
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     store.append("demo", cc.user("hi"))
     step(compiler, cc.assistant(tool_calls=[call("c1")]))
@@ -48,20 +66,14 @@ def test_a_commit_that_fails_leaves_the_next_request_as_it_was(monkeypatch: pyte
     compiled = compiler.compile("demo")
     body = compiled.body
     compiler.begin(compiled)
-
-    def full(self: Engine[Any], work: Any, **options: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.undo()
-        run(self, lambda tx: (work(tx), 1 / 0), **options)
-
-    run = Engine[Any].write
-    monkeypatch.setattr(Engine, "write", full)
-    with pytest.raises(ZeroDivisionError):
+    store.full = True
+    with pytest.raises(cc.StoreFull):
         compiler.commit(compiled, cc.assistant(tool_calls=[call("c2")]))
-    monkeypatch.undo()
+    store.full = False
     assert compiler.compile("demo").body == body
     warm(store).clear()
     assert compiler.compile("demo").body == body
+    assert len(store.load("demo")) == 3
 
 
 def test_what_others_do_unseen_does_not_fill_the_window() -> None:

@@ -308,3 +308,24 @@ def test_thinking_calls_and_pictures_are_counted_as_what_they_are() -> None:
     assert used(compiler, cc.user("Hi."), called) == pytest.approx(bare + text, rel=0.15)
     picture = cc.Media(data=b"\x89PNG" + bytes(1_000_000), mime_type="image/png")
     assert used(compiler, cc.user(["Hi.", picture]), cc.assistant("Hello.")) < bare + 5_000
+
+
+def test_a_session_that_is_renamed_at_a_resume_is_followed() -> None:
+    """claude-code#8069: the session id changes at a resume; #39695: and the tools' history is not lost. SPEC 9.1."""
+    store = cc.open_store("memory:")
+    provider = cc.provider("anthropic:claude-sonnet-4-5", session_resumption=True)
+    compiler = cc.MessageCompiler(store, provider)
+    seen: list[tuple[str, str | None]] = []
+    for number in range(3):
+        store.append("demo", cc.user(f"question {number}"))
+        compiled = compiler.compile("demo")
+        seen.append((compiled.mode, compiled.session_id))
+        call = cc.ToolCall(id=f"c{number}", name="read", arguments={})
+        produced = [cc.assistant(tool_calls=[call]), cc.tool_result(call.id, "read", f"line {number}")]
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("done"), produced=produced, session_id=f"s{number}")
+    assert seen == [("full", None), ("resume", "s0"), ("resume", "s1")]
+    cc.SessionManager(store).invalidate(compiler.channel("demo"), "gone")
+    store.append("demo", cc.user("again"))
+    whole = compiler.compile("demo").body.decode()
+    assert [whole.count(f"line {number}") for number in range(3)] == [1, 1, 1]

@@ -20,7 +20,7 @@ from contextc.ledger.look import Sight
 from contextc.ledger.overlays import Summary
 from contextc.ledger.render import FETCH
 from contextc.ledger.standing import Channel, Head, Standing
-from contextc.manifest import Fragment, Line, Manifest, Mark, Record
+from contextc.manifest import Fragment, Line, Manifest, Record
 from contextc.messages import Reasoning, Usage, system
 from contextc.models import cost as price_of
 from contextc.passes import PASSES
@@ -187,6 +187,7 @@ def _draft(ask: Ask, *, why: str, resume: bool, changed: int, compacted: bool) -
         pins=sight.pins,
         summary=ask.summary,
         compacted=compacted,
+        points=provider.model.cache_points - ask.tools.marks - provider.formatter.marks_in([ask.settings]),
         anew=standing.head.encoder not in ("", _encoder(ask)),
         factor=ask.factor,
         budget=_budget(ask) if why else _epochs_budget(ask),
@@ -234,8 +235,7 @@ def _passed(draft: Draft) -> Draft:
 def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str | None) -> Compiled:
     sight, provider = ask.sight, ask.provider
     session_id = (sight.standing.session.id if sight.standing.session else None) if resume else None
-    marks = _marks(ask, draft)
-    head = _head(ask, hashes, draft.budget, resume=resume, marked="head" in marks)
+    head = _head(ask, hashes, draft.budget, resume=resume, marked="head" in draft.marks)
     assembled = assemble(draft, sight.shown.used, head.settings, ask.fetch)
     standing = _standing(ask, draft, hashes, assembled)
     is_new = bool(draft.new) or ask.again or sight.standing.again or _is_unanswered(draft)
@@ -255,7 +255,7 @@ def _compiled(ask: Ask, draft: Draft, hashes: Head, *, resume: bool, revert: str
         layout=() if assembled.order is not None else None,
         head=head.hash.hex(),
         chain=standing.chain,
-        marks=marks,
+        marks=draft.marks,
         added=len(assembled.new) if assembled.order is None else len(assembled.order),
         session=session_id or "",
         new=draft.new,
@@ -413,23 +413,6 @@ def _static(ask: Ask) -> str:
     if ask.options.placement == "head" and ask.prompt.dynamic:
         text = f"{text}\n\n{ask.prompt.dynamic_text}" if text else ask.prompt.dynamic_text
     return text
-
-
-def _marks(ask: Ask, draft: Draft) -> tuple[Mark, ...]:
-    """Where cache points go: behind the head, behind the request before, and at the end; the places a provider's cache
-    looks at first, and never more than it takes.
-    """
-    model, budget = ask.provider.model, draft.budget
-    points = model.cache_points - ask.tools.marks - ask.provider.formatter.marks_in([ask.settings])
-    if draft.resume or points <= 0 or budget.input < model.cache_minimum:
-        return ()
-    marks: list[Mark] = ["end"]
-    head = budget.system + budget.tools
-    if draft.kept is None and draft.sealed and head + ask.sight.standing.tokens >= model.cache_minimum:
-        marks.append("previous")
-    if head >= model.cache_minimum:
-        marks.append("head")
-    return tuple(marks[:points])
 
 
 def _shared(sight: Sight, draft: Draft, assembled: Assembled, hashes: Head) -> tuple[int, int, int]:

@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from contextc._json import JSONObject, encode
 from contextc.compiler.assembly import Assembled, NewRow
-from contextc.draft import Budget, Draft
+from contextc.draft import Budget, Draft, Mark
 from contextc.formats.base import Formatter
 from contextc.ledger.look import Sight
 from contextc.ledger.standing import Channel, Sealed, Standing
 from contextc.ledger.warm import joined, listed
-from contextc.manifest import Manifest, Mark, Record
+from contextc.manifest import Manifest, Record
 from contextc.providers import Provider
 from contextc.tools import NativeTool, Tool
 

@@ -120,13 +120,6 @@ class Shown:
         """All wire messages of these rows, in a list of its own. Read the messages, don't write them."""
         return self._flat.upto(self._sealed, self.count)
 
-    def ending(self) -> list[JSONObject]:
-        """The wire messages of the last row that has any."""
-        for index in range(self.count - 1, -1, -1):
-            if chunk := self._sealed[index].chunk:
-                return listed(chunk)
-        return []
-
 
 def listed(chunk: bytes) -> list[JSONObject]:
     return decode(b"[%b]" % chunk) if chunk else []

@@ -25,6 +25,7 @@ from contextc.errors import ContextOverflow
 from contextc.ledger.items import Item
 from contextc.messages import Message, Text, ToolResult
 from contextc.store.places import SEQ_MASK
+from contextc.tokens import next_input
 
 DECAYED = 48  # what the line that stays takes at least
 EXAMPLE = (
@@ -56,7 +57,10 @@ def _measured(draft: Draft, tail: int) -> Draft:
     if last and not draft.epoch:
         counted = budget.system + budget.tools + before
         last = min(max(last, counted // 2), counted * 2)  # what is further off was counted otherwise than we mean it
-        used = max(0, last - budget.system - budget.tools) + int(tail * draft.factor)
+        own = {item.place for item in draft.standing.produced}
+        replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
+        total = next_input(last, replayed, int((tail - replayed) * draft.factor))
+        used = max(0, total - budget.system - budget.tools)
         return replace(draft, budget=replace(budget, used=used, measured=True))
     return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor)))
 

@@ -1,0 +1,30 @@
+"""Sets cache points: behind the head, behind what the request before ended with, and at the end.
+
+These are the places a provider's cache looks at first, they are the same from step to step, and there are never more
+than it takes; what is too short to be cached gets none. Comes behind the budget, because marks are positions.
+
+    Before                     After
+    system     You are …       system     You are …   ●
+    user       Find the bug.   user       Find the bug.
+    assistant  calls read      assistant  calls read
+    tool       print(1)        tool       print(1)    ●   (the request before ended here)
+    assistant  calls test      assistant  calls test
+    tool       2 failed        tool       2 failed    ●
+"""
+
+from msgspec.structs import replace
+
+from contextc.draft import Draft, Mark
+
+
+def mark_cache(draft: Draft) -> Draft:
+    least, budget = draft.provider.model.cache_minimum, draft.budget
+    if draft.resume or draft.points <= 0 or budget.input < least:
+        return draft
+    marks: list[Mark] = ["end"]
+    head = budget.system + budget.tools
+    if draft.kept is None and draft.sealed and head + draft.standing.tokens >= least:
+        marks.append("previous")
+    if head >= least:
+        marks.append("head")
+    return replace(draft, marks=tuple(marks[: draft.points]))
