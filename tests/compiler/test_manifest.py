@@ -58,7 +58,7 @@ def test_the_table() -> None:
     assert str(busy_desk().compile().manifest) == (
         "demo: request 2 for assistant on openai-chat:gpt-4o\n"
         "mode full, epoch 1\n"
-        "input 212 tokens (measured): system 12, tools 120, messages 80 of 8,612 available (1%); reserve 1,000\n"
+        "input 215 tokens (measured): system 12, tools 120, messages 83 of 8,612 available (1%); reserve 1,000\n"
         "shared with the request before: 158 tokens, 135 bytes\n"
         "! left out: a result for ghost that no call asked for\n"
         "! made up: a result for the call a, which had none\n"
