@@ -28,6 +28,8 @@ from contextc.store.places import (
 from contextc.store.redaction import drop_blobs
 from contextc.store.sync import Difference, compare
 from contextc.store.todos import copy as copy_todos
+from contextc.store.turns import copy as copy_trigger_states
+from contextc.store.turns import drop as drop_turns
 
 
 def describe(tx: Transaction, name: str) -> Conversation:
@@ -89,6 +91,7 @@ def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conve
     number = _branch_at(tx, name, here.tree, line, spot)
     tx.run("UPDATE conversation SET branch = ? WHERE name = ?", number, name)
     copy_todos(tx, source, name)
+    copy_trigger_states(tx, here.conversation, head(tx, name).conversation)
     return describe(tx, name)
 
 
@@ -154,17 +157,18 @@ def reset(tx: Transaction, conversation: str) -> Conversation:
 
 def delete(tx: Transaction, conversation: str) -> None:
     lock_tree(tx, conversation)
-    tree = head(tx, conversation, lock=True).tree
+    here = head(tx, conversation, lock=True)
     tx.run(
         "DELETE FROM stream_delta WHERE uid IN (SELECT uid FROM stream WHERE conversation = ?)",
         conversation,
     )
     for table in ("stream", "lease", "append_key", "todo"):
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
+    drop_turns(tx, here.conversation)
     drop_channels(tx, conversation)
     tx.run("UPDATE branch SET conversation = NULL WHERE conversation = ?", conversation)
     tx.run("DELETE FROM conversation WHERE name = ?", conversation)
-    _drop_unused_branches(tx, tree)
+    _drop_unused_branches(tx, here.tree)
 
 
 def _drop_unused_branches(tx: Transaction, tree: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
 from contextc.errors import SchemaTooNew, StoreError, StoreUnavailable
-from contextc.store.base import Dialect, T, Transaction
+from contextc.store.base import Dialect, Row, T, Transaction
 from contextc.store.keeper import Keeper
 from contextc.store.migrations import Migration, migrations
 
@@ -156,6 +156,12 @@ class Engine(ABC, Generic[Connection]):
         row. False where it did not, or has no short way: then do it with `write`.
         """
         return self._run_alone(sql, values)
+
+    def read_one(self, sql: str, *values: object) -> list[Row] | None:
+        """The rows of one SELECT as a transaction of its own, where the back-end has a short way for it; None where it
+        has none: then use `read`.
+        """
+        return None
 
     def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
         """Run one statement as a transaction of its own; whether it changed anything. A back-end may decline."""

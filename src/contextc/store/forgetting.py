@@ -31,11 +31,11 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
         if attempt is not None:  # an error may quote what was sent
             sent: JSONObject = {**decode(bytes(attempt)), "error": ""}
             tx.run("UPDATE channel SET attempt = ? WHERE number = ?", encode(sent), channel)
+        low, high = place(channel, 0), place(channel, SEQ_MASK)
+        tx.run("UPDATE replaced SET body = ? WHERE place BETWEEN ? AND ?", b"", low, high)
         merged = changed  # a fork may go on from the rows of the channel it was forked from
         for where, items, wire in tx.rows(
-            "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
-            place(channel, 0),
-            place(channel, SEQ_MASK),
+            "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place", low, high
         ):
             blank = _blanked(bytes(items), places, first, merged=merged)
             if blank is not None or wire:  # a row that says nothing leaves the last words to the next
@@ -68,7 +68,7 @@ def _blanked(items: bytes, places: Collection[int], first: int, *, merged: bool)
 def drop_channels(tx: Transaction, conversation: str) -> None:
     """Remove everything a conversation was shown as."""
     for (channel,) in tx.rows("SELECT number FROM channel WHERE conversation = ?", conversation):
-        for table in ("shown", "manifest"):
+        for table in ("shown", "manifest", "replaced"):
             low, high = place(channel, 0), place(channel, SEQ_MASK)
             tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
         tx.run("DELETE FROM head WHERE channel = ?", channel)

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
 from contextc.messages import Message, admit, tool_result
-from contextc.store import streams
+from contextc.store import streams, turns
 from contextc.store.base import Lease, Recovered, Transaction
-from contextc.store.chain import append, create, entry, free_uid, load
+from contextc.store.chain import append, create, entry, free_uid, load, now_ms
 from contextc.store.holder import current_holder, is_gone
 from contextc.store.places import branch_base, find_head, head
 
@@ -137,7 +137,8 @@ def ended(tx: Transaction) -> list[tuple[str, str, int]]:
 
 def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Recovered | None:
     """Close one dead turn; None where another process did so first, or the holder came back in time."""
-    if find_head(tx, conversation, True) is None:
+    here = find_head(tx, conversation, True)
+    if here is None:
         return None
     row = tx.row(
         f"SELECT branch, seq, holder, expires - {tx.dialect.now} FROM lease"
@@ -152,6 +153,7 @@ def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Reco
     open_streams = streams.open_under(tx, conversation, agent, number)
     messages = [close_stream(tx, conversation, uid, ending) for uid in open_streams]
     messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), UNANSWERED)
+    turns.interrupt(tx, here.conversation, agent, now_ms(), len(messages))
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
     )

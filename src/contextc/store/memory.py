@@ -5,7 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 
-from contextc.store.base import T, Transaction
+from contextc.store.base import Row, T, Transaction
 from contextc.store.sqlite import SQLiteStore
 
 
@@ -31,9 +31,9 @@ class MemoryStore(SQLiteStore):
         with self._turn:
             return super()._run(connection, work, writing=writing, again=again)
 
-    def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
+    def _alone(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
         with self._turn:
-            return super()._run_alone(sql, values)
+            return super()._alone(sql, values, writing=writing)
 
     def _forked(self) -> None:
         """Another thread of the parent may have held the turn; nobody here does."""

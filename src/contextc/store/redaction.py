@@ -12,6 +12,7 @@ from contextc.messages import Message, from_json, to_json
 from contextc.store.base import Reference, Transaction
 from contextc.store.forgetting import forget_shown
 from contextc.store.places import SEQ_BITS, find, head, lock_tree, place
+from contextc.store.turns import forget_words
 
 
 def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
@@ -25,6 +26,7 @@ def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
         raise UnknownMessage(conversation, target)
     tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
     forget_shown(tx, here.tree, {place(spot.branch, spot.seq)})
+    forget_words(tx, here.tree, [message.uid])
     return message
 
 
@@ -38,10 +40,10 @@ def expire(tx: Transaction, before: int, limit: int) -> int:
     for tree in sorted(trees):
         tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.lock}", tree)
         tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", tree)
-    for (where,) in rows:
-        _blank(tx, where)
+    uids = [message.uid for (where,) in rows if (message := _blank(tx, where)) is not None]
     for tree in sorted(trees):
         forget_shown(tx, tree, {where for (where,) in rows})
+        forget_words(tx, tree, uids)
     return len(rows)
 
 

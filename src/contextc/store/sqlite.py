@@ -140,14 +140,22 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _is_clean(self, connection: sqlite3.Connection) -> bool:
         return not connection.in_transaction
 
+    def read_one(self, sql: str, *values: object) -> list[Row] | None:
+        return self._alone(sql, values, writing=False)[0]
+
     def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
+        return self._alone(sql, values, writing=True)[1] == 1
+
+    def _alone(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
+        """One statement outside of any transaction: its rows, and how many it changed."""
         try:
             connection = self._idle.pop()
         except IndexError:
             connection = self._take()
         try:
-            changed = connection.execute(sql, values).rowcount  # pyright: ignore[reportArgumentType]
-            if monotonic() - self._looked > LOOK_SECONDS:
+            cursor = connection.execute(sql, values)  # pyright: ignore[reportArgumentType]
+            rows = cursor.fetchall()
+            if writing and monotonic() - self._looked > LOOK_SECONDS:
                 self._look_at_file()
         except BaseException as error:
             self._drop_all(connection)
@@ -158,7 +166,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             self._disconnect(connection)
         else:
             self._idle.append(connection)  # one statement leaves no transaction open
-        return changed == 1
+        return rows, cursor.rowcount
 
     def _look_at_file(self) -> None:
         """Refuse to go on in a file that nobody can open any more."""

@@ -17,13 +17,16 @@ from contextc.errors import (
     LeaseLost,
     StoreCorrupt,
 )
+from contextc.events import AnyEvent
 from contextc.messages import Admitted, AnyPart, Message, admit
 from contextc.store import branches, chain, leases, pins, places, redaction, streams
 from contextc.store import todos as todo_lists
+from contextc.store import turns as running
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
 from contextc.store.engine import Connection, Engine, jitter
 from contextc.store.keeper import warn
 from contextc.store.places import Head, check_name
+from contextc.store.turns import Queued, QueueKind, StepRecord, TurnRecord
 from contextc.todos import Todo, TodoChange, TodoState, check_text, numbered
 
 DEFAULT_AGENT = "assistant"
@@ -342,6 +345,37 @@ class Store(Engine[Connection]):
         stream = self._streams[uid] = streams.Stream(uid, lease, save, close)
         stream.stop = self._keeper.every(streams.BATCH_SECONDS, flush)
         return stream
+
+    def turns(self, conversation: str, *, last: int | None = None) -> list[TurnRecord]:
+        """The turns that were run in a conversation, oldest first."""
+        return self.read(lambda tx: running.turns(tx, places.head(tx, conversation).conversation, last=last))
+
+    def steps(self, conversation: str, turn: int | None = None) -> list[StepRecord]:
+        """The steps of a turn, or of all."""
+        return self.read(lambda tx: running.steps(tx, places.head(tx, conversation).conversation, turn))
+
+    def events(self, conversation: str, *, after: int = 0, limit: int | None = None) -> list[AnyEvent]:
+        """What happened in a conversation after event `after`, in order."""
+        return self.read(lambda tx: running.events(tx, places.head(tx, conversation).conversation, after, limit))
+
+    def enqueue(
+        self, conversation: str, message: Message, *, kind: QueueKind = "follow-up", agent: str = DEFAULT_AGENT
+    ) -> Queued:
+        """Have input wait: to `steer` the running turn between two steps, or as a `follow-up` after it."""
+        check_name(agent, "agent")
+        if kind not in ("steer", "follow-up"):
+            raise InvalidInput(f'kind={kind!r}: input waits to "steer" a turn, or as a "follow-up" to it.')
+        _admit(message, conversation)
+
+        def work(tx: Transaction) -> Queued:
+            here = places.find_head(tx, conversation, True) or chain.create(tx, conversation)
+            return running.enqueue(tx, here.conversation, agent, kind, message)
+
+        return self.write(work)
+
+    def queued(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[Queued]:
+        """The input that waits for an agent, in the order it came."""
+        return self.read(lambda tx: running.queued(tx, places.head(tx, conversation).conversation, agent))
 
     def recover(self) -> list[Recovered]:
         """Put right what turns left whose process died. Done on open; a live turn is never touched."""

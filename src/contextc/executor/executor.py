@@ -1,0 +1,192 @@
+"""AgentExecutor: runs an agent in conversations of a store, turn by turn, on any provider that can be called.
+
+It decides when to call and what to do with the answer; what is sent is the compiler's alone. An executor is cheap and
+holds nothing that the store does not: any number of them, in any number of processes, may serve one conversation.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, Literal, Self, TypeAlias
+from weakref import WeakKeyDictionary
+
+from contextc._json import JSONObject
+from contextc.compiler import Compiled, MessageCompiler
+from contextc.compiler.prepared import Fragments
+from contextc.errors import InvalidInput
+from contextc.events import AnyEvent
+from contextc.executor.handle import Turn
+from contextc.executor.limits import Limits
+from contextc.executor.record import as_messages
+from contextc.executor.summarizing import summary
+from contextc.executor.threads import durable
+from contextc.executor.tools import Approve
+from contextc.executor.watching import watch
+from contextc.messages import Message
+from contextc.providers import Provider
+from contextc.providers.endpoint import Endpoint, endpoint
+from contextc.store import Store
+from contextc.store.base import DEFAULT_AGENT
+from contextc.store.turns import Queued, QueueKind
+from contextc.toolbox import Toolable, as_tools
+from contextc.tools import NativeTool
+from contextc.triggers import Trigger, check_triggers
+
+Given: TypeAlias = str | Message | Sequence[Message] | None
+Summarize: TypeAlias = Callable[[Sequence[Message], str | None], str | Awaitable[str]]
+Prepare: TypeAlias = Callable[[JSONObject, int], JSONObject | Awaitable[JSONObject | None] | None]
+Proceed: TypeAlias = Callable[[Message, Sequence[Message]], bool]
+
+
+class AgentExecutor:
+    """An agent: a provider, its tools, what may speak between its steps, and how far it may go.
+
+    `triggers` are none unless given; `cc.default_triggers()` are those most want. `approve` is asked before a tool that
+    needs it runs. `summarize` is how old messages are summed up before they would be left out: by the model itself, by
+    a function of messages and the summary before them, or (None) not at all. `on_prepare_messages` gets a copy of each
+    request and may return another. `should_continue` is asked after tools have run.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        provider: Provider | str,
+        *,
+        tools: Iterable[Toolable | NativeTool] = (),
+        triggers: Iterable[Trigger] = (),
+        agent: str = DEFAULT_AGENT,
+        fragments: Fragments = (),
+        system_prompt: str | None = None,
+        settings: JSONObject | None = None,
+        budget: int | None = None,
+        output: int | None = None,
+        directory: str | None = None,
+        limits: Limits | None = None,
+        approve: Approve | None = None,
+        summarize: Summarize | Literal["model"] | None = "model",
+        on_prepare_messages: Prepare | None = None,
+        should_continue: Proceed | None = None,
+        endpoint: Endpoint | None = None,
+        lease_seconds: float = 30,
+        **options: object,
+    ) -> None:
+        self.store, self.agent, self.budget, self.lease_seconds = store, agent, budget, lease_seconds
+        self.compiler = MessageCompiler(store, provider, **options)
+        self.provider = self.compiler.provider
+        given = list(tools)
+        native = [each for each in given if isinstance(each, NativeTool)]
+        self.tools = as_tools([each for each in given if not isinstance(each, NativeTool)])
+        spoken = check_triggers(triggers)
+        self.speaking = [each for each in spoken if each.at != ("mid_step",)]
+        self.hinting = [each for each in spoken if "mid_step" in each.at]
+        self.limits = limits or Limits()
+        self.approve, self.should_continue = approve, should_continue
+        self._summarize, self._prepare = summarize, on_prepare_messages
+        self.asked: dict[str, Any] = {  # what `compile` is called with
+            "agent": agent,
+            "fragments": fragments,
+            "system_prompt": system_prompt,
+            "tools": (*[each.tool for each in self.tools.values()], *native),
+            "settings": {**self.provider.settings, **self.provider.stream_settings, **(settings or {})},
+            "output": output,
+            "directory": directory,
+        }
+        self._given_endpoint = endpoint
+        self._endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()
+
+    # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, conversation: str, given: Given = None, *, wait: float = 0) -> AsyncGenerator[AnyEvent, None]:
+        """Run a turn, and tell what happens. Leaving the loop early cancels the turn.
+
+        Without input the turn takes what waits, or answers what was not answered. `wait` is how many seconds to stand
+        in line where another turn of this agent is running. What ends the turn with an error is raised at the end.
+        """
+        turn = self.start(conversation, given, wait=wait)
+        try:
+            async with aclosing(turn.events()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            if not turn.done:
+                turn.cancel()
+                await turn.wait()
+
+    def start(self, conversation: str, given: Given = None, *, wait: float = 0) -> Turn:
+        """Begin a turn that runs by itself. Keep the handle: it says what happens, stops it, and has the result."""
+        return Turn(self, conversation, as_messages(given), resume=False, wait=wait)
+
+    def resume(self, conversation: str, *, wait: float = 0) -> Turn:
+        """Go on with a turn whose process died; where there is none, as `start` without input."""
+        return Turn(self, conversation, [], resume=True, wait=wait)
+
+    async def steer(self, conversation: str, given: str | Message) -> Queued:
+        """Say something to the turn that runs: the model sees it with its next step."""
+        return await self._queue(conversation, given, "steer")
+
+    async def follow_up(self, conversation: str, given: str | Message) -> Queued:
+        """Say something that waits until the turn is over, and then opens the next."""
+        return await self._queue(conversation, given, "follow-up")
+
+    def watch(self, conversation: str, *, after: int = 0) -> AsyncGenerator[AnyEvent, None]:
+        """Every event of a conversation after number `after`, whoever's it is, and then those to come."""
+        return watch(self.store, conversation, after)
+
+    async def close(self) -> None:
+        """Close the line to the provider, on this event loop."""
+        line = self._endpoints.pop(asyncio.get_running_loop(), None)
+        if line is not None:
+            await line.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ── for the turns ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open_endpoint(self) -> Endpoint:
+        """The line to the provider; one for each event loop."""
+        if self._given_endpoint is not None:
+            return self._given_endpoint
+        loop = asyncio.get_running_loop()
+        if loop not in self._endpoints:
+            self._endpoints[loop] = endpoint(self.provider)
+        return self._endpoints[loop]
+
+    @property
+    def summarizes(self) -> bool:
+        return self._summarize is not None
+
+    async def summarize(self, messages: Sequence[Message], previous: str | None) -> str:
+        """A summary of messages, by whoever makes them here."""
+        make = self._summarize
+        if make is None or isinstance(make, str):
+            return await summary(await self.open_endpoint(), self.provider, messages, previous)
+        if inspect.iscoroutinefunction(make):
+            return await make(messages, previous)
+        made = await asyncio.to_thread(make, messages, previous)
+        return made if isinstance(made, str) else await made
+
+    async def shown(self, compiled: Compiled, step: int) -> Compiled:
+        """The request, as `on_prepare_messages` leaves it."""
+        if self._prepare is None:
+            return compiled
+        request = compiled.copy()
+        changed = self._prepare(request, step)
+        if inspect.isawaitable(changed):
+            changed = await changed
+        if changed is None or changed == compiled.params:
+            return compiled
+        if not isinstance(changed, dict):
+            raise InvalidInput(
+                f"on_prepare_messages returned a {type(changed).__name__}. Return the whole request as a dict, or None."
+            )
+        compiled.replace(changed)
+        return compiled
+
+    async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> Queued:
+        message = as_messages(given)[0]
+        return await durable(lambda: self.store.enqueue(conversation, message, kind=kind, agent=self.agent))

@@ -1,0 +1,95 @@
+"""What a turn has come to: what triggers look at, what limits count. All of it can be read again from the store."""
+
+from collections.abc import Sequence
+from time import monotonic, time
+
+from contextc.compiler import Compiled
+from contextc.executor.limits import Limits, added
+from contextc.messages import Message, Usage
+from contextc.models import Model, cost
+from contextc.store import Store
+from contextc.store.turns import TurnRecord
+from contextc.todos import Todo
+from contextc.triggers import Moment, When, read_resources
+
+LAST_STEPS = 16
+
+
+class Progress:
+    """One turn, from its first step to its last."""
+
+    def __init__(self, turn: TurnRecord, budget: int | None) -> None:
+        self._began = monotonic() - (time() - turn.started / 1000 if turn.started else 0.0)
+        self.last: list[Message] = []
+        self.reply: Message | None = None
+        self.usage = turn.usage or Usage()
+        self.cost: float | None = turn.cost if turn.cost is not None else 0.0
+        self.budget = budget
+        self.continued = 0
+        """How many replies in a row were cut off at their length."""
+
+    def read_back(self, store: Store, conversation: str, turn: TurnRecord) -> None:
+        """What the last steps were, for a turn that goes on after an interruption."""
+        written = store.load(conversation, after=max(0, turn.opened))
+        own = [message for message in written if message.turn == turn.number and message.role in ("assistant", "tool")]
+        self.take(own)
+        self.reply = next((message for message in reversed(own) if message.role == "assistant"), None)
+
+    def with_reply(self, reply: Message, model: Model) -> tuple[Usage, float | None]:
+        """What the turn has used and cost with one more reply."""
+        more = cost(model, reply.usage) if reply.usage is not None else 0.0
+        return added(self.usage, reply.usage), None if self.cost is None or more is None else self.cost + more
+
+    def took(self, reply: Message, model: Model) -> None:
+        """Count one reply."""
+        self.usage, self.cost = self.with_reply(reply, model)
+        self.reply = reply
+        self.take([reply])
+
+    def take(self, messages: Sequence[Message]) -> None:
+        self.last += messages
+        replies = [index for index, message in enumerate(self.last) if message.role == "assistant"]
+        if len(replies) > LAST_STEPS:
+            del self.last[: replies[-LAST_STEPS]]
+
+    @property
+    def finish(self) -> str | None:
+        return self.reply.finish if self.reply is not None else None
+
+    def moment(
+        self,
+        when: When,
+        compiled: Compiled,
+        turn: TurnRecord,
+        limits: Limits,
+        *,
+        step: int,
+        more: int = 0,
+        todos: Sequence[Todo] = (),
+    ) -> Moment:
+        """This moment, for triggers. `more` are tokens that came after what was compiled."""
+        budget = compiled.budget
+        used = (budget.wanted or budget.used) + more
+        return Moment(
+            when=when,
+            conversation=compiled.channel.conversation,
+            agent=turn.agent,
+            turn=turn.number,
+            step=step,
+            used=used,
+            available=budget.available,
+            share=used / budget.available if budget.available else 1.0,
+            steps=turn.steps,
+            tool_calls=turn.tool_calls,
+            cost=self.cost,
+            seconds=monotonic() - self._began,
+            last=tuple(self.last),
+            finish=self.finish,
+            now=time(),
+            step_limit=limits.steps,
+            tool_call_limit=limits.tool_calls,
+            cost_limit=limits.cost,
+            seconds_limit=limits.seconds,
+            todos=tuple(todos),
+            resources=read_resources,
+        )

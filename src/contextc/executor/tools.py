@@ -1,0 +1,174 @@
+"""The tools of one step: asked for at once, run side by side where they may, each result stored as it ends.
+
+A tool runs only after the reply that asks for it is stored, and is never run again: what a dead process left open is
+answered as interrupted. Nobody's yes means no.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
+from typing import TypeAlias, cast
+
+from contextc.compiler import MessageCompiler
+from contextc.events import ApprovalRequest, ToolProgress, ToolStart
+from contextc.executor.limits import Limits
+from contextc.executor.record import NOT_RUN, Record
+from contextc.executor.threads import durable
+from contextc.ledger.render import FETCH
+from contextc.messages import Message, ToolCall, ToolResult
+from contextc.toolbox import FunctionTool, ToolContext, unknown_tool
+from contextc.triggers import Moment, Say, Trigger, evaluate
+
+Answer: TypeAlias = bool | str | None
+Approve: TypeAlias = Callable[[ToolCall, FunctionTool], Answer | Awaitable[Answer]]
+"""Asked before a tool with `approval` runs. True is yes; a text is no, with the reason, which the model is told."""
+
+NOBODY = "Not run: this tool needs a person's approval, and nobody is there to give it."
+DECLINED = "Not run: the user declined."
+PROGRESS_SECONDS = 0.25
+
+
+class Tools:
+    """Answers the calls of one reply."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, FunctionTool],
+        compiler: MessageCompiler,
+        record: Record,
+        limits: Limits,
+        *,
+        step: int,
+        approve: Approve | None,
+        hints: Sequence[Trigger],
+        moment: Callable[[Sequence[Message], int], Moment],
+    ) -> None:
+        self.tools, self.compiler, self.record, self.limits = tools, compiler, record, limits
+        self.step, self.approve, self.hints, self._moment = step, approve, hints, moment
+        self._before = record.turn.tool_calls
+        self._room = None if limits.tool_calls is None else max(0, limits.tool_calls - self._before)
+        self._results: list[Message] = []
+        self._progress: dict[str, str] = {}
+
+    def allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        """Those that the limit of tool calls leaves room for."""
+        return calls if self._room is None else calls[: self._room]
+
+    def starting(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Those that start as soon as the reply is stored."""
+        return [call for call in self.allowed(calls) if not self._asks(call)]
+
+    async def run(self, calls: Sequence[ToolCall]) -> list[Message]:
+        """Run them, and return the stored results in the order of their calls."""
+        found: dict[int, Message] = {}
+        allowed = len(self.allowed(calls))
+        for group in self._groups(calls[:allowed]):
+            tasks = [asyncio.ensure_future(self._one(calls[index])) for index in group]
+            try:
+                stored = await asyncio.gather(*tasks)
+            except BaseException:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                raise
+            found |= dict(zip(group, stored, strict=True))
+        for index in range(allowed, len(calls)):
+            result = _refused(calls[index], NOT_RUN.format(why="its limit of tool calls"))
+            found[index] = await durable(self.record.result, result, 0)
+        return [found[index] for index in sorted(found)]
+
+    def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
+        """Calls that run side by side: neighbours that may. One that may not runs alone, in its place."""
+        groups: list[list[int]] = []
+        together = False
+        for index, call in enumerate(calls):
+            tool = self.tools.get(call.name)
+            parallel = tool is None or (tool.parallel and not tool.approval)
+            if parallel and together:
+                groups[-1].append(index)
+            else:
+                groups.append([index])
+            together = parallel
+        return groups
+
+    async def _one(self, call: ToolCall) -> Message:
+        began = monotonic()
+        result = await self._answered(call)
+        took = int((monotonic() - began) * 1000)
+        number = self._before + len(self._results) + 1
+        stored = await durable(lambda: self.record.result(result, took, self._hinted(number)))
+        self._results.append(stored)
+        return stored
+
+    async def _answered(self, call: ToolCall) -> ToolResult:
+        tool = self.tools.get(call.name)
+        if tool is None and call.name == FETCH.name:
+            text = await durable(lambda: self.compiler.fetch(self.record.conversation, call, agent=self.record.agent))
+            return ToolResult(call_id=call.id, name=call.name, content=text)
+        if tool is None:
+            return unknown_tool(call, self.tools)
+        if self._asks(call):
+            refusal = await self._refusal(call, tool)
+            if refusal:
+                return _refused(call, refusal)
+            await durable(self.record.tell, ToolStart(id=call.id, name=call.name))
+        context = ToolContext(
+            conversation=self.record.conversation,
+            agent=self.record.agent,
+            store=self.record.store,
+            call=call,
+            turn=self.record.turn.number,
+            step=self.step,
+            progress=self._teller(call),
+        )
+        return await tool.run(call, context, timeout=self.limits.tool_seconds)
+
+    def _asks(self, call: ToolCall) -> bool:
+        tool = self.tools.get(call.name)
+        return tool is not None and tool.approval and not call.malformed
+
+    async def _refusal(self, call: ToolCall, tool: FunctionTool) -> str:
+        """Why it is not run; empty where somebody said yes."""
+        if self.approve is None:
+            return NOBODY
+        event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments)
+        await durable(self.record.tell, event)
+        answer = self.approve(call, tool)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer is True:
+            return ""
+        return f"{DECLINED[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED
+
+    def _hinted(self, number: int) -> list[tuple[Trigger, Say]]:
+        """What people are told in the middle of a step."""
+        if not self.hints:
+            return []
+        verdict = evaluate(self.hints, self._moment(self._results, number), self.record.states)
+        self.record.states |= verdict.states
+        return list(verdict.says)
+
+    def _teller(self, call: ToolCall) -> Callable[[str], None]:
+        """What a tool calls to say how far it is; several words close together are one event."""
+        loop = asyncio.get_running_loop()
+
+        async def tell() -> None:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            text = self._progress.pop(call.id, "")
+            if text:
+                await durable(self.record.tell, ToolProgress(id=call.id, text=text))
+
+        def note(text: str) -> None:
+            waits = call.id in self._progress
+            self._progress[call.id] = text
+            if not waits:
+                tasks.add(task := loop.create_task(tell()))
+                task.add_done_callback(tasks.discard)
+
+        tasks: set[asyncio.Task[None]] = set()
+        return lambda text: cast(None, loop.call_soon_threadsafe(note, str(text)[:500]))
+
+
+def _refused(call: ToolCall, why: str) -> ToolResult:
+    return ToolResult(call_id=call.id, name=call.name, content=why, is_error=True)

@@ -1,0 +1,291 @@
+"""One turn: prepare → call → persist → tools → decide, until the model has nothing more to ask.
+
+Step N is stored completely before step N+1 is prepared, and every request is compiled from the store, never from what
+is in memory. What blocks runs on a worker thread; what waits, waits here. However a turn ends, the last thing it does
+is one transaction that answers open calls and says why it ended.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from contextc.compiler import Compiled
+from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed
+from contextc.events import FailureKind, Retry
+from contextc.executor.calling import Incoming
+from contextc.executor.limits import MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
+from contextc.executor.preparing import Preparation, Prepared, cuts
+from contextc.executor.progress import Progress
+from contextc.executor.record import CANCELLED, NOT_RUN, Record
+from contextc.executor.threads import durable, settled
+from contextc.executor.tools import Tools
+from contextc.messages import Message
+from contextc.providers.endpoint import Endpoint
+from contextc.store.base import Transaction
+from contextc.triggers import Moment
+
+if TYPE_CHECKING:
+    from contextc.executor.executor import AgentExecutor
+
+log = logging.getLogger("contextc.executor")
+RETRIES = 2
+BACKOFF = 0.5
+LONGEST_WAIT = 60.0
+HARDER = 0.75
+CONTINUED = 2
+"""How often in a row a reply that was cut off at its length is continued."""
+
+
+class Answered(NamedTuple):
+    """A reply, and the request it answers."""
+
+    incoming: Incoming
+    message: Message
+    compiled: Compiled
+
+
+class Loop:
+    """Runs one turn after the other, on one lease, until nothing waits."""
+
+    def __init__(self, executor: "AgentExecutor", record: Record) -> None:
+        self.executor, self.record = executor, record
+        self._begin()
+        if record.turn.steps or record.previous == record.turn:
+            self.progress.read_back(record.store, record.conversation, record.turn)
+
+    def _begin(self) -> None:
+        executor = self.executor
+        self.progress = Progress(self.record.turn, executor.budget)
+        self.preparation = Preparation(
+            executor.compiler, self.record, self.progress, executor.limits, executor.speaking, executor.asked
+        )
+
+    async def run(self) -> TurnResult:
+        while True:
+            finish, error, saying = "error", None, CANCELLED
+            try:
+                async with asyncio.timeout(self.executor.limits.seconds):
+                    finish = await self._steps()
+                saying = NOT_RUN.format(why=finish)
+            except TimeoutError:
+                finish, saying = MAX_SECONDS, NOT_RUN.format(why="its time limit")
+            except asyncio.CancelledError:
+                finish = "cancelled"
+            except Exception as failure:
+                error = failure
+                foreseen = isinstance(failure, ContextcError)
+                log.log(
+                    logging.INFO if foreseen else logging.ERROR,
+                    "%s: turn %d failed: %s",
+                    self.record.conversation,
+                    self.record.turn.number,
+                    failure,
+                    exc_info=None if foreseen else failure,
+                )
+            result = self._result(finish, error)
+            if not await self._closed(finish, error, saying):
+                return result
+            self._begin()
+
+    async def _closed(self, finish: str, error: Exception | None, saying: str) -> bool:
+        """Write the end of the turn; True where another one follows."""
+        said = f"{type(error).__name__}: {error}" if error is not None else ""
+        kind = _kind(error) if error is not None else "internal"
+        try:
+            return await durable(lambda: self.record.close(finish, error=said, kind=kind, saying=saying))
+        except LeaseLost:
+            return False  # somebody else has put right what this turn left
+
+    def _result(self, finish: str, error: Exception | None) -> TurnResult:
+        turn, progress = self.record.turn, self.progress
+        return TurnResult(
+            turn=turn.number,
+            finish=finish,
+            steps=turn.steps,
+            tool_calls=turn.tool_calls,
+            usage=progress.usage,
+            cost=progress.cost,
+            message=progress.reply,
+            error=error,
+        )
+
+    # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _steps(self) -> str:
+        """Step after step; why it was over."""
+        endpoint = await self.executor.open_endpoint()
+        while True:
+            if (limit := self._limit()) is not None:
+                return limit
+            index = self.record.turn.steps + 1
+            prepared = await durable(self.preparation.step, index)
+            if prepared.stop is None and self.executor.summarizes and cuts(prepared.compiled):
+                prepared = await self._summed_up(prepared, index)
+            if prepared.stop is not None:
+                return prepared.stop
+            answered = await self._answer(prepared, index, endpoint)
+            results = await self._persisted(answered, index)
+            if (finish := self._decided(results)) is not None:
+                return finish
+
+    def _limit(self) -> str | None:
+        """The limit that has been reached, if one has."""
+        limits, turn, spent = self.executor.limits, self.record.turn, self.progress.cost
+        if limits.steps is not None and turn.steps >= limits.steps:
+            return MAX_STEPS
+        if limits.tool_calls is not None and turn.tool_calls >= limits.tool_calls:
+            return MAX_TOOL_CALLS
+        if limits.cost is not None and spent is not None and spent >= limits.cost:
+            return MAX_COST
+        return None
+
+    def _decided(self, results: list[Message]) -> str | None:
+        """Why the turn is over; None where it goes on."""
+        reply = self.progress.reply
+        assert reply is not None, "a step that was stored has a reply"
+        finish = reply.finish or "stop"
+        self.progress.continued = self.progress.continued + 1 if finish == "length" else 0
+        if results:
+            proceed = self.executor.should_continue
+            return None if proceed is None or proceed(reply, results) else "stop"
+        if finish == "pause" or (finish == "length" and self.progress.continued <= CONTINUED):
+            return None
+        return "stop" if finish == "tool_calls" else finish
+
+    # ── the call ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _answer(self, prepared: Prepared, index: int, endpoint: Endpoint) -> Answered:
+        """Send the request and get the reply: again after a failure that may pass, if nothing had been said yet."""
+        compiled, states, tries, hardened = prepared.compiled, prepared.states, 0, False
+        while True:
+            compiled = await self.executor.shown(compiled, index)
+            also = self.record.step_begins(compiled, index, states)
+            await durable(self._begun, compiled, also)
+            incoming = Incoming(self.record, compiled, index)
+            try:
+                return Answered(incoming, await incoming.receive(endpoint), compiled)
+            except BaseException as error:
+                await self._failed(compiled, incoming, error)
+                if not isinstance(error, ProviderFailed) or incoming.has_begun:
+                    raise
+                if error.kind == "context" and not hardened:
+                    hardened = True
+                    smaller = int(compiled.budget.input * HARDER)
+                    compiled = await durable(self.preparation.again, smaller)
+                elif error.may_retry and tries < RETRIES and (error.retry_after or 0) <= LONGEST_WAIT:
+                    await self._pause(error, tries)
+                    tries += 1
+                    compiled = await durable(self.preparation.compile)
+                else:
+                    raise
+
+    def _begun(self, compiled: Compiled, also: Callable[[Transaction], None]) -> None:
+        self.executor.compiler.begin(compiled, lease=self.record.lease, also=also)
+        self.record.told()
+
+    async def _failed(self, compiled: Compiled, incoming: Incoming, error: BaseException) -> None:
+        """Keep what came, with its status. The ledger does not move."""
+        cancelled = isinstance(error, asyncio.CancelledError)
+        why = "cancelled" if cancelled else f"{type(error).__name__}: {error}"
+        partial = None
+        if incoming.has_begun:
+            partial = replace(incoming.message(), status="cancelled" if cancelled else "error", error=why)
+
+        def work() -> None:
+            self.executor.compiler.abort(compiled, why)
+            self.record.step_fails(partial, incoming.stream, why)
+
+        if partial is not None:
+            self.progress.took(partial, compiled.provider.model)
+            self.record.turn = replace(self.record.turn, usage=self.progress.usage, cost=self.progress.cost)
+        await durable(work)
+
+    async def _pause(self, error: ProviderFailed, tries: int) -> None:
+        seconds = max(error.retry_after or 0.0, BACKOFF * 2**tries * (0.5 + random.random()))
+        event = Retry(kind=error.kind, seconds=round(seconds, 3), attempt=tries + 1, error=str(error))
+        await durable(self.record.tell, event)
+        await asyncio.sleep(seconds)
+
+    async def _persisted(self, answered: Answered, index: int) -> list[Message]:
+        """Store the reply with its ledger, then run its tools; the results."""
+        executor, record, progress = self.executor, self.record, self.progress
+        incoming, message, compiled = answered
+        calls = message.tool_calls
+        tools = Tools(
+            executor.tools,
+            executor.compiler,
+            record,
+            executor.limits,
+            step=index,
+            approve=executor.approve,
+            hints=executor.hinting,
+            moment=lambda results, number: self._between(compiled, results, number, index),
+        )
+        usage, spent = progress.with_reply(message, compiled.provider.model)
+        also = record.step_ends(
+            rest=incoming.rest(),
+            stream=incoming.stream,
+            budget=compiled.budget,
+            usage=usage,
+            cost=spent,
+            calls=len(tools.allowed(calls)),
+            starting=tools.starting(calls),
+        )
+        session = incoming.session(message)
+
+        def work() -> Message:
+            stored = executor.compiler.commit(compiled, message, session_id=session, lease=record.lease, also=also)
+            record.step_ended()
+            return stored[-1]
+
+        try:
+            stored = await durable(work)
+        except ContextcError as error:  # the conversation was changed meanwhile: what was said is kept all the same
+            await self._failed(compiled, incoming, error)
+            raise
+        progress.took(stored, compiled.provider.model)
+        results = await tools.run(calls) if calls else []
+        progress.take(results)
+        return results
+
+    def _between(self, compiled: Compiled, results: Sequence[Message], number: int, index: int) -> Moment:
+        """The moment after a tool's result, for those who speak to people."""
+        count = self.executor.compiler.counter.message
+        more = sum([count(message) for message in (*self.progress.last[-1:], *results)])
+        turn = replace(self.record.turn, tool_calls=number)
+        return self.progress.moment("mid_step", compiled, turn, self.executor.limits, step=index, more=more)
+
+    # ── summing up ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _summed_up(self, prepared: Prepared, index: int) -> Prepared:
+        """Where messages would be left out, have them summed up first, and compile again."""
+        loop = asyncio.get_running_loop()
+        running: list[Future[str]] = []
+
+        def summarize(messages: Sequence[Message], previous: str | None) -> str:
+            running.append(asyncio.run_coroutine_threadsafe(self.executor.summarize(messages, previous), loop))
+            return running[-1].result()
+
+        future = loop.run_in_executor(None, lambda: self.preparation.summed_up(summarize))
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            for each in running:
+                each.cancel()
+            await settled(future)
+            raise
+        done = future.result()
+        if done is None:
+            return prepared
+        return await durable(self.preparation.after_compaction, index, done)
+
+
+def _kind(error: Exception) -> FailureKind:
+    if isinstance(error, ProviderFailed):
+        return error.kind
+    return "context" if isinstance(error, ContextOverflow) else "internal"

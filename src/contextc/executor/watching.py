@@ -1,0 +1,147 @@
+"""Following the events of a conversation, from any number on.
+
+What this process stores is handed to its watchers as it is stored; what another process stores is found by looking. A
+watcher that is slow keeps nobody waiting: it has an inbox of its own, and what no longer fits in is read from the store
+when its turn comes.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from weakref import WeakKeyDictionary
+
+from contextc.errors import UnknownConversation
+from contextc.events import AnyEvent
+from contextc.executor.threads import durable
+from contextc.store import Store
+
+INBOX = 2_000
+PAGE = 500
+LOOK_SECONDS = 0.5
+
+
+class Hub:
+    """Who watches which conversation of a store, in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watchers: dict[str, list[Inbox]] = {}
+
+    def tell(self, conversation: str, events: Sequence[AnyEvent]) -> None:
+        """Hand on events that were stored. From any thread."""
+        if not events:
+            return
+        with self._lock:
+            watchers = tuple(self._watchers.get(conversation, ()))
+        for inbox in watchers:
+            inbox.put(events)
+
+    def join(self, conversation: str, inbox: "Inbox") -> None:
+        with self._lock:
+            self._watchers.setdefault(conversation, []).append(inbox)
+
+    def leave(self, conversation: str, inbox: "Inbox") -> None:
+        with self._lock:
+            watchers = self._watchers.get(conversation, [])
+            if inbox in watchers:
+                watchers.remove(inbox)
+            if not watchers:
+                self._watchers.pop(conversation, None)
+
+
+class Inbox:
+    """What one watcher has not seen yet."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._new = asyncio.Event()
+        self._events: deque[AnyEvent] = deque()
+        self._overflowed = False
+
+    def put(self, events: Sequence[AnyEvent]) -> None:
+        if len(self._events) + len(events) > INBOX:
+            self._overflowed = True
+        else:
+            self._events.extend(events)
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._new.set()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._new.set)
+
+    def take(self) -> tuple[list[AnyEvent], bool]:
+        """What has come, and whether more came than is here."""
+        events, overflowed = list(self._events), self._overflowed
+        self._events.clear()
+        self._overflowed = False
+        self._new.clear()
+        return events, overflowed
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for news; False where there were none."""
+        if self._new.is_set():
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._new.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def wake(self) -> None:
+        self._wake()
+
+
+_hubs: WeakKeyDictionary[Store, Hub] = WeakKeyDictionary()
+_hubs_lock = threading.Lock()
+
+
+def hub(store: Store) -> Hub:
+    with _hubs_lock:
+        return _hubs.setdefault(store, Hub())
+
+
+async def watch(
+    store: Store,
+    conversation: str,
+    after: int = 0,
+    *,
+    inbox: Inbox | None = None,
+    done: Callable[[], bool] = lambda: False,
+) -> AsyncGenerator[AnyEvent, None]:
+    """Every event after number `after`, in order, none twice; then those to come, until `done`."""
+    box = inbox or Inbox()
+    hub(store).join(conversation, box)
+    seen, look = after, inbox is None
+    try:
+        while True:
+            ended = done()
+            events, overflowed = box.take()
+            fresh = [event for event in events if event.number > seen]
+            if look or overflowed or [event.number for event in fresh] != [*range(seen + 1, seen + 1 + len(fresh))]:
+                page = await durable(_page, store, conversation, seen)
+                look, fresh = len(page) == PAGE, page
+            for event in fresh:
+                seen = event.number
+                yield event
+            if look or fresh:
+                continue
+            if ended:
+                return
+            look = not await box.wait(LOOK_SECONDS)
+    finally:
+        hub(store).leave(conversation, box)
+
+
+def _page(store: Store, conversation: str, after: int) -> list[AnyEvent]:
+    try:
+        return store.events(conversation, after=after, limit=PAGE)
+    except UnknownConversation:
+        return []

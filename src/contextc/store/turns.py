@@ -1,0 +1,273 @@
+"""Turns and their steps, what is told of them, what waits, and what triggers remember: functions over a transaction.
+
+All of it belongs to a conversation by its number, and is appended under numbers that grow within it. Who writes has
+locked the conversation, so two turns of different agents never get the same number. A turn that is marked as running
+while its lease has ended was interrupted; whoever puts its messages right says so here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, decode, encode
+from contextc.events import WORDS, AnyEvent, Interrupted, QueuedInput, event_from_json, event_to_json
+from contextc.messages import Message, Usage, from_json, to_json
+from contextc.store.base import Transaction
+from contextc.store.chain import now_ms
+from contextc.store.places import SEQ_MASK, place
+
+SHORT = 2_000  # characters of a text that an event carries along; its message has the rest
+QueueKind: TypeAlias = Literal["steer", "follow-up"]
+
+
+class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One turn. `opened` is the seq of the message that opened it; `finish` says why it ended."""
+
+    number: int
+    agent: str
+    state: Literal["running", "finished", "interrupted"] = "running"
+    opened: int = 0
+    finish: str = ""
+    error: str = ""
+    started: int = 0
+    ended: int = 0
+    steps: int = 0
+    tool_calls: int = 0
+    usage: Usage | None = None
+    cost: float | None = None
+
+
+class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One step: a model call and the tools it asked for. `index` counts from 1 within its turn."""
+
+    number: int
+    turn: int
+    index: int
+    state: Literal["started", "finished", "failed"] = "started"
+    provider: str = ""
+    model: str = ""
+    request: int = 0
+    finish: str = ""
+    error: str = ""
+    usage: Usage | None = None
+    seq: int = 0
+    started: int = 0
+    milliseconds: int = 0
+
+
+class Queued(Struct, frozen=True, kw_only=True):
+    """Input that waits."""
+
+    number: int
+    agent: str
+    kind: QueueKind
+    message: Message
+
+
+_turn_from_json = msgspec.json.Decoder(TurnRecord).decode
+_step_from_json = msgspec.json.Decoder(StepRecord).decode
+
+
+# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tell(tx: Transaction, conversation: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+    """Store events, and return them with their numbers."""
+    if not events:
+        return []
+    number = last_number(tx, "event", conversation)
+    told = [replace(event, number=number + index) for index, event in enumerate(events, 1)]
+    tx.run_many(
+        "INSERT INTO event (place, body) VALUES (?, ?)",
+        [(place(conversation, event.number), event_to_json(event)) for event in told],
+    )
+    return told
+
+
+def events(tx: Transaction, conversation: int, after: int, limit: int | None) -> list[AnyEvent]:
+    rows = tx.rows(
+        "SELECT body FROM event WHERE place BETWEEN ? AND ? ORDER BY place" + (f" LIMIT {limit:d}" if limit else ""),
+        place(conversation, after + 1),
+        place(conversation, SEQ_MASK),
+    )
+    return [event_from_json(bytes(body)) for (body,) in rows]
+
+
+def last_number(tx: Transaction, table: str, conversation: int) -> int:
+    row = tx.row(
+        f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?",
+        place(conversation, 0),
+        place(conversation, SEQ_MASK),
+    )
+    return row[0] & SEQ_MASK if row and row[0] is not None else 0
+
+
+def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
+    """Take the words of messages out of everything that was told of them, in every conversation of a tree."""
+    gone = {*uids}
+    for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
+        for where, body in tx.rows(
+            "SELECT place, body FROM event WHERE place BETWEEN ? AND ?", place(number, 0), place(number, SEQ_MASK)
+        ):
+            told: JSONObject = decode(bytes(body))
+            if told.get("uid") in gone and any(told.get(name) for name in WORDS):
+                blank = {name: "" if name in WORDS else value for name, value in told.items()}
+                tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
+
+
+# ── turns and steps ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def open_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRecord:
+    """Write a new turn, under the next number."""
+    turn = replace(turn, number=last_number(tx, "turn", conversation) + 1)
+    tx.run(
+        "INSERT INTO turn (place, agent, running, body) VALUES (?, ?, 1, ?)",
+        place(conversation, turn.number),
+        turn.agent,
+        msgspec.json.encode(turn),
+    )
+    return turn
+
+
+def save_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> None:
+    tx.run(
+        "UPDATE turn SET running = ?, body = ? WHERE place = ?",
+        int(turn.state == "running"),
+        msgspec.json.encode(turn),
+        place(conversation, turn.number),
+    )
+
+
+def turns(tx: Transaction, conversation: int, *, last: int | None = None) -> list[TurnRecord]:
+    rows = tx.rows(
+        "SELECT body FROM turn WHERE place BETWEEN ? AND ? ORDER BY place DESC" + (f" LIMIT {last:d}" if last else ""),
+        place(conversation, 0),
+        place(conversation, SEQ_MASK),
+    )
+    return [_turn_from_json(bytes(body)) for (body,) in reversed(rows)]
+
+
+def last_turn(tx: Transaction, conversation: int, agent: str) -> TurnRecord | None:
+    row = tx.row(
+        "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1",
+        place(conversation, 0),
+        place(conversation, SEQ_MASK),
+        agent,
+    )
+    return _turn_from_json(bytes(row[0])) if row else None
+
+
+def interrupt(tx: Transaction, conversation: int, agent: str, time: int, messages: int) -> None:
+    """Mark what a dead process left as running."""
+    for (body,) in tx.rows(
+        "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? AND running = 1",
+        place(conversation, 0),
+        place(conversation, SEQ_MASK),
+        agent,
+    ):
+        turn = replace(_turn_from_json(bytes(body)), state="interrupted", ended=time)
+        save_turn(tx, conversation, turn)
+        tell(tx, conversation, [Interrupted(time=time, agent=agent, turn=turn.number, messages=messages)])
+
+
+def open_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:
+    step = replace(step, number=last_number(tx, "step", conversation) + 1)
+    tx.run(
+        "INSERT INTO step (place, turn, body) VALUES (?, ?, ?)",
+        place(conversation, step.number),
+        step.turn,
+        msgspec.json.encode(step),
+    )
+    return step
+
+
+def save_step(tx: Transaction, conversation: int, step: StepRecord) -> None:
+    tx.run("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), place(conversation, step.number))
+
+
+def steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepRecord]:
+    rows = tx.rows(
+        "SELECT body FROM step WHERE place BETWEEN ? AND ? AND (turn = ? OR ? < 0) ORDER BY place",
+        place(conversation, 0),
+        place(conversation, SEQ_MASK),
+        turn or 0,
+        -1 if turn is None else 0,
+    )
+    return [_step_from_json(bytes(body)) for (body,) in rows]
+
+
+# ── what waits ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def enqueue(tx: Transaction, conversation: int, agent: str, kind: QueueKind, message: Message) -> Queued:
+    row = tx.row(
+        "INSERT INTO queue (conversation, agent, kind, body) VALUES (?, ?, ?, ?) RETURNING number",
+        conversation,
+        agent,
+        kind,
+        to_json(message),
+    )
+    assert row is not None, "an insert returns its row"
+    waits = QueuedInput(time=now_ms(), agent=agent, queued=row[0], kind=kind, text=message.text[:SHORT])
+    tell(tx, conversation, [waits])
+    return Queued(number=row[0], agent=agent, kind=kind, message=message)
+
+
+def queued(tx: Transaction, conversation: int, agent: str) -> list[Queued]:
+    rows = tx.rows(
+        "SELECT number, kind, body FROM queue WHERE conversation = ? AND agent = ? ORDER BY number", conversation, agent
+    )
+    return [
+        Queued(number=number, agent=agent, kind=kind, message=from_json(bytes(body))) for number, kind, body in rows
+    ]
+
+
+def withdraw(tx: Transaction, number: int) -> bool:
+    """Take input out of the queue; False where it is no longer there."""
+    return bool(tx.run("DELETE FROM queue WHERE number = ?", number))
+
+
+# ── what triggers remember ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def trigger_states(tx: Transaction, conversation: int, agent: str) -> dict[str, JSONObject]:
+    rows = tx.rows("SELECT name, body FROM trigger_state WHERE conversation = ? AND agent = ?", conversation, agent)
+    return {name: decode(bytes(body)) for name, body in rows}
+
+
+def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: Mapping[str, JSONObject]) -> None:
+    for name, state in states.items():
+        tx.run(
+            "INSERT INTO trigger_state (conversation, agent, name, body) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (conversation, agent, name) DO UPDATE SET body = excluded.body",
+            conversation,
+            agent,
+            name,
+            encode(state),
+        )
+
+
+# ── with the conversation ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def copy(tx: Transaction, source: int, target: int) -> None:
+    """What a fork begins with: what triggers remember, so that nobody is warned again of the same."""
+    tx.run(
+        "INSERT INTO trigger_state (conversation, agent, name, body)"
+        " SELECT CAST(? AS BIGINT), agent, name, body FROM trigger_state WHERE conversation = ?",
+        target,
+        source,
+    )
+
+
+def drop(tx: Transaction, conversation: int) -> None:
+    """Remove everything of a conversation that is deleted."""
+    for table in ("turn", "step", "event"):
+        low, high = place(conversation, 0), place(conversation, SEQ_MASK)
+        tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+    for table in ("queue", "trigger_state"):
+        tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
