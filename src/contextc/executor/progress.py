@@ -1,6 +1,7 @@
 """What a turn has come to: what triggers look at, what limits count. All of it can be read again from the store."""
 
 from collections.abc import Sequence
+from functools import cache
 from time import monotonic, time
 
 from contextc.compiler import Compiled
@@ -91,5 +92,5 @@ class Progress:
             cost_limit=limits.cost,
             seconds_limit=limits.seconds,
             todos=tuple(todos),
-            resources=read_resources,
+            resources=cache(read_resources),
         )

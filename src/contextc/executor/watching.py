@@ -116,9 +116,13 @@ async def watch(
     inbox: Inbox | None = None,
     done: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[AnyEvent, None]:
-    """Every event after number `after`, in order, none twice; then those to come, until `done`."""
+    """Every event after number `after`, in order, none twice; then those to come, until `done`.
+
+    An `inbox` that is given is already among those the hub tells.
+    """
     box = inbox or Inbox()
-    hub(store).join(conversation, box)
+    if inbox is None:
+        hub(store).join(conversation, box)
     seen, look = after, inbox is None
     try:
         while True:
@@ -137,7 +141,8 @@ async def watch(
                 return
             look = not await box.wait(LOOK_SECONDS)
     finally:
-        hub(store).leave(conversation, box)
+        if inbox is None:
+            hub(store).leave(conversation, box)
 
 
 def _page(store: Store, conversation: str, after: int) -> list[AnyEvent]:
