@@ -10,9 +10,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from contextc._json import JSONObject
+from contextc.errors import FailureKind as ProviderKind
 from contextc.messages import Usage
 
-FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "invalid", "abort", "internal"]
+FailureKind: TypeAlias = ProviderKind | Literal["internal"]
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True, gc=False):

@@ -193,7 +193,7 @@ class Record:
         budget = compiled.budget
 
         def also(tx: Transaction) -> None:
-            number = head(tx, self.conversation).conversation
+            number = self.lease.root
             turns.save_trigger_states(tx, number, self.agent, states)
             step = StepRecord(
                 number=0,
@@ -243,7 +243,7 @@ class Record:
         begun = self.step
 
         def also(tx: Transaction, stored: list[Message]) -> None:
-            number = head(tx, self.conversation).conversation
+            number = self.lease.root
             if stream:
                 streams.forget(tx, stream)
             reply = stored[-1]
@@ -359,7 +359,7 @@ class Record:
     def _checked(self, tx: Transaction) -> int:
         """The number of the conversation, which is locked from here on; refused where the lease has ended."""
         leases.check(tx, self.lease, self.conversation)
-        return head(tx, self.conversation).conversation
+        return self.lease.root
 
     def _entry(self, message: Message) -> chain.Entry:
         return chain.entry(admit(message))

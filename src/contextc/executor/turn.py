@@ -55,7 +55,7 @@ class Loop:
     def __init__(self, executor: "AgentExecutor", record: Record) -> None:
         self.executor, self.record = executor, record
         self._begin()
-        if record.turn.steps or record.previous == record.turn:
+        if record.turn.steps:  # it goes on after an interruption
             self.progress.read_back(record.store, record.conversation, record.turn)
 
     def _begin(self) -> None:
