@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         KeyReused,
         LeaseLost,
         NothingNew,
+        ProviderFailed,
         SchemaTooNew,
         StaleCompile,
         StaleParent,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         UnknownMessage,
         UnknownModel,
     )
+    from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
     from contextc.formats import (
         AnthropicFormatter,
         GeminiFormatter,
@@ -69,14 +71,17 @@ if TYPE_CHECKING:
     )
     from contextc.models import Model, Price, cost, model
     from contextc.prompts import AgentCard, Delegation, Prompt, PromptBuilder, PromptFragment, Surroundings
-    from contextc.providers import Provider, provider
+    from contextc.providers import Endpoint, Provider, endpoint, provider
     from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
     from contextc.todos import Todo
+    from contextc.toolbox import FunctionTool, ToolContext, tool
     from contextc.tools import NativeTool, Tool
+    from contextc.triggers import Moment, Say, Trigger, default_triggers, trigger
     from contextc.wire import ConvertedBody, ConvertedMessages, Repaired, Violation, convert, fix, lint
 
 __all__ = [
     "AgentCard",
+    "AgentExecutor",
     "AnthropicFormatter",
     "Attempt",
     "Branch",
@@ -91,7 +96,9 @@ __all__ = [
     "ConvertedMessages",
     "Cost",
     "Delegation",
+    "Endpoint",
     "FragmentFailed",
+    "FunctionTool",
     "GeminiFormatter",
     "Hint",
     "InvalidImport",
@@ -103,12 +110,14 @@ __all__ = [
     "KeyReused",
     "Lease",
     "LeaseLost",
+    "Limits",
     "Manifest",
     "Media",
     "Message",
     "MessageCompiler",
     "MessageManager",
     "Model",
+    "Moment",
     "Native",
     "NativeTool",
     "NothingNew",
@@ -120,9 +129,11 @@ __all__ = [
     "PromptBuilder",
     "PromptFragment",
     "Provider",
+    "ProviderFailed",
     "Reasoning",
     "Recovered",
     "Repaired",
+    "Say",
     "SchemaTooNew",
     "SessionManager",
     "StaleCompile",
@@ -140,7 +151,11 @@ __all__ = [
     "Todo",
     "Tool",
     "ToolCall",
+    "ToolContext",
     "ToolResult",
+    "Trigger",
+    "Turn",
+    "TurnResult",
     "UnknownBranch",
     "UnknownConversation",
     "UnknownMessage",
@@ -152,6 +167,8 @@ __all__ = [
     "assistant",
     "convert",
     "cost",
+    "default_triggers",
+    "endpoint",
     "fix",
     "formatter",
     "lint",
@@ -159,8 +176,10 @@ __all__ = [
     "open_store",
     "provider",
     "system",
+    "tool",
     "tool_call",
     "tool_result",
+    "trigger",
     "user",
 ]
 
@@ -169,6 +188,7 @@ _ROOMS = (
     "messages",
     "tools",
     "todos",
+    "triggers",
     "store",
     "wire",
     "formats",
@@ -179,6 +199,8 @@ _ROOMS = (
     "manifest",
     "compiler",
     "manager",
+    "executor",
+    "toolbox",
 )
 
 

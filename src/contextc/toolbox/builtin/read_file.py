@@ -1,0 +1,74 @@
+"""read_file: the lines of a text file, with their numbers, and the way to read on."""
+
+from collections.abc import Iterator
+from typing import Annotated, BinaryIO
+
+from msgspec import Meta
+
+from contextc.errors import InvalidInput
+from contextc.toolbox.builtin.folder import SAMPLE, Folder, is_binary
+from contextc.toolbox.function import FunctionTool, tool
+
+LINES = 2_000
+LONGEST_LINE = 2_000
+LONGEST_ANSWER = 60_000
+COUNTED = 20_000_000
+
+
+def read_file_tool(folder: Folder) -> FunctionTool:
+    @tool(timeout=30)
+    def read_file(
+        path: Annotated[str, "Relative to the top of the project."],
+        offset: Annotated[int, Meta(ge=1), "The number of the first line to read."] = 1,
+        limit: Annotated[int, Meta(ge=1), "How many lines to read at most."] = LINES,
+    ) -> str:
+        """Read a text file. Each line comes with its number and a tab before it, which are not part of the file."""
+        place = folder.file(path)
+        try:
+            with place.open("rb") as handle:
+                size = place.stat().st_size
+                if is_binary(handle.peek(SAMPLE)[:SAMPLE]):
+                    raise InvalidInput(
+                        f"{path} is not text ({size:,} bytes of binary data), so it cannot be read here."
+                    )
+                return _shown(handle, path, offset, limit, size)
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
+
+    return read_file
+
+
+def _shown(handle: BinaryIO, path: str, offset: int, limit: int, size: int) -> str:
+    shown: list[str] = []
+    number = length = 0
+    last = 0
+    for number, line in enumerate(_lines(handle), 1):
+        if number >= offset and not last:
+            shown.append(f"{number:>6}\t{line}")
+            length += len(shown[-1]) + 1
+            if len(shown) >= limit or length >= LONGEST_ANSWER:
+                last = number
+        elif last and size > COUNTED:
+            break
+    if not number:
+        return f"[{path} is empty.]"
+    if number < offset:
+        raise InvalidInput(f"{path} has {number:,} lines; there is no line {offset:,}.")
+    if last and number > last:
+        whole = "more lines follow" if size > COUNTED else f"{number:,} lines in all"
+        shown.append(f"[Lines {offset:,} to {last:,}; {whole}. Read on with offset {last + 1}.]")
+    return "\n".join(shown)
+
+
+def _lines(handle: BinaryIO) -> Iterator[str]:
+    """The lines of a file; of a very long one its beginning. No line is ever held as a whole if it is too long."""
+    while piece := handle.readline(LONGEST_LINE * 4):
+        rest = 0
+        while not piece.endswith(b"\n") and (more := handle.readline(1 << 16)):
+            rest += len(more)
+            if more.endswith(b"\n"):
+                break
+        text = piece.decode("utf-8-sig", "replace").rstrip("\r\n")
+        cut = len(text) - LONGEST_LINE
+        hidden = max(0, cut) + rest
+        yield f"{text[:LONGEST_LINE]}… [about {hidden:,} characters more]" if hidden else text

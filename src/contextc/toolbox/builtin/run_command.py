@@ -1,0 +1,197 @@
+"""run_command: a shell command in the folder, with a person's approval.
+
+The command is the leader of a process group of its own. When it ends, when its time is over, or when nobody waits any
+more, the whole group is ended by that one number: nothing that it started in the background goes on. What it prints is
+kept as a beginning and an end of bounded size, however much there is.
+
+A command inherits the environment without the variables that look like secrets, because what it prints is stored and
+shown to a model.
+"""
+
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Annotated, cast
+
+from msgspec import Meta
+
+from contextc._json import well_formed
+from contextc.errors import InvalidInput
+from contextc.messages import ToolResult
+from contextc.toolbox.builtin.folder import Folder
+from contextc.toolbox.context import ToolContext
+from contextc.toolbox.function import FunctionTool, tool
+
+SECONDS = 120.0
+OUTPUT = 30_000
+TICK = 0.05
+MOMENT = 0.005
+PATIENCE = 1.0
+SHORT = 0.2
+SECRET = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)($|_)", re.I)
+COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+
+
+def command_tool(
+    root: str | Path,
+    *,
+    timeout: float = SECONDS,
+    output: int = OUTPUT,
+    environment: Mapping[str, str] | None = None,
+    approval: bool = True,
+) -> FunctionTool:
+    """The tool that runs shell commands in `root`: each for at most `timeout` seconds, with `output` characters shown.
+
+    `environment` is what commands see; by default ours, without the variables that look like keys.
+    """
+    folder = Folder(root)
+    visible = dict(environment) if environment is not None else without_secrets(os.environ)
+
+    @tool(timeout=timeout + 10, approval=approval, parallel=False)
+    def run_command(
+        command: Annotated[str, "What the shell is to run."],
+        context: ToolContext,
+        seconds: Annotated[float, Meta(gt=0), "End it after so many seconds."] | None = None,
+    ) -> ToolResult:
+        """Run a shell command in the top folder of the project, after a person has agreed. The answer is what it
+        printed, and its exit code where that is not 0. It gets no input, and what it leaves running is ended."""
+        if "\0" in command or not command.strip():
+            raise InvalidInput("There is no command to run: it is blank, or holds a NUL character.")
+        return Command(well_formed(command), folder.root, visible, output).run(
+            min(seconds or timeout, timeout), context
+        )
+
+    return run_command
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what looks like a secret, and without what makes a shell run other things first."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not SECRET.search(name) and name not in ("BASH_ENV", "ENV")
+    }
+
+
+class Command:
+    """One command: started, listened to, ended."""
+
+    def __init__(self, command: str, folder: Path, environment: Mapping[str, str], most: int) -> None:
+        shell = shutil.which("bash") or "/bin/sh"
+        self.kept = _Kept(most)
+        self.process = subprocess.Popen(
+            [shell, "-c", command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.printed = cast(IO[bytes], self.process.stdout)
+        self.closed = False
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.printed, selectors.EVENT_READ)
+
+    def run(self, seconds: float, context: ToolContext) -> ToolResult:
+        deadline = time.monotonic() + seconds
+        stopped = ""
+        try:
+            while not stopped and not self.has_ended():
+                self.listen(context)
+                if context.cancelled.is_set():
+                    stopped = "cancelled"
+                elif time.monotonic() >= deadline:
+                    stopped = f"stopped after {seconds:g} seconds"
+        finally:
+            self.end(SHORT if context.cancelled.is_set() else PATIENCE)
+            with self.printed, self.selector:
+                self.drain()
+        told = self.kept.told(stopped, self.process.returncode)
+        return ToolResult(call_id=context.call.id, name=context.call.name, content=told, is_error=bool(stopped))
+
+    def listen(self, context: ToolContext) -> None:
+        """Take in what is printed; a moment, where that is nothing."""
+        if self.closed:
+            time.sleep(MOMENT)
+        elif self.selector.select(TICK):
+            piece = os.read(self.printed.fileno(), 1 << 16)
+            self.closed = not piece
+            self.kept.take(piece)
+            self.kept.show(context)
+
+    def drain(self) -> None:
+        """What was printed before the end and not yet read. Whoever left the group may hold the other side open."""
+        deadline = time.monotonic() + PATIENCE
+        os.set_blocking(self.printed.fileno(), False)
+        with suppress(BlockingIOError):
+            while time.monotonic() < deadline and (piece := os.read(self.printed.fileno(), 1 << 16)):
+                self.kept.take(piece)
+
+    def has_ended(self) -> bool:
+        """Whether the shell has ended. It is not yet buried, so its number cannot be anybody else's."""
+        if self.process.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):
+            return self.process.poll() is not None
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def end(self, patience: float) -> None:
+        """End the whole group: first asked, where it still works, then made to."""
+        if not self.has_ended():
+            self.signal(signal.SIGTERM)
+            deadline = time.monotonic() + patience
+            while not self.has_ended() and time.monotonic() < deadline:
+                time.sleep(MOMENT)
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+class _Kept:
+    """The beginning and the end of what was printed."""
+
+    def __init__(self, most: int) -> None:
+        self.first, self.last = most // 3, most - most // 3
+        self.head, self.tail, self.size = bytearray(), bytearray(), 0
+        self.shown = 0.0
+
+    def take(self, piece: bytes) -> None:
+        self.size += len(piece)
+        room = self.first - len(self.head)
+        self.head += piece[: max(0, room)]
+        self.tail += piece[max(0, room) :]
+        if len(self.tail) > 2 * self.last:
+            del self.tail[: -self.last]
+
+    def show(self, context: ToolContext) -> None:
+        """The last line to whoever watches, a few times a second."""
+        if time.monotonic() - self.shown >= 0.25:
+            self.shown = time.monotonic()
+            lines = _text(bytes((self.tail or self.head)[-400:])).split("\n")
+            context.progress(next((line for line in reversed(lines) if line.strip()), ""))
+
+    def told(self, stopped: str, code: int) -> str:
+        tail = self.tail[-self.last :]
+        hidden = self.size - len(self.head) - len(tail)
+        middle = f"\n[{hidden:,} bytes left out]\n".encode() if hidden else b""
+        lines = [_text(bytes(self.head) + middle + bytes(tail)).rstrip("\n")]
+        if stopped:
+            lines.append(f"[The command was {stopped}, with everything it had started.]")
+        elif code:
+            lines.append(f"[Exit code {code}.]" if code > 0 else f"[Ended by signal {-code}.]")
+        return "\n".join(filter(None, lines)) or "[It printed nothing. Exit code 0.]"
+
+
+def _text(printed: bytes) -> str:
+    return COLOURS.sub("", printed.decode(errors="replace"))

@@ -1,0 +1,106 @@
+"""search_files: lines that match a regular expression. `searching.py` does the work, in a process of its own."""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from typing import IO, Annotated, cast
+
+from msgspec import Meta
+
+from contextc.errors import InvalidInput
+from contextc.toolbox.builtin import searching
+from contextc.toolbox.builtin.folder import Folder
+from contextc.toolbox.context import ToolContext
+from contextc.toolbox.function import FunctionTool, tool
+
+SECONDS = 20.0
+MOST = 100
+LONGEST_ANSWER = 40_000
+
+
+def search_files_tool(folder: Folder, *, seconds: float = SECONDS) -> FunctionTool:
+    @tool(timeout=seconds + 10)
+    def search_files(
+        pattern: Annotated[str, "A regular expression, as Python writes them; it is looked for line by line."],
+        context: ToolContext,
+        path: Annotated[str, "A folder or a file to search in, relative to the top of the project."] = ".",
+        glob: Annotated[str | None, "Only files that match, such as *.py or src/**/*.ts."] = None,
+        ignore_case: bool = False,
+        limit: Annotated[int, Meta(ge=1, le=1_000), "How many lines to show at most."] = MOST,
+    ) -> str:
+        """Search the text of the files in the project with a regular expression. The answer is path:line: text for each
+        line that matches. Binary and very large files, and folders such as .git and node_modules, are left out."""
+        start = folder.find(path)
+        if not start.exists():
+            raise InvalidInput(f"There is no {path}. Use list_files to see what there is.")
+        job = {"root": str(folder.root), "start": str(start), "pattern": pattern, "glob": glob}
+        job |= {"ignore_case": ignore_case, "limit": limit + 1}
+        found, whole = _searched(json.dumps(job), seconds, context)
+        return _told(found, whole, pattern, limit, seconds)
+
+    return search_files
+
+
+def _searched(job: str, seconds: float, context: ToolContext) -> tuple[list[searching.Match], bool]:
+    """What was found until the search ended or its time was over, and whether that is all of it."""
+    command = [sys.executable, "-I", "-S", "-X", "utf8", searching.__file__]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    stdin, stdout = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    reader = threading.Thread(target=_pour, args=(stdout, lines), daemon=True)
+    try:
+        stdin.write(job.encode())
+        stdin.close()
+        reader.start()
+        return _matches(lines, time.monotonic() + seconds, context)
+    finally:
+        process.kill()
+        process.wait()
+        reader.join(1)
+        stdout.close()
+
+
+def _pour(source: IO[bytes], lines: "queue.SimpleQueue[bytes]") -> None:
+    for line in source:
+        lines.put(line)
+    lines.put(b"")
+
+
+def _matches(
+    lines: "queue.SimpleQueue[bytes]", deadline: float, context: ToolContext
+) -> tuple[list[searching.Match], bool]:
+    found: list[searching.Match] = []
+    while (left := deadline - time.monotonic()) > 0 and not context.cancelled.is_set():
+        try:
+            line = lines.get(timeout=min(left, 0.1))
+        except queue.Empty:
+            continue
+        if not line:
+            return found, False
+        said = json.loads(line)
+        if said is None:
+            return found, True
+        if isinstance(said, str):
+            raise InvalidInput(said)
+        found.append(searching.Match(*said))
+    return found, False
+
+
+def _told(found: list[searching.Match], whole: bool, pattern: str, limit: int, seconds: float) -> str:
+    lines: list[str] = []
+    length = 0
+    for match in found[:limit]:
+        lines.append(f"{match.path}:{match.line}: {match.text}")
+        length += len(lines[-1]) + 1
+        if length > LONGEST_ANSWER:
+            break
+    if not whole:
+        lines.append(
+            f"[The search was not finished within {seconds:g} seconds. Use a simpler pattern, a path or a glob.]"
+        )
+    elif len(found) > len(lines):
+        lines.append(f"[There are more than these {len(lines):,} lines. Narrow the search with a path or a glob.]")
+    return "\n".join(lines) or f"[No line matches {pattern}.]"

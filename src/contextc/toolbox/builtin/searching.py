@@ -1,0 +1,167 @@
+"""Searching a folder with a regular expression. This file is also run as a program of its own, by search_files.
+
+A pattern that a model wrote may take for ever, and Python's `re` neither stops nor lets anything else run meanwhile. A
+process can be ended. So this imports nothing but the standard library, reads its job as JSON from standard input, and
+writes each match as a line of JSON as soon as it is found.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+IGNORED = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        ".jj",
+        "node_modules",
+        "bower_components",
+        "__pycache__",
+        ".venv",
+        "venv",
+        ".tox",
+        ".nox",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".cache",
+        ".idea",
+        ".gradle",
+        ".next",
+        ".terraform",
+    }
+)
+BRACES = re.compile(r"\{([^{}]*)\}")
+LONGEST_GLOB = 200
+LARGEST = 2_000_000
+LONGEST_LINE = 300
+
+
+class Match(NamedTuple):
+    """One line that matches: where, and its text."""
+
+    path: str
+    line: int
+    text: str
+
+
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """`*.py` (at any depth), `src/**/*.py`, `*.{js,ts}` as a regular expression over relative paths.
+
+    A star takes the first place that fits and does not come back to it, so no pattern can take long.
+    """
+    if len(glob) > LONGEST_GLOB or glob.count("{") > 2 or glob.count("**") > 4:
+        raise ValueError("The glob is too long, or has too many ** or braces. Use a simpler one, such as src/**/*.py.")
+    return re.compile("|".join(_one_glob(each) for each in _expanded(glob.removeprefix("./"))))
+
+
+def _expanded(glob: str) -> list[str]:
+    match = BRACES.search(glob)
+    if match is None:
+        return [glob]
+    before, after = glob[: match.start()], glob[match.end() :]
+    return [each for option in match[1].split(",") for each in _expanded(f"{before}{option}{after}")]
+
+
+def _one_glob(glob: str) -> str:
+    segments = glob.split("/") if "/" in glob else ["**", glob]
+    found = ["(?:[^/]+/)*" if each == "**" else _segment(each) + "/" for each in segments[:-1]]
+    return "".join(found) + (".*" if segments[-1] == "**" else _segment(segments[-1]))
+
+
+def _segment(segment: str) -> str:
+    first, *rest = [re.escape(piece).replace(r"\?", "[^/]") for piece in re.split(r"\*+", segment)]
+    if not rest:
+        return first
+    return first + "".join(f"(?>[^/]*?{piece})" for piece in rest[:-1]) + "[^/]*" + rest[-1]
+
+
+def fits(pattern: re.Pattern[str], path: str, *tops: str) -> bool:
+    """Whether a path matches, seen from one of these folders."""
+    return any(pattern.fullmatch(os.path.relpath(path, top)) for top in tops)
+
+
+def walk(top: str) -> Iterator[str]:
+    """The plain files below a folder, in order. Links are not followed, so the walk ends and stays inside."""
+    try:
+        with os.scandir(top) as found:
+            entries = sorted(found, key=lambda each: each.name)
+    except OSError:
+        return
+    for each in entries:
+        if each.is_file(follow_symlinks=False):
+            yield each.path
+    for each in entries:
+        if each.is_dir(follow_symlinks=False) and each.name not in IGNORED:
+            yield from walk(each.path)
+
+
+def search(root: str, start: str, pattern: re.Pattern[str], glob: str | None) -> Iterator[Match]:
+    """Every line that matches, in the text files at or below `start`."""
+    wanted = glob_pattern(glob) if glob else None
+    for path in [start] if os.path.isfile(start) else walk(start):
+        if wanted is not None and not fits(wanted, path, root, start):
+            continue
+        if text := _text(path):
+            for line, shown in _lines(text, pattern):
+                yield Match(os.path.relpath(path, root), line, shown)
+
+
+def _text(path: str) -> str:
+    try:
+        if os.path.getsize(path) > LARGEST:
+            return ""
+        with open(path, "rb") as handle:
+            data = handle.read(LARGEST)
+    except OSError:
+        return ""
+    return "" if b"\0" in data else data.decode(errors="replace")
+
+
+def _lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    number, counted, place = 1, 0, 0
+    while place <= len(text) and (match := pattern.search(text, place)):
+        begin = text.rfind("\n", 0, match.start()) + 1
+        end = text.find("\n", match.start())
+        end = len(text) if end < 0 else end
+        number += text.count("\n", counted, begin)
+        counted, place = begin, end + 1
+        if begin < len(text):
+            yield number, _cut(text[begin:end].rstrip("\r"), match.start() - begin)
+
+
+def _cut(line: str, at: int) -> str:
+    """A long line, around what was found in it."""
+    if len(line) <= LONGEST_LINE:
+        return line
+    begin = max(0, min(at - LONGEST_LINE // 3, len(line) - LONGEST_LINE))
+    cut = line[begin : begin + LONGEST_LINE]
+    return f"{'…' if begin else ''}{cut}{'…' if begin + LONGEST_LINE < len(line) else ''}"
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    try:
+        pattern = re.compile(job["pattern"], re.MULTILINE | (re.IGNORECASE if job["ignore_case"] else 0))
+        for count, match in enumerate(search(job["root"], job["start"], pattern, job["glob"]), 1):
+            _say(match)
+            if count >= job["limit"]:
+                break
+        _say(None)
+    except (re.error, RecursionError, OverflowError) as error:
+        _say(f"The pattern is no regular expression: {error}. Escape what is meant literally.")
+    except ValueError as error:
+        _say(str(error))
+
+
+def _say(value: object) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What was wrong with a call, in words the model can act on: which field, what came, what was expected."""
+
+import difflib
+import re
+from collections.abc import Collection
+from typing import cast
+
+import msgspec
+
+from contextc._json import JSON, JSONObject, well_formed_json
+
+PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
+SHOWN = 120
+TYPE_NAMES: dict[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+
+
+def stranger(name: str, known: Collection[str], inside: str = "") -> str:
+    alike = difflib.get_close_matches(name, known, 1)
+    hint = f" Did you mean `{alike[0]}`?" if alike else ""
+    return f"There is no {'field' if inside else 'parameter'} `{inside}{name}`.{hint}"
+
+
+def strangers_inside(schema: JSONObject, value: JSON, place: str = "") -> list[str]:
+    """Fields that no class has, below the top: msgspec passes over them in dataclasses and TypedDicts."""
+    objects = [arm for arm in cast(list[JSONObject], schema.get("anyOf", ())) if arm.get("type") == type_name(value)]
+    schema = objects[0] if len(objects) == 1 else schema
+    if isinstance(value, list):
+        items = cast(JSONObject, schema.get("items", {}))
+        return [
+            each
+            for n, item in enumerate(cast(list[JSON], value))
+            for each in strangers_inside(items, item, f"{place}[{n}]")
+        ]
+    properties = cast(JSONObject, schema.get("properties", {}))
+    if not isinstance(value, dict) or not properties:
+        return []
+    fields = cast(JSONObject, value)
+    closed = place and schema.get("additionalProperties") is False
+    found = [stranger(name, list(properties), f"{place}.") for name in fields if closed and name not in properties]
+    for name, each in fields.items():
+        if name in properties:
+            found += strangers_inside(properties[name], each, f"{place}.{name}".lstrip("."))
+    return found
+
+
+def misread(error: Exception, given: JSONObject) -> str:
+    """What msgspec says, with the value it says it of."""
+    problem, _, path = str(error).partition(" - at `$")
+    path = path.rstrip("`")
+    value: JSON = given
+    try:
+        for name, index in PLACE.findall(path):
+            value = value[name] if name else value[int(index)]
+    except (KeyError, IndexError, TypeError):
+        return f"`{path.lstrip('.')}`: {problem}."
+    shown = msgspec.json.encode(well_formed_json(value)).decode()
+    return f"`{path.lstrip('.')}`: {problem}: {shown if len(shown) <= SHOWN else shown[:SHOWN] + '…'}."
+
+
+def type_name(value: object) -> str:
+    """What JSON Schema calls the type of a value."""
+    return TYPE_NAMES.get(type(value), "null")
+
+
+def usage(name: str, schema: JSONObject) -> str:
+    """A tool as one line: `read_file(path: string, limit?: integer)`."""
+    required = cast(list[str], schema.get("required", []))
+    properties = cast(JSONObject, schema.get("properties", {}))
+    told = [f"{each}{'' if each in required else '?'}: {_wanted(inner)}" for each, inner in properties.items()]
+    return f"{name}({', '.join(told)})"
+
+
+def _wanted(schema: JSON) -> str:
+    if not isinstance(schema, dict):
+        return "any"
+    known = cast(JSONObject, schema)
+    if "enum" in known:
+        return " | ".join(msgspec.json.encode(each).decode() for each in known["enum"])
+    if "anyOf" in known:
+        return " | ".join(_wanted(arm) for arm in known["anyOf"])
+    if known.get("type") == "array":
+        return f"array of {_wanted(known.get('items', {}))}"
+    if known.get("properties"):
+        return "{" + usage("", known)[1:-1] + "}"
+    kind: JSON = known.get("type", "any")
+    return " | ".join(cast(list[str], kind)) if isinstance(kind, list) else str(kind)

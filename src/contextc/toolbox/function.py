@@ -1,0 +1,235 @@
+"""Tools as plain functions: what a model is told comes from the type hints and the docstring.
+
+`tool` makes a `FunctionTool` of a function, as a decorator or by a call; wherever tools are taken, a plain function is
+taken as well. A `FunctionTool` can still be called as the function that it is.
+"""
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias, TypeGuard, cast, overload
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc.errors import InvalidInput
+from contextc.messages import ToolCall, ToolResult
+from contextc.toolbox.context import ToolContext
+from contextc.toolbox.parameters import Function, Parameters, described_parameters, given_parameters
+from contextc.toolbox.running import run_call
+from contextc.tools import Tool
+
+NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+
+
+class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
+    """A function that a model may call.
+
+    `timeout` is its time limit in seconds, `approval` whether a person is asked first, `parallel` whether it may run
+    beside the other calls of its step.
+    """
+
+    tool: Tool
+    function: Function
+    parameters: Parameters
+    timeout: float | None = None
+    approval: bool = False
+    parallel: bool = True
+    method: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.tool.name
+
+    async def run(
+        self, call: ToolCall, context: ToolContext | None = None, *, timeout: float | None = None
+    ) -> ToolResult:
+        """Answer a call. What goes wrong is a result with `is_error`, in words for the model.
+
+        `timeout` counts where the tool has no limit of its own.
+        """
+        context = replace(context, call=call) if context is not None else ToolContext(call=call)
+        seconds = self.timeout if self.timeout is not None else timeout
+        return await run_call(self.function, self.parameters, call, context, seconds)
+
+    def __call__(self, *arguments: object, **named: object) -> object:
+        return self.function(*arguments, **named)
+
+    def __get__(self, instance: object, owner: type | None = None) -> "FunctionTool":
+        """A tool that was defined as a method belongs to the object it is taken from."""
+        if instance is None or not self.method:
+            return self
+        return replace(self, function=cast(Function, self.function.__get__(instance, owner)), method=False)
+
+
+Toolable: TypeAlias = FunctionTool | Function | tuple[Tool, Function]
+"""What is taken where a tool is: a function, a FunctionTool, or a Tool with the function that answers it."""
+
+
+@overload
+def tool(
+    function: Function,
+    /,
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    timeout: float | None = ...,
+    approval: bool = ...,
+    parallel: bool = ...,
+    strict: bool | None = ...,
+) -> FunctionTool: ...
+
+
+@overload
+def tool(
+    told: Tool, function: Function, /, *, timeout: float | None = ..., approval: bool = ..., parallel: bool = ...
+) -> FunctionTool: ...
+
+
+@overload
+def tool(
+    told: Tool | None = None,
+    /,
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    timeout: float | None = ...,
+    approval: bool = ...,
+    parallel: bool = ...,
+    strict: bool | None = ...,
+) -> Callable[[Function], FunctionTool]: ...
+
+
+def tool(
+    first: Function | Tool | None = None,
+    second: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    approval: bool = False,
+    parallel: bool = True,
+    strict: bool | None = None,
+) -> FunctionTool | Callable[[Function], FunctionTool]:
+    """Make a tool of a function: `@tool`, `@tool(timeout=5)`, `tool(function)`, or `tool(Tool(…), function)`.
+
+    The last form tells the model what `Tool(…)` says, whatever the function's hints are; arguments come by their names.
+    `strict` writes the schema in the form that OpenAI and Anthropic hold a model to.
+    """
+    told = first if isinstance(first, Tool) else None
+
+    def make(function: Function) -> FunctionTool:
+        _check(function, timeout)
+        is_method = _is_method(function)
+        if told is not None:
+            made, parameters = told, given_parameters(function, told, method=is_method)
+        else:
+            made, parameters = _told(function, name, description, strict, is_method)
+        return FunctionTool(
+            tool=made,
+            function=function,
+            parameters=parameters,
+            timeout=timeout,
+            approval=approval,
+            parallel=parallel,
+            method=is_method,
+        )
+
+    if told is not None and (name, description, strict) != (None, None, None):
+        raise InvalidInput(f"The tool {told.name} is given as a Tool; name, description and strict are said there.")
+    function = second if told is not None else first
+    return make if function is None else make(cast(Function, function))
+
+
+def as_tools(given: Toolable | Iterable[Toolable] | Mapping[str, Toolable] | None) -> dict[str, FunctionTool]:
+    """The tools by their names, from whatever they were given as; of two with one name, neither is guessed to win."""
+    found: dict[str, FunctionTool] = {}
+    if given is None:
+        return found
+    for name, each in _named(given):
+        made = _made(each, name)
+        if made.name in found:
+            raise InvalidInput(
+                f"There are two tools named {made.name}, and a model could not tell them apart. Rename one: "
+                "cc.tool(function, name=…)."
+            )
+        found[made.name] = made
+    return found
+
+
+def _named(given: object) -> list[tuple[str | None, object]]:
+    if isinstance(given, Mapping):
+        return list(cast(Mapping[str | None, object], given).items())
+    if not _is_pair(given) and isinstance(given, Iterable):
+        return [(None, each) for each in cast(Iterable[object], given)]
+    return [(None, given)]
+
+
+def _is_pair(given: object) -> TypeGuard[tuple[Tool, Function]]:
+    return isinstance(given, tuple) and len(cast(tuple[object, ...], given)) == 2 and isinstance(given[0], Tool)
+
+
+def _made(given: object, name: str | None) -> FunctionTool:
+    if _is_pair(given):
+        made = tool(given[0], given[1])
+    elif isinstance(given, FunctionTool):
+        made = given
+    elif callable(given) and not isinstance(given, Tool):
+        return tool(given, name=name)
+    else:
+        about = f"The tool {given.name} has" if isinstance(given, Tool) else f"{given!r} is"
+        raise InvalidInput(f"{about} no function that could be run. Give a function, or (cc.Tool(…), function).")
+    if made.method:
+        raise InvalidInput(
+            f"The tool {made.name} is a method of a class. Take it from an object: tools=[thing.{made.name}]."
+        )
+    return made if name in (None, made.name) else replace(made, tool=replace(made.tool, name=_checked(name)))
+
+
+def _told(
+    function: Function, name: str | None, description: str | None, strict: bool | None, is_method: bool
+) -> tuple[Tool, Parameters]:
+    named = _checked(name if name is not None else _name_of(function))
+    parameters = described_parameters(function, named, strict=bool(strict), method=is_method)
+    said = parameters.description if description is None else description
+    return Tool(name=named, description=said, parameters=parameters.schema, strict=strict), parameters
+
+
+def _check(function: object, timeout: float | None) -> None:
+    if not callable(function):
+        raise InvalidInput(f"a {type(function).__name__} is not a function. A tool is made of something callable.")
+    if isinstance(function, FunctionTool):
+        raise InvalidInput(
+            f"{function.name} is a tool already. Say its options where it is made, or take a changed copy: "
+            "msgspec.structs.replace(tool, timeout=…)."
+        )
+    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
+        raise InvalidInput(f"timeout={timeout!r} is no time limit. Give seconds, or None for none of its own.")
+
+
+def _name_of(function: Function) -> str:
+    inner = getattr(function, "func", function)  # of a functools.partial
+    name = getattr(inner, "__name__", type(inner).__name__)
+    if name == "<lambda>":
+        raise InvalidInput("A lambda has no name and no type hints. Write a function with def.")
+    return name
+
+
+def _checked(name: str | None) -> str:
+    if name is None or not NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name!r} is no name for a tool: providers take up to 64 letters, digits, `_` and `-`, not beginning with "
+            "a digit. Give another with name=…."
+        )
+    return name
+
+
+def _is_method(function: Function) -> bool:
+    """Whether this is a function in the body of a class: it has a `self` that nobody has filled in yet."""
+    if not inspect.isfunction(function):
+        return False
+    first = function.__code__.co_varnames[:1]
+    owner = function.__qualname__.rpartition(".")[0]
+    return first in (("self",), ("cls",)) and bool(owner) and not owner.endswith("<locals>")

@@ -1,0 +1,212 @@
+"""The parameters of a function: what a model is told of them, and how its arguments become values.
+
+Definition and call are two moments. What cannot be told to a model (a parameter without a type, `*args`) is refused
+when the tool is defined, with the way out. What a model got wrong is said to the model when it calls: which parameter,
+what came, what was expected. A parameter that was left out is left to the function's own default.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any, TypeAlias, cast, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from contextc._json import JSONObject
+from contextc.errors import InvalidInput
+from contextc.toolbox.complaints import misread, stranger, strangers_inside
+from contextc.toolbox.context import ToolContext
+from contextc.toolbox.docstrings import Described, read_docstring
+from contextc.toolbox.schemas import Field, describes, kind_of, object_schema, takes_none
+from contextc.tools import Tool
+
+Function: TypeAlias = Callable[..., object]
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    """What a function takes. `reader` is the class its arguments are converted to, `schema` what a model is told."""
+
+    schema: JSONObject
+    description: str
+    reader: type[Struct]
+    names: tuple[str, ...]
+    optional: frozenset[str]
+    never_none: frozenset[str]
+    positional: tuple[inspect.Parameter, ...]
+    contexts: tuple[str, ...]
+    takes_more: bool = False
+
+    def read(self, arguments: JSONObject) -> dict[str, object]:
+        """The values for the function's parameters, or InvalidInput in words for the model."""
+        given = {
+            name: value
+            for name, value in arguments.items()
+            if not (value is None and name in self.never_none and name in self.optional)
+        }
+        problems = [*self._unknown(given), *self._missing(given)]
+        problems += strangers_inside(self.schema, given)
+        if problems:
+            raise InvalidInput(" ".join(problems))
+        known = {name: value for name, value in given.items() if name in self.names}
+        values = self._converted(known)
+        found = {name: value for name in self.names if (value := getattr(values, name)) is not UNSET}
+        return {**found, **{name: value for name, value in given.items() if name not in self.names}}
+
+    def call(self, function: Function, values: dict[str, object], context: ToolContext) -> object:
+        values = {**values, **dict.fromkeys(self.contexts, context)}
+        first: list[object] = [values.pop(each.name, each.default) for each in self.positional]
+        return function(*first, **values)
+
+    def _unknown(self, given: JSONObject) -> list[str]:
+        told: JSONObject = self.schema.get("properties", {})
+        if self.takes_more and self.schema.get("additionalProperties") is not False:
+            return []
+        known = tuple(told) if self.takes_more else self.names
+        return [stranger(name, known) for name in given if name not in known]
+
+    def _missing(self, given: JSONObject) -> list[str]:
+        needed = [name for name in self.names if name not in self.optional]
+        needed += [name for name in self.schema.get("required", ()) if name not in self.names]
+        return [f"The parameter `{name}` is missing." for name in needed if name not in given]
+
+    def _converted(self, given: JSONObject) -> Struct:
+        try:
+            return msgspec.convert(given, self.reader, dec_hook=_foreign)
+        except (msgspec.ValidationError, RecursionError) as first:
+            try:  # a number or a truth value that came as text is what it says
+                return msgspec.convert(given, self.reader, strict=False, dec_hook=_foreign)
+            except (msgspec.ValidationError, RecursionError):
+                raise InvalidInput(misread(first, given)) from first
+
+
+def described_parameters(function: Function, name: str, *, strict: bool, method: bool) -> Parameters:
+    """The parameters of a function that is told to a model by its own hints and docstring."""
+    hints, parameters = _hints(function, name), _signature(function, name)[1 if method else 0 :]
+    for each in parameters:
+        _check_tellable(each, hints, name)
+    documented = read_docstring(docstring(function), [each.name for each in parameters])
+    contexts = tuple(each.name for each in parameters if _is_context(hints[each.name]))
+    told = [each for each in parameters if each.name not in contexts]
+    fields = [_field(each, hints[each.name], documented, name) for each in told]
+    schema = object_schema(fields, strict=strict, place=name)
+    return _parameters(parameters, hints, contexts, schema, documented.text, name)
+
+
+def given_parameters(function: Function, tool: Tool, *, method: bool) -> Parameters:
+    """The parameters of a function whose schema somebody else has written: hints convert, where there are any."""
+    hints, parameters = _hints(function, tool.name), _signature(function, tool.name)[1 if method else 0 :]
+    contexts = tuple(each.name for each in parameters if _is_context(hints.get(each.name)))
+    return _parameters(parameters, hints, contexts, tool.parameters, tool.description, tool.name)
+
+
+def _parameters(
+    parameters: list[inspect.Parameter],
+    hints: Mapping[str, object],
+    contexts: tuple[str, ...],
+    schema: JSONObject,
+    description: str,
+    name: str,
+) -> Parameters:
+    starred = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [each for each in parameters if each.kind not in starred]
+    read = [each for each in named if each.name not in contexts]
+    types = {each.name: hints.get(each.name, Any) for each in read}
+    return Parameters(
+        schema=schema,
+        description=description,
+        reader=_reader(types, name),
+        names=tuple(types),
+        optional=frozenset(each.name for each in read if each.default is not each.empty),
+        never_none=frozenset(each for each, hint in types.items() if not takes_none(kind_of(hint, f"{name}.{each}"))),
+        positional=tuple(each for each in named if each.kind is each.POSITIONAL_ONLY),
+        contexts=contexts,
+        takes_more=any(each.kind is each.VAR_KEYWORD for each in parameters),
+    )
+
+
+def _reader(types: Mapping[str, object], name: str) -> type[Struct]:
+    # A hint is a value here, and its union with another is made when this runs: no type checker can follow that.
+    fields: list[tuple[str, Any, Any]] = [(each, cast(Any, hint) | UnsetType, UNSET) for each, hint in types.items()]
+    try:
+        return msgspec.defstruct("Arguments", fields, kw_only=True)
+    except (TypeError, ValueError, NameError) as error:
+        raise InvalidInput(f"The tool {name}: {error}.") from error
+
+
+def _field(each: inspect.Parameter, hint: object, documented: Described, name: str) -> Field:
+    return Field(
+        name=each.name,
+        kind=kind_of(hint, f"{name}.{each.name}"),
+        description=describes(hint) or documented.parameters.get(each.name, ""),
+        required=each.default is each.empty,
+        default=UNSET if each.default is each.empty else each.default,
+    )
+
+
+def _signature(function: Function, name: str) -> list[inspect.Parameter]:
+    """What may be given; what a `functools.partial` has fixed is nobody's to give."""
+    try:
+        found = list(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(
+            f"The tool {name}: Python does not say what {function!r} takes. Write a function with type hints around it."
+        ) from error
+    fixed = function.keywords if isinstance(function, functools.partial) else {}
+    return [each for each in found if each.name not in fixed]
+
+
+def _hints(function: Function, name: str) -> dict[str, object]:
+    try:
+        return get_type_hints(body(function), include_extras=True)
+    except NameError as error:
+        raise InvalidInput(
+            f"The tool {name}: its type hints cannot be resolved ({error}). Import the class at run time too, and "
+            "define it at the top of a module."
+        ) from error
+    except TypeError:
+        return {}
+
+
+def body(function: Function) -> Function:
+    """The function that is run in the end: behind partials and behind an object's `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isclass(function):
+        return function.__init__
+    if inspect.isroutine(function):
+        return function
+    return type(function).__call__
+
+
+def docstring(function: Function) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return (function if inspect.isroutine(function) else body(function)).__doc__ or function.__doc__ or ""
+
+
+def _check_tellable(each: inspect.Parameter, hints: Mapping[str, object], name: str) -> None:
+    if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+        stars = "*" if each.kind is each.VAR_POSITIONAL else "**"
+        raise InvalidInput(
+            f"The tool {name} takes {stars}{each.name}, which a model cannot be told. Name each parameter, or take one "
+            f"list or dict; or give the schema yourself: cc.tool(cc.Tool(name={name!r}, parameters=…), function)."
+        )
+    if each.name not in hints:
+        raise InvalidInput(
+            f"The parameter {each.name!r} of the tool {name} has no type. Write one, such as `{each.name}: str`; "
+            "a model is told what to give by it."
+        )
+
+
+def _is_context(hint: object) -> bool:
+    return hint is ToolContext or ToolContext in get_args(hint)
+
+
+def _foreign(kind: type, value: object) -> object:
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    if kind is object:
+        return value
+    raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")

@@ -1,0 +1,206 @@
+"""One call of one tool, from arguments to result. Nothing that a model or a tool does wrong is raised here.
+
+An async function runs on the event loop and is cancelled when its time is over. A function that is not async runs in a
+thread of its own, which nobody can stop: when its time is over the thread is left behind and `context.cancelled` is
+set, so that the function can stop itself. A thread for each call rather than a pool: threads that were left behind
+must not stand in the way of the next call.
+
+Whatever becomes of a call, the result is one that a store takes. Only `asyncio.CancelledError` passes through.
+"""
+
+import asyncio
+import contextvars
+import difflib
+import inspect
+import json
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc.errors import ContextcError, InvalidInput, InvalidMessage
+from contextc.messages import Message, ToolCall, ToolResult, admit
+from contextc.toolbox.complaints import usage
+from contextc.toolbox.context import ToolContext
+from contextc.toolbox.parameters import Function, Parameters
+
+log = logging.getLogger("contextc.toolbox")
+
+GRACE = 0.5
+LONGEST_ERROR = 4_000
+LONGEST_RESULT = 10_000_000
+MANY_NAMES = 40
+
+
+class Outcome(Struct, frozen=True):
+    """How a function ended: with a value, or with an exception."""
+
+    value: object = None
+    error: BaseException | None = None
+
+
+async def run_call(
+    function: Function, parameters: Parameters, call: ToolCall, context: ToolContext, seconds: float | None
+) -> ToolResult:
+    """Read the arguments, run the function for at most so many seconds, and say what came of it."""
+    if call.malformed:
+        return failed(call, f"{_not_json(call.raw or '')} {_expected(call, parameters)}")
+    try:
+        values = parameters.read(call.arguments)
+    except InvalidInput as error:
+        return failed(call, f"The tool was not run. {error} {_expected(call, parameters)}")
+    outcome = await _ended(lambda: parameters.call(function, values, context), is_async(function), context, seconds)
+    if outcome is None:
+        log.debug("tool %s, call %s: stopped after %s s", call.name, call.id, seconds)
+        return failed(
+            call,
+            f"{call.name} had not ended after {seconds:g} seconds and was stopped. Whatever it had done by then stays "
+            "done. Ask for less at once, or try another way.",
+        )
+    if outcome.error is not None:
+        log.debug("tool %s, call %s failed", call.name, call.id, exc_info=outcome.error)
+        return failed(call, _words(outcome.error))
+    return result_of(call, outcome.value)
+
+
+def failed(call: ToolCall, words: str) -> ToolResult:
+    return ToolResult(call_id=call.id, name=call.name, content=words, is_error=True)
+
+
+def unknown_tool(call: ToolCall, names: Iterable[str]) -> ToolResult:
+    """The answer to a call of a tool that there is not."""
+    known = sorted(names)
+    lowered = {name.lower(): name for name in known}
+    alike = [lowered[each] for each in difflib.get_close_matches(call.name.lower(), lowered, 3)]
+    hint = f" Did you mean {' or '.join(alike)}?" if alike else ""
+    some = ", ".join(known[:MANY_NAMES]) + (f" and {len(known) - MANY_NAMES} more" if len(known) > MANY_NAMES else "")
+    return failed(
+        call, f"There is no tool {call.name}.{hint} " + (f"There are: {some}." if known else "There are none.")
+    )
+
+
+def result_of(call: ToolCall, value: object) -> ToolResult:
+    """What a function returned, as the result of this call."""
+    try:
+        if isinstance(value, ToolResult):
+            result = replace(value, call_id=call.id, name=call.name)
+        else:
+            # ToolResult turns every other value into text by itself; its field is typed as what it holds afterwards.
+            result = ToolResult(call_id=call.id, name=call.name, content=cast(str, value))
+        if not isinstance(result.content, str):
+            admit(Message(role="tool", parts=(replace(result, call_id="any", name="any"),)))
+    except InvalidMessage as error:
+        log.debug("tool %s, call %s returned what cannot be stored", call.name, call.id, exc_info=error)
+        return failed(call, f"{call.name} ran, but what it returned cannot be passed on: {error}")
+    size = len(result.text)
+    if size > LONGEST_RESULT:
+        return failed(call, f"{call.name} ran, but returned {size:,} characters, which is too much. Ask for less.")
+    return result
+
+
+def is_async(function: Function) -> bool:
+    inner = getattr(function, "func", function)  # of a functools.partial
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004
+
+
+async def _ended(
+    work: Callable[[], object], on_loop: bool, context: ToolContext, seconds: float | None
+) -> Outcome | None:
+    """How the work ended; None where it did not in time."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    waiting = loop.create_task(_on_loop(work)) if on_loop else _in_thread(work, context)
+    outcome = await _within(waiting, context, seconds)
+    if outcome is not None and inspect.isawaitable(outcome.value):  # a plain function that returned a coroutine
+        value = cast(Awaitable[object], outcome.value)
+        left = None if seconds is None else max(0.0, seconds - (loop.time() - started))
+        outcome = await _within(loop.create_task(_on_loop(lambda: value)), context, left)
+    return outcome
+
+
+async def _within(waiting: "asyncio.Future[Outcome]", context: ToolContext, seconds: float | None) -> Outcome | None:
+    try:
+        await asyncio.wait({waiting}, timeout=seconds)
+    except asyncio.CancelledError:
+        await _stop(waiting, context)
+        raise
+    if waiting.done() and not waiting.cancelled():
+        return waiting.result()
+    if waiting.cancelled():
+        return Outcome(error=RuntimeError("the tool cancelled itself"))
+    await _stop(waiting, context)
+    return None
+
+
+async def _stop(waiting: "asyncio.Future[Outcome]", context: ToolContext) -> None:
+    """Ask it to stop, and give it a moment to clean up. What then still runs is left behind."""
+    context.cancelled.set()
+    if isinstance(waiting, asyncio.Task):
+        waiting.cancel()
+    await asyncio.wait({waiting}, timeout=GRACE)
+
+
+async def _on_loop(work: Callable[[], object]) -> Outcome:
+    try:
+        return Outcome(await cast(Awaitable[object], work()))
+    except (Exception, SystemExit) as error:
+        return Outcome(error=error)
+
+
+def _in_thread(work: Callable[[], object], context: ToolContext) -> "asyncio.Future[Outcome]":
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Outcome] = loop.create_future()
+    variables = contextvars.copy_context()
+
+    def deliver(outcome: Outcome) -> None:
+        if not ended.done():
+            ended.set_result(outcome)
+
+    def run() -> None:
+        try:
+            outcome = Outcome(variables.run(work))
+        except BaseException as error:
+            outcome = Outcome(error=error)
+        try:
+            loop.call_soon_threadsafe(deliver, outcome)
+        except RuntimeError:
+            log.debug("tool %s, call %s ended after its event loop", context.call.name, context.call.id)
+
+    try:
+        threading.Thread(target=run, name=f"contextc-{context.call.name}", daemon=True).start()
+    except RuntimeError as error:
+        ended.set_result(Outcome(error=error))
+    return ended
+
+
+def _words(error: BaseException) -> str:
+    """An exception as a model reads it. Ours speak for themselves; of the others the type says most."""
+    kind = type(error).__name__
+    try:
+        said = str(error).strip()
+    except Exception:
+        said = ""
+    if len(said) > LONGEST_ERROR:
+        said = f"{said[:LONGEST_ERROR]}… [{len(said) - LONGEST_ERROR:,} characters more]"
+    if isinstance(error, ContextcError) and said:
+        return said
+    return f"{kind}: {said}" if said else kind
+
+
+def _expected(call: ToolCall, parameters: Parameters) -> str:
+    return f"Expected: {usage(call.name, parameters.schema)}."
+
+
+def _not_json(written: str) -> str:
+    """Why the arguments are no JSON object, as exactly as the parser can say."""
+    try:
+        value: object = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        return f"The tool was not run. Its arguments are not JSON ({error}). Write one JSON object, whole."
+    kind = (
+        "an object that is nested too deep" if isinstance(value, dict) else f"not an object but {type(value).__name__}"
+    )
+    return f"The tool was not run. Its arguments are {kind}. Write one JSON object, by the names of the parameters."

@@ -1,0 +1,283 @@
+"""From a type hint to the JSON Schema a model is told.
+
+Only words that every provider takes are used: type, properties, required, additionalProperties, items, enum, anyOf,
+description, default. There are no references: some providers refuse `$ref`, so classes are written out where they
+stand, and one that holds itself is refused. What those words cannot say (a minimum, a pattern, a date) is said in the
+description, and checked when a call is read.
+
+`strict` writes the form in which OpenAI and Anthropic hold a model to the schema: every property is required and no
+object is open.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Annotated, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT, UNSET, Struct
+from msgspec import inspect as kinds
+
+from contextc._json import JSON, JSONObject, check, decode, encode
+from contextc.errors import InvalidInput
+from contextc.toolbox.docstrings import read_docstring
+
+NULL: JSONObject = {"type": "null"}
+WRITTEN_AS: Mapping[type[kinds.Type], tuple[str, str]] = {
+    kinds.BoolType: ("boolean", ""),
+    kinds.IntType: ("integer", ""),
+    kinds.FloatType: ("number", ""),
+    kinds.StrType: ("string", ""),
+    kinds.NoneType: ("null", ""),
+    kinds.BytesType: ("string", "Base64."),
+    kinds.DateTimeType: ("string", "A moment, such as 2026-01-31T08:30:00Z."),
+    kinds.DateType: ("string", "A date, such as 2026-01-31."),
+    kinds.TimeType: ("string", "A time, such as 08:30:00."),
+    kinds.TimeDeltaType: ("string", "A duration, such as PT90S."),
+    kinds.UUIDType: ("string", "A UUID."),
+    kinds.DecimalType: ("string", "A decimal number."),
+}
+LIMITS = {
+    "gt": "More than {}.",
+    "ge": "At least {}.",
+    "lt": "Less than {}.",
+    "le": "At most {}.",
+    "multiple_of": "A multiple of {}.",
+    "min_length": "Not shorter than {}.",
+    "max_length": "Not longer than {}.",
+    "pattern": "Matches {}.",
+}
+
+
+class Field(Struct, frozen=True, kw_only=True):
+    """One property of an object: a parameter of a function, or a field of a class."""
+
+    name: str
+    kind: kinds.Type
+    description: str = ""
+    required: bool = True
+    default: object = UNSET
+
+
+def kind_of(hint: object, place: str) -> kinds.Type:
+    """What msgspec makes of a type hint; InvalidInput where it makes nothing of it."""
+    try:
+        return kinds.type_info(hint)
+    except (TypeError, NameError) as error:
+        raise InvalidInput(f"{place}: {error}. {WAY_OUT}") from error
+
+
+def takes_none(kind: kinds.Type) -> bool:
+    match kind:
+        case kinds.NoneType() | kinds.AnyType():
+            return True
+        case kinds.UnionType(types=arms):
+            return any(takes_none(arm) for arm in arms)
+        case kinds.LiteralType(values=values):
+            return None in values
+        case kinds.Metadata(type=inner):
+            return takes_none(inner)
+        case _:
+            return False
+
+
+def describes(hint: object) -> str:
+    """The words in `Annotated[str, "words"]`, in one arm of a union too."""
+    if get_origin(hint) is Annotated:
+        for note in get_args(hint)[1:]:
+            said = note if isinstance(note, str) else getattr(note, "description", None)
+            said = said or getattr(note, "documentation", None)
+            if isinstance(said, str):
+                return said
+        return describes(get_args(hint)[0])
+    if get_origin(hint) is Union or type(hint).__name__ == "UnionType":
+        said = [describes(arm) for arm in cast(tuple[object, ...], get_args(hint))]
+        return next((words for words in said if words), "")
+    return ""
+
+
+def object_schema(fields: Iterable[Field], *, strict: bool, place: str) -> JSONObject:
+    """The schema of an object with these properties and no others."""
+    return _Writer(strict).object_of(fields, place, ())
+
+
+WAY_OUT = (
+    "Use str, int, float, bool, None, Literal, Enum, list, dict, tuple, a dataclass, a TypedDict or a msgspec Struct, "
+    "or unions of them."
+)
+
+
+class _Writer:
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+
+    def object_of(self, fields: Iterable[Field], place: str, inside: tuple[type, ...]) -> JSONObject:
+        properties: JSONObject = {}
+        required: list[str] = []
+        for field in fields:
+            here = f"{place}.{field.name}"
+            _check_name(field.name, here)
+            properties[field.name] = self.property_of(field, here, inside)
+            if field.required or self.strict:
+                required.append(field.name)
+        found: JSONObject = {"type": "object", "properties": properties}
+        if required or self.strict:
+            found["required"] = required
+        return {**found, "additionalProperties": False}
+
+    def property_of(self, field: Field, place: str, inside: tuple[type, ...]) -> JSONObject:
+        schema = self.write(field.kind, place, inside)
+        if field.default is None and not self.strict:
+            schema = _without_null(schema)
+        default = _as_json(field.default)
+        told = field.description
+        if default is not None and self.strict:
+            told = f"{told} Default: {msgspec.json.encode(default).decode()}.".strip()
+        schema = _described(schema, told)
+        return schema if default is None or self.strict else {**schema, "default": default}
+
+    def write(self, kind: kinds.Type, place: str, inside: tuple[type, ...]) -> JSONObject:
+        match kind:
+            case kinds.Metadata():
+                said = cast(dict[str, str], kind.extra_json_schema or {}).get("description", "")
+                return _described(self.write(kind.type, place, inside), said)
+            case kinds.AnyType():
+                return self.open_type(place, {})
+            case kinds.EnumType(cls=cls):
+                return _one_of([member.value for member in cls])
+            case kinds.LiteralType(values=values):
+                return _one_of(values)
+            case kinds.UnionType(types=arms):
+                return _any_of([self.write(arm, place, inside) for arm in arms])
+            case kinds.ListType() | kinds.SetType() | kinds.FrozenSetType() | kinds.VarTupleType():
+                items = self.write(kind.item_type, f"{place}[]", inside)
+                return _described({"type": "array", "items": items}, _limits(kind, " items"))
+            case kinds.TupleType(item_types=types):
+                return self.tuple_of(types, place, inside)
+            case kinds.NamedTupleType(fields=fields):
+                names = ", ".join(field.name for field in fields)
+                return _described(self.tuple_of([field.type for field in fields], place, inside), f"In order: {names}.")
+            case kinds.DictType():
+                return self.dict_of(kind, place, inside)
+            case kinds.StructType() | kinds.DataclassType() | kinds.TypedDictType():
+                return self.class_of(kind, place, inside)
+            case kinds.CustomType(cls=cls) if issubclass(cls, PurePath):
+                return {"type": "string"}
+            case kinds.CustomType(cls=cls) if cls is object:
+                return self.open_type(place, {})
+            case _ if type(kind) in WRITTEN_AS:
+                name, words = WRITTEN_AS[type(kind)]
+                unit = " characters" if name == "string" else ""
+                return _described({"type": name}, f"{words} {_limits(kind, unit)}".strip())
+            case _:
+                named = kind.cls.__name__ if isinstance(kind, kinds.CustomType) else type(kind).__name__
+                raise InvalidInput(f"{place}: {named} is not a type that a model's JSON can become. {WAY_OUT}")
+
+    def open_type(self, place: str, schema: JSONObject) -> JSONObject:
+        if self.strict:
+            raise InvalidInput(
+                f"{place}: strict allows no open types, such as Any or dict. Name the fields in a class."
+            )
+        return schema
+
+    def tuple_of(self, types: Iterable[kinds.Type], place: str, inside: tuple[type, ...]) -> JSONObject:
+        items: list[JSONObject] = []
+        count = 0
+        for count, each in enumerate(types, 1):
+            schema = self.write(each, f"{place}[{count - 1}]", inside)
+            items += [] if schema in items else [schema]
+        return _described({"type": "array", "items": _any_of(items) if items else {}}, f"Exactly {count} items.")
+
+    def dict_of(self, kind: kinds.DictType, place: str, inside: tuple[type, ...]) -> JSONObject:
+        if not isinstance(kind.key_type, kinds.StrType | kinds.AnyType):
+            raise InvalidInput(f"{place}: the keys of a JSON object are text. Use dict[str, …].")
+        if isinstance(kind.value_type, kinds.AnyType):
+            return self.open_type(place, {"type": "object"})
+        values = self.write(kind.value_type, f"{place}[…]", inside)
+        return self.open_type(place, {"type": "object", "additionalProperties": values})
+
+    def class_of(
+        self,
+        kind: kinds.StructType | kinds.DataclassType | kinds.TypedDictType,
+        place: str,
+        inside: tuple[type, ...],
+    ) -> JSONObject:
+        cls = cast(type, kind.cls)
+        if cls in inside:
+            raise InvalidInput(
+                f"{place}: {cls.__name__} holds itself, and not every provider takes such a schema. Use a flat list, "
+                "with ids that refer to each other."
+            )
+        if isinstance(kind, kinds.StructType) and kind.array_like:
+            raise InvalidInput(f"{place}: {cls.__name__} is array_like. Use a Struct with names, or a tuple.")
+        names = [field.encode_name for field in kind.fields]
+        written = cls.__doc__ or ""
+        documented = read_docstring("" if written.startswith(f"{cls.__name__}(") else written, names)
+        hints = get_type_hints(cls, include_extras=True)
+        fields = [
+            Field(
+                name=field.encode_name,
+                kind=field.type,
+                description=describes(hints.get(field.name)) or documented.parameters.get(field.encode_name, ""),
+                required=field.required,
+                default=field.default,
+            )
+            for field in kind.fields
+        ]
+        tag = ()
+        if isinstance(kind, kinds.StructType) and kind.tag_field is not None:
+            tag = (Field(name=kind.tag_field, kind=kinds.LiteralType((cast(str | int, kind.tag),))),)
+        return _described(self.object_of((*tag, *fields), place, (*inside, cls)), documented.text)
+
+
+def _check_name(name: str, place: str) -> None:
+    if len(name) > 64 or not name.isascii() or not name.replace("-", "_").replace(".", "_").isidentifier():
+        raise InvalidInput(f"{place}: providers take names of up to 64 letters, digits, `_`, `-` and `.`. Rename it.")
+
+
+def _described(schema: JSONObject, words: str) -> JSONObject:
+    """With these words before those that it has."""
+    said = f"{words} {schema.get('description', '')}".strip()
+    return {**schema, "description": said} if said else schema
+
+
+def _limits(kind: kinds.Type, unit: str) -> str:
+    found: list[str] = []
+    for name, words in LIMITS.items():
+        limit = getattr(kind, name, None)
+        if limit is not None:
+            found.append(words.format(f"{limit}{unit if name.endswith('_length') else ''}"))
+    return " ".join(found)
+
+
+def _one_of(values: Iterable[JSON]) -> JSONObject:
+    arms: dict[str, list[JSON]] = {}
+    for value in values:
+        arms.setdefault(JSON_NAMES[type(value)], []).append(value)
+    return _any_of([NULL if name == "null" else {"type": name, "enum": found} for name, found in arms.items()])
+
+
+JSON_NAMES: Mapping[type, str] = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
+
+
+def _any_of(arms: list[JSONObject]) -> JSONObject:
+    return arms[0] if len(arms) == 1 else {"anyOf": arms}
+
+
+def _without_null(schema: JSONObject) -> JSONObject:
+    """To leave a parameter out says None already; a simpler schema is understood by more models."""
+    arms = cast(list[JSONObject] | None, schema.get("anyOf"))
+    if arms is None:
+        return schema
+    rest = _any_of([arm for arm in arms if arm != NULL])
+    return _described(rest, cast(str, schema.get("description", "")))
+
+
+def _as_json(default: object) -> JSON:
+    """A default as JSON; None where there is none, or none that JSON can hold."""
+    if default is NODEFAULT or default is UNSET or default is None:
+        return None
+    try:
+        plain: JSON = decode(encode(default))
+        return plain if check(plain) is None else None
+    except (TypeError, RecursionError):
+        return None

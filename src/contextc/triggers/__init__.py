@@ -1,0 +1,43 @@
+"""What may speak between the steps of a turn: triggers, the moments they look at, and who of them gets to speak.
+
+Pure and synchronous all through. The executor makes the moment, calls `evaluate`, and stores the messages and the
+changed states in one transaction. One file a family: context, resources, todos, progress, limits.
+"""
+
+from contextc.triggers.base import Kind, Moment, Resources, Say, Threshold, Trigger, When
+from contextc.triggers.context import context_triggers
+from contextc.triggers.evaluate import Verdict, check_triggers, evaluate
+from contextc.triggers.limits import limit_triggers
+from contextc.triggers.progress import progress_triggers
+from contextc.triggers.resources import cpu_trigger, memory_trigger, read_resources, resource_triggers
+from contextc.triggers.todos import todo_triggers
+from contextc.triggers.written import FunctionTrigger, trigger
+
+__all__ = [
+    "FunctionTrigger",
+    "Kind",
+    "Moment",
+    "Resources",
+    "Say",
+    "Threshold",
+    "Trigger",
+    "Verdict",
+    "When",
+    "check_triggers",
+    "context_triggers",
+    "cpu_trigger",
+    "default_triggers",
+    "evaluate",
+    "limit_triggers",
+    "memory_trigger",
+    "progress_triggers",
+    "read_resources",
+    "resource_triggers",
+    "todo_triggers",
+    "trigger",
+]
+
+
+def default_triggers() -> list[Trigger]:
+    """Todos, context, progress and limits. Memory and CPU are added by `+ resource_triggers()`."""
+    return [*todo_triggers(), *context_triggers(), *progress_triggers(), *limit_triggers()]

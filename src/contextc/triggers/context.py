@@ -1,0 +1,62 @@
+"""Says how full the context is: at 80 % and 90 % of what is available, and when there is room again.
+
+The levels are one group, so a jump over both gives one message. Each speaks once, until the share has fallen by a
+margin below its mark. After a compaction all levels begin anew, so that a later rise is told again. The share is the
+moment's, measured before any cut.
+"""
+
+from contextc.triggers.base import Moment, Threshold, Trigger, percent
+
+MARGIN = 0.05
+CRITICAL = 0.9
+
+
+def context_triggers(*levels: float, margin: float = MARGIN) -> list[Trigger]:
+    """One trigger for each level, 0.8 and 0.9 unless others are given; the lowest says when there is room again."""
+    marks = sorted(set(levels)) or [0.8, CRITICAL]
+    return [_level(mark, margin, lowest=mark == marks[0]) for mark in marks]
+
+
+def _level(mark: float, margin: float, *, lowest: bool) -> Trigger:
+    return Threshold(
+        name=f"context_{mark * 100:g}",
+        group="context",
+        priority=20,
+        level=round(mark * 100),
+        at=("before_step", "after_compaction"),
+        resets=("after_compaction",),
+        value=lambda moment: moment.share,
+        enter=mark,
+        exit=mark - margin,
+        text=_critical if mark >= CRITICAL else _warning,
+        title=f"Context {percent(mark)}",
+        exit_text=_recovered if lowest else "",
+        exit_title="Context recovered" if lowest else "",
+    )
+
+
+def _warning(moment: Moment) -> str:
+    return (
+        f"Context warning: {_figures(moment)}. Read and print only what is needed, and write down open points and "
+        "findings (todos, files) before older content is shortened."
+    )
+
+
+def _critical(moment: Moment) -> str:
+    return (
+        f"Context critical: {_figures(moment)}. Older content is about to be shortened, summarized or left out. Write "
+        "down now what must not be lost, finish the current piece of work, and avoid large results."
+    )
+
+
+def _recovered(moment: Moment) -> str:
+    return (
+        f"Context recovered: {_figures(moment)}. Older content may have been shortened, summarized or left out; read "
+        "again what is needed. The earlier context warning no longer holds."
+    )
+
+
+def _figures(moment: Moment) -> str:
+    if not moment.available:
+        return f"{percent(moment.share)} of the available tokens are in use"
+    return f"{percent(moment.share)} of the available tokens are in use ({moment.used:,} of {moment.available:,})"

@@ -1,0 +1,92 @@
+"""Says when the machine runs short of memory or of processor time, and when that is over. Off by default.
+
+What a model does can be the cause (a build, a large file), and it can do less of it. The shares come with the moment;
+`read_resources` is what reads them, on first use, by psutil (extra `resources`). In a container with a memory limit the
+share of that limit counts, where it is the higher one. CPU is the share since the last reading, of all processors.
+"""
+
+from pathlib import Path
+
+from contextc.errors import InvalidSetting
+from contextc.triggers.base import Moment, Resources, Threshold, Trigger, percent
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def memory_trigger(enter: float = 0.85, exit: float = 0.75) -> Trigger:
+    return Threshold(
+        name="memory",
+        priority=30,
+        value=lambda moment: moment.resources().memory,
+        enter=enter,
+        exit=exit,
+        text=lambda moment: (
+            f"Memory warning: {percent(moment.resources().memory)} of this machine's memory is in use. Work in smaller "
+            "pieces, start nothing that needs much memory, and end what is no longer needed."
+        ),
+        title="Memory high",
+        exit_text=lambda moment: (
+            f"Memory recovered: {percent(moment.resources().memory)} is in use. The earlier memory warning no longer "
+            "holds."
+        ),
+        exit_title="Memory recovered",
+    )
+
+
+def cpu_trigger(enter: float = 0.9, exit: float = 0.7) -> Trigger:
+    return Threshold(
+        name="cpu",
+        priority=31,
+        value=lambda moment: moment.resources().cpu,
+        enter=enter,
+        exit=exit,
+        text=lambda moment: (
+            f"CPU warning: {percent(moment.resources().cpu)} of this machine's processor time is in use. Commands take "
+            "longer; run one at a time, and allow for more time."
+        ),
+        title="CPU high",
+        exit_text=_cpu_recovered,
+        exit_title="CPU recovered",
+    )
+
+
+def _cpu_recovered(moment: Moment) -> str:
+    return f"CPU recovered: {percent(moment.resources().cpu)} is in use. The earlier CPU warning no longer holds."
+
+
+def resource_triggers() -> list[Trigger]:
+    return [memory_trigger(), cpu_trigger()]
+
+
+def read_resources(cgroup: Path = CGROUP) -> Resources:
+    """Memory and CPU in use now. The first reading of CPU in a process has nothing to compare with, and is 0."""
+    try:
+        import psutil
+    except ImportError as error:
+        raise InvalidSetting(
+            "Memory and CPU cannot be read: psutil is missing. pip install 'contextc[resources]', or leave these "
+            "triggers out."
+        ) from error
+    memory = psutil.virtual_memory().percent / 100
+    return Resources(memory=max(memory, _share_of_container(cgroup)), cpu=psutil.cpu_percent() / 100)
+
+
+def _share_of_container(cgroup: Path) -> float:
+    """The share of a container's memory limit that is in use, file caches left out; 0 where there is none.
+
+    Where there is no limit cgroup v2 says `max`, and v1 a number near 2^63, of which nobody uses a share.
+    """
+    for limit_file, used_file, stat_file, cache in (
+        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+    ):
+        try:
+            limit = (cgroup / limit_file).read_text().strip()
+            if not limit.isdigit() or not int(limit):
+                continue
+            used = int((cgroup / used_file).read_text())
+            stat = dict(line.split(maxsplit=1) for line in (cgroup / stat_file).read_text().splitlines())
+        except (OSError, ValueError):
+            continue
+        return min(max(used - int(stat.get(cache, 0)), 0) / int(limit), 1.0)
+    return 0.0

@@ -1,0 +1,54 @@
+"""Says at the start of a session, and after a compaction, that there are todos which are not done.
+
+The list itself is state, and a prompt fragment shows it (SPEC 8.4). This is the event: a model that begins, or whose
+memory was just shortened, is told that there is work to go on with. The message stays in the log, so it gives numbers,
+which are true of that moment, and not the texts, which change.
+"""
+
+from collections.abc import Callable, Sequence
+
+from contextc._json import JSONObject
+from contextc.todos import Todo
+from contextc.triggers.base import Moment, Say, Trigger, When
+
+NAMED = 20
+
+
+class TodosLeft(Trigger, frozen=True, kw_only=True):
+    """Speaks wherever it is asked, if something is left to do."""
+
+    lead: Callable[[str], str]
+
+    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+        left = [todo for todo in moment.todos if todo.state in ("open", "doing")]
+        if not left:
+            return None, state
+        count = f"{len(left)} of {len(moment.todos)} todos {'is' if len(left) == 1 else 'are'} not done"
+        text = f"{self.lead(count)} ({_numbers(left)}). {_go_on(left)}"
+        return Say(text=text, title="Todos left"), state
+
+
+def todo_triggers() -> list[Trigger]:
+    return [
+        _left("todos_at_start", "session_start", lambda count: f"Todos: this session begins with work left, {count}"),
+        _left(
+            "todos_after_compaction",
+            "after_compaction",
+            lambda count: f"Todos: earlier messages were replaced by a summary, and {count}",
+        ),
+    ]
+
+
+def _left(name: str, when: When, lead: Callable[[str], str]) -> Trigger:
+    return TodosLeft(name=name, priority=10, at=(when,), lead=lead)
+
+
+def _numbers(left: Sequence[Todo]) -> str:
+    named = ", ".join(str(todo.number) for todo in left[:NAMED])
+    return f"number{'s' if len(left) > 1 else ''} {named}{', …' if len(left) > NAMED else ''}"
+
+
+def _go_on(left: Sequence[Todo]) -> str:
+    doing = [todo.number for todo in left if todo.state == "doing"]
+    where = f"Number {doing[0]} was being worked on; go on there" if doing else f"Go on with number {left[0].number}"
+    return f"{where}, unless the user asks for something else, and keep the list up to date."

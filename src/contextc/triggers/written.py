@@ -1,0 +1,92 @@
+"""Triggers that are a plain function: `@trigger("friday", once=True)` over `def friday(moment): …`.
+
+The function gets the moment and returns a text, a `Say`, or None for nothing. One with a second parameter gets its
+state too, and returns a pair: what it says, and what it wants to remember. A function that does anything else, such as
+being async, fails by itself: `evaluate` reports it and goes on.
+"""
+
+from collections.abc import Callable, Iterable
+from inspect import Parameter, iscoroutine, signature
+from typing import TypeAlias, TypedDict, Unpack, cast
+
+from contextc._json import JSONObject
+from contextc.errors import InvalidInput
+from contextc.triggers.base import Kind, Moment, Say, Trigger, When
+
+Said: TypeAlias = str | Say | None
+Plain: TypeAlias = Callable[[Moment], Said]
+Remembering: TypeAlias = Callable[[Moment, JSONObject], tuple[Said, JSONObject]]
+
+
+class Options(TypedDict, total=False):
+    """The fields of a `Trigger` but its name and `at`."""
+
+    group: str
+    priority: int
+    level: int
+    kind: Kind
+    once: bool
+    cooldown_steps: int
+    cooldown_seconds: float
+
+
+class FunctionTrigger(Trigger, frozen=True, kw_only=True):
+    """A trigger made from a function. Calling it calls the function."""
+
+    function: Callable[..., object]
+    remembers: bool
+
+    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+        if not self.remembers:
+            return _say(self.function(moment)), state
+        returned = self.function(moment, state)
+        if iscoroutine(returned):
+            returned.close()
+        if not isinstance(returned, tuple) or len(cast(tuple[object, ...], returned)) != 2:
+            raise InvalidInput(
+                f"It returned a {type(cast(object, returned)).__name__}. A trigger with two parameters returns a pair: "
+                "what it says, and its new state."
+            )
+        said, kept = cast(tuple[object, JSONObject], returned)
+        return _say(said), kept
+
+    def __call__(self, *arguments: object) -> object:
+        return self.function(*arguments)
+
+
+def trigger(
+    name: str, *, at: When | Iterable[When] = ("before_step",), **options: Unpack[Options]
+) -> Callable[[Plain | Remembering], FunctionTrigger]:
+    """Make a trigger of a function: `@trigger("friday", once=True)`."""
+    if not isinstance(name, str):
+        raise InvalidInput('A trigger needs a name, under which its state is stored. Write @trigger("name").')
+    moments = (at,) if isinstance(at, str) else tuple(at)
+
+    def made(function: Plain | Remembering) -> FunctionTrigger:
+        return FunctionTrigger(
+            name=name, function=function, remembers=_parameters(name, function) == 2, at=moments, **options
+        )
+
+    return made
+
+
+def _parameters(name: str, function: Callable[..., object]) -> int:
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    given = [each for each in signature(function).parameters.values() if each.kind in kinds]
+    needed = sum(each.default is Parameter.empty for each in given)
+    if needed not in (1, 2):
+        raise InvalidInput(
+            f"Trigger {name!r}: its function takes {needed} arguments. Write it as f(moment), or f(moment, state)."
+        )
+    return needed
+
+
+def _say(said: object) -> Say | None:
+    if said is None or isinstance(said, Say):
+        return said
+    if isinstance(said, str):
+        return Say(text=said) if said.strip() else None
+    if iscoroutine(said):
+        said.close()
+        raise InvalidInput("It is an async function, and a trigger is a plain one.")
+    raise InvalidInput(f"It returned a {type(said).__name__} where a text, a Say or None belongs.")

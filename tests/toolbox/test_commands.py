@@ -1,0 +1,151 @@
+"""run_command and todos: what is shown of a command, and that nothing of it outlives its end."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import contextc as cc
+from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
+from contextc.toolbox.builtin.run_command import without_secrets
+
+
+def run(tool: cc.FunctionTool, context: cc.ToolContext | None = None, **arguments: object) -> cc.ToolResult:
+    return asyncio.run(tool.run(cc.ToolCall(id="c1", name=tool.name, arguments=arguments), context))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process still runs; one that has ended and waits to be buried does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def all_end(pids: list[int]) -> bool:
+    deadline = time.monotonic() + 5
+    while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return len(pids) > 0 and not any(is_alive(pid) for pid in pids)
+
+
+def numbers_in(path: Path) -> list[int]:
+    return [int(each) for each in path.read_text().split()]
+
+
+def test_a_command_runs_in_the_folder_and_shows_what_it_printed(tmp_path: Path) -> None:
+    tool = command_tool(tmp_path)
+    assert tool.approval
+    assert not tool.parallel
+    assert run(tool, command="pwd; echo oops >&2").text == f"{tmp_path.resolve()}\noops"
+    assert run(tool, command="echo a | tr a b; exit 3").text == "b\n[Exit code 3.]"
+    assert run(tool, command="true").text == "[It printed nothing. Exit code 0.]"
+    assert run(tool, command="kill -9 $$").text == "[Ended by signal 9.]"
+    assert run(tool, command="cat").text == "[It printed nothing. Exit code 0.]"
+    assert run(tool, command=r"printf '\033[31mred\033[0m'").text == "red"
+    assert run(tool, command=" \n").is_error
+    assert run(tool, command="echo a\0b").is_error
+
+
+def test_what_a_command_prints_is_kept_as_a_beginning_and_an_end(tmp_path: Path) -> None:
+    text = run(command_tool(tmp_path, output=3_000), command="seq 1000000").text
+    assert len(text) < 3_100
+    assert text.startswith("1\n2\n3\n")
+    assert text.endswith("999999\n1000000")
+    assert "[6,885,896 bytes left out]" in text
+
+
+def test_endless_output_ends_with_the_time_limit(tmp_path: Path) -> None:
+    started = time.monotonic()
+    result = run(command_tool(tmp_path, timeout=0.3), command="yes")
+    assert result.is_error
+    assert result.text.endswith("[The command was stopped after 0.3 seconds, with everything it had started.]")
+    assert len(result.text) < 31_000
+    assert time.monotonic() - started < 5
+
+
+def test_a_time_limit_ends_the_whole_group(tmp_path: Path) -> None:
+    """Also what hides from a polite signal."""
+    command = "trap '' TERM; (trap '' TERM; sleep 300) & echo $! >> pids; sleep 300 & echo $! $$ >> pids; echo on; wait"
+    result = run(command_tool(tmp_path), command=command, seconds=0.5)
+    assert result.text == "on\n[The command was stopped after 0.5 seconds, with everything it had started.]"
+    assert len(numbers_in(tmp_path / "pids")) == 3
+    assert all_end(numbers_in(tmp_path / "pids"))
+
+
+def test_a_model_cannot_ask_for_more_time_than_there_is(tmp_path: Path) -> None:
+    assert "stopped after 0.2 seconds" in run(command_tool(tmp_path, timeout=0.2), command="sleep 60", seconds=600).text
+
+
+def test_cancelling_ends_the_whole_group_before_it_passes_on(tmp_path: Path) -> None:
+    """SPEC 11.10: nothing of a cancelled turn goes on."""
+    tool = command_tool(tmp_path)
+
+    async def cancelled() -> None:
+        arguments = {"command": "trap '' TERM; sleep 300 & echo $! $$ > pids; sleep 300"}
+        task = asyncio.create_task(tool.run(cc.ToolCall(id="c1", name="run_command", arguments=arguments)))
+        while not (tmp_path / "pids").exists() or not (tmp_path / "pids").read_text():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+    asyncio.run(cancelled())
+    assert all_end(numbers_in(tmp_path / "pids"))
+
+
+def test_what_a_command_leaves_in_the_background_ends_with_it(tmp_path: Path) -> None:
+    started = time.monotonic()
+    assert run(command_tool(tmp_path), command="sleep 300 & echo $! | tee pids > /dev/null; echo done").text == "done"
+    assert time.monotonic() - started < 5
+    assert all_end(numbers_in(tmp_path / "pids"))
+
+
+def test_a_command_that_closes_its_output_is_still_waited_for(tmp_path: Path) -> None:
+    assert run(command_tool(tmp_path), command="exec >&- 2>&-; sleep 0.1; touch made").text.startswith("[It printed")
+    assert (tmp_path / "made").exists()
+
+
+def test_keys_are_not_in_the_environment_of_a_command(tmp_path: Path) -> None:
+    """What a command prints is stored and shown to a model (SPEC 13.3: keys never)."""
+    seen = without_secrets(
+        {"PATH": "/bin", "OPENAI_API_KEY": "k", "GITHUB_TOKEN": "t", "DB_PASSWORD": "p", "BASH_ENV": "x", "MONKEY": "m"}
+    )
+    assert seen == {"PATH": "/bin", "MONKEY": "m"}
+    tool = command_tool(tmp_path, environment={"PATH": os.environ["PATH"], "MY_TOKEN": "given"})
+    assert run(tool, command="echo $MY_TOKEN").text == "given"
+
+
+def test_people_see_the_last_line_while_it_runs(tmp_path: Path) -> None:
+    lines: list[str] = []
+    run(command_tool(tmp_path), cc.ToolContext(progress=lines.append), command="echo one; echo two; sleep 0.1")
+    assert lines[0] in ("one", "two")
+
+
+def test_the_todo_tool_keeps_the_list_of_the_agent_that_calls() -> None:
+    """SPEC 8.4: todos have an API and a tool."""
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("hi"))
+    context = cc.ToolContext(conversation="demo", agent="coder", store=store)
+    assert (
+        run(todo_tool(), context, todos=[{"text": "write"}, {"text": "test"}]).text == "1. [open] write\n2. [open] test"
+    )
+    assert run(todo_tool(), context, changes=[{"number": 1, "state": "done"}]).text == "1. [done] write\n2. [open] test"
+    assert [todo.state for todo in store.todos("demo", "coder")] == ["done", "open"]
+    assert store.todos("demo", "assistant") == []
+    assert "There is no parameter `list`." in run(todo_tool(), context, list=[]).text
+    assert run(todo_tool(), todos=[]).is_error
+
+
+def test_the_built_in_tools_are_told_whole_and_pass_every_rule(tmp_path: Path) -> None:
+    tools = [each.tool for each in [*file_tools(tmp_path), command_tool(tmp_path), todo_tool()]]
+    assert [tool.name for tool in tools] == (
+        ["read_file", "list_files", "search_files", "edit_file", "write_file", "run_command", "todos"]
+    )
+    assert all(len(tool.description) > 40 for tool in tools)
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("hi"))
+    for model in ("anthropic:claude-opus-5-5", "openai:gpt-5.2", "openai-chat:gpt-5.2", "gemini:gemini-3-pro-preview"):
+        provider = cc.provider(model, window=100_000, output=1_000)
+        compiled = cc.MessageCompiler(store, provider).compile("demo", tools=tools)
+        assert cc.lint(dict(compiled.params), format=provider.format) == []

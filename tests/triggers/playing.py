@@ -1,0 +1,33 @@
+"""Moments put to triggers one after another, their states stored in between as a store would: as JSON."""
+
+from collections.abc import Iterable, Mapping
+
+from contextc._json import JSONObject, decode, encode
+from contextc.triggers import Moment, Say, Trigger, evaluate
+
+
+class Play:
+    """A conversation whose triggers are asked moment by moment."""
+
+    def __init__(self, triggers: Iterable[Trigger], states: Mapping[str, JSONObject] | None = None) -> None:
+        self.triggers = list(triggers)
+        self.states: dict[str, JSONObject] = dict(states or {})
+        self.failures: list[tuple[str, str]] = []
+        self.written: list[dict[str, JSONObject]] = []
+
+    def at(self, moment: Moment) -> list[Say]:
+        verdict = evaluate(self.triggers, moment, self.states)
+        self.states = decode(encode({**self.states, **verdict.states}))
+        self.written.append(verdict.states)
+        self.failures += verdict.failures
+        return [say for _, say in verdict.says]
+
+    def lead(self, moment: Moment) -> list[str]:
+        """The leads of what is said: `Context warning`, …"""
+        return [say.text.partition(":")[0] for say in self.at(moment)]
+
+
+def filled(step: int, share: float, **more: object) -> Moment:
+    """A moment before a step, with so much of 1,000 tokens in use."""
+    values: JSONObject = {"steps": step - 1, "used": round(share * 1000), "available": 1000, **more}
+    return Moment(step=step, share=share, **values)

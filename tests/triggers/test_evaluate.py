@@ -1,0 +1,234 @@
+"""Who speaks at a moment, in which order, and what becomes of those that fail."""
+
+from typing import cast
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSON, JSONObject
+from contextc.errors import InvalidInput
+from contextc.triggers import Moment, Say, Trigger, check_triggers, evaluate
+from tests.triggers.playing import Play, filled
+
+NOTHING: JSONObject = {}
+
+
+class Saying(Trigger, frozen=True, kw_only=True):
+    """Says one thing, wherever it is asked."""
+
+    say: object
+
+    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+        return cast(Say, self.say), state
+
+
+class Returning(Trigger, frozen=True, kw_only=True):
+    """Returns anything at all."""
+
+    result: object
+
+    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+        return cast(tuple[Say | None, JSONObject], self.result)
+
+
+class Raising(Trigger, frozen=True, kw_only=True):
+    def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+        raise ZeroDivisionError("division by zero")
+
+
+def saying(name: str, **more: JSON) -> Saying:
+    return Saying(name=name, say=Say(text=name), **more)
+
+
+def names(*triggers: Trigger, moment: Moment | None = None) -> list[str]:
+    return [trigger.name for trigger, _ in evaluate(triggers, moment or Moment(), {}).says]
+
+
+def test_all_that_fire_speak_by_priority_and_equals_as_given() -> None:
+    """SPEC 11.3: collected by priority; a lower one comes first."""
+    assert names(saying("c"), saying("a", priority=1), saying("d"), saying("b", priority=2)) == ["a", "b", "c", "d"]
+
+
+def test_of_one_group_only_the_highest_level_speaks() -> None:
+    """SPEC 11.3."""
+    low, high = saying("low", group="g", level=1), saying("high", group="g", level=2)
+    assert names(low, high, saying("other"), saying("alone", group="h")) == ["high", "other", "alone"]
+    assert names(high, low) == ["high"]
+
+
+def test_a_level_of_what_is_said_counts_before_that_of_the_trigger() -> None:
+    risen = Saying(name="risen", group="g", level=1, say=Say(text="x", level=9))
+    assert names(risen, saying("high", group="g", level=2)) == ["risen"]
+
+
+def test_of_equal_levels_of_one_group_the_first_speaks() -> None:
+    assert names(saying("b", group="g"), saying("a", group="g", priority=1)) == ["a"]
+
+
+def test_who_ends_the_turn_is_not_silenced_by_a_higher_level() -> None:
+    ending = Saying(name="ending", group="g", level=1, say=Say(text="Enough.", stop="no_progress"))
+    verdict = evaluate([saying("high", group="g", level=5), ending], Moment(), {})
+    assert [trigger.name for trigger, _ in verdict.says] == ["ending"]
+    assert verdict.stop == "no_progress"
+    assert evaluate([saying("x")], Moment(), {}).stop is None
+
+
+def test_words_for_people_do_not_silence_words_for_the_model() -> None:
+    """SPEC 11.7."""
+    hint = saying("hint", group="g", level=5, kind="hint")
+    assert names(hint, saying("system", group="g", level=1)) == ["hint", "system"]
+
+
+def test_who_is_silenced_by_its_group_counts_as_having_spoken() -> None:
+    """SPEC 11.3, 11.4: what was left unsaid once is not said late."""
+    play = Play([saying("low", group="g", level=1, once=True), saying("high", group="g", level=2, once=True)])
+    assert [play.lead(Moment(step=step)) for step in (1, 2)] == [["high"], []]
+
+
+def test_a_trigger_is_asked_only_at_its_moments() -> None:
+    """SPEC 11.3: session start, before every step, after compaction."""
+    triggers = [saying("start", at=("session_start",)), saying("step"), saying("compacted", at="after_compaction")]
+    assert names(*triggers, moment=Moment(when="session_start")) == ["start"]
+    assert names(*triggers, moment=Moment(when="before_step")) == ["step"]
+    assert names(*triggers, moment=Moment(when="after_compaction")) == ["compacted"]
+
+
+def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
+    """SPEC 11.7: whatever kind its words claim to be of."""
+    ((_, say),) = evaluate([saying("hint", kind="hint", at=("mid_step",))], Moment(when="mid_step"), {}).says
+    assert say.kind == "hint"
+    with pytest.raises(InvalidInput, match="only people can be spoken to"):
+        saying("x", at=("mid_step",))
+
+
+@pytest.mark.parametrize(
+    ("failing", "reason"),
+    [
+        (Raising(name="bad"), "It raised ZeroDivisionError: division by zero"),
+        (Trigger(name="bad"), "It raised NotImplementedError: Trigger has no method `check`"),
+        (Returning(name="bad", result="words"), "`check` returned a str, not a pair of a Say (or None) and a state."),
+        (Returning(name="bad", result=("words", NOTHING)), "It says a str. Return a Say, or None for nothing."),
+        (
+            Returning(name="bad", result=(None, [1])),
+            "Its state is a list. Return a dict that JSON can hold; {} for nothing.",
+        ),
+        (Returning(name="bad", result=(None, {"at": {1}})), "state.at: a set is not JSON. Use dict, list, str, …"),
+        (
+            Returning(name="bad", result=(None, {"x": "y" * 20_000})),
+            "Its state has 20,008 bytes and the limit is 16,384.",
+        ),
+        (
+            Returning(name="bad", result=(Say(text=" "), NOTHING)),
+            "It says a Say without words. Return None for nothing.",
+        ),
+        (Returning(name="bad", result=(Say(text=cast(str, 7)), NOTHING)), "It says a Say without words."),
+        (Returning(name="bad", result=(Say(text="x", stop=""), NOTHING)), "Its Say stops with ''."),
+        (Returning(name="bad", result=(Say(text="x", level=cast(int, "9")), NOTHING)), "Its Say has the level '9'"),
+    ],
+)
+def test_a_failing_trigger_is_reported_and_stops_no_one(failing: Trigger, reason: str) -> None:
+    """SPEC 11.3."""
+    verdict = evaluate([saying("before"), failing, saying("after")], Moment(), {})
+    assert [trigger.name for trigger, _ in verdict.says] == ["before", "after"]
+    ((name, told),) = verdict.failures
+    assert name == "bad"
+    assert told.startswith(reason.removesuffix("…"))
+
+
+def test_the_same_failure_is_reported_once_until_the_trigger_works_again() -> None:
+    """A trigger that cannot work must not fill the log at every step."""
+    broken = [True, True, False, True]
+
+    @cc.trigger("fragile")
+    def fragile(moment: Moment) -> str | None:
+        return str(1 / 0) if broken[moment.step - 1] else None
+
+    play = Play([fragile])
+    reported: list[int] = []
+    for step in (1, 2, 3, 4):
+        play.at(Moment(step=step))
+        reported.append(len(play.failures))
+    assert reported == [1, 1, 1, 2]
+
+
+def test_a_failing_trigger_keeps_its_state() -> None:
+    @cc.trigger("counter")
+    def counter(moment: Moment, state: JSONObject) -> tuple[str, JSONObject]:
+        state["count"] = state.get("count", 0) + 1
+        if moment.step == 2:
+            raise ValueError("not now")
+        return f"{state['count']}", state
+
+    play = Play([counter])
+    assert [play.lead(Moment(step=step)) for step in (1, 2, 3)] == [["1"], [], ["2"]]
+
+
+def test_only_states_that_changed_come_back() -> None:
+    """SPEC 11.4: what is stored with a message is what the message changed."""
+
+    @cc.trigger("shares", at=("before_step",))
+    def shares(moment: Moment, state: JSONObject) -> tuple[None, JSONObject]:
+        return None, {"share": moment.share} if moment.share else {}
+
+    play = Play([shares, saying("once", once=True)])
+    for step, share in enumerate([0.0, 0.5, 0.5, 0.0], 1):
+        play.at(filled(step, share))
+    assert [sorted(each) for each in play.written] == [["once"], ["shares"], [], ["shares"]]
+
+
+def test_nobody_speaks_twice_at_one_moment() -> None:
+    """SPEC 11.4, 3.6: a turn that is taken up again after a crash asks again, and the message is there already."""
+    play = Play([saying("x")])
+    moments = [Moment(step=1), Moment(step=1), Moment(step=2), Moment(turn=2), Moment(turn=2, conversation="fork")]
+    assert [play.lead(moment) for moment in moments] == [["x"], [], ["x"], ["x"], ["x"]]
+
+
+def test_two_moments_of_one_step_are_two() -> None:
+    """SPEC 11.3: before the step, and after the compaction that it led to."""
+    play = Play([saying("x", at=("before_step", "after_compaction"))])
+    assert [play.lead(Moment()), play.lead(Moment(when="after_compaction"))] == [["x"], ["x"]]
+
+
+def test_the_end_of_a_turn_is_said_again_if_it_did_not_come_about() -> None:
+    play = Play([Saying(name="x", say=Say(text="Enough.", stop="done"))])
+    assert [len(play.at(Moment())), len(play.at(Moment()))] == [1, 1]
+
+
+def test_a_cooldown_in_steps_goes_on_in_the_next_turn_and_counts_no_step_twice() -> None:
+    """SPEC 11.4: cooldown."""
+    play = Play([saying("x", cooldown_steps=3)])
+    places = [(1, 1), (1, 2), (1, 2), (2, 1), (2, 1), (3, 1), (3, 2)]
+    said = [bool(play.at(Moment(turn=turn, step=step))) for turn, step in places]
+    assert said == [True, False, False, False, False, True, False]
+
+
+def test_a_stored_state_that_makes_no_sense_is_taken_as_none() -> None:
+    states: dict[str, JSONObject] = {"x": {"state": 7, "said": "yes", "heard": "no"}}
+    assert len(evaluate([saying("x", once=True)], Moment(), states).says) == 1
+
+
+def test_words_that_no_encoding_can_carry_are_mended() -> None:
+    ((_, say),) = evaluate([Saying(name="x", say=Say(text="half \ud83d"))], Moment(), {}).says
+    assert say.text == "half \N{REPLACEMENT CHARACTER}"
+
+
+def test_two_triggers_of_one_name_are_refused() -> None:
+    """Their states would be one."""
+    with pytest.raises(InvalidInput, match="two triggers 'x'"):
+        check_triggers([saying("x"), saying("x")])
+    with pytest.raises(InvalidInput, match="a function is not a trigger"):
+        evaluate(cast(list[Trigger], [names]), Moment(), {})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"name": " "}, "cannot name a trigger"),
+        ({"name": "x", "at": ("sometimes",)}, "'sometimes' is no moment"),
+        ({"name": "x", "kind": "shout"}, "'shout' is no kind"),
+        ({"name": "x", "cooldown_steps": -1}, "cannot be negative"),
+    ],
+)
+def test_a_trigger_that_cannot_be_is_refused_when_it_is_made(wrong: JSONObject, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        Trigger(**wrong)

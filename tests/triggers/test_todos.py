@@ -1,0 +1,62 @@
+"""What is left to do is said at the start of a session and after a compaction."""
+
+import contextc as cc
+from contextc.todos import TodoState
+from contextc.triggers import Moment, When, todo_triggers
+from tests.triggers.playing import Play
+
+
+def left(when: When, *states: TodoState) -> list[str]:
+    todos = tuple(cc.Todo(number=n, text=f"Paint wall {n}", state=state) for n, state in enumerate(states, 1))
+    return [say.text for say in Play(todo_triggers()).at(Moment(when=when, todos=todos))]
+
+
+def test_a_session_that_starts_with_open_todos_says_so() -> None:
+    """SPEC 11.5."""
+    assert left("session_start", "done", "open", "doing") == [
+        "Todos: this session begins with work left, 2 of 3 todos are not done (numbers 2, 3). Number 3 was being "
+        "worked on; go on there, unless the user asks for something else, and keep the list up to date."
+    ]
+
+
+def test_after_a_compaction_the_open_todos_are_recalled() -> None:
+    """SPEC 11.5."""
+    assert left("after_compaction", "done", "open") == [
+        "Todos: earlier messages were replaced by a summary, and 1 of 2 todos is not done (number 2). Go on with "
+        "number 2, unless the user asks for something else, and keep the list up to date."
+    ]
+
+
+def test_nothing_left_nothing_said() -> None:
+    assert left("session_start") == left("after_compaction") == []
+    assert left("session_start", "done", "dropped") == []
+
+
+def test_before_a_step_nothing_is_said_of_todos() -> None:
+    """SPEC 8.4: how the list stands is a fragment's to show."""
+    assert left("before_step", "open") == []
+
+
+def test_the_words_of_todos_are_not_repeated_in_the_log() -> None:
+    """SPEC 8.4: the texts are state, and nothing is in both classes."""
+    assert "Paint" not in left("session_start", "open")[0]
+
+
+def test_a_long_list_is_named_in_part() -> None:
+    thirty: list[TodoState] = ["open"] * 30
+    (text,) = left("session_start", *thirty)
+    assert "30 of 30 todos are not done (numbers 1, 2," in text
+    assert "19, 20, …)" in text
+
+
+def test_a_session_start_that_is_asked_about_twice_speaks_once_and_each_compaction_by_itself() -> None:
+    todos = (cc.Todo(number=1, text="x"),)
+    play = Play(todo_triggers())
+    moments = [
+        Moment(when="session_start", todos=todos),
+        Moment(when="session_start", todos=todos),
+        Moment(when="after_compaction", todos=todos, step=3),
+        Moment(when="after_compaction", todos=todos, step=9),
+        Moment(when="session_start", todos=todos, turn=2),
+    ]
+    assert [len(play.at(moment)) for moment in moments] == [1, 0, 1, 1, 1]

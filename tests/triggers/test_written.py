@@ -1,0 +1,108 @@
+"""Triggers that are plain functions."""
+
+from typing import cast
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.errors import InvalidInput
+from contextc.triggers import Moment, Say, evaluate
+from tests.triggers.playing import Play
+
+
+def test_a_trigger_in_five_lines() -> None:
+    """Issue 5: user-defined ones in five lines."""
+
+    @cc.trigger("friday", once=True)
+    def friday(moment: Moment) -> str | None:
+        if int(moment.now // 86_400) % 7 == 1:  # 1970 began on a Thursday
+            return "Friday: do not deploy today."
+        return None
+
+    play = Play([friday])
+    days = [play.lead(Moment(turn=day, now=day * 86_400.0)) for day in range(10)]
+    assert days == [[], ["Friday"], [], [], [], [], [], [], [], []]
+
+
+def test_a_function_may_return_a_say() -> None:
+    @cc.trigger("careful", level=3, priority=7, group="g", at="session_start")
+    def careful(moment: Moment) -> Say:
+        return Say(text="Careful.", stop="careful", title="Care")
+
+    ((trigger, say),) = evaluate([careful], Moment(when="session_start"), {}).says
+    assert (trigger.priority, trigger.group, trigger.at) == (7, "g", ("session_start",))
+    assert say == Say(text="Careful.", level=3, stop="careful", title="Care")
+
+
+def test_a_function_with_a_second_parameter_remembers() -> None:
+    """SPEC 11.4: state."""
+
+    @cc.trigger("third")
+    def third(moment: Moment, state: JSONObject) -> tuple[str | None, JSONObject]:
+        count = state.get("count", 0) + 1
+        return "Third." if count == 3 else None, {"count": count}
+
+    play = Play([third])
+    assert [play.lead(Moment(step=step)) for step in (1, 2, 3, 4)] == [[], [], ["Third."], []]
+
+
+def test_a_default_is_not_a_second_parameter() -> None:
+    @cc.trigger("loud")
+    def loud(moment: Moment, mark: str = "!") -> str:
+        return "Hear" + mark
+
+    assert Play([loud]).lead(Moment()) == ["Hear!"]
+
+
+def test_blank_words_are_nothing() -> None:
+    @cc.trigger("blank")
+    def blank(moment: Moment) -> str:
+        return " \n"
+
+    assert evaluate([blank], Moment(), {}).says == ()
+
+
+def test_an_async_function_fails_with_the_reason() -> None:
+    async def later(moment: Moment) -> str:
+        return "too late"
+
+    async def remembering(moment: Moment, state: JSONObject) -> tuple[str, JSONObject]:
+        return "too late", state
+
+    play = Play(
+        [
+            cc.trigger("later")(later),  # pyright: ignore[reportArgumentType]
+            cc.trigger("remembering")(remembering),  # pyright: ignore[reportArgumentType]
+        ]
+    )
+    assert play.at(Moment()) == []
+    assert play.failures[0] == ("later", "It is an async function, and a trigger is a plain one.")
+    assert play.failures[1][1].startswith("It returned a coroutine.")
+
+
+def test_another_value_fails_with_the_reason() -> None:
+    @cc.trigger("seven")
+    def seven(moment: Moment) -> str:
+        return cast(str, 7)
+
+    play = Play([seven])
+    play.at(Moment())
+    assert play.failures == [("seven", "It returned a int where a text, a Say or None belongs.")]
+
+
+def test_what_cannot_be_a_trigger_is_refused_where_it_is_written() -> None:
+    with pytest.raises(InvalidInput, match="needs a name"):
+        cc.trigger(cast(str, len))
+    with pytest.raises(InvalidInput, match="takes 0 arguments"):
+        cc.trigger("x")(lambda: None)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(InvalidInput, match="is no moment"):
+        cc.trigger("x", at="now")(lambda moment: None)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_function_can_still_be_called() -> None:
+    @cc.trigger("x")
+    def hello(moment: Moment) -> str:
+        return f"Step {moment.step}."
+
+    assert hello(Moment(step=4)) == "Step 4."
