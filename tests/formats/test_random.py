@@ -27,12 +27,12 @@ NAMES = format_names()
 PROMPT_MARK = "«t0»"
 PROMPT = f"Be brief. {PROMPT_MARK}"
 SETTINGS: dict[str, JSONObject] = {
-    "anthropic": {"model": "claude-opus-5-5", "max_tokens": 100},
+    "anthropic": {"model": "claude-sonnet-4-5", "max_tokens": 100},  # a history may end with its own words
     "gemini": {"generationConfig": {"thinkingConfig": {"thinkingLevel": "LOW"}}},
     "openai_chat": {"model": "gpt-5.2"},
     "openai_responses": {"model": "gpt-5.2", "store": False},
     "vercel": {"model": "anthropic/claude-opus-5-5"},
-    "vercel_legacy": {"model": "gpt-4"},
+    "vercel_legacy": {"model": "gpt-4o"},
 }
 """What makes a request one of the model that has the most rules."""
 ARGUMENTS: dict[str, Callable[[JSONObject], JSON]] = {

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply
 from contextc.formats.checking import RuleBook
+from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy, replayed
 from contextc.formats.settings import SettingsTable, named, renamed
 from contextc.formats.spelling import Speller
@@ -199,6 +200,10 @@ class Formatter(ABC):
         """The whole reply, from its events, as the vendor's SDK gave them or as JSON; as much of it as came."""
         return self.spelling.read(self._decode_reply(self._gather(as_json(event) for event in events)))
 
+    def reader(self) -> Reader:
+        """What reads one reply of a provider while it comes."""
+        raise InvalidInput(f"No provider streams the format {self.name}; `decode_stream` reads what is stored of one.")
+
     @abstractmethod
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         """A reply as it would have come whole, from the events of its stream."""
@@ -340,6 +345,14 @@ def restored(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject
     if not rest:
         return ours
     return {name: value for name, value in {**ours, **rest}.items() if rest.get(name, 0) is not None}
+
+
+def grow(holder: JSONObject, name: str, more: str) -> None:
+    """Add to a text in place: a stream may have ten thousand pieces, and copying them all each time would be felt."""
+    text = cast(str, holder.get(name) or "")
+    holder[name] = None  # with one owner left, Python grows the string instead of copying it
+    text += more
+    holder[name] = text
 
 
 def as_json(value: object) -> JSONObject:

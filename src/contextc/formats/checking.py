@@ -14,6 +14,7 @@ from inspect import getdoc
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 
@@ -72,6 +73,30 @@ class Turn(Struct, frozen=True, kw_only=True):
         return [piece for piece in self.pieces if piece.kind == kind]
 
 
+class Facts(Struct, frozen=True, kw_only=True):
+    """What is known of the model a request is for, in the words of `contextc.models`. Where nothing is known, a model
+    is taken to accept everything.
+    """
+
+    reasoning: bool = False
+    temperature: bool = True
+    forced_tool_choice: bool = True
+    prefill: bool = True
+    tools_in_chat: bool = True
+    media: tuple[str, ...] | None = None
+    efforts: tuple[str, ...] = ()
+
+
+NO_FACTS = Facts()
+
+
+def reasons(facts: Facts, effort: JSON) -> bool:
+    """Whether it is certain that a model of OpenAI's will reason, and so refuses sampling settings."""
+    if facts.temperature or effort == "none":
+        return False
+    return effort is not None or bool(facts.efforts and "none" not in facts.efforts)
+
+
 class Sketch(Struct, frozen=True, kw_only=True):
     """A request as rules see it. `body` holds the settings; it is empty where only messages were given."""
 
@@ -80,6 +105,7 @@ class Sketch(Struct, frozen=True, kw_only=True):
     prompt: tuple[Piece, ...] = ()
     tools: tuple[Piece, ...] = ()
     misshapen: tuple[Finding, ...] = ()
+    facts: Facts = NO_FACTS
 
 
 Check: TypeAlias = Callable[[Sketch], Iterable[Finding]]
@@ -127,7 +153,8 @@ class RuleBook:
 
     `reshape` gives something misshapen a sound shape that means the same, where there is one: it is handed the value
     and its path, and returns the value as it was where it knows no way. `message` and `block` make a message of the
-    user, or a block, of a text: the last resort for what has no shape at all.
+    user, or a block, of a text: the last resort for what has no shape at all. `house` is whose rules these are: of its
+    own models more is known.
     """
 
     def __init__(
@@ -139,8 +166,9 @@ class RuleBook:
         message: Callable[[str], JSON],
         block: Callable[[str], JSON],
         key: str = "messages",
+        house: str = "",
     ) -> None:
-        self.prefix, self.read, self.reshape, self.key = prefix, read, reshape, key
+        self.prefix, self.read, self.reshape, self.key, self.house = prefix, read, reshape, key, house
         self.message, self.block = message, block
         self.rules: list[Rule] = []
 
@@ -167,9 +195,9 @@ class RuleBook:
     def named(self, code: str) -> Rule:
         return next(rule for rule in self.rules if rule.code == code)
 
-    def lint(self, body: JSON) -> list[Violation]:
+    def lint(self, body: JSON, facts: Facts = NO_FACTS) -> list[Violation]:
         """What is wrong with a request, or with the messages of one, from its first message to its last."""
-        sketch = self.read(body)
+        sketch = self.read(body) if facts is NO_FACTS else replace(self.read(body), facts=facts)
         found = [(finding, rule) for rule in self.rules for finding in rule.check(sketch)]
         return [
             Violation(rule.code, spelled(finding.path), finding.message, self._said(rule, finding))

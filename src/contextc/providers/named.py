@@ -6,6 +6,7 @@ are equal share one formatter.
 """
 
 import tomllib
+from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
@@ -38,6 +39,10 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `compacts_itself`: it shortens its own history. `resends_head`: system prompt and tools go along every time.
     `session_field`: the setting that names the session in a request, where it is one. `speaks`: a formatter to be used
     in place of the one that follows from all this.
+
+    How it is called: `client` is the module of `contextc.providers` that does it. `url` is where; "" is as the vendor's
+    SDK has it. `key` names the environment variable that holds the key; where it is "", the vendor's SDK looks for one
+    by itself, but an address of one's own gets none. A key itself is never in here.
     """
 
     name: str
@@ -52,6 +57,9 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     compacts_itself: bool = False
     resends_head: bool = False
     session_field: str = ""
+    client: str = ""
+    url: str = ""
+    key: str = ""
     speaks: Formatter | None = None
 
     @property
@@ -59,8 +67,24 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The formatter for this provider and model: one for all providers that are equal."""
         return self.speaks or _formatter(self)
 
+    @property
+    def settings(self) -> JSONObject:
+        """What a request has to say that nobody asked for, so that nothing is lost between two steps."""
+        return self._called("settings")
+
+    @property
+    def stream_settings(self) -> JSONObject:
+        """What a request has to say for its reply to be streamed."""
+        return self._called("stream_settings")
+
+    def _called(self, name: str) -> JSONObject:
+        known = _book().providers.get(self.name, {})
+        found: JSONObject = known.get(name, _book().calls.get(self.format, {}).get(name, {}))
+        return deepcopy(found)
+
 
 FACTS = tuple(field.name for field in fields(Provider) if field.type is bool)
+CALLED = ("client", "url", "key")
 
 
 class Book(NamedTuple):
@@ -70,6 +94,7 @@ class Book(NamedTuple):
     names: dict[str, str]
     houses: dict[str, str]
     formats: dict[str, dict[str, str]]
+    calls: dict[str, JSONObject]
 
 
 def provider(
@@ -82,9 +107,9 @@ def provider(
     if not isinstance(spec, str) or not spec.strip():
         raise InvalidSetting(f"{spec!r} names no provider. {HOW}")
     told: JSONObject = {"window": window, "output": output}
-    own: dict[str, bool] = {}
+    own: dict[str, bool | str] = {}
     for fact, value in facts.items():
-        if fact in FACTS and isinstance(value, bool):
+        if (fact in FACTS and isinstance(value, bool)) or (fact in CALLED and isinstance(value, str)):
             own[fact] = value
         elif fact in MODEL_FACTS:
             told[fact] = value
@@ -92,13 +117,19 @@ def provider(
             raise InvalidSetting(_no_fact(fact, value))
     name, asks_for = _parted(spec.strip(), told, format)
     entry = _book().providers.get(name, {})
-    known: dict[str, bool] = {fact: entry[fact] for fact in FACTS if fact in entry}
+    speaks = _spoken(name, format or entry.get("format", COMPATIBLE))
+    known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FACTS, *CALLED) if fact in entry}
+    if "url" in own or client_of(speaks) != client_of(entry.get("format", COMPATIBLE)):
+        known = {
+            fact: value for fact, value in known.items() if fact not in ("url", "key")
+        }  # they are of another place
     plain = Provider(
         name=name,
         model=model(asks_for, **told),
-        format=_spoken(name, format or entry.get("format", COMPATIBLE)),
+        format=speaks,
         asks_for=asks_for,
         session_field=entry.get("session_field", ""),
+        client=client_of(speaks),
     )
     return replace(plain, **known | own)
 
@@ -108,13 +139,25 @@ def provider_names() -> tuple[str, ...]:
     return tuple(name for name, facts in _book().providers.items() if facts["format"] in format_names())
 
 
+def client_of(format: str) -> str:
+    """The client of those who speak a format natively; "" where there is none."""
+    return _book().calls.get(format, {}).get("client", "")
+
+
+def has_address(provider: Provider) -> bool:
+    """Whether it is known where to call: it has an address, or its client's SDK was made for it."""
+    entry = _book().providers.get(provider.name)
+    own = entry is not None and client_of(entry["format"]) == provider.client
+    return bool(provider.url) or own or provider.client not in [each["client"] for each in _book().calls.values()]
+
+
 @cache
 def _book() -> Book:
     content = tomllib.loads(FILE.read_text(encoding="utf-8"))
     providers: dict[str, JSONObject] = content["providers"]
     names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
     houses = {house: name for name, facts in providers.items() for house in facts.get("houses", ())}
-    return Book(providers, names, houses, content["formats"])
+    return Book(providers, names, houses, content["formats"], content["calls"])
 
 
 def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
@@ -160,7 +203,10 @@ def _spoken(name: str, format: str) -> str:
 def _no_fact(fact: str, value: object) -> str:
     if fact in FACTS:
         return f"{fact} = {value!r}: write True or False."
-    return f"{fact} is no fact about a provider or a model. There are: {', '.join(('format', *FACTS, *MODEL_FACTS))}."
+    if fact in CALLED:
+        return f"{fact} is text, and not a {type(value).__name__}."
+    names = ", ".join(("format", *CALLED, *FACTS, *MODEL_FACTS))
+    return f"{fact} is no fact about a provider or a model. There are: {names}."
 
 
 @lru_cache(maxsize=256)

@@ -14,10 +14,12 @@ from contextc.formats.anthropic.encode import (
     tag,
     without_last_space,
 )
+from contextc.formats.anthropic.reader import AnthropicReader
 from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.base import OPENING, Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
+from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
@@ -128,6 +130,9 @@ class AnthropicFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
+
+    def reader(self) -> Reader:
+        return AnthropicReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.encode import APART, BETWEEN, FIELDS, encode_segment
-from contextc.formats.base import Request, kept, remember
+from contextc.formats.base import Request, grow, kept, remember
 from contextc.formats.media import guessed, unpacked
 from contextc.messages import (
     AnyPart,
@@ -125,13 +125,13 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
 def _apply(block: JSONObject, delta: JSONObject) -> None:
     match delta["type"]:
         case "text_delta":
-            block["text"] = block.get("text", "") + delta["text"]
+            grow(block, "text", delta["text"])
         case "thinking_delta":
-            block["thinking"] = block.get("thinking", "") + delta["thinking"]
+            grow(block, "thinking", delta["thinking"])
         case "signature_delta":
             block["signature"] = delta["signature"]
         case "input_json_delta":
-            block["input_text"] = block.get("input_text", "") + delta["partial_json"]
+            grow(block, "input_text", delta["partial_json"])
         case "citations_delta":
             block["citations"] = [*(block.get("citations") or []), delta["citation"]]
         case _:

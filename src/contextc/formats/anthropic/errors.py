@@ -34,6 +34,8 @@ THINKING_FIRST = (
     "`assistant` message must start with a thinking block."
 )
 MAX_TOKENS = "max_tokens: Field required"
+NO_PREFILL = "This model does not support assistant message prefill. The conversation must end with a user message."
+FORCED_CHOICE = 'tool_choice: type "tool" and "any" are not supported for this model.'
 SERVER_ORPHAN = (
     "{where}: unexpected `tool_use_id` found in `{kind}` blocks: {id}. Each `{kind}` block must have a corresponding "
     "`server_tool_use` block before it."

@@ -11,10 +11,15 @@ from contextc.formats.signatures import is_sound
 MOST_MARKS = 4
 DEFAULT_LIMIT = 8_192
 NOTHING_SAID = "(Nothing has been said yet.)"
+GO_ON = "Go on."
 
 
 def with_a_message(body: JSONObject) -> JSONObject:
     return {**body, "messages": [{"role": "user", "content": NOTHING_SAID}]}
+
+
+def with_a_last_word(body: JSONObject) -> JSONObject:
+    return {**body, "messages": [*body["messages"], {"role": "user", "content": GO_ON}]}
 
 
 def without_thinking(body: JSONObject) -> JSONObject:
@@ -53,6 +58,15 @@ def with_sound_thinking(body: JSONObject) -> JSONObject:
 def with_tools_once(body: JSONObject) -> JSONObject:
     tools = {tool.get("name"): tool for tool in reversed(cast(list[JSONObject], body["tools"]))}
     return {**body, "tools": list(tools.values())[::-1]}
+
+
+def choice(body: JSONObject) -> JSONObject:
+    return cast(JSONObject, body["tool_choice"]) if isinstance(body.get("tool_choice"), dict) else {}
+
+
+def with_free_choice(body: JSONObject) -> JSONObject:
+    rest = {name: value for name, value in choice(body).items() if name not in ("type", "name")}
+    return {**body, "tool_choice": {"type": "auto", **rest}}
 
 
 def without_choice(body: JSONObject) -> JSONObject:

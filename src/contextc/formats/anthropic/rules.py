@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import cast
 
 from contextc._json import JSON, JSONObject
@@ -24,7 +25,9 @@ ANSWERED = ("stream", "stop_sequences", "metadata", "service_tier", "temperature
 ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
-BOOK = RuleBook("ANT", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block)
+BOOK = RuleBook(
+    "ANT", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="anthropic"
+)
 rule = BOOK.rule
 
 
@@ -376,3 +379,36 @@ def server_results_follow_their_call(request: Sketch) -> Iterable[Finding]:
             yield at(
                 path, f"no call {piece['tool_use_id']} stands before this.", kind=piece["type"], id=piece["tool_use_id"]
             )
+
+
+@rule(24, errors.NO_PREFILL, mend=mends.with_a_last_word)
+def the_user_speaks_last(request: Sketch) -> Iterable[Finding]:
+    """Models from Claude 4.6 on do not continue a last message of the assistant's.
+
+    Checked where `model` names one of them. A turn that Anthropic paused while its own tools ran goes back as it is.
+
+    Example: {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}, {"role":
+        "assistant", "content": "Hello"}]}
+    Repair: a line of the user's asks the model to go on.
+    """
+    if request.facts.prefill or request.body.get("max_tokens") is None:
+        return
+    last = list(takewhile(lambda turn: turn.role == "assistant", reversed(request.turns)))
+    spoken = {piece.kind for turn in last for piece in turn.pieces}
+    if "text" in spoken and spoken <= {"text", "reasoning"} and not request.misshapen:
+        yield at(last[0].path, "the assistant speaks last, and this model does not go on from there.")
+
+
+@rule(25, errors.FORCED_CHOICE, mend=mends.with_free_choice)
+def tools_are_not_forced(request: Sketch) -> Iterable[Finding]:
+    """Some models cannot be made to call a tool: Opus 5.5, Sonnet 5.5, Fable and Mythos from 5.1 on.
+
+    Checked where `model` names one of them.
+
+    Example: {"model": "claude-opus-5-5", "max_tokens": 100, "tools": [{"name": "look", "input_schema": {"type":
+        "object"}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "hi"}]}
+    Repair: the choice is left to the model; calls in parallel stay as they were set.
+    """
+    kind = mends.choice(request.body).get("type")
+    if kind in ("any", "tool") and not request.facts.forced_tool_choice:
+        yield at(("tool_choice",), f"`tool_choice` of type {kind!r} is not taken by this model.")

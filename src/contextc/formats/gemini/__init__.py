@@ -23,8 +23,10 @@ from contextc.formats.gemini.encode import (
     unsigned,
 )
 from contextc.formats.gemini.mends import NAMES, has_level, with_signatures
+from contextc.formats.gemini.reader import GeminiReader
 from contextc.formats.gemini.rules import BOOK
 from contextc.formats.gemini.settings import SETTINGS
+from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller
@@ -119,6 +121,9 @@ class GeminiFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
+
+    def reader(self) -> Reader:
+        return GeminiReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

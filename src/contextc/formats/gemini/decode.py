@@ -5,14 +5,14 @@ for stays whole as a `Native`. Google need not name its calls: such a call gets 
 back without one. A content that holds results and other parts becomes a tool message and a user message.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import cast
 
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, canonical, encode
-from contextc.formats.base import Request, kept, remember
+from contextc.formats.base import Request, grow, kept, remember
 from contextc.formats.gemini.encode import (
     APART,
     BESIDE,
@@ -145,9 +145,14 @@ def _gather_part(parts: list[JSONObject], part: JSONObject) -> None:
         return
     plain = part.keys() <= {"text", "thought"} and "text" in part
     if plain and parts and parts[-1].keys() == part.keys() and parts[-1].get("thought") == part.get("thought"):
-        parts[-1] = {**parts[-1], "text": parts[-1]["text"] + part["text"]}
+        grow(parts[-1], "text", part["text"])
     else:
-        parts.append(part)
+        parts.append({**part})
+
+
+def part_reader(provider: str, model: str | None) -> Callable[[JSONObject], AnyPart]:
+    """What reads the parts of one reply, one after the other: an unnamed call is named by those before it."""
+    return _Decoder(provider, model).part
 
 
 class _Decoder:

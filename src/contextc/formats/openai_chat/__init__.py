@@ -8,8 +8,10 @@ from contextc.formats.base import Encoded, Formatter, Request, kept, restored
 from contextc.formats.checking import RuleBook
 from contextc.formats.openai_chat import decode
 from contextc.formats.openai_chat.encode import encode_segment
+from contextc.formats.openai_chat.reader import ChatReader
 from contextc.formats.openai_chat.rules import BOOK
 from contextc.formats.openai_chat.settings import SETTINGS
+from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
@@ -67,6 +69,9 @@ class OpenAIFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.reasoning_field)
+
+    def reader(self) -> Reader:
+        return ChatReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -6,7 +6,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Request, kept, remember
+from contextc.formats.base import Request, grow, kept, remember
 from contextc.formats.media import from_data_url, guessed, unpacked
 from contextc.formats.openai_chat.encode import FIELD, REASONING_FIELDS, SOUNDS, encode_segment
 from contextc.messages import (
@@ -113,9 +113,16 @@ def _apply(message: JSONObject, calls: list[JSONObject], delta: JSONObject) -> N
     for name, value in delta.items():
         if name == "tool_calls":
             for piece in cast(list[JSONObject], value or []):
-                _apply_call(calls, piece)
+                apply_call(calls, piece)
         elif name != "role":
-            message[name] = _grown(message.get(name), value)
+            _grow(message, name, value)
+
+
+def _grow(holder: JSONObject, name: str, more: JSON) -> None:
+    if isinstance(more, str) and isinstance(holder.get(name), str):
+        grow(holder, name, more)
+    else:
+        holder[name] = _grown(holder.get(name), more)
 
 
 def _grown(before: JSON, more: JSON) -> JSON:
@@ -132,8 +139,8 @@ def _grown(before: JSON, more: JSON) -> JSON:
     return more
 
 
-def _apply_call(calls: list[JSONObject], piece: JSONObject) -> None:
-    """Add to a call: the one of this id, else of this index, else the last. A new id is a new call."""
+def apply_call(calls: list[JSONObject], piece: JSONObject) -> JSONObject:
+    """Add to a call, and return it: the one of this id, else of this index, else the last. A new id is a new call."""
     call_id, index = piece.get("id"), piece.get("index")
     same = [call for call in calls if call_id and call.get("id") == call_id]
     same = same or [
@@ -155,8 +162,9 @@ def _apply_call(calls: list[JSONObject], piece: JSONObject) -> None:
             continue
         known = cast(JSONObject, call.setdefault(name, {}))
         for field, each in inner.items():
-            repeats = field == "name" and known.get(field) == each
-            known[field] = each if repeats else _grown(known.get(field), each)
+            if field != "name" or known.get(field) != each:
+                _grow(known, field, each)
+    return call
 
 
 class _Decoder:

@@ -32,6 +32,17 @@ MISPLACED_MEDIA = (
     "contains an image URL."
 )
 DAMAGED_REASONING = "Invalid '{where}': the encrypted content could not be verified."
+NO_MAX_TOKENS = (
+    "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+)
+NO_SAMPLING = (
+    "Unsupported value: '{setting}' does not support {value} with this model. Only the default (1) value is supported."
+)
+TOOLS_AND_EFFORT = (
+    "Function tools with reasoning_effort are not supported for {model} in /v1/chat/completions. To use function "
+    "tools, use /v1/responses or set reasoning_effort to 'none'."
+)
+TEXT_ALONE = "Invalid content type. image_url is only supported by certain models."
 
 MISSING = "Missing required parameter: '{where}'."
 WRONG_TYPE = "Invalid type for '{where}': expected {expected}, but got {given} instead."

@@ -18,6 +18,8 @@ NOT_IN_A_NAME = re.compile(r"[\s<|\\/>]")
 NEEDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
 """Settings that are refused where what they are about is not there."""
 SHORTEST_SECRET = 64  # anything shorter stands in for one, in tests and replays
+SAMPLING = ("temperature", "top_p")
+PICTURE = "image_url"
 FERNET_VERSION, FERNET_FRAME, FERNET_BLOCK = b"\x80", 57, 16
 
 
@@ -127,6 +129,34 @@ def with_media_of_the_user(body: JSONObject) -> JSONObject:
                 message = {**message, "content": [part for part in parts if part["type"] in KINDS] or ""}
         messages.append(message)
     return {**body, "messages": [*messages, {"role": "user", "content": shown}] if shown else messages}
+
+
+def with_completion_limit(body: JSONObject) -> JSONObject:
+    return {"max_completion_tokens": body["max_tokens"], **_without(body, "max_tokens")}
+
+
+def without_sampling(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name not in SAMPLING}
+
+
+def with_no_effort(body: JSONObject) -> JSONObject:
+    return {**body, "reasoning_effort": "none"}
+
+
+def with_pictures_described(body: JSONObject) -> JSONObject:
+    def described(part: JSONObject) -> JSONObject:
+        if part["type"] != PICTURE:
+            return part
+        given: JSON = part[PICTURE]
+        url = cast(str, cast(JSONObject, given)["url"] if isinstance(given, dict) else given)
+        return block("[image; not shown]" if url.startswith("data:") else f"[image: {url}; not shown]")
+
+    def seen(message: JSONObject) -> JSONObject:
+        if not isinstance(message.get("content"), list):
+            return message
+        return {**message, "content": [described(part) for part in cast(list[JSONObject], message["content"])]}
+
+    return _changed(body, seen)
 
 
 def without_damaged_reasoning(body: JSONObject) -> JSONObject:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, Turn, at, match, repeated, run_of
+from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, Turn, at, match, reasons, repeated, run_of
 from contextc.formats.openai_chat import errors, mends, sketch
 from contextc.formats.openai_chat.sketch import house, placed
 
@@ -21,7 +21,7 @@ INSTEAD_OF_CONTENT = (
 )
 results_at_once = run_of("tool")
 
-BOOK = RuleBook("OAC", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block)
+BOOK = RuleBook("OAC", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="openai")
 rule = BOOK.rule
 
 
@@ -343,6 +343,69 @@ def reasoning_is_as_it_came(request: Sketch) -> Iterable[Finding]:
         for index in mends.damaged(turn.wire):
             path = (*turn.path, "reasoning_details", index)
             yield at(path, "this reasoning is not as its provider wrote it.", where=placed(path))
+
+
+@rule(21, errors.NO_MAX_TOKENS, mend=mends.with_completion_limit)
+def limit_has_its_new_name(request: Sketch) -> Iterable[Finding]:
+    """Models that reason take `max_completion_tokens`, and no `max_tokens`.
+
+    Checked where `model` names one of OpenAI's.
+
+    Example: {"model": "gpt-5", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
+    Repair: the number is kept under the new name.
+    """
+    if request.facts.reasoning and request.body.get("max_tokens") is not None:
+        yield at(("max_tokens",), "`max_tokens` is not taken by a model that reasons.")
+
+
+@rule(22, errors.NO_SAMPLING, mend=mends.without_sampling)
+def sampling_is_left_alone(request: Sketch) -> Iterable[Finding]:
+    """Models that reason take no `temperature` and no `top_p`, unless their effort is `none`.
+
+    Checked where `model` names one of OpenAI's, and it is certain that it will reason.
+
+    Example: {"model": "gpt-5", "temperature": 0, "messages": [{"role": "user", "content": "hi"}]}
+    Repair: the setting is left out.
+    """
+    for setting in mends.SAMPLING:
+        value: JSON = request.body.get(setting)
+        if value not in (None, 1) and reasons(request.facts, request.body.get("reasoning_effort")):
+            yield at((setting,), f"`{setting}` is not taken by a model that reasons.", setting=setting, value=value)
+
+
+@rule(23, errors.TOOLS_AND_EFFORT, mend=mends.with_no_effort)
+def tools_come_without_effort(request: Sketch) -> Iterable[Finding]:
+    """From GPT-5.4 on there are no tools here, unless the effort is `none`.
+
+    Checked where `model` names one of them and an effort is set. To have both, ask by the Responses API.
+
+    Example: {"model": "gpt-5.6", "reasoning_effort": "high", "tools": [{"type": "function", "function": {"name":
+        "look"}}], "messages": [{"role": "user", "content": "hi"}]}
+    Repair: the effort is set to `none`, because the tools are needed.
+    """
+    effort: JSON = request.body.get("reasoning_effort")
+    asked = effort not in (None, "none") and "none" in request.facts.efforts
+    if asked and request.body.get("tools") and not request.facts.tools_in_chat:
+        message = "this model takes tools here only with the effort `none`."
+        yield at(("reasoning_effort",), message, model=request.body["model"])
+
+
+@rule(24, errors.TEXT_ALONE, mend=mends.with_pictures_described)
+def pictures_are_for_models_that_see(request: Sketch) -> Iterable[Finding]:
+    """Some models take no pictures: GPT-3.5, GPT-4, o1-mini, o3-mini.
+
+    Checked where `model` names one of them.
+
+    Example: {"model": "gpt-3.5-turbo", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url":
+        {"url": "https://example.com/a.png"}}]}]}
+    Repair: a line of text says what was there.
+    """
+    if request.facts.media != ():
+        return
+    for turn in request.turns:
+        for piece in turn.of("media"):
+            if piece.wire["type"] == mends.PICTURE:
+                yield at(piece.path, "this model takes text alone.")
 
 
 def _calls(request: Sketch) -> Iterator[Piece]:

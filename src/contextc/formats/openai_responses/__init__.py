@@ -18,8 +18,10 @@ from contextc.formats.openai_responses.encode import (
     place,
 )
 from contextc.formats.openai_responses.mends import is_openais, without_foreign_ids, without_unstored
+from contextc.formats.openai_responses.reader import ResponsesReader
 from contextc.formats.openai_responses.rules import BOOK
 from contextc.formats.openai_responses.settings import SETTINGS
+from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
 from contextc.formats.spelling import Speller, Spelling
@@ -94,6 +96,9 @@ class OpenAIResponsesFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
+
+    def reader(self) -> Reader:
+        return ResponsesReader(self)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -11,7 +11,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, remember
+from contextc.formats.base import Request, grow, remember
 from contextc.formats.media import from_data_url, guessed
 from contextc.formats.openai_responses.encode import (
     BARE,
@@ -142,11 +142,11 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
 def _apply(item: JSONObject, event: JSONObject) -> None:
     kind = cast(str, event.get("type") or "")
     if name := WRITTEN.get(kind):
-        item[name] = (item.get(name) or "") + event["delta"]
+        grow(item, name, event["delta"])
     elif kind in GROWING:
         blocks, index, made, text = GROWING[kind]
         block = _block(item, blocks, event.get(index, 0), made)
-        block[text] = (block.get(text) or "") + event["delta"]
+        grow(block, text, event["delta"])
     elif kind == "response.output_text.annotation.added":
         block = _block(item, "content", event.get("content_index", 0), "output_text")
         block["annotations"] = [*(block.get("annotations") or []), event["annotation"]]

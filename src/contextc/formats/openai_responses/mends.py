@@ -17,6 +17,7 @@ IDS, NAMES = Spelling("a-zA-Z0-9_-", 64), Spelling("a-zA-Z0-9_-", 128)
 HELD = ("previous_response_id", "conversation")
 PREFIXES = {"function_call": "fc", "message": "msg", "reasoning": "rs"}
 LEAST_LIMIT = 16
+SAMPLING = ("temperature", "top_p")
 NOTHING_SAID = "(Nothing has been said yet.)"
 OWN_ID = re.compile("(rs|cmp)_[0-9a-f]{48,}")
 FERNET, FERNET_HEAD, FERNET_BLOCK = "gAAAA", 57, 16
@@ -233,6 +234,10 @@ def with_one_history(body: JSONObject) -> JSONObject:
 
 def with_a_limit(body: JSONObject) -> JSONObject:
     return {**body, "max_output_tokens": LEAST_LIMIT}
+
+
+def without_sampling(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name not in SAMPLING}
 
 
 def with_trigger_last(body: JSONObject) -> JSONObject:

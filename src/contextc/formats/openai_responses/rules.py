@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, at, not_matching
+from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, at, not_matching, reasons
 from contextc.formats.openai_responses import errors, mends, sketch
 from contextc.formats.openai_responses.sketch import named
 
@@ -17,7 +17,9 @@ LONGEST_ID = 64
 HISTORIES = ("previous_response_id", "conversation", "prompt")
 
 
-BOOK = RuleBook("OAR", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, key="input")
+BOOK = RuleBook(
+    "OAR", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, key="input", house="openai"
+)
 rule = BOOK.rule
 
 
@@ -271,6 +273,22 @@ def compaction_is_asked_for_last(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns[:-1]:
         if turn.wire.get("type") == "compaction_trigger":
             yield at(turn.path, "something stands after this `compaction_trigger`.", where=named(turn.path))
+
+
+@rule(18, errors.NO_SAMPLING, mend=mends.without_sampling)
+def sampling_is_left_alone(request: Sketch) -> Iterable[Finding]:
+    """Models that reason take no `temperature` and no `top_p`, unless their effort is `none`.
+
+    Checked where `model` names one of OpenAI's, and it is certain that it will reason.
+
+    Example: {"model": "gpt-5", "temperature": 0, "input": "hi"}
+    Repair: the setting is left out.
+    """
+    given: JSON = request.body.get("reasoning")
+    effort: JSON = cast(JSONObject, given).get("effort") if isinstance(given, dict) else None
+    for setting in mends.SAMPLING:
+        if request.body.get(setting) not in (None, 1) and reasons(request.facts, effort):
+            yield at((setting,), f"`{setting}` is not taken by a model that reasons.", setting=setting)
 
 
 def _words(piece: Piece) -> str:

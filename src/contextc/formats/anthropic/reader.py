@@ -1,0 +1,64 @@
+"""What each event of Anthropic's stream adds. A signature ends its block of thinking, and comes as a delta too."""
+
+from collections.abc import Iterable
+from typing import cast
+
+from contextc._json import JSONObject
+from contextc.formats.reading import Decodes, Delta, Reader
+from contextc.messages import Reasoning, Text, tool_call
+
+
+class AnthropicReader(Reader):
+    def __init__(self, formatter: Decodes) -> None:
+        super().__init__(formatter)
+        self._model: str | None = None
+        self._calls: dict[int, tuple[str, str]] = {}
+
+    def _is_whole(self, event: JSONObject) -> bool:
+        return event.get("type") == "message"
+
+    def _deltas(self, event: JSONObject) -> Iterable[Delta]:
+        match event.get("type"):
+            case "message_start":
+                self._model = cast(JSONObject, event["message"]).get("model")
+            case "content_block_start":
+                yield from self._begun(event["index"], event["content_block"])
+            case "content_block_delta":
+                yield from self._grown(event["index"], event["delta"])
+            case "message_delta":
+                self.finished = self.finished or bool(event["delta"].get("stop_reason"))
+            case "message_stop":
+                self.finished = True
+            case _:
+                pass
+
+    def _begun(self, index: int, block: JSONObject) -> Iterable[Delta]:
+        """What a block begins with: nothing as a rule, but the API does not promise it."""
+        match block.get("type"):
+            case "text" if block.get("text"):
+                yield Text(block["text"])
+            case "thinking" if block.get("thinking") or block.get("signature"):
+                yield self._thought(block.get("thinking") or "", block.get("signature") or None)
+            case "redacted_thinking":
+                yield Reasoning(data=block["data"], provider=self.formatter.provider, model=self._model)
+            case "tool_use":
+                self._calls[index] = block["id"], block["name"]
+                yield tool_call(block["id"], block["name"], block.get("input") or "")
+            case _:
+                pass
+
+    def _grown(self, index: int, delta: JSONObject) -> Iterable[Delta]:
+        match delta.get("type"):
+            case "text_delta" if delta["text"]:
+                yield Text(delta["text"])
+            case "thinking_delta" if delta["thinking"]:
+                yield self._thought(delta["thinking"])
+            case "signature_delta":
+                yield self._thought("", delta["signature"])
+            case "input_json_delta" if index in self._calls and delta["partial_json"]:
+                yield tool_call(*self._calls[index], delta["partial_json"])
+            case _:
+                pass
+
+    def _thought(self, text: str, signature: str | None = None) -> Reasoning:
+        return Reasoning(text=text, signature=signature, provider=self.formatter.provider, model=self._model)

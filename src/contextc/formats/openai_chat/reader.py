@@ -1,0 +1,80 @@
+"""What each chunk of a Chat Completions stream adds.
+
+Endpoints differ in how they send calls: with ids or indexes or neither, names at once or in pieces. Which call a piece
+belongs to is decided as `gather` decides it.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.openai_chat.decode import apply_call
+from contextc.formats.openai_chat.encode import REASONING_FIELDS
+from contextc.formats.reading import Decodes, Delta, Growing, Reader
+from contextc.messages import Reasoning, Text, ToolCall, tool_call
+
+WRITTEN = {"function": "arguments", "custom": "input"}
+
+
+class ChatReader(Reader):
+    def __init__(self, formatter: Decodes) -> None:
+        super().__init__(formatter)
+        self._model: str | None = None
+        self._thinks: str | None = None
+        self._calls: list[JSONObject] = []
+        self._growing: list[Growing] = []
+        self._old_name, self._old = "", Growing()
+
+    def _is_whole(self, event: JSONObject) -> bool:
+        return any("message" in choice for choice in cast(list[JSONObject], event.get("choices") or []))
+
+    def _deltas(self, event: JSONObject) -> Iterable[Delta]:
+        self._model = event.get("model") or self._model
+        choices = cast(list[JSONObject], event.get("choices") or [])
+        for choice in choices:
+            if choice.get("index") in (None, 0):
+                yield from self._added(cast(JSONObject, choice.get("delta") or {}))
+                self.finished = self.finished or bool(choice.get("finish_reason"))
+        if event.get("usage") and not choices:  # the last chunk of an endpoint that gives no reason
+            self.finished = True
+
+    def _added(self, delta: JSONObject) -> Iterable[Delta]:
+        self._thinks = self._thinks or next((name for name in REASONING_FIELDS if _text(delta.get(name))), None)
+        if self._thinks and (thought := _text(delta.get(self._thinks))):
+            yield Reasoning(text=thought, provider=self.formatter.provider, model=self._model)
+        content: JSON = delta.get("content")
+        if isinstance(content, list):
+            for block in cast(list[JSONObject], content):
+                if block.get("type") == "text" and (text := _text(block.get("text"))):
+                    yield Text(text)
+        elif text := _text(content):
+            yield Text(text)
+        for piece in cast(list[JSONObject], delta.get("tool_calls") or []):
+            yield from self._called(piece)
+        if isinstance(old := delta.get("function_call"), dict):
+            yield from self._called_of_old(cast(JSONObject, old))
+
+    def _called(self, piece: JSONObject) -> Iterable[ToolCall]:
+        kind = "custom" if isinstance(piece.get("custom"), dict) else "function"
+        named: JSONObject = dict(piece.get(kind) or {})
+        written: JSON = named.pop(WRITTEN[kind], None)
+        call = apply_call(self._calls, {**piece, kind: named})
+        number = next(number for number, each in enumerate(self._calls) if each is call)
+        if number == len(self._growing):
+            self._growing.append(Growing())
+        name = cast(JSONObject, call.get(kind) or {}).get("name") or ""
+        if isinstance(written, dict) and call["id"] and name:
+            yield tool_call(call["id"], name, cast(JSONObject, written))
+            return
+        self._growing[number].add(_text(written))
+        yield from self._growing[number].take(call["id"], name)
+
+    def _called_of_old(self, piece: JSONObject) -> Iterable[ToolCall]:
+        """The time before ids: one call, which is numbered after those that have one."""
+        self._old_name += _text(piece.get("name"))
+        self._old.add(_text(piece.get("arguments")))
+        yield from self._old.take(f"function_{len(self._calls)}", self._old_name)
+
+
+def _text(value: JSON) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,105 @@
+"""What each event of a Responses stream adds.
+
+Items come whole at the end, and some endpoints send nothing else: what the deltas of an item had not given by then is
+given with it.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+from contextc._json import JSONObject
+from contextc.formats.openai_responses.decode import TEXTS
+from contextc.formats.reading import Decodes, Delta, Reader
+from contextc.messages import Reasoning, Text, ToolCall, tool_call
+
+LAST = ("response.completed", "response.incomplete", "response.failed")
+THOUGHTS = {
+    "response.reasoning_summary_text.delta": ("summary", "summary_index"),
+    "response.reasoning_text.delta": ("content", "content_index"),
+}
+BETWEEN = "\n\n"
+
+
+class _Item:
+    """An item of the output, and how much of it has been given."""
+
+    def __init__(self, item: JSONObject) -> None:
+        self.kind, self.id = item.get("type"), cast(str | None, item.get("id"))
+        self.call = (cast(str, item.get("call_id") or ""), cast(str, item.get("name") or ""))
+        self.given = 0
+        self.thinks: str | None = None
+        self.thought = 0
+        self.announced = False
+
+
+class ResponsesReader(Reader):
+    def __init__(self, formatter: Decodes) -> None:
+        super().__init__(formatter)
+        self._model: str | None = None
+        self._items: dict[int, _Item] = {}
+
+    def _is_whole(self, event: JSONObject) -> bool:
+        return "type" not in event and isinstance(event.get("output"), list)
+
+    def _deltas(self, event: JSONObject) -> Iterable[Delta]:
+        kind = cast(str, event.get("type") or "")
+        if isinstance(response := event.get("response"), dict):
+            yield from self._answered(kind, cast(JSONObject, response))
+            return
+        index = cast(int, event.get("output_index", len(self._items)))
+        if isinstance(item := event.get("item"), dict):
+            yield from self._whole_item(index, cast(JSONObject, item))
+        elif index in self._items:
+            yield from self._grown(self._items[index], kind, event)
+
+    def _answered(self, kind: str, response: JSONObject) -> Iterable[Delta]:
+        self._model = response.get("model") or self._model
+        if kind not in LAST:
+            return
+        self.finished = True
+        for index, item in enumerate(cast(list[JSONObject], response.get("output") or [])):
+            yield from self._whole_item(index, item)
+
+    def _whole_item(self, index: int, item: JSONObject) -> Iterable[Delta]:
+        """An item as it stands: what of it has not been given."""
+        known = self._items.setdefault(index, _Item(item))
+        match item.get("type"):
+            case "message":
+                blocks = cast(list[JSONObject], item.get("content") or [])
+                text = "".join(block.get("text") or "" for block in blocks if block.get("type") in TEXTS)
+                if rest := text[known.given :]:
+                    known.given = len(text)
+                    yield Text(rest)
+            case "reasoning":
+                thoughts = cast(list[JSONObject], item.get("summary") or item.get("content") or [])
+                text = BETWEEN.join(thought.get("text") or "" for thought in thoughts)
+                if rest := text[known.given :]:
+                    yield self._thought(known, rest)
+            case "function_call":
+                yield from self._written(known, cast(str, item.get("arguments") or "")[known.given :])
+            case _:
+                pass
+
+    def _grown(self, item: _Item, kind: str, event: JSONObject) -> Iterable[Delta]:
+        if kind == "response.output_text.delta":
+            item.given += len(event["delta"])
+            yield Text(event["delta"])
+        elif kind == "response.function_call_arguments.delta":
+            yield from self._written(item, event["delta"])
+        elif kind in THOUGHTS:
+            place, name = THOUGHTS[kind]
+            item.thinks = item.thinks or place
+            if item.thinks == place:
+                number = cast(int, event.get(name, 0))
+                gap = BETWEEN * max(0, number - item.thought)
+                item.thought = max(item.thought, number)
+                yield self._thought(item, gap + event["delta"])
+
+    def _thought(self, item: _Item, text: str) -> Reasoning:
+        item.given += len(text)
+        return Reasoning(text=text, id=item.id, provider=self.formatter.provider, model=self._model)
+
+    def _written(self, item: _Item, piece: str) -> Iterable[ToolCall]:
+        if all(item.call) and (piece or not item.announced):
+            item.given, item.announced = item.given + len(piece), True
+            yield tool_call(*item.call, piece)

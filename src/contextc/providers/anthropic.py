@@ -1,0 +1,98 @@
+"""Anthropic, and whoever speaks its Messages API. Through Anthropic's own SDK; the body is sent as it is."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from contextc.errors import ProviderFailed
+from contextc.providers.endpoint import Call
+from contextc.providers.failures import Table
+from contextc.providers.named import Provider
+from contextc.providers.posting import Answer, Posting, body_of, missing, reason
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+PATH = "/v1/messages"
+NAMES = "ANTHROPIC_API_KEY"
+TABLE = Table(
+    codes={
+        "overloaded_error": "transient",
+        "billing_error": "quota",
+        "authentication_error": "auth",
+        "request_too_large": "context",
+    },
+    words=(
+        (
+            r"prompt is too long|input length and `?max_tokens`? exceed|exceeds? (the )?context (limit|window)",
+            "context",
+        ),
+        (r"credit balance is too low|reached your specified .*usage limits|purchase credits", "quota"),
+    ),
+    types={
+        "permission_error": "auth",
+        "rate_limit_error": "rate",
+        "timeout_error": "transient",
+        "api_error": "transient",
+        "not_found_error": "invalid",
+        "invalid_request_error": "invalid",
+    },
+)
+
+
+def open(provider: Provider, **options: object) -> "AnthropicEndpoint":
+    return AnthropicEndpoint(provider, **options)
+
+
+class AnthropicEndpoint(Posting):
+    table: ClassVar[Table] = TABLE
+    _client: "AsyncAnthropic | None" = None
+    _stream_class: Any = None  # the SDK's, which holds an answer that nobody has read yet
+
+    async def _post(self, call: Call) -> Answer:
+        client = self._opened()
+        found = await client.post(
+            PATH,
+            content=call.body,
+            cast_to=object,
+            options=self._options(call),
+            stream=True,
+            stream_cls=self._stream_class,
+        )
+        return cast(Answer, found.response)
+
+    def _opened(self) -> "AsyncAnthropic":
+        if self._client is not None:
+            return self._client
+        try:
+            from anthropic import AsyncAnthropic, AsyncStream, Omit, not_given
+        except ImportError:
+            raise missing("anthropic", "anthropic") from None
+        key, self._stream_class = self._key(), AsyncStream[object]
+        self._omitted = {"Authorization": Omit()} if key == "" else {}
+        self._client = AsyncAnthropic(
+            api_key=key or ("none" if key == "" else None),
+            base_url=self.provider.url or None,
+            timeout=not_given if self.timeout is None else cast(float, self.timeout),
+            max_retries=0,
+            http_client=cast(Any, self.http_client),  # a client of httpx2: the SDK checks it
+        )
+        return self._client
+
+    def _failure(self, error: Exception) -> ProviderFailed | None:
+        import anthropic
+
+        if isinstance(error, anthropic.APIStatusError):
+            return self._refused(body_of(error), error.status_code, error.response.headers)
+        if isinstance(error, anthropic.APIConnectionError):
+            return self._transient(reason(error))
+        if isinstance(error, TypeError) and "authentication method" in str(error):
+            return self._keyless("no key was found", NAMES)
+        return None
+
+    def _secrets(self) -> tuple[str, ...]:
+        key = (self._client.api_key or self._client.auth_token) if self._client is not None else ""
+        return (key,) if key and key != "none" else super()._secrets()
+
+    def _forget(self) -> Callable[[], Awaitable[object]] | None:
+        client, self._client = self._client, None
+        return None if client is None or self.http_client is not None else client.close

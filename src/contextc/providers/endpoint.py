@@ -1,0 +1,94 @@
+"""An open line to a provider: a request goes out as the bytes it was compiled to, and the API's events come back.
+
+An endpoint knows nothing of messages, stores or turns. It never tries again, and says how a call failed in one way for
+all providers, `ProviderFailed`: whoever calls decides what to do about it. One module in this folder is one client,
+found by `provider.client`; it has a function `open(provider, **options)`, and loads its SDK there.
+
+An endpoint is used on one event loop, for any number of calls at once. Closing the generator that `stream` gives, or
+cancelling the task that reads it, closes the connection of that call.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Mapping
+from importlib import import_module
+from types import TracebackType
+from typing import Protocol, Self, cast
+
+from msgspec import Struct
+
+from contextc._json import JSONObject
+from contextc.errors import InvalidSetting
+from contextc.providers.named import Provider, has_address
+
+
+def _no_arguments() -> JSONObject:
+    return {}
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One request as it leaves. `body` is what is sent; `arguments` are the same for SDKs that take no bytes.
+
+    `stream` says whether the body asks for a stream. `timeout` is in seconds: between two pieces of an answer, and for
+    the connection; None is as the endpoint was opened. `headers` are added to those that the SDK sends.
+    """
+
+    provider: Provider
+    body: bytes
+    arguments: Callable[[], JSONObject] = _no_arguments
+    stream: bool = True
+    timeout: float | None = None
+    headers: Mapping[str, str] = {}
+
+
+class Endpoint(ABC):
+    """An open line to a provider."""
+
+    @abstractmethod
+    def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        """The API's events as plain JSON; where the call asks for no stream, the whole reply as the only one.
+
+        Raises `ProviderFailed`. An error event inside a stream is given as it came, and raised after it.
+        """
+
+    async def close(self) -> None:
+        """Close what is open. Calls that are still running end with an error."""
+        return None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Client(Protocol):
+    """What a module in this folder has to have."""
+
+    def open(self, provider: Provider, **options: object) -> Endpoint: ...
+
+
+def endpoint(provider: Provider, **options: object) -> Endpoint:
+    """An open line to this provider, for the event loop it is first used on.
+
+    Options: `http_client`, a client of the kind the vendor's SDK takes (a proxy, a test's transport); `timeout` in
+    seconds. A client may have more.
+    """
+    if not provider.client:
+        raise InvalidSetting(
+            f'Nothing here calls the provider {provider.name!r}. Name a client: cc.provider("…", client="openai"), or '
+            "compile the request and send it yourself."
+        )
+    if not has_address(provider):
+        raise InvalidSetting(
+            f"It is not known where to call {provider.name!r} in the format {provider.format!r}. Say so: "
+            f'cc.provider("{provider.name}:…", url="https://…/v1", key="THE_VARIABLE_WITH_THE_KEY").'
+        )
+    try:
+        module = import_module(f"contextc.providers.{provider.client}")
+    except ModuleNotFoundError as error:
+        if error.name != f"contextc.providers.{provider.client}":
+            raise
+        raise InvalidSetting(f"There is no client {provider.client!r} in contextc.providers.") from None
+    return cast(Client, module).open(provider, **options)

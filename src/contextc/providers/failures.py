@@ -1,0 +1,164 @@
+"""How a provider says no, and what helps: from statuses, error codes and sentences to the kinds of `ProviderFailed`.
+
+What is the same everywhere is here; what is a provider's own stands in the table of its client. A code that says it all
+comes first, then the sentence (credit that ran out is an `invalid_request_error` at Anthropic), then the vague types,
+then the status. An error that nobody knows may pass, so it is `transient`.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple, cast
+
+from msgspec import Struct
+
+from contextc._json import JSON, JSONObject
+from contextc.errors import FailureKind, ProviderFailed
+
+STATUSES: dict[int, FailureKind] = {
+    400: "invalid",
+    401: "auth",
+    402: "quota",
+    403: "auth",
+    404: "invalid",
+    405: "invalid",
+    406: "invalid",
+    408: "transient",
+    409: "transient",
+    410: "invalid",
+    411: "invalid",
+    413: "context",
+    415: "invalid",
+    421: "transient",
+    422: "invalid",
+    425: "transient",
+    429: "rate",
+    431: "invalid",
+}
+LONGEST = 1_000
+SECRETS = re.compile(
+    r"(?:\b(?:sk|pk|rk|xai|gsk|key)-[\w\-*.]{6,}|\bAIza[\w\-]{10,}|(?i:\bbearer\s+)[\w\-.~+/=*]{6,}"
+    r"|(?i:\b(?:api[_-]?key|key)=)[^\s&\"']{6,})"
+)
+MASK = "[key]"
+TAGS = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL)
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """What one kind of endpoint says: codes that are enough, words in its sentence, and types that say little."""
+
+    codes: Mapping[str, FailureKind] = {}
+    words: tuple[tuple[str, FailureKind], ...] = ()
+    types: Mapping[str, FailureKind] = {}
+
+
+class Refusal(NamedTuple):
+    """What a provider answered in place of a reply."""
+
+    codes: tuple[str, ...]
+    said: str
+    status: int | None
+    retry_after: float | None
+
+
+def failure(
+    provider: str,
+    table: Table,
+    body: JSON,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    secrets: Iterable[str] = (),
+) -> ProviderFailed:
+    """What went wrong, from what a provider sent: a body, a text, or an event of a stream."""
+    refusal = read(body, status, headers or {})
+    return ProviderFailed(
+        provider,
+        kind_of(table, refusal),
+        masked(refusal.said, secrets),
+        status=refusal.status,
+        code=refusal.codes[0] if refusal.codes else "",
+        retry_after=refusal.retry_after,
+    )
+
+
+def kind_of(table: Table, refusal: Refusal) -> FailureKind:
+    for code in refusal.codes:
+        if code in table.codes:
+            return table.codes[code]
+    for words, kind in table.words:
+        if re.search(words, refusal.said, re.IGNORECASE):
+            return kind
+    for code in refusal.codes:
+        if code in table.types:
+            return table.types[code]
+    return STATUSES.get(refusal.status or 0, "transient")
+
+
+def read(body: JSON, status: int | None, headers: Mapping[str, str]) -> Refusal:
+    """The error in whatever came: an object, an object in a list, an event, a web page of some proxy."""
+    if isinstance(body, list):
+        body = cast(list[JSON], body)[0] if body else None
+    if not isinstance(body, dict):
+        return Refusal((), _plain(str(body or "")), status, _asked(headers, {}))
+    whole = cast(JSONObject, body)
+    whole = cast(JSONObject, whole["response"]) if isinstance(whole.get("response"), dict) else whole
+    error: JSON = whole.get("error") or whole
+    inner = cast(JSONObject, error) if isinstance(error, dict) else {"message": error}
+    codes = [inner.get(name) for name in ("code", "status", "type")]
+    for detail in _details(inner):
+        codes.append(detail.get("reason"))
+    numbers = [code for code in codes if isinstance(code, int) and 400 <= code < 600]
+    said = inner.get("message") or inner.get("detail") or ""
+    metadata = cast(JSONObject, inner["metadata"]) if isinstance(inner.get("metadata"), dict) else {}
+    if raw := metadata.get("raw"):  # a gateway, and what it was told itself
+        said = f"{said}: {raw}"
+    return Refusal(
+        tuple(code for code in codes if isinstance(code, str) and code not in ("error", "response.failed")),
+        _plain(str(said)),
+        status or (numbers[0] if numbers else None),
+        _asked(headers, inner),
+    )
+
+
+def masked(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text without anything that looks like a key, and without these."""
+    for secret in secrets:
+        if len(secret) >= 6:
+            text = text.replace(secret, MASK)
+    return SECRETS.sub(MASK, text)
+
+
+def _plain(text: str) -> str:
+    return " ".join(TAGS.sub(" ", text).split())[:LONGEST] if "<" in text else text.strip()[:LONGEST]
+
+
+def _details(error: JSONObject) -> list[JSONObject]:
+    details: JSON = error.get("details")
+    return [each for each in cast(list[JSON], details) if isinstance(each, dict)] if isinstance(details, list) else []
+
+
+def _asked(headers: Mapping[str, str], error: JSONObject) -> float | None:
+    """How many seconds the provider asked to wait, in a header or, as Google does, in the error."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        if (seconds := _seconds(headers.get(name) or "")) is not None:
+            return seconds * unit
+    for detail in _details(error):
+        if (seconds := _seconds(str(detail.get("retryDelay") or "").removesuffix("s"))) is not None:
+            return seconds
+    return None
+
+
+def _seconds(text: str) -> float | None:
+    """A number of seconds, or the seconds until a date."""
+    text = text.strip()
+    if re.fullmatch(r"\d+(\.\d*)?", text):
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, round(moment.timestamp() - time.time(), 3))

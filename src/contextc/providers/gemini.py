@@ -1,0 +1,106 @@
+"""Google's generateContent, through Google's own SDK.
+
+Its public calls take no bytes: they would build their own classes from the request, and write it anew. So the request
+is made by the layer below, which adds key, version and address, is given our bytes, and sends them. Where Vertex is
+configured, the SDK finds project, place and token as always.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from contextc._json import JSON
+from contextc.errors import ProviderFailed
+from contextc.providers.endpoint import Call
+from contextc.providers.failures import Table
+from contextc.providers.named import Provider
+from contextc.providers.posting import Answer, Posting, missing
+
+if TYPE_CHECKING:
+    from google.genai import Client
+
+CONNECT_SECONDS, READ_SECONDS = 10.0, 600.0
+NAMES = "GEMINI_API_KEY or GOOGLE_API_KEY"
+TABLE = Table(
+    codes={"API_KEY_INVALID": "auth", "UNAUTHENTICATED": "auth", "BILLING_DISABLED": "quota"},
+    words=(
+        (r"input token count .*exceeds|exceeds the maximum number of tokens", "context"),
+        (r"api key (not valid|expired|not found)|pass a valid api key", "auth"),
+        (r"PerDay|enable billing|billing account|prepayment credits", "quota"),
+    ),
+    types={
+        "RESOURCE_EXHAUSTED": "rate",
+        "PERMISSION_DENIED": "auth",
+        "FAILED_PRECONDITION": "invalid",
+        "INVALID_ARGUMENT": "invalid",
+        "NOT_FOUND": "invalid",
+        "INTERNAL": "transient",
+        "UNAVAILABLE": "transient",
+        "DEADLINE_EXCEEDED": "transient",
+        "CANCELLED": "transient",
+    },
+)
+
+
+def open(provider: Provider, **options: object) -> "GeminiEndpoint":
+    return GeminiEndpoint(provider, **options)
+
+
+class GeminiEndpoint(Posting):
+    table: ClassVar[Table] = TABLE
+    _client: "Client | None" = None
+    _own: Any = None  # our client of httpx2, whose types this module cannot import at its top
+
+    async def _post(self, call: Call) -> Answer:
+        sdk = cast(Any, self._opened())._api_client  # the layer below the public calls; it has no public name
+        from google.genai import _transformers as transformers
+
+        model = transformers.t_model(sdk, call.provider.asks_for)
+        path = f"{model}:streamGenerateContent?alt=sse" if call.stream else f"{model}:generateContent"
+        request = sdk._build_request("post", path, {}, {"headers": dict(call.headers)} if call.headers else None)
+        request.data = call.body
+        seconds = call.timeout or self.timeout
+        request.timeout = seconds if seconds else self._limits()
+        found = await sdk._async_request_once(request, stream=True, implicit_retry=False)
+        return cast(Answer, found.response_stream)
+
+    def _limits(self) -> Any:
+        from httpx2 import Timeout
+
+        return Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+
+    def _opened(self) -> "Client":
+        if self._client is not None:
+            return self._client
+        try:
+            from google.genai import Client
+            from httpx2 import AsyncClient
+        except ImportError:
+            raise missing("google-genai", "gemini") from None
+        key = self._key()
+        if self.http_client is None:
+            self._own = AsyncClient(follow_redirects=True)
+        options: dict[str, Any] = {"httpx_async_client": self.http_client or self._own}
+        if self.provider.url:
+            options["base_url"] = self.provider.url
+        try:
+            self._client = Client(api_key=key or ("none" if key == "" else None), http_options=cast(Any, options))
+        except ValueError as error:
+            raise self._keyless(str(error).split(".")[0], NAMES) from None
+        return self._client
+
+    def _failure(self, error: Exception) -> ProviderFailed | None:
+        from google.genai import errors
+
+        if isinstance(error, errors.APIError):
+            body = cast(JSON, error.details)
+            answer = cast(JSON, error.response)
+            return self._refused(body, error.code, answer.headers if answer is not None else {})
+        return None
+
+    def _secrets(self) -> tuple[str, ...]:
+        key = cast(Any, self._client)._api_client.api_key if self._client is not None else None
+        return (key,) if key and key != "none" else super()._secrets()
+
+    def _forget(self) -> Callable[[], Awaitable[object]] | None:
+        self._client, own, self._own = None, self._own, None
+        return None if own is None else own.aclose

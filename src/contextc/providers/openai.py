@@ -1,0 +1,127 @@
+"""OpenAI, by Responses and by Chat Completions, and everybody who speaks the latter. Through OpenAI's own SDK.
+
+The body is sent as it is. An address that is not OpenAI's gets neither OpenAI's key nor the names of organization and
+project that the SDK takes from the environment.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from contextc.errors import InvalidSetting, ProviderFailed
+from contextc.providers.endpoint import Call
+from contextc.providers.failures import Table
+from contextc.providers.named import Provider
+from contextc.providers.posting import Answer, Posting, body_of, missing, reason
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+PATHS = {"openai_responses": "/responses", "openai_chat": "/chat/completions"}
+TABLE = Table(
+    codes={
+        "insufficient_quota": "quota",
+        "billing_hard_limit_reached": "quota",
+        "billing_not_active": "quota",
+        "exceeded_current_quota_error": "quota",  # Moonshot
+        "1113": "quota",  # Z.ai
+        "invalid_api_key": "auth",
+        "account_deactivated": "auth",
+        "context_length_exceeded": "context",
+        "exceed_context_size_error": "context",  # llama.cpp
+        "1261": "context",  # Z.ai
+        "server_is_overloaded": "transient",
+        "slow_down": "transient",
+        "engine_overloaded_error": "transient",  # Moonshot
+    },
+    words=(
+        (
+            r"maximum context length|exceeds? the (model's )?(available )?context|context (window|length|size).*exceed",
+            "context",
+        ),
+        (r"input tokens exceed|maximum prompt length|prompt is too long|exceeded model token limit", "context"),
+        (r"request too large for .* tokens per min", "context"),  # waiting would not help
+        (
+            r"insufficient (balance|credits|funds)|exceeded your current quota|credit balance|requires more credits",
+            "quota",
+        ),
+        (r"incorrect api key|invalid api key|no auth credentials", "auth"),
+    ),
+    types={
+        "server_error": "transient",
+        "rate_limit_exceeded": "rate",
+        "rate_limit_error": "rate",
+        "requests": "rate",
+        "tokens": "rate",
+        "authentication_error": "auth",
+        "permission_error": "auth",
+        "invalid_prompt": "invalid",
+        "invalid_request_error": "invalid",
+        "previous_response_not_found": "invalid",
+        "model_not_found": "invalid",
+    },
+)
+
+
+def open(provider: Provider, **options: object) -> "OpenAIEndpoint":
+    if provider.format not in PATHS:
+        raise InvalidSetting(f"The client `openai` speaks {' and '.join(PATHS)}, and not {provider.format}.")
+    return OpenAIEndpoint(provider, **options)
+
+
+class OpenAIEndpoint(Posting):
+    table: ClassVar[Table] = TABLE
+    _client: "AsyncOpenAI | None" = None
+    _stream_class: Any = None  # the SDK's, which holds an answer that nobody has read yet
+
+    async def _post(self, call: Call) -> Answer:
+        client = self._opened()
+        found = await client.post(
+            PATHS[call.provider.format],
+            content=call.body,
+            cast_to=object,
+            options=self._options(call),
+            stream=True,
+            stream_cls=self._stream_class,
+        )
+        return cast(Answer, found.response)
+
+    def _opened(self) -> "AsyncOpenAI":
+        if self._client is not None:
+            return self._client
+        try:
+            from openai import AsyncOpenAI, AsyncStream, Omit, OpenAIError, not_given
+        except ImportError:
+            raise missing("openai", "openai") from None
+        key, self._stream_class = self._key(), AsyncStream[object]
+        if self.provider.url:
+            self._omitted = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
+        if key == "":
+            self._omitted["Authorization"] = Omit()
+        try:
+            self._client = AsyncOpenAI(
+                api_key=key or ("none" if key == "" else None),
+                base_url=self.provider.url or not_given,
+                timeout=not_given if self.timeout is None else cast(float, self.timeout),
+                max_retries=0,
+                http_client=cast(Any, self.http_client),  # httpx's or httpx2's: the SDK checks it
+            )
+        except OpenAIError as error:
+            raise self._keyless(str(error).split(".")[0], "OPENAI_API_KEY") from None
+        return self._client
+
+    def _failure(self, error: Exception) -> ProviderFailed | None:
+        import openai
+
+        if isinstance(error, openai.APIStatusError):
+            return self._refused(body_of(error), error.status_code, error.response.headers)
+        if isinstance(error, openai.APIConnectionError):
+            return self._transient(reason(error))
+        return None
+
+    def _secrets(self) -> tuple[str, ...]:
+        key = self._client.api_key if self._client is not None else ""
+        return (key,) if key and key != "none" else super()._secrets()
+
+    def _forget(self) -> Callable[[], Awaitable[object]] | None:
+        client, self._client = self._client, None
+        return None if client is None or self.http_client is not None else client.close

@@ -1,0 +1,206 @@
+"""What the lines to OpenAI, Anthropic and Google have in common: bytes are posted, JSON or a stream of it comes back.
+
+The vendor's SDK sends the request and knows keys, addresses, headers and its own exceptions; it neither tries again nor
+looks at what is in the body. The answer is read here, once: an SDK would build its own classes from every event, which
+then would have to be taken apart again.
+"""
+
+import asyncio
+import os
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, ClassVar, NoReturn, Protocol, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
+from contextc.formats.reading import is_error
+from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.failures import Table, failure, masked
+from contextc.providers.named import Provider
+from contextc.providers.sse import Events, MalformedEvent, parsed
+
+DRAIN_SECONDS = 0.2
+
+
+class Answer(Protocol):
+    """What we need of the response of an HTTP client: httpx2's, or the older httpx's."""
+
+    @property
+    def status_code(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def is_closed(self) -> bool: ...
+
+    def aiter_bytes(self) -> AsyncGenerator[bytes, None]: ...
+
+    async def aread(self) -> bytes: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Posting(Endpoint):
+    """A line over HTTP, through a vendor's SDK. A client says how a request is posted, and what its exceptions mean."""
+
+    table: ClassVar[Table]
+
+    def __init__(self, provider: Provider, *, http_client: object = None, timeout: object = None) -> None:
+        if timeout is not None and (not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout <= 0):
+            raise InvalidSetting(f"timeout = {timeout!r}: give a number of seconds.")
+        if provider.url and not provider.url.startswith(("http://", "https://")):
+            raise InvalidSetting(f"url = {provider.url!r}: an address begins with http:// or https://.")
+        self.provider, self.http_client, self.timeout = provider, http_client, timeout
+        self._omitted: JSONObject = {}
+        """Headers that the SDK would send, and must not."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._open: AsyncGenerator[None, None] | None = None
+
+    @abstractmethod
+    async def _post(self, call: Call) -> Answer:
+        """Send it, and come back with the head of the answer."""
+
+    @abstractmethod
+    def _forget(self) -> Callable[[], Awaitable[object]] | None:
+        """Let go of the SDK's client, and return what closes it; the caller's own is not closed."""
+
+    @abstractmethod
+    def _failure(self, error: Exception) -> ProviderFailed | None:
+        """What an exception of the SDK means; None where it is none of its."""
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        await self._on_this_loop()
+        try:
+            answer = await self._post(call)
+        except ContextcError:
+            raise
+        except Exception as error:
+            self._fail(error)
+        try:
+            async with aclosing(_events(answer, call.stream)) as events:
+                async for event in events:
+                    yield event
+                    if is_error(event):
+                        raise failure(self.provider.name, self.table, event, secrets=self._secrets())
+        except ContextcError:
+            raise
+        except MalformedEvent as error:
+            raise self._transient(f"what came is {error}") from None
+        except Exception as error:
+            self._fail(error)
+        finally:
+            await answer.aclose()
+
+    async def _on_this_loop(self) -> None:
+        """A client belongs to one event loop: with another loop comes another client."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._forget()
+            self._loop, self._open = loop, self._until_the_loop_ends()
+            await anext(self._open)
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
+        """A loop that ends closes its generators: so a line that nobody closed is closed with it."""
+        try:
+            yield
+        finally:
+            if (closing := self._forget()) is not None:
+                await closing()
+
+    async def close(self) -> None:
+        found, self._open = self._open, None
+        if found is not None and self._loop is asyncio.get_running_loop():
+            await found.aclose()
+        self._loop = None
+
+    def _fail(self, error: Exception) -> NoReturn:
+        """Raise what the exception means; what is none of the network's goes on as it is.
+
+        Its own words are shown with it, unless there is a key in them.
+        """
+        failed = self._failure(error)
+        if failed is None:
+            if not _is_of_the_network(error):
+                raise error
+            failed = self._transient(reason(error))
+        said = str(error)
+        raise failed from (error if masked(said, self._secrets()) == said else None)
+
+    def _options(self, call: Call) -> Any:  # of a private class of each SDK
+        """Headers and time limit of one call, as OpenAI's and Anthropic's SDKs take them."""
+        options: JSONObject = {"headers": {**self._omitted, **call.headers}} if self._omitted or call.headers else {}
+        return options if call.timeout is None else options | {"timeout": call.timeout}
+
+    def _transient(self, said: str) -> ProviderFailed:
+        return ProviderFailed(self.provider.name, "transient", masked(said, self._secrets())[:300])
+
+    def _refused(self, body: JSON, status: int, headers: Mapping[str, str]) -> ProviderFailed:
+        return failure(self.provider.name, self.table, body, status=status, headers=headers, secrets=self._secrets())
+
+    def _key(self) -> str | None:
+        """The key that this provider names; "" where none is to be sent; None where the SDK looks for one by itself."""
+        name = self.provider.key
+        if not name:
+            return "" if self.provider.url else None
+        if not (key := os.environ.get(name, "").strip()):
+            raise self._keyless(f"the environment variable {name} is not set")
+        return key
+
+    def _keyless(self, said: str, names: str = "") -> ProviderFailed:
+        way_out = f"Set {names or self.provider.key}, or name another variable: cc.provider(…, key=…)."
+        return ProviderFailed(self.provider.name, "auth", said, way_out=way_out)
+
+    def _secrets(self) -> tuple[str, ...]:
+        return tuple(filter(None, [os.environ.get(self.provider.key, "").strip()])) if self.provider.key else ()
+
+
+def missing(package: str, extra: str) -> InvalidSetting:
+    return InvalidSetting(f"The package {package!r} is not installed. Install it: pip install contextc[{extra}]")
+
+
+async def _events(answer: Answer, streamed: bool) -> AsyncGenerator[JSONObject, None]:
+    """The events of an answer; an answer that is not streamed is one."""
+    if not streamed or answer.headers.get("content-type", "").startswith("application/json"):
+        yield parsed(await answer.aread())
+        return
+    events = Events()
+    async with aclosing(answer.aiter_bytes()) as pieces:
+        async for piece in pieces:
+            for event in events.feed(piece):
+                yield event
+            if events.done:
+                await _drain(pieces)
+                return
+    for event in events.end():
+        yield event
+
+
+async def _drain(pieces: AsyncIterator[bytes]) -> None:
+    """Read to the end after the last word, so that the connection can be used again; but not for long."""
+    with suppress(Exception):  # whatever comes now, the reply is complete
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in pieces:
+                pass
+
+
+def _is_of_the_network(error: Exception) -> bool:
+    """Whether the connection failed: the exceptions of an HTTP client, of sockets, and of TLS."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, OSError | TimeoutError | EOFError) or bool(names & {"TransportError", "HTTPError"})
+
+
+def reason(error: BaseException) -> str:
+    """The innermost reason of an exception, which says more than "Connection error."."""
+    found = error
+    while (inner := found.__cause__ or found.__context__) is not None and not isinstance(inner, ProviderFailed):
+        found = inner
+    text = str(found).strip() or type(found).__name__
+    return text if text == str(error) else f"{str(error).rstrip('.')}: {text}"
+
+
+def body_of(error: Exception) -> JSON:
+    """What a status error of OpenAI's or Anthropic's SDK carries: the body as it came."""
+    answer = cast(JSON, getattr(error, "response", None))
+    try:
+        return parsed(answer.content)
+    except (MalformedEvent, AttributeError, RuntimeError):
+        return cast(JSON, getattr(error, "body", None)) or getattr(answer, "text", "")

@@ -1,0 +1,150 @@
+"""A provider that answers from recordings, for tests, demonstrations and pages; and what makes recordings.
+
+A recording is a line of JSON: `{"reply": …}`, a whole reply; `{"events": […]}`, a stream; `{"error": {"status": 529,
+"body": …}}`, a refusal, also after events. One that has a `request`, the SHA-256 of a body, answers that body alone;
+the others answer in their order. Neither headers nor keys are ever in a recording.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from contextc._json import JSONObject, decode, encode
+from contextc.errors import InvalidSetting, ProviderFailed
+from contextc.formats.reading import is_error
+from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.failures import Table, failure, masked
+from contextc.providers.named import Provider, client_of
+from contextc.providers.sse import MalformedEvent, parsed
+
+KINDS = ("reply", "events", "error")
+
+
+def open(provider: Provider, **options: object) -> "Replay":
+    """The line of a provider whose `client` is `replay`; its `url` may be the path of the recordings."""
+    recordings = options.get("recordings") or provider.url.removeprefix("file://")
+    if not recordings:
+        raise InvalidSetting(
+            'There is nothing to replay. Give recordings: endpoint(provider, recordings="answers.jsonl").'
+        )
+    seconds = options.get("seconds") or 0.0
+    return Replay(cast(str | Path | Iterable[JSONObject], recordings), seconds=float(cast(float, seconds)))
+
+
+class Replay(Endpoint):
+    """Answers from a file, or from a list, of recordings. `seconds` is the time between two events."""
+
+    def __init__(self, recordings: str | Path | Iterable[JSONObject], *, seconds: float = 0.0) -> None:
+        given = read(recordings) if isinstance(recordings, str | Path) else list(recordings)
+        for number, recording in enumerate(given, 1):
+            if not any(kind in recording for kind in KINDS):
+                raise InvalidSetting(f"recording {number} has no `reply`, `events` or `error`.")
+        self.seconds = seconds
+        self.calls: list[Call] = []
+        """The calls that were made, as they came."""
+        self._ordered = [each for each in given if "request" not in each]
+        self._named = [each for each in given if "request" in each]
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        self.calls.append(call)
+        recording = self._taken(call)
+        table = _table(call.provider)
+        whole: list[JSONObject] = [recording["reply"]] if "reply" in recording else []
+        for event in cast(list[JSONObject], recording.get("events") or whole):
+            await asyncio.sleep(self.seconds)
+            yield event
+            if is_error(event):
+                raise failure(call.provider.name, table, event)
+        if (error := cast(JSONObject | None, recording.get("error"))) is not None:
+            headers: dict[str, str] = {"retry-after": str(error["retry_after"])} if error.get("retry_after") else {}
+            raise failure(call.provider.name, table, error.get("body"), status=error.get("status"), headers=headers)
+
+    def _taken(self, call: Call) -> JSONObject:
+        name = request_name(call.body)
+        found = next((each for each in self._named if each["request"] == name), None)
+        if found is not None:
+            self._named.remove(found)
+            return found
+        if self._ordered:
+            return self._ordered.pop(0)
+        raise ProviderFailed(
+            call.provider.name,
+            "invalid",
+            f"no recording is left for the request {name[:12]}",
+            way_out="Record it with `Recorder`, or give more recordings.",
+        )
+
+
+class Recorder(Endpoint):
+    """Passes everything on, and writes down what came: one line a call, also of one that failed or was given up."""
+
+    def __init__(self, endpoint: Endpoint, path: str | Path, *, by_request: bool = False) -> None:
+        self.endpoint, self.path, self.by_request = endpoint, Path(path), by_request
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        events: list[JSONObject] = []
+        refused: JSONObject = {}
+        inner = self.endpoint.stream(call)
+        try:
+            async for event in inner:
+                events.append(_clean(event))
+                yield event
+        except ProviderFailed as error:
+            if not (events and is_error(events[-1])):
+                refused = {"error": _told(error)}
+            raise
+        finally:
+            await inner.aclose()
+            self._write(call, events, refused)
+
+    def _write(self, call: Call, events: list[JSONObject], refused: JSONObject) -> None:
+        line: JSONObject = {"request": request_name(call.body)} if self.by_request else {}
+        if not call.stream and len(events) == 1 and not refused:
+            line["reply"] = events[0]
+        elif events or not refused:
+            line["events"] = events
+        with self.path.open("ab") as file:
+            file.write(encode(line | refused) + b"\n")
+
+    async def close(self) -> None:
+        await self.endpoint.close()
+
+
+def read(path: str | Path) -> list[JSONObject]:
+    """The recordings in a file."""
+    found: list[JSONObject] = []
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise InvalidSetting(f"The recordings cannot be read: {error}.") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                found.append(parsed(line))
+            except MalformedEvent as error:
+                raise InvalidSetting(f"{path}, line {number}: {error}.") from None
+    return found
+
+
+def request_name(body: bytes) -> str:
+    """By which a recording knows the request it answers."""
+    return sha256(body).hexdigest()
+
+
+def _table(provider: Provider) -> Table:
+    client = client_of(provider.format)
+    return import_module(f"contextc.providers.{client}").TABLE if client else Table()
+
+
+def _clean(event: JSONObject) -> JSONObject:
+    """The event; where it is an error, without a key that the provider may have repeated in it."""
+    return cast(JSONObject, decode(masked(encode(event).decode()))) if is_error(event) else event
+
+
+def _told(error: ProviderFailed) -> JSONObject:
+    body: JSONObject = {"error": {"code": error.code, "message": error.said}}
+    told: JSONObject = {"status": error.status, "body": body, "retry_after": error.retry_after}
+    return {name: value for name, value in told.items() if value is not None}
