@@ -61,6 +61,70 @@ def test_everything_comes_back(store: cc.Store, target: cc.Store) -> None:
     assert target.blob(picture.blob or "") == b"\x89PNG"
 
 
+def test_todos_and_pins_come_back(store: cc.Store, target: cc.Store) -> None:
+    """SPEC 3.8: lossless; and what is pinned is looked for, though nothing but the import has happened."""
+    store.extend("demo", [cc.user("one"), cc.assistant("two"), cc.user("three")])
+    store.replace_todos("demo", ["Sow", cc.Todo(number=0, text="Buy soil", state="done")])
+    store.add_todo("demo", "Water", agent="helper")
+    store.pin("demo", 1)
+    lines = list(export_lines(store, "demo"))
+    assert [msgspec.json.decode(line)["type"] for line in lines] == ["contextc", "todos", "todos", *["message"] * 3]
+    import_lines(target, lines)
+    assert target.todos("demo") == store.todos("demo")
+    assert target.todos("demo", "helper") == store.todos("demo", "helper")
+    assert target.add_todo("demo", "Reap").number == 3
+    assert target.pinned("demo") == [1]
+    assert target.conversation("demo").revision > 0
+    again = cc.MessageCompiler(target, cc.provider("anthropic:claude-sonnet-4-5"), policy="seed_b")
+    assert again.compile("demo").draft.pins
+
+
+def test_pins_come_back_on_the_branches_they_are_on(store: cc.Store, target: cc.Store) -> None:
+    """SPEC 3.8: also those of a past that is shared with another conversation."""
+    rich_conversation(store)
+    store.pin("base", 1)
+    store.pin("base", 3)  # demo does not stand on that one
+    store.pin("demo", 4)
+    import_lines(target, export_lines(store, "demo"))
+    assert target.pinned("demo") == store.pinned("demo") == [1, 4]
+
+
+def test_a_file_without_todos_and_pins_can_be_read_by_version_1(store: cc.Store) -> None:
+    """Whoever has not upgraded is refused only what he could not understand."""
+    store.append("demo", cc.user("hi"))
+    assert msgspec.json.decode(next(export_lines(store, "demo")))["version"] == 1
+    store.add_todo("demo", "Sow")
+    assert msgspec.json.decode(next(export_lines(store, "demo")))["version"] == 2
+
+
+def test_todos_and_pins_that_make_no_sense_leave_nothing_behind(store: cc.Store, target: cc.Store) -> None:
+    """SPEC 15.1: the line is named, and nothing is stored."""
+    store.append("demo", cc.user("hi"))
+    store.add_todo("demo", "Sow")
+    store.pin("demo", 1)
+    good = list(export_lines(store, "demo"))
+    broken: dict[str, list[bytes]] = {
+        "line 3: a second list of todos for 'assistant'": [*good[:2], *good[1:]],
+        "line 2: the todos are not numbered from 1": changed(good, 1, b'"number":1', b'"number":2'),
+        "line 2: the todos are not numbered .*, or their texts": changed(good, 1, b"Sow", b"Sow  it"),
+        r"line 2: todos\[0\]: The text of a todo is blank": changed(good, 1, b"Sow", b" "),
+        "line 2: Invalid enum value 'late'": changed(good, 1, b'"open"', b'"late"'),
+        "line 2: '' cannot name a agent": changed(good, 1, b'"assistant"', b'""'),
+        "line 1: a message of branch .* is pinned that is not there": changed(good, 0, b'"pins":[1]', b'"pins":[2]'),
+    }
+    for problem, lines in broken.items():
+        with pytest.raises(cc.InvalidImport, match=problem):
+            import_lines(target, lines)
+    assert target.conversations() == []
+
+
+def test_a_file_of_a_later_version_is_refused_before_its_lines_are_read(target: cc.Store) -> None:
+    """SPEC 3.7: it says what to do, whatever else is in it."""
+    lines = [b'{"type":"contextc","version":3,"weather":"fine"}', b'{"type":"songs"}']
+    with pytest.raises(cc.InvalidImport, match=r"version 3, this contextc reads up to 2. Upgrade contextc"):
+        import_lines(target, lines)
+
+
 def test_keys_and_uids_still_name_their_messages(store: cc.Store, target: cc.Store) -> None:
     """SPEC 2.7: an append retried after a move is still the same append."""
     store.append("demo", cc.user("pay"), key="order-1")

@@ -194,10 +194,8 @@ def test_crash_leaves_a_stateless_provider_with_the_same_request(store: cc.Store
     assert (again.mode, again.body) == ("full", compiled.body)
 
 
-@pytest.mark.parametrize("ended", ["before", "after", "answered", "aborted"])
-def test_crash_in_a_session_that_can_be_brought_back(store: cc.Store, ended: str) -> None:
-    """SPEC 9.8: before the next delta the session goes back to the cursor, whatever it had kept of the last."""
-    line = Line(store, reverts=True)
+def crash(line: Line, ended: str) -> cc.Compiled:
+    """A request is on its way as everything goes down, before or after it was kept or answered; then up again."""
     compiled = line.compiler.compile("demo")
     line.compiler.begin(compiled)
     if ended == "answered":
@@ -207,7 +205,18 @@ def test_crash_in_a_session_that_can_be_brought_back(store: cc.Store, ended: str
             line.end.send(compiled, [], "before" if ended == "before" else "after")
     if ended == "aborted":
         line.compiler.abort(compiled, "it broke off")
-    line.compiler = restarted(store, line.provider)
+    line.compiler = restarted(line.store, line.provider)
+    return compiled
+
+
+ENDED = ("before", "after", "answered", "aborted")
+
+
+@pytest.mark.parametrize("ended", ENDED)
+def test_crash_in_a_session_that_can_be_brought_back(store: cc.Store, ended: str) -> None:
+    """SPEC 9.8: before the next delta the session goes back to the cursor, whatever it had kept of the last."""
+    line = Line(store, reverts=True)
+    compiled = crash(line, ended)
     again = line.compiler.compile("demo")
     assert (again.mode, again.session_id, again.revert) == ("resume", "session1", "session1/1")
     assert again.params["messages"] == compiled.params["messages"]
@@ -218,20 +227,11 @@ def test_crash_in_a_session_that_can_be_brought_back(store: cc.Store, ended: str
     line.goes_through(following, "Third.")
 
 
-@pytest.mark.parametrize("ended", ["before", "after", "answered", "aborted"])
+@pytest.mark.parametrize("ended", ENDED)
 def test_crash_in_a_session_that_cannot_be_brought_back(store: cc.Store, ended: str) -> None:
     """SPEC 9.8: where nobody knows, a new session with everything: once is better than twice or never."""
     line = Line(store, reverts=False)
-    compiled = line.compiler.compile("demo")
-    line.compiler.begin(compiled)
-    if ended == "answered":
-        line.end.send(compiled, [cc.assistant("Nobody hears this.")])
-    else:
-        with pytest.raises(ProviderDown):
-            line.end.send(compiled, [], "before" if ended == "before" else "after")
-    if ended == "aborted":
-        line.compiler.abort(compiled, "it broke off")
-    line.compiler = restarted(store, line.provider)
+    crash(line, ended)
     again = line.compiler.compile("demo")
     assert (again.mode, again.session_id, again.revert) == ("full", None, None)
     assert again.manifest.why == "an earlier prompt may be in the session"

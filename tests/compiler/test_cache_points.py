@@ -80,7 +80,7 @@ def test_no_point_stands_on_thinking() -> None:
     compiled = compiler.compile("c", system_prompt=LONG)
     compiler.begin(compiled)
     thought = cc.Reasoning(text="Hm.", signature="sig", provider="anthropic")
-    compiler.commit(compiled, cc.assistant(reasoning=thought, finish="pause_turn"))
+    compiler.commit(compiled, cc.assistant(reasoning=thought, finish="pause"))
     again = compiler.compile("c", system_prompt=LONG)
     assert again.is_new
     assert again.params["messages"][-1]["content"][-1]["type"] == "thinking"

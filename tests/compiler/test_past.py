@@ -43,6 +43,26 @@ def test_every_past_request_is_built_again_to_the_byte(store: cc.Store, name: st
     assert "over budget" in whys
 
 
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_a_forks_requests_are_built_again_though_they_stand_on_its_parents_rows(store: cc.Store, name: str) -> None:
+    """SPEC 13.2, 9.9a: its first request begins no epoch, and goes on where the parent was."""
+    compiler = cc.MessageCompiler(store, cc.provider(name))
+    run(store, compiler, 3)
+    store.fork("demo", "other")
+    sent: list[bytes] = []
+    for words in ("and here?", "and then?"):
+        store.append("other", cc.user(words))
+        compiled = compiler.compile("other", system_prompt="You are careful. " * 200, tools=[READ])
+        sent.append(compiled.body)
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("yes"))
+    warm(store).clear()
+    assert [compiler.rebuild("other", number) for number in (1, 2)] == sent
+    told = compiler.explain("other", 2)
+    assert (told.why, [fragment.id for fragment in told.fragments]) == ("", ["system_prompt"])
+    assert [line.seq for line in told.lines if line.kind == "message"] == list(range(1, 10))
+
+
 def test_the_account_of_a_past_request_is_read_again(store: cc.Store) -> None:
     """SPEC 13.1: what is stored is what is new; the rest is derived."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
@@ -60,6 +80,23 @@ def test_the_account_of_a_past_request_is_read_again(store: cc.Store) -> None:
             compiler.explain("demo", wrong)
     with pytest.raises(cc.InvalidInput, match="has no request for nobody"):
         compiler.explain("demo", agent="nobody")
+
+
+def test_what_was_left_out_on_another_branch_is_not_in_the_account_of_this_one(store: cc.Store) -> None:
+    """SPEC 13.1: after a switch the account speaks of the line that was sent, and of no other."""
+    compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
+    store.append("demo", cc.user("here"))
+    first = store.branches("demo")[0].number
+    store.edit("demo", 1, cc.user("there"))
+    store.append("demo", cc.assistant("half a", status="error", error="529"))
+    for words in ("and?", "and so?"):
+        compiled = compiler.compile("demo")
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("yes"))
+        store.switch("demo", first)
+        store.append("demo", cc.user(words))
+    assert [(line.shown, line.why) for line in compiler.explain("demo", 1).lines][-1] == (False, "it ended as error")
+    assert [(line.seq, line.shown) for line in compiler.explain("demo", 2).lines] == [(1, True), (2, True)]
 
 
 def test_what_is_redacted_goes_from_the_ledger_and_later_requests_say_so(store: cc.Store) -> None:

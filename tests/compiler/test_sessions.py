@@ -1,69 +1,17 @@
 """What a session is given: each rule of SPEC 9 as what was sent before, and what is sent after."""
 
-from pathlib import Path
-
 import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler import Compiled
 from contextc.ledger.warm import warm
-from contextc.providers import Provider
-from tests.compiler.simulated import SessionProvider, blocks
-
-TOOL = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
-IDENTITY = cc.PromptFragment("identity", "You are a coder.")
-
-
-def keeper(**facts: object) -> Provider:
-    """A coding agent's own sessions: bound to a directory, forked to bring them back, static prompt kept."""
-    given: dict[str, object] = {"session_resumption": True, "directory_bound": True, "reverts": True} | facts
-    return cc.provider(
-        "keeper:one", window=20_000, output=1_000, format="anthropic", **({"keeps_static": True} | given)
-    )  # pyright: ignore[reportArgumentType]
-
-
-def plain() -> Provider:
-    return cc.provider("anthropic:claude-sonnet-4-5", window=20_000, output=1_000)
-
-
-def said(compiled: Compiled) -> list[str]:
-    """Who says what in a request, a line a block."""
-    lines: list[str] = []
-    for message in compiled.params["messages"]:
-        for block in message["content"]:
-            words = block.get("text") or block.get("name") or block.get("content")
-            lines.append(f"{message['role']}: {words}")
-    return lines
-
-
-class Talk:
-    """A conversation with a provider that keeps sessions."""
-
-    def __init__(self, store: cc.Store, provider: Provider, **options: object) -> None:
-        self.store, self.provider = store, provider
-        self.compiler = cc.MessageCompiler(store, provider, **options)
-        self.end = SessionProvider(reverts=provider.reverts)
-
-    def compile(self, conversation: str = "demo", **how: object) -> Compiled:
-        return self.compiler.compile(conversation, **{"fragments": [IDENTITY], **how})  # pyright: ignore[reportArgumentType]
-
-    def step(self, reply: cc.Message, conversation: str = "demo", **how: object) -> Compiled:
-        compiled = self.compile(conversation, **how)
-        with self.compiler.attempt(compiled) as attempt:
-            answer = self.end.send(compiled, [reply])
-            attempt.commit(produced=answer.produced, session_id=answer.session_id, cursor=answer.cursor)
-        self.end.acknowledge(answer)
-        return compiled
+from tests.compiler.simulated import blocks
+from tests.compiler.talk import IDENTITY, TOOL, Talk, call, keeper, plain, said
 
 
 @pytest.fixture
 def talk(store: cc.Store) -> Talk:
     return Talk(store, keeper())
-
-
-def call(name: str) -> cc.Message:
-    return cc.assistant(tool_calls=[cc.tool_call(name, "look", {})])
 
 
 def test_first_request_is_the_whole_context_in_a_new_session(talk: Talk) -> None:
@@ -229,157 +177,6 @@ def test_stateless_provider_with_changed_tools_begins_an_epoch(store: cc.Store) 
     assert compiler.compile("demo", tools=[]).manifest.why == "tools changed"
 
 
-def test_another_directory_has_no_session(talk: Talk) -> None:
-    """SPEC 9.5: a session belongs to its channel; in the first directory it is still there."""
-    talk.store.append("demo", cc.user("Hello."))
-    talk.step(cc.assistant("Good day."), directory="/one")
-    talk.store.append("demo", cc.user("More."))
-    elsewhere = talk.compile(directory="/two")
-    assert (elsewhere.mode, elsewhere.session_id) == ("full", None)
-    assert said(elsewhere) == ["user: Hello.", "assistant: Good day.", "user: More."]
-    assert (talk.compile(directory="/one").mode, said(talk.compile(directory="/one"))) == ("resume", ["user: More."])
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ("edit", "edited or branched away"),
-        ("rewind", "edited or branched away"),
-        ("clear", "cleared"),
-        ("redact", "redacted"),
-        ("lose", "the provider lost it"),
-    ],
-)
-def test_a_fallback_is_a_new_session_and_says_why(talk: Talk, change: str, why: str) -> None:
-    """SPEC 9.3, 9.5, 9.6: what a session holds and the record does not, cannot be continued."""
-    store = talk.store
-    store.append("demo", cc.user("One."))
-    talk.step(cc.assistant("First."))
-    store.append("demo", cc.user("Two."))
-    last = talk.step(cc.assistant("Second."))
-    match change:
-        case "edit":
-            store.edit("demo", 3, cc.user("Two, rather."))
-        case "rewind":
-            store.rewind("demo", 2)
-        case "clear":
-            store.reset("demo")
-        case "redact":
-            store.redact("demo", 1)
-        case _:
-            cc.SessionManager(store).invalidate(last.channel, "the provider lost it")
-    store.append("demo", cc.user("Three."))
-    compiled = talk.compile()
-    assert (compiled.mode, compiled.session_id, compiled.revert, compiled.manifest.why) == ("full", None, None, why)
-    whole = {
-        "edit": ["user: One.", "assistant: First.", "user: Two, rather.", "user: Three."],
-        "rewind": ["user: One.", "assistant: First.", "user: Three."],
-        "clear": ["user: Three."],
-        "redact": ["user: [This message was removed.]", "assistant: First.", "user: Two.", "assistant: Second.",
-                   "user: Three."],
-        "lose": ["user: One.", "assistant: First.", "user: Two.", "assistant: Second.", "user: Three."],
-    }  # fmt: skip
-    assert said(compiled) == whole[change]
-
-
-def test_what_nobody_was_shown_may_be_rewound_without_a_new_session(talk: Talk) -> None:
-    """SPEC 9.5: the cursor's item is in the ledger and unchanged, so the session is valid."""
-    talk.store.append("demo", cc.user("One."))
-    talk.step(cc.assistant("First."))
-    talk.store.append("demo", cc.user("Two."))
-    talk.store.rewind("demo", 2)
-    talk.store.append("demo", cc.user("Three."))
-    compiled = talk.compile()
-    assert (compiled.mode, said(compiled)) == ("resume", ["user: Three."])
-
-
-def test_clear_taken_back_by_a_rewind_shows_what_stood_before_it(talk: Talk) -> None:
-    """SPEC 7.7, 9.3: the edge is not on the line any more, so what it hid is shown again."""
-    talk.store.append("demo", cc.user("One."))
-    talk.step(cc.assistant("First."))
-    talk.store.reset("demo")
-    talk.store.append("demo", cc.user("Two."))
-    talk.step(cc.assistant("Second."))
-    talk.store.rewind("demo", 1)
-    talk.store.append("demo", cc.user("Three."))
-    assert said(talk.compile()) == ["user: One.", "user: Three."]
-
-
-def test_results_of_a_rewound_step_join_their_calls_again(talk: Talk) -> None:
-    """SPEC 5.2, 9.3: the call stays, its first results are branched away, and new ones come."""
-    talk.store.append("demo", cc.user("Look."))
-    talk.step(call("c1"), tools=[TOOL])
-    talk.store.append("demo", cc.tool_result("c1", "look", "a tree"))
-    talk.step(cc.assistant("A tree."), tools=[TOOL])
-    talk.store.rewind("demo", 2)
-    talk.store.append("demo", cc.tool_result("c1", "look", "a house"))
-    assert said(talk.compile(tools=[TOOL])) == ["user: Look.", "assistant: look", "user: a house"]
-
-
-def test_another_process_that_was_first_makes_a_request_stale(tmp_path: Path) -> None:
-    """SPEC 9.7: a commit is against the ledger's version; the other's reply is there, this one's is not."""
-    address = f"sqlite:///{tmp_path}/chat.db"
-    with cc.open_store(address) as mine, cc.open_store(address) as theirs:
-        here, there = cc.MessageCompiler(mine, plain()), cc.MessageCompiler(theirs, plain())
-        mine.append("demo", cc.user("Hello."))
-        first, second = here.compile("demo"), there.compile("demo")
-        there.commit(second, cc.assistant("Theirs."))
-        with pytest.raises(cc.StaleCompile, match="another request was committed"):
-            here.commit(first, cc.assistant("Mine."))
-        assert [message.text for message in mine.load("demo")] == ["Hello.", "Theirs."]
-        mine.append("demo", cc.user("And?"))
-        assert said(here.compile("demo")) == ["user: Hello.", "assistant: Theirs.", "user: And?"]
-
-
-def test_message_that_comes_while_the_model_answers_stays_outstanding(talk: Talk) -> None:
-    """SPEC 9.7: exactly what was compiled is acknowledged."""
-    talk.store.append("demo", cc.user("One."))
-    compiled = talk.compile()
-    answer = talk.end.send(compiled, [cc.assistant("First.")])
-    talk.store.append("demo", cc.user("Wait!"))
-    talk.compiler.commit(compiled, produced=answer.produced, session_id=answer.session_id, cursor=answer.cursor)
-    assert [message.text for message in talk.store.load("demo")] == ["One.", "Wait!", "First."]
-    assert said(talk.compile()) == ["user: Wait!"]
-
-
-def test_clear_while_the_model_answers_holds_for_the_next_request(store: cc.Store) -> None:
-    """SPEC 7.7, 9.7: what was compiled before is acknowledged, and the edge counts from then on."""
-    compiler = cc.MessageCompiler(store, plain())
-    store.append("demo", cc.user("One."))
-    compiled = compiler.compile("demo")
-    store.reset("demo")
-    compiler.commit(compiled, cc.assistant("First."))
-    store.append("demo", cc.user("Two."))
-    following = compiler.compile("demo")
-    assert following.manifest.why == "cleared"
-    assert "One." not in following.body.decode()
-
-
-def test_message_redacted_while_the_model_answers_does_not_reach_the_ledger(store: cc.Store) -> None:
-    """SPEC 2.8, 9.7: content that is gone from the record is not written into what was shown."""
-    compiler = cc.MessageCompiler(store, plain())
-    store.append("demo", cc.user("My password is tulip."))
-    compiled = compiler.compile("demo")
-    store.redact("demo", 1)
-    with pytest.raises(cc.StaleCompile, match="redacted"):
-        compiler.commit(compiled, cc.assistant("Thanks."))
-    store.append("demo", cc.user("Two."))
-    assert b"tulip" not in compiler.compile("demo").body
-
-
-def test_redacting_reaches_what_a_fork_took_over(store: cc.Store) -> None:
-    """SPEC 2.8, 9.9a: a fork goes on from the rows of its parent, and forgets with it."""
-    compiler = cc.MessageCompiler(store, plain())
-    store.append("demo", cc.user("My password is tulip."))
-    compiler.commit(compiler.compile("demo"), cc.assistant("Thanks."))
-    store.fork("demo", "branch")
-    store.append("branch", cc.user("Two."))
-    compiler.commit(compiler.compile("branch"), cc.assistant("Yes."))
-    store.redact("demo", 1)
-    store.append("branch", cc.user("Three."))
-    assert b"tulip" not in compiler.compile("branch").body
-
-
 def test_no_new_input_is_no_request(talk: Talk) -> None:
     """SPEC 9.9: unless the caller asks again."""
     talk.store.append("demo", cc.user("Hello."))
@@ -403,7 +200,7 @@ def test_provider_that_paused_is_asked_to_go_on(store: cc.Store) -> None:
     """SPEC 9.9: `pause_turn` is a request with nothing new in it, and then no more."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("Search."))
-    compiler.commit(compiler.compile("demo"), cc.assistant("Searching.", finish="pause_turn"))
+    compiler.commit(compiler.compile("demo"), cc.assistant("Searching.", finish="pause"))
     going_on = compiler.compile("demo")
     assert going_on.is_new
     assert said(going_on) == ["user: Search.", "assistant: Searching."]

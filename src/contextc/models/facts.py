@@ -33,6 +33,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     between other messages. `binds_reasoning`: signatures of its reasoning hold everything before them, so nothing
     there may change. `cache_minimum`: a shorter prefix is not cached; `cache_points`: how many places may be marked
     for it, 0 where the cache is only implicit. `prefill`: it continues a last message of the assistant's.
+    `tools_in_chat`: Chat Completions takes tools for it while it reasons.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     temperature: bool = True
     forced_tool_choice: bool = True
     prefill: bool = False
+    tools_in_chat: bool = True
     efforts: tuple[str, ...] = ()
 
 

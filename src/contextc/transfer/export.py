@@ -1,20 +1,22 @@
-"""A conversation written out: its branches, its messages, its media, in order and complete."""
+"""A conversation written out: its branches, its messages, its media, its todos and pins, in order and complete."""
 
 import base64
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from contextc.messages import from_json
-from contextc.store import Store, places
+from contextc.store import Store, places, todos
 from contextc.store.base import Transaction
 from contextc.transfer.lines import (
     CHUNK,
+    PLAIN,
     VERSION,
     BlobLine,
     BranchLine,
     Header,
     MessageLine,
     Progress,
+    TodosLine,
     blob_names,
     encode_line,
 )
@@ -32,8 +34,9 @@ class Reach(NamedTuple):
 
 def export_lines(store: Store, conversation: str, progress: Progress | None = None) -> Iterator[bytes]:
     """A conversation as lines of JSON, without their line ends."""
-    header, reaches = store.read(lambda tx: _header(tx, conversation))
+    header, reaches, lists = store.read(lambda tx: _header(tx, conversation))
     yield encode_line(header)
+    yield from map(encode_line, lists)
     blobs: set[str] = set()
     done = 0
     for reach in reaches:
@@ -50,35 +53,40 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
                 progress(done, header.messages)
 
 
-def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach]]:
+def _header(tx: Transaction, conversation: str) -> tuple[Header, list[Reach], list[TodosLine]]:
     at = places.head(tx, conversation)
     reaches = _reaches(tx, conversation)
+    lists = [
+        TodosLine(agent=agent, todos=tuple(todos.load(tx, conversation, agent)))
+        for (agent,) in tx.rows("SELECT DISTINCT agent FROM todo WHERE conversation = ? ORDER BY agent", conversation)
+    ]
     lines = tuple(
         BranchLine(
             number=reach.number,
             parent=reach.parent,
             base=reach.base,
             own=reach.own,
-            edges=tuple(
-                row[0] & places.SEQ_MASK
-                for row in tx.rows(
-                    "SELECT place FROM edge WHERE place BETWEEN ? AND ? ORDER BY place",
-                    places.place(reach.number, 0),
-                    places.place(reach.number, reach.upto),
-                )
-            ),
+            edges=_marked(tx, "edge", reach),
+            pins=_marked(tx, "pin", reach),
         )
         for reach in reaches
     )
     header = Header(
-        version=VERSION,
+        version=VERSION if lists or any(line.pins for line in lines) else PLAIN,
         conversation=conversation,
         root=places.root(tx, at.tree).hex(),
         branch=at.branch,
         branches=lines,
         messages=sum(reach.upto - reach.base for reach in reaches),
     )
-    return header, reaches
+    return header, reaches, lists
+
+
+def _marked(tx: Transaction, table: str, reach: Reach) -> tuple[int, ...]:
+    """The messages of a branch that one of our tables names."""
+    low, high = places.place(reach.number, 0), places.place(reach.number, reach.upto)
+    rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    return tuple(row[0] & places.SEQ_MASK for row in rows)
 
 
 def _reaches(tx: Transaction, conversation: str) -> list[Reach]:

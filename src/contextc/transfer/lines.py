@@ -1,16 +1,19 @@
 """Conversations as JSON Lines: what the lines of a file are.
 
-The first line is a header: the conversation, its root, its branches. Then come its messages, one a line, in the order
-of their branches, and before the first message that uses a blob, that blob.
+The first line is a header: the conversation, its root, its branches. Then come the todo lists of its agents, one a
+line, and its messages, one a line, in the order of their branches, and before the first message that uses a blob, that
+blob. Version 2 has todos and pins; a file without any says version 1, and whoever reads that can read it.
 """
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import msgspec
 
 from contextc.messages import Media, Message, ToolResult
+from contextc.todos import Todo
 
-VERSION = 1
+VERSION, PLAIN = 2, 1
 CHUNK = 1000
 Progress = Callable[[int, int], None]
 """Called now and then with how many messages are done, of how many."""
@@ -24,6 +27,7 @@ class BranchLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     base: int = 0
     own: bool = True
     edges: tuple[int, ...] = ()
+    pins: tuple[int, ...] = ()
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contextc"):
@@ -52,8 +56,24 @@ class BlobLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     data: str
 
 
+class TodosLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="todos"):
+    """The whole list of one agent."""
+
+    agent: str
+    todos: tuple[Todo, ...]
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a header as every version has."""
+
+    version: int = 0
+
+
+Line: TypeAlias = Header | MessageLine | BlobLine | TodosLine
+
 encode_line = msgspec.json.Encoder().encode
-decode_line = msgspec.json.Decoder(Header | MessageLine | BlobLine).decode
+decode_line = msgspec.json.Decoder(Line).decode
+decode_version = msgspec.json.Decoder(Version).decode
 
 
 def blob_names(message: Message) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """A file read back in, link by link.
 
 Everything is parsed and checked before the first row is written, and all rows are written in one transaction: a file
-that was cut off or changed leaves nothing behind. What comes back has the ids, uids, keys and branches it had. A file
-without a header may hold plain messages, one a line; these are appended as new ones.
+that was cut off or changed leaves nothing behind. What comes back has the ids, uids, keys, branches, todos and pins it
+had. A file without a header may hold plain messages, one a line; these are appended as new ones.
 """
 
 import base64
@@ -11,21 +11,25 @@ from collections.abc import Iterable
 import msgspec
 
 from contextc._json import blob_name
-from contextc.errors import ContextcError, ConversationExists, InvalidImport
+from contextc.errors import ContextcError, ConversationExists, InvalidImport, InvalidInput
 from contextc.messages import Message, admit, chain_id, content_of, from_json, to_json
-from contextc.store import Conversation, Store, chain, places
+from contextc.store import Conversation, Store, chain, places, todos
 from contextc.store.base import Transaction
 from contextc.store.branches import describe
+from contextc.todos import numbered
 from contextc.transfer.lines import (
     CHUNK,
     VERSION,
     BlobLine,
     BranchLine,
     Header,
+    Line,
     MessageLine,
     Progress,
+    TodosLine,
     blob_names,
     decode_line,
+    decode_version,
 )
 
 
@@ -77,24 +81,20 @@ class _Import:
     """One file on its way in: parsed and checked first, then written in one transaction."""
 
     def __init__(self, lines: list[tuple[int, bytes | str]], name: str | None, progress: Progress | None) -> None:
+        _check_version(lines[0][1])
         first, *rest = [(number, self._parse(number, line)) for number, line in lines]
         if not isinstance(first[1], Header):
             raise InvalidImport("a contextc file begins with its header.", line=first[0])
         self.header, self.rest = first[1], rest
         self.name = name or self.header.conversation
         self.progress = progress
-        if self.header.version > VERSION:
-            raise InvalidImport(
-                f"this file has version {self.header.version}, this contextc reads up to {VERSION}. Upgrade contextc.",
-                line=1,
-            )
         self._check()
 
     def into(self, store: Store) -> Conversation:
         return store.write(self._write)
 
     @staticmethod
-    def _parse(number: int, line: bytes | str) -> Header | MessageLine | BlobLine:
+    def _parse(number: int, line: bytes | str) -> Line:
         try:
             return decode_line(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -105,6 +105,7 @@ class _Import:
         branches = self._check_header()
         ends: dict[int, int] = {}
         ids: dict[tuple[int, int], str] = {}
+        agents: set[str] = set()
         count = 0
         for number, line in self.rest:
             if isinstance(line, BlobLine):
@@ -112,6 +113,9 @@ class _Import:
                     raise InvalidImport(
                         f"the bytes of blob {line.name} are not the ones it was named for.", line=number
                     )
+                continue
+            if isinstance(line, TodosLine):
+                _check_todos(number, line, agents)
                 continue
             if isinstance(line, Header):
                 raise InvalidImport("a second header. Import one conversation at a time.", line=number)
@@ -138,6 +142,9 @@ class _Import:
                 f"the header announces {self.header.messages} messages and {count} are here: the file was cut off.",
                 line=self.rest[-1][0] if self.rest else 1,
             )
+        for branch in branches.values():
+            if any(not branch.base < pin <= ends.get(branch.number, branch.base) for pin in branch.pins):
+                raise InvalidImport(f"a message of branch {branch.number} is pinned that is not there.", line=1)
 
     def _check_header(self) -> dict[int, BranchLine]:
         """The branches by number: one that begins at the root, and others that each begin on an earlier one."""
@@ -166,6 +173,8 @@ class _Import:
         for number, line in self.rest:
             if isinstance(line, BlobLine):
                 blobs[line.name] = _decoded(number, line)
+            elif isinstance(line, TodosLine):
+                todos.replace(tx, self.name, line.agent, list(line.todos))
             elif isinstance(line, MessageLine):
                 place = places.place(numbers[line.branch], line.message.seq)
                 batch.append((place, line.message))
@@ -210,7 +219,11 @@ class _Import:
                 tx.run("UPDATE branch SET conversation = NULL WHERE number = ?", numbers[branch.number])
             for edge in branch.edges:
                 tx.run("INSERT INTO edge (place) VALUES (?)", places.place(numbers[branch.number], edge))
+            for pin in branch.pins:
+                tx.run("INSERT INTO pin (place) VALUES (?)", places.place(numbers[branch.number], pin))
         tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
+        if any(branch.pins for branch in self.header.branches):  # at revision 0 nobody would look for any
+            tx.run("UPDATE conversation SET revision = revision + 1 WHERE name = ?", self.name)
         return numbers
 
     @staticmethod
@@ -229,6 +242,30 @@ class _Import:
         count = len(batch)
         batch.clear()
         return count
+
+
+def _check_version(line: bytes | str) -> None:
+    """Before anything else is read: a later version may have lines of which nothing is known here."""
+    try:
+        version = decode_version(line).version
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return  # what is wrong with it is said where the line is parsed
+    if version > VERSION:
+        raise InvalidImport(
+            f"this file has version {version}, this contextc reads up to {VERSION}. Upgrade contextc.", line=1
+        )
+
+
+def _check_todos(number: int, line: TodosLine, agents: set[str]) -> None:
+    if line.agent in agents:
+        raise InvalidImport(f"a second list of todos for {line.agent!r}.", line=number)
+    agents.add(line.agent)
+    try:
+        places.check_name(line.agent, "agent")
+        if numbered(line.todos) != list(line.todos):
+            raise InvalidImport("the todos are not numbered from 1, or their texts are not lines.", line=number)
+    except InvalidInput as error:
+        raise InvalidImport(f"{error}", line=number) from error
 
 
 def _holder(branches: dict[int, BranchLine], number: int, seq: int) -> int:

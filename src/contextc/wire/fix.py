@@ -9,6 +9,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter
 from contextc.formats.checking import Violation
 from contextc.formats.named import formatter
+from contextc.wire.facts import facts_of
 from contextc.wire.reading import decoded, readable
 
 ROUNDS = 4
@@ -36,7 +37,8 @@ def fix(body: JSON, *, format: str) -> tuple[JSON, list[Repaired]]:
     """
     form = formatter(format)
     fixed, bare, _ = readable(form, body)
-    found = form.rules.lint(body)
+    facts = facts_of(form, body)
+    found = form.rules.lint(body, facts)
     if not found:
         return body, []
     repairs = [_repaired(form, violation) for violation in found]
@@ -45,10 +47,10 @@ def fix(body: JSON, *, format: str) -> tuple[JSON, list[Repaired]]:
         if bare and request.system is not None:  # a list has no other place for it
             request = replace(request, messages=(request.system, *request.messages), system=None)
         fixed = form.encode_request(request)
-        for code in sorted({violation.code for violation in form.rules.lint(fixed)}):
+        for code in sorted({violation.code for violation in form.rules.lint(fixed, facts)}):
             if (mend := form.rules.named(code).mend) is not None:
                 fixed = mend(fixed)
-        if not form.rules.lint(fixed):
+        if not form.rules.lint(fixed, facts):
             break
     return fixed.get(form.messages_key, []) if bare else fixed, repairs
 

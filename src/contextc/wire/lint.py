@@ -3,8 +3,13 @@
 from contextc._json import JSON
 from contextc.formats.checking import Violation
 from contextc.formats.named import formatter
+from contextc.wire.facts import facts_of
 
 
 def lint(body: JSON, *, format: str) -> list[Violation]:
-    """What is wrong with a request, or with a bare list of messages, from the first message to the last."""
-    return formatter(format).rules.lint(body)
+    """What is wrong with a request, or with a bare list of messages, from the first message to the last.
+
+    Where the request names a model that is known, rules that hold for some models only are checked too.
+    """
+    form = formatter(format)
+    return form.rules.lint(body, facts_of(form, body))

@@ -1,0 +1,159 @@
+"""A ledger that schema 2 stored: what it says, and the bytes of its requests, mean the same in every later version.
+
+`v2.db` was written once, with migrations 0001 and 0002; `v2.json` is what the store said of it then. Both are never
+written anew.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+import msgspec
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.compiler.compilation import NEW_ENCODER
+from contextc.doctor import examine
+from contextc.manifest import Manifest
+
+GOLDEN = Path(__file__).parent.parent / "data" / "golden"
+
+
+class Then(TypedDict):
+    """What the store said of a conversation."""
+
+    tip: str
+    messages: list[str]
+    pinned: list[int]
+    todos: dict[str, list[str]]
+    channels: list[str]
+
+
+class Sent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A request as it went out, and its account."""
+
+    provider: str
+    conversation: str
+    request: int
+    agent: str = "assistant"
+    directory: str | None = None
+    body: str
+    mode: str
+    epoch: int
+    why: str
+    input: int
+    lines: list[str]
+
+
+class Golden(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    providers: dict[str, JSONObject]
+    conversations: dict[str, Then]
+    requests: list[Sent]
+    calibration: dict[str, tuple[float, int]]
+    summaries: list[str]
+
+
+@pytest.fixture(scope="module")
+def golden() -> Golden:
+    return msgspec.json.decode((GOLDEN / "v2.json").read_bytes(), type=Golden)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[cc.Store]:
+    copy = tmp_path / "v2.db"
+    copy.write_bytes((GOLDEN / "v2.db").read_bytes())
+    with cc.open_store(copy) as store:
+        yield store
+
+
+def compiler(store: cc.Store, golden: Golden, name: str) -> cc.MessageCompiler:
+    return cc.MessageCompiler(store, cc.provider(**golden.providers[name]))
+
+
+def told(manifest: Manifest) -> list[str]:
+    return [
+        f"{'+' if line.shown else '-'} {line.seq} {line.role} {line.kind}{': ' + line.why if line.why else ''}"
+        for line in manifest.lines
+    ]
+
+
+def test_the_file_is_of_schema_2() -> None:
+    """Written anew by a later version, it would prove nothing."""
+    with sqlite3.connect(f"file:{GOLDEN / 'v2.db'}?mode=ro&immutable=1", uri=True) as file:
+        assert file.execute("SELECT version FROM schema_version").fetchall() == [(2,)]
+    file.close()
+
+
+def test_conversations_stored_by_schema_2_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
+    """SPEC 3.7: older is migrated forward: messages, pins, todos, and where each channel stands."""
+    for name, then in golden.conversations.items():
+        assert opened.conversation(name).tip == then["tip"]
+        assert [f"{each.seq} {each.role}: {each.text}" for each in opened.load(name)] == then["messages"]
+        assert opened.pinned(name) == then["pinned"]
+        for agent, todos in then["todos"].items():
+            assert [f"{each.number} {each.state} {each.text}" for each in opened.todos(name, agent)] == todos
+        assert [
+            f"{each.channel}: {each.requests} requests, epoch {each.epoch}, session {each.id!r} at {each.cursor!r}, "
+            f"error {each.error!r}"
+            for each in cc.SessionManager(opened).sessions(name)
+        ] == then["channels"]
+    assert {each.code for each in examine(opened)} == {"open-call"}  # one that was never answered
+
+
+def test_requests_stored_by_schema_2_are_built_again_to_the_byte(opened: cc.Store, golden: Golden) -> None:
+    """SPEC 13.2, 9.2: cuts, a compaction, a fork, a resumed session, an edit; no later encoder changes them."""
+    assert {(each.mode, each.why) for each in golden.requests} == {
+        ("full", ""),
+        ("full", "first request"),
+        ("full", "over budget"),
+        ("full", "compaction"),
+        ("full", "edited or branched away"),
+        ("resume", ""),
+    }
+    for each in golden.requests:
+        rebuilt = compiler(opened, golden, each.provider).rebuild(
+            each.conversation, each.request, agent=each.agent, directory=each.directory
+        )
+        assert rebuilt.decode() == each.body, f"request {each.request} of {each.conversation} for {each.provider}"
+
+
+def test_requests_stored_by_schema_2_are_accounted_for(opened: cc.Store, golden: Golden) -> None:
+    """SPEC 13.1: what went in, what stayed out and why."""
+    for each in golden.requests:
+        account = compiler(opened, golden, each.provider).explain(
+            each.conversation, each.request, agent=each.agent, directory=each.directory
+        )
+        assert (account.mode, account.epoch, account.why, account.budget.input) == (
+            each.mode,
+            each.epoch,
+            each.why,
+            each.input,
+        )
+        assert told(account) == each.lines
+
+
+def test_channels_of_schema_2_go_on_where_they_were(opened: cc.Store, golden: Golden) -> None:
+    """SPEC 9.2, 9.3: what was shown stays, unless the encoder is newer; then the manifest says so."""
+    tool = cc.Tool(
+        name="look",
+        description="Looks at a thing.",
+        parameters={"type": "object", "properties": {"at": {"type": "string"}}},
+    )
+    fragments = [cc.PromptFragment("identity", "You are a gardener.")]
+    opened.append("fork", cc.user("And in winter?"))
+    chat = compiler(opened, golden, "claude").compile("fork", fragments=fragments, tools=[tool])
+    assert chat.manifest.why in ("", NEW_ENCODER)
+    assert golden.summaries[0] in chat.params["messages"][0]["content"][0]["text"]
+    kept = compiler(opened, golden, "keeper").compile("fork", fragments=fragments, tools=[tool], directory="/shed")
+    assert (kept.mode, kept.session_id, kept.revert, kept.manifest.why) == ("resume", "session-2", "c1", "")
+
+
+def test_what_schema_2_had_learned_is_known(opened: cc.Store, golden: Golden) -> None:
+    """SPEC 6.2: the correction factor of each model."""
+    for name, (factor, samples) in golden.calibration.items():
+        found = opened.read(
+            lambda tx, name=name: tx.row("SELECT factor, samples FROM calibration WHERE model = ?", name)
+        )
+        assert found == (factor, samples)
