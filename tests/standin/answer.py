@@ -1,0 +1,120 @@
+"""What goes back over the line, step by step, and what is kept of the exchange.
+
+An answer is a value: bytes, and between them what may happen to a line. The server and the in-process transport each
+act it out in their own way; a fault is a change to it. Status 0 means that not even a head is sent.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from contextc._json import JSON, JSONObject, encode
+from tests.standin.reply import Reply, Tokens
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+SECRETS = ("authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie", "proxy-authorization")
+
+
+class Head(NamedTuple):
+    """A request without its body. Names of headers are in lower case."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+
+
+class Event(NamedTuple):
+    """One event of a stream; `name` where the vendor names its events outside the data."""
+
+    data: JSON
+    name: str = ""
+
+    def written(self, end: str) -> bytes:
+        head = f"event: {self.name}{end}".encode() if self.name else b""
+        data = self.data.encode() if isinstance(self.data, str) else encode(self.data)
+        return head + b"data: " + data + f"{end}{end}".encode()
+
+
+class Pause(NamedTuple):
+    """Nothing is sent for a while."""
+
+    seconds: float
+
+
+class Silence(NamedTuple):
+    """Nothing is sent ever again; the client has to give up."""
+
+
+class Drop(NamedTuple):
+    """The line is gone: closed, or reset."""
+
+    reset: bool = False
+
+
+Step: TypeAlias = bytes | Pause | Silence | Drop
+
+
+class Refusal(NamedTuple):
+    """A status other than 200, with the vendor's own body."""
+
+    status: int
+    body: JSONObject
+    headers: Headers = ()
+
+
+class Record(Struct, kw_only=True):
+    """One request as it came, and what became of it. Keys are not kept.
+
+    `refused` says why it was turned away, in the vendor's words; `fault` what was done to the answer, and `spoiled`
+    that it is none any more. `completed`: the last byte of a good one went out. `defects`: what no vendor refuses and
+    nobody means to send.
+    """
+
+    number: int
+    time: float
+    connection: int
+    method: str
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+    format: str = ""
+    model: str = ""
+    identity: str = ""
+    attempt: int = 0
+    status: int = 0
+    refused: str = ""
+    fault: str = ""
+    spoiled: bool = False
+    completed: bool = False
+    reply: Reply | None = None
+    tokens: Tokens | None = None
+    defects: tuple[str, ...] = ()
+
+    def sent(self) -> None:
+        """The last of the answer is on its way."""
+        self.completed = self.status == 200 and not self.spoiled
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What is sent. `length` is the one that is announced, where that is not the length of what follows."""
+
+    status: int
+    steps: tuple[Step, ...]
+    headers: Headers = ()
+    streamed: bool = False
+    length: int | None = None
+
+    @property
+    def announced(self) -> Headers:
+        """All headers."""
+        if self.streamed:
+            return (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"), *self.headers)
+        length = self.length
+        if length is None:
+            length = sum(len(step) for step in self.steps if isinstance(step, bytes))
+        return (("content-type", "application/json"), ("content-length", str(length)), *self.headers)
+
+
+def refused(refusal: Refusal) -> Answer:
+    return Answer(status=refusal.status, steps=(encode(refusal.body),), headers=refusal.headers)

@@ -1,0 +1,20 @@
+"""Every test that names `client` runs with each of the vendors' SDKs."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.standin import Standin
+from tests.standin.asking import FULL
+from tests.standin.clients import CLIENTS, Client
+
+
+@pytest.fixture(params=CLIENTS, ids=lambda client: client.format)
+def client(request: pytest.FixtureRequest) -> Client:
+    return request.param
+
+
+@pytest.fixture
+def standin() -> Iterator[Standin]:
+    with Standin(lambda ask: FULL) as running:
+        yield running

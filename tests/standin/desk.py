@@ -1,0 +1,238 @@
+"""Where every request is judged, recorded and answered. It does no input or output, and knows no vendor's name.
+
+A request is held against everything its vendor would hold it against: the head, the key, our rules, the types of the
+vendor's own SDK, and what the vendor adds to them. Whatever is found is answered with status 400 in the vendor's
+envelope. A request that was let in is given to the script, and its answer to the plan of faults.
+"""
+
+from collections.abc import Callable, Iterator
+from threading import Lock
+from time import thread_time, time
+from typing import NamedTuple, cast
+
+import msgspec
+
+from contextc._json import JSONObject, decode, encode
+from contextc.formats.base import Formatter
+from contextc.formats.named import formatter
+from contextc.wire import lint
+from tests.formats.vendor import problems
+from tests.standin.answer import SECRETS, Answer, Head, Record, Refusal, refused
+from tests.standin.faults import Plan
+from tests.standin.reply import Call, Reply, Tokens
+from tests.standin.scripts import Script
+from tests.standin.tally import Tally
+from tests.standin.vendor import KEY, Ask, Told, Vendor, vendors
+
+
+class Break(NamedTuple):
+    """A request that does not go on where an earlier one of its conversation ended: `at` is the first message that
+    differs, or -1 where it is the system prompt or the tools."""
+
+    earlier: Record
+    later: Record
+    at: int
+
+
+class Desk:
+    """`strict=False` lets everything in that has a key, for when only time is measured."""
+
+    def __init__(
+        self, script: Script, *, faults: Plan | None, window: int | None, strict: bool, keep: bool = True
+    ) -> None:
+        self.script, self.faults, self.window, self.strict, self.keep = script, faults, window, strict, keep
+        self.spent = 0.0
+        self.tally = Tally(exactly=strict)
+        self.records: list[Record] = []
+        self.replies: set[str] = set()
+        self.issued: dict[str, Call] = {}
+        self.attempts: dict[str, int] = {}
+        self.admitted = 0
+        self.lock = Lock()
+
+    def answer(self, head: Head, raw: bytes, connection: int = 0) -> tuple[Answer, Record]:
+        """What goes back, and the record that whoever sends it shall mark as completed."""
+        with self.lock:
+            began = thread_time()
+            record = Record(
+                number=len(self.records),
+                time=time(),
+                connection=connection,
+                method=head.method,
+                path=head.path,
+                headers={name: value for name, value in head.headers.items() if name not in SECRETS},
+                raw=raw if self.keep else b"",
+            )
+            self.records.append(record)
+            try:
+                answer = self._answered(head, raw, record)
+            except _Refused as found:
+                answer = refused(found.refusal)
+                record.refused = found.reason
+            except Exception as error:
+                answer = Answer(status=500, steps=(encode({"error": {"message": f"The stand-in failed: {error!r}"}}),))
+                record.refused = f"the stand-in failed: {error!r}"
+            record.status = answer.status
+            self.spent += thread_time() - began
+            return answer, record
+
+    def _answered(self, head: Head, raw: bytes, record: Record) -> Answer:
+        vendor = next((each for each in vendors() if each.serves(head.path)), None)
+        if vendor is None:
+            raise _Refused(Refusal(404, {"error": {"message": f"Not Found: {head.path}"}}), "no such path")
+        record.format = vendor.format
+        ask = self._admitted(vendor, head, raw)
+        record.model, record.identity, record.attempt = ask.model, ask.identity, ask.attempt
+        record.defects = tuple(self._defects(ask)) if self.strict else ()
+        input = self._input(ask)
+        reply = self._reply(ask)
+        record.reply, record.tokens = reply, self.tally.tokens(ask, reply, input)
+        answer = self._written(ask, record, record.tokens)
+        fault = self.faults(ask) if self.faults else None
+        if fault is None:
+            return answer
+        record.fault, record.spoiled = fault.name, fault.spoils
+        return fault.apply(answer, ask)
+
+    def _admitted(self, vendor: Vendor, head: Head, raw: bytes) -> Ask:
+        _refuse(_of_head(vendor, head))
+        try:
+            body = msgspec.json.decode(raw, type=JSONObject) if self.strict else _settings(vendor, raw)
+        except ValueError as error:
+            raise _Refused(vendor.invalid(f"The request body is not a JSON object: {error}")) from error
+        ask = Ask(vendor, head, raw, body)
+        if self.strict:
+            _refuse(next(self._of_body(ask), None))
+        ask.number, ask.attempt = self.admitted, self.attempts.get(ask.identity, 0)
+        self.admitted += 1
+        self.attempts[ask.identity] = ask.attempt + 1
+        return ask
+
+    def _of_body(self, ask: Ask) -> Iterator[tuple[Refusal, str]]:
+        """What is wrong with a body, the rules' own words first."""
+        vendor = ask.vendor
+        for found in lint(vendor.judged(ask), format=vendor.format):
+            yield vendor.invalid(found.error or found.message, path=found.path), f"{found.code} {found.path}"
+        for text in problems(vendor.format, ask.body):
+            yield vendor.invalid(text, path=text.partition(":")[0]), "the SDK's types"
+        for found in vendor.objections(ask, self.replies):
+            yield (vendor.invalid(found) if isinstance(found, str) else found), "the vendor"
+
+    def _input(self, ask: Ask) -> int:
+        input = self.tally.input(ask)
+        window = self.window or (ask.facts.window if ask.facts else None)
+        if window and input > window:
+            raise _Refused(ask.vendor.too_long(ask, input, window), "too long")
+        return input
+
+    def _reply(self, ask: Ask) -> Reply:
+        try:
+            return self.script(ask)
+        except Exception as error:
+            # The client has to see it, and a test finds the reason in the record.
+            raise _Refused(ask.vendor.trouble("internal", 0), f"the script failed: {error!r}") from error
+
+    def _written(self, ask: Ask, record: Record, tokens: Tokens) -> Answer:
+        told = Told(ask, cast(Reply, record.reply), tokens)
+        self.tally.remember(ask)
+        self.replies.add(ask.vendor.reply_id(told))
+        self.issued |= {call.id: call for call in ask.vendor.call_ids(told) if call.id}
+        if not ask.stream:
+            return Answer(status=200, steps=(encode(ask.vendor.whole(told)),))
+        end = ask.vendor.line_end
+        steps = [event.written(end) for event in ask.vendor.events(told)]
+        if ask.vendor.ends:
+            steps.append(f"data: {ask.vendor.ends}{end}{end}".encode())
+        return Answer(status=200, steps=tuple(steps), streamed=True)
+
+    def _defects(self, ask: Ask) -> Iterator[str]:
+        """Calls that come back twice, or other than they were made. Not every vendor looks; a model would read what it
+        never said."""
+        seen: set[str] = set()
+        for message in ask.request.messages:
+            for call in message.tool_calls:
+                issued = self.issued.get(call.id)
+                back = Call(call.name, call.raw or "" if call.malformed else call.arguments)
+                if issued and call.id in seen:
+                    yield f"The call {call.id} is there twice."
+                seen.add(call.id)
+                if issued and issued.meant != back.meant and issued.written != back.written:
+                    yield f"The call {call.id} was {issued.name}({issued.written}), and is {back.name}({back.written})."
+
+    def breaks(self) -> list[Break]:
+        """Where a conversation's requests do not extend each other. Conversations are told apart by how they begin."""
+        latest: dict[tuple[str, bytes], tuple[Record, list[JSONObject], bytes]] = {}
+        found: list[Break] = []
+        for record in self.records:
+            if record.reply is None:
+                continue
+            begins, head, messages = _parted(record)
+            if begins in latest:
+                earlier, before, head_before = latest[begins]
+                at = -1 if head != head_before else _differs(before, messages)
+                if at is not None:
+                    found.append(Break(earlier, record, at))
+            latest[begins] = record, messages, head
+        return found
+
+
+class _Refused(Exception):
+    def __init__(self, refusal: Refusal, reason: str = "") -> None:
+        super().__init__(reason)
+        self.refusal = refusal
+        said = cast(Callable[[str], str | None], refusal.body.get("error", {}).get)("message")
+        self.reason = f"{reason}: {said}" if reason else str(said)
+
+
+def _refuse(found: tuple[Refusal, str] | None) -> None:
+    if found is not None:
+        raise _Refused(*found)
+
+
+def _of_head(vendor: Vendor, head: Head) -> tuple[Refusal, str] | None:
+    if head.method != "POST":
+        return vendor.invalid(f"Method {head.method} not allowed.", status=405), "method"
+    key = vendor.key(head)
+    if key != KEY:
+        return vendor.unauthorized(key), "key"
+    kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        return vendor.invalid(f"Unsupported content type: '{kind}'. Use 'application/json'.", status=415), "type"
+    unwelcome = vendor.unwelcome(head)
+    return (unwelcome, "head") if unwelcome else None
+
+
+def _settings(vendor: Vendor, raw: bytes) -> JSONObject:
+    """A body without its messages, which are most of it and take long to read."""
+    fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    skipped = formatter(vendor.format).messages_key
+    return {name: decode(value) for name, value in fields.items() if name != skipped}
+
+
+def _parted(record: Record) -> tuple[tuple[str, bytes], bytes, list[JSONObject]]:
+    """How a request's conversation begins, what stands before its messages, and its messages without cache marks."""
+    speaks: Formatter = formatter(record.format)
+    body: JSONObject = decode(record.raw)
+    given = body[speaks.messages_key]
+    messages = speaks.unmarked([{"content": given}] if isinstance(given, str) else given)
+    request = speaks.decode_request(body)
+    head = encode([request.system, request.tools])
+    return (record.format, encode(messages[:1])), head, messages
+
+
+def _differs(earlier: list[JSONObject], later: list[JSONObject]) -> int | None:
+    """The first message that is no longer what it was. The last may have grown: neighbours are merged."""
+    for number, message in enumerate(earlier):
+        now = later[number] if number < len(later) else None
+        if now == message or (number == len(earlier) - 1 and now is not None and _grown(message, now)):
+            continue
+        return number
+    return None
+
+
+def _grown(message: JSONObject, now: JSONObject) -> bool:
+    key = "parts" if "parts" in message else "content"
+    before, after = (each.get(key) for each in (message, now))
+    texts = ([{"type": "text", "text": each}] if isinstance(each, str) else each for each in (before, after))
+    first, second = (cast(list[JSONObject], each or []) for each in texts)
+    return message.get("role") == now.get("role") and second[: len(first)] == first

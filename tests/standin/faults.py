@@ -1,0 +1,194 @@
+"""What may go wrong between a vendor and its client, as changes to an answer, and plans of when it does.
+
+A plan is asked for every request that was let in. It is a function, so that a test can write its own:
+`lambda ask: overloaded() if ask.attempt == 0 else None` fails every request once. `listed` gives them in order,
+`Weather` draws them from a seed and from the content of the request; no request fails more than `most` times in a row,
+so whoever tries again gets through.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from random import Random
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tests.standin.answer import Answer, Drop, Pause, Refusal, Silence, Step, refused
+from tests.standin.vendor import Ask, Trouble
+
+
+class Fault(Struct, frozen=True):
+    """A change to an answer, under a name. `spoils`: what is left is no whole answer."""
+
+    name: str
+    apply: Callable[[Answer, Ask], Answer]
+    spoils: bool = True
+
+
+Plan: TypeAlias = Callable[[Ask], Fault | None]
+
+
+def slow(seconds: float = 0.01) -> Fault:
+    """A pause before every event."""
+
+    def apply(answer: Answer, ask: Ask) -> Answer:
+        return replace(answer, steps=tuple(each for step in answer.steps for each in (Pause(seconds), step)))
+
+    return Fault("slow", apply, spoils=False)
+
+
+def cut(at: int | float = 0.5, *, reset: bool = False) -> Fault:
+    """The line goes in the middle: before the event `at`, or, as a fraction, after that part of them.
+
+    A reply that comes whole loses its second half.
+    """
+
+    def apply(answer: Answer, ask: Ask) -> Answer:
+        return _interrupted(answer, at, (Drop(reset),))
+
+    return Fault("cut by a reset" if reset else "cut", apply)
+
+
+def ended(at: int | float = 0.5) -> Fault:
+    """The stream ends early but in order, as behind a proxy that lost its other side."""
+    return Fault("ended", lambda answer, ask: _interrupted(answer, at, ()))
+
+
+def stalled(at: int | float = 0.5) -> Fault:
+    """Nothing more comes after the middle, and the line stays open."""
+    return Fault("stalled", lambda answer, ask: _interrupted(answer, at, (Silence(),)))
+
+
+def hang() -> Fault:
+    """Nothing ever comes."""
+    return Fault("hang", lambda answer, ask: Answer(status=0, steps=(Silence(),)))
+
+
+def reset() -> Fault:
+    """The line is reset before anything came."""
+    return Fault("reset", lambda answer, ask: Answer(status=0, steps=(Drop(reset=True),)))
+
+
+def closed() -> Fault:
+    """The line is closed before anything came."""
+    return Fault("closed", lambda answer, ask: Answer(status=0, steps=(Drop(),)))
+
+
+def trouble(kind: Trouble, seconds: float = 0.0) -> Fault:
+    """The vendor's own words, with its own status."""
+    return Fault(kind, lambda answer, ask: refused(ask.vendor.trouble(kind, seconds)))
+
+
+def overloaded() -> Fault:
+    return trouble("overloaded")
+
+
+def internal() -> Fault:
+    return trouble("internal")
+
+
+def unavailable() -> Fault:
+    return trouble("unavailable")
+
+
+def quota() -> Fault:
+    return trouble("quota")
+
+
+def rate(seconds: float = 1.0, *, form: Literal["own", "seconds", "date", "none"] = "own") -> Fault:
+    """429. `form` says how the time to wait is told: as the vendor does, in plain `Retry-After`, or not at all."""
+
+    def apply(answer: Answer, ask: Ask) -> Answer:
+        told = ask.vendor.trouble("rate", seconds)
+        if form == "own":
+            return refused(told)
+        rest = tuple(each for each in told.headers if not each[0].startswith("retry-after"))
+        # A date has no fractions of a second: what is told is at least as long as what is meant.
+        moment = datetime.now(UTC) + timedelta(seconds=seconds + 1)
+        date = format_datetime(moment, usegmt=True)
+        wait = {"seconds": (("retry-after", f"{seconds:g}"),), "date": (("retry-after", date),), "none": ()}
+        return refused(Refusal(told.status, told.body, (*rest, *wait[form])))
+
+    return Fault("rate", apply)
+
+
+def garbled(at: int | float = 0.5) -> Fault:
+    """An event whose JSON lacks its end; what follows it is sound."""
+
+    def apply(answer: Answer, ask: Ask) -> Answer:
+        steps = list(answer.steps)
+        place = _place(steps, at)
+        if isinstance(step := steps[place], bytes):
+            steps[place] = step.rstrip()[:-3] + (b"\n\n" if answer.streamed else b"")
+        return replace(answer, steps=tuple(steps))
+
+    return Fault("garbled", apply)
+
+
+def error_inside(at: int | float = 0.5, kind: Trouble = "overloaded") -> Fault:
+    """An error event in place of the rest; where the reply is not streamed, the error itself."""
+
+    def apply(answer: Answer, ask: Ask) -> Answer:
+        if not answer.streamed:
+            return refused(ask.vendor.trouble(kind, 0.0))
+        place = _place(answer.steps, at)
+        events = ask.vendor.trouble_inside(kind, ask, place)
+        return _interrupted(answer, at, tuple(event.written(ask.vendor.line_end) for event in events))
+
+    return Fault("error inside", apply)
+
+
+def _place(steps: Sequence[Step], at: int | float) -> int:
+    """Which step is meant. Counted from the end where it is negative; never beyond what there is."""
+    place = int(len(steps) * at) if isinstance(at, float) else at if at >= 0 else len(steps) + at
+    return min(max(place, 0), len(steps) - 1)
+
+
+def _interrupted(answer: Answer, at: int | float, then: tuple[Step, ...]) -> Answer:
+    if answer.streamed:
+        return replace(answer, steps=(*answer.steps[: _place(answer.steps, at)], *then))
+    whole = b"".join(step for step in answer.steps if isinstance(step, bytes))
+    half = whole[: len(whole) // 2]
+    return replace(answer, steps=(half, *then), length=len(whole) if then else None)
+
+
+def listed(*faults: Fault | None) -> Plan:
+    """One after the other, by the number of the request; then none."""
+
+    def plan(ask: Ask) -> Fault | None:
+        return faults[ask.number] if ask.number < len(faults) else None
+
+    return plan
+
+
+Draw: TypeAlias = Callable[[Random], Fault]
+QUICK: tuple[Draw, ...] = (
+    lambda chance: slow(0.001),
+    lambda chance: cut(chance.random()),
+    lambda chance: cut(chance.random(), reset=True),
+    lambda chance: ended(chance.random()),
+    lambda chance: rate(0.01),
+    lambda chance: overloaded(),
+    lambda chance: internal(),
+    lambda chance: unavailable(),
+    lambda chance: garbled(chance.random()),
+    lambda chance: error_inside(chance.random(), chance.choice(("overloaded", "internal"))),
+    lambda chance: reset(),
+    lambda chance: closed(),
+)
+"""Faults that cost a client no time. `hang` and `stalled` cost it its whole patience and are to be asked for."""
+
+
+class Weather:
+    """Faults at random, for a share of all attempts."""
+
+    def __init__(self, seed: int, *, share: float = 0.3, draws: Iterable[Draw] = QUICK, most: int = 2) -> None:
+        self.seed, self.share, self.draws, self.most = seed, share, tuple(draws), most
+
+    def __call__(self, ask: Ask) -> Fault | None:
+        chance = Random(f"{self.seed} {ask.identity} {ask.attempt}")
+        if ask.attempt >= self.most or chance.random() >= self.share:
+            return None
+        return chance.choice(self.draws)(chance)

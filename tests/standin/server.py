@@ -1,0 +1,144 @@
+"""The stand-in on a real line: HTTP/1.1 over TCP on loopback.
+
+It acts answers out: it waits where they wait, and where a line is to be reset it is reset, with the packet that says
+so. A client that goes away ends its answer at once.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
+from urllib.parse import parse_qsl, urlsplit
+
+import h11
+
+from tests.standin.answer import Answer, Drop, Head, Pause, Record, Silence, Step
+from tests.standin.desk import Desk
+
+CHUNK = 1 << 16
+LINGER_NOT = struct.pack("ii", 1, 0)
+"""Closing then sends a reset in place of an end."""
+
+
+class Gone(Exception):
+    """The other side has left, or we are to drop it."""
+
+
+class Server:
+    """Listens on one port. It may stop and start again, on the same one."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.port = 0
+        self.numbers = count(1)
+        self.lines: set[asyncio.Task[None]] = set()
+        self.listener: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self.listener = await asyncio.start_server(self.serve, "127.0.0.1", self.port, limit=CHUNK)
+        self.port = self.listener.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Refuse new lines, and end those that are open."""
+        if self.listener:
+            self.listener.close()
+        for line in self.lines:
+            line.cancel()
+        await asyncio.gather(*self.lines, return_exceptions=True)
+        self.listener = None
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.lines.add(task)
+        try:
+            with suppress(Gone, ConnectionError, h11.RemoteProtocolError, asyncio.CancelledError):
+                await Line(self.desk, next(self.numbers), reader, writer).run()
+        finally:
+            self.lines.discard(task)
+            writer.close()
+
+
+class Line:
+    """One connection, for any number of requests one after the other."""
+
+    def __init__(self, desk: Desk, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.desk, self.number, self.reader, self.writer = desk, number, reader, writer
+        self.state = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    async def run(self) -> None:
+        while True:
+            head, body = await self.request()
+            answer, record = self.desk.answer(head, body, self.number)
+            await self.send(answer, record)
+            if self.state.our_state is h11.MUST_CLOSE:
+                return
+            self.state.start_next_cycle()
+
+    async def request(self) -> tuple[Head, bytes]:
+        head = None
+        body: list[bytes] = []
+        while True:
+            event = self.state.next_event()
+            if event is h11.NEED_DATA:
+                self.state.receive_data(await self.reader.read(CHUNK))
+            elif isinstance(event, h11.Request):
+                head = head_of(event.method.decode(), event.target.decode(), event.headers)
+            elif isinstance(event, h11.Data):
+                body.append(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage) and head is not None:
+                return head, b"".join(body)
+            else:
+                raise Gone
+
+    async def send(self, answer: Answer, record: Record) -> None:
+        if answer.status:
+            headers = [(name.encode(), value.encode()) for name, value in answer.announced]
+            if answer.streamed:
+                headers.append((b"transfer-encoding", b"chunked"))
+            await self.write(h11.Response(status_code=answer.status, headers=headers))
+        for number, step in enumerate(answer.steps, 1):
+            if number == len(answer.steps):
+                record.sent()  # before the last bytes leave: a client that has them may look at the record at once
+            await self.act(step)
+        await self.write(h11.EndOfMessage())
+
+    async def act(self, step: Step) -> None:
+        if isinstance(step, bytes):
+            await self.write(h11.Data(data=step))
+        elif isinstance(step, Pause):
+            await self.wait(step.seconds)
+        elif isinstance(step, Silence):
+            await self.wait(None)
+        else:
+            self.drop(step)
+
+    async def write(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        self.writer.write(self.state.send(event) or b"")
+        await self.writer.drain()
+
+    async def wait(self, seconds: float | None) -> None:
+        """Wait, unless the client leaves."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                if not await self.reader.read(1):
+                    raise Gone
+
+    def drop(self, drop: Drop) -> None:
+        if drop.reset:
+            self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
+            self.writer.transport.abort()
+        raise Gone
+
+
+def head_of(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> Head:
+    parts = urlsplit(target)
+    return Head(
+        method,
+        parts.path,
+        dict(parse_qsl(parts.query)),
+        {name.decode().lower(): value.decode("latin-1") for name, value in headers},
+    )

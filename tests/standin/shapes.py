@@ -1,0 +1,13 @@
+"""JSON whose shape nobody has vouched for, as objects and lists: what is something else is empty."""
+
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+
+
+def as_object(value: JSON) -> JSONObject:
+    return cast(JSONObject, value) if isinstance(value, dict) else {}
+
+
+def as_list(value: JSON) -> list[JSONObject]:
+    return [as_object(each) for each in cast(list[JSON], value)] if isinstance(value, list) else []

@@ -1,0 +1,117 @@
+"""A strict stand-in for the vendors' APIs, for tests and benchmarks.
+
+    with Standin(Scripted(["Hello!"])) as standin:
+        client = anthropic.Anthropic(base_url=standin.url("anthropic"), api_key=KEY, max_retries=0)
+
+`with` serves from a thread of its own, `async with` from the running loop; `transport()` needs neither.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from threading import Thread
+from types import TracebackType
+from typing import Self
+
+from tests.standin.answer import Record
+from tests.standin.desk import Break, Desk
+from tests.standin.faults import Plan
+from tests.standin.scripts import Script
+from tests.standin.server import Server
+from tests.standin.transport import Transport
+from tests.standin.vendor import vendor
+
+
+class Standin:
+    """`window`: how many tokens of input are taken, where not as many as the model takes. `strict=False`: nothing is
+    checked but the key, and tokens are told from bytes. `keep=False`: records do without the bytes of requests."""
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        faults: Plan | None = None,
+        window: int | None = None,
+        strict: bool = True,
+        keep: bool = True,
+    ) -> None:
+        self.desk = Desk(script, faults=faults, window=window, strict=strict, keep=keep)
+        self.server = Server(self.desk)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread: Thread | None = None
+        self.shut = False
+
+    @property
+    def records(self) -> list[Record]:
+        """Every request there was, in order."""
+        return self.desk.records
+
+    @property
+    def refused(self) -> list[Record]:
+        """Requests that were turned away for what they were."""
+        return [record for record in self.desk.records if record.refused]
+
+    @property
+    def defects(self) -> list[str]:
+        """What no vendor refuses, and nobody means to send."""
+        return [defect for record in self.desk.records for defect in record.defects]
+
+    @property
+    def spent(self) -> float:
+        """Seconds of processor time that judging and answering took, without sending."""
+        return self.desk.spent
+
+    def breaks(self) -> list[Break]:
+        """Requests that do not extend the one before them in their conversation."""
+        return self.desk.breaks()
+
+    def url(self, format: str = "") -> str:
+        """The address; with a format's name, the one its SDK is to be given."""
+        return f"http://127.0.0.1:{self.server.port}{vendor(format).root if format else ''}"
+
+    def transport(self) -> Transport:
+        return Transport(self.desk, lambda: self.shut)
+
+    @contextmanager
+    def refusing(self) -> Generator[None]:
+        """Nobody listens for a while: connections are refused, and those that were open have ended."""
+        self.shut = True
+        self._run(self.server.stop())
+        try:
+            yield
+        finally:
+            self._run(self.server.start())
+            self.shut = False
+
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        if self.thread is None or self.loop is None:
+            work.close()  # only the transport is in use
+            return
+        asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def __enter__(self) -> Self:
+        self.loop = asyncio.new_event_loop()
+        self.thread = Thread(target=self.loop.run_forever, name="stand-in", daemon=True)
+        self.thread.start()
+        self._run(self.server.start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self.loop is not None
+        assert self.thread is not None
+        self._run(self.server.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+        self.loop = self.thread = None
+
+    async def __aenter__(self) -> Self:
+        await self.server.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.server.stop()

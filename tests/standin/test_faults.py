@@ -1,0 +1,257 @@
+"""What may go wrong, as the vendors' own SDKs see it."""
+
+import asyncio
+import time
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx2
+import pytest
+
+from contextc._json import JSONObject, encode
+from contextc.formats.named import formatter
+from contextc.messages import Message, user
+from tests.standin import KEY, Fault, Record, Reply, Standin, Weather, faults, listed
+from tests.standin.clients import CLIENTS, Client
+from tests.standin.server import head_of
+from tests.standin.vendor import Trouble
+
+TEXT = "A sentence that is long enough to come in a number of pieces, one after the other."
+
+
+def body(client: Client) -> JSONObject:
+    return client.body([user("Say something.")])
+
+
+def failed(client: Client, fault: Fault, *, stream: bool = True, timeout: float = 10) -> tuple[Any, Record]:
+    """What an SDK raises. Any: the three have no error in common."""
+    with Standin(lambda ask: Reply(TEXT), faults=listed(fault)) as standin:
+        ask = client.events if stream else client.whole
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - see above
+            ask(standin.url(client.format), body(client), timeout=timeout)
+        assert (
+            formatter(client.format).decode_reply(client.whole(standin.url(client.format), body(client))).text == TEXT
+        )
+        first, second = standin.records
+        assert (first.fault, first.completed, second.completed) == (fault.name, False, True)
+        return caught.value, first
+
+
+CLASSES: dict[str, dict[Trouble, tuple[int, str]]] = {
+    "anthropic": {
+        "overloaded": (529, "OverloadedError"),
+        "internal": (500, "InternalServerError"),
+        "unavailable": (503, "ServiceUnavailableError"),
+        "rate": (429, "RateLimitError"),
+    },
+    "openai": {
+        "overloaded": (503, "InternalServerError"),
+        "internal": (500, "InternalServerError"),
+        "unavailable": (503, "InternalServerError"),
+        "rate": (429, "RateLimitError"),
+    },
+    "gemini": {
+        "overloaded": (503, "ServerError"),
+        "internal": (500, "ServerError"),
+        "unavailable": (503, "ServerError"),
+        "rate": (429, "ClientError"),
+    },
+}
+QUOTA = {
+    "anthropic": (400, "Your credit balance is too low"),
+    "openai_chat": (429, "insufficient_quota"),
+    "openai_responses": (429, "insufficient_quota"),
+    "gemini": (429, "RESOURCE_EXHAUSTED"),
+}
+
+
+@pytest.mark.parametrize("kind", ["overloaded", "internal", "unavailable", "rate"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_trouble_has_the_vendors_status_and_class(client: Client, kind: Trouble, stream: bool) -> None:
+    """SPEC 11.11: what is worth another attempt looks as it does in the field."""
+    error, record = failed(client, faults.trouble(kind), stream=stream)
+    status, name = CLASSES[client.format.partition("_")[0]][kind]
+    assert (record.status, type(error).__name__) == (status, name)
+    assert (error.code if client.format == "gemini" else error.status_code) == status
+
+
+def test_an_empty_account_looks_like_one(client: Client) -> None:
+    """SPEC 11.11: no further attempt will help."""
+    error, record = failed(client, faults.quota())
+    status, text = QUOTA[client.format]
+    assert record.status == status
+    assert text in f"{error} {getattr(error, 'code', '')}"
+
+
+def waits(client: Client, fault: Fault) -> dict[str, str]:
+    error, _ = failed(client, fault)
+    return {name: value for name, value in error.response.headers.items() if name.startswith("retry-after")}
+
+
+def test_a_rate_limit_says_when_to_come_back(client: Client) -> None:
+    """SPEC 11.11: in a header, in milliseconds, or, at Google, in the body."""
+    own = {
+        "anthropic": {"retry-after": "2.5"},
+        "openai_chat": {"retry-after": "2", "retry-after-ms": "2500"},
+        "openai_responses": {"retry-after": "2", "retry-after-ms": "2500"},
+        "gemini": {},
+    }
+    assert waits(client, faults.rate(2.5)) == own[client.format]
+    assert waits(client, faults.rate(2.5, form="seconds")) == {"retry-after": "2.5"}
+    assert waits(client, faults.rate(2.5, form="none")) == {}
+    date = parsedate_to_datetime(waits(client, faults.rate(60, form="date"))["retry-after"])
+    assert 50 < date.timestamp() - time.time() < 70
+
+
+def test_google_says_in_the_body_when_to_come_back() -> None:
+    """WIRE 5a: `RetryInfo`."""
+    error, _ = failed(CLIENTS[3], faults.rate(2.5))
+    assert error.details["error"]["details"][0]["retryDelay"] == "2.5s"
+
+
+@pytest.mark.parametrize("at", [0, 1, 0.5, -1])
+def test_a_line_that_is_cut_leaves_the_stream_incomplete(client: Client, at: float) -> None:
+    """SPEC 11.11: at any event, by an end without a last chunk, or by a reset."""
+    error, _ = failed(client, faults.cut(at))
+    assert "incomplete chunked read" in chain(error)
+    error, _ = failed(client, faults.cut(at, reset=True))
+    assert "ReadError" in chain(error) or "reset by peer" in chain(error)
+
+
+def test_a_whole_reply_may_be_cut_as_well(client: Client) -> None:
+    error, _ = failed(client, faults.cut(), stream=False)
+    assert "without sending complete message body" in chain(error)
+
+
+@pytest.mark.parametrize(("fault", "said"), [(faults.reset(), "reset by peer"), (faults.closed(), "disconnected")])
+def test_a_line_may_go_before_anything_came(client: Client, fault: Fault, said: str) -> None:
+    """SPEC 11.11: resets are real, sent by the kernel."""
+    error, record = failed(client, fault)
+    assert record.status == 0
+    assert said in chain(error)
+
+
+@pytest.mark.parametrize("fault", [faults.hang(), faults.stalled()], ids=["before", "within"])
+def test_silence_lasts_until_the_client_gives_up(client: Client, fault: Fault) -> None:
+    """SPEC 11.11: a time limit is the client's own."""
+    error, _ = failed(client, fault, timeout=0.3)
+    assert "timed out" in chain(error)
+
+
+def chain(error: BaseException | None) -> str:
+    """An error and what caused it, in words."""
+    found: list[str] = []
+    while error is not None:
+        found.append(repr(error))
+        error = error.__cause__ or error.__context__
+    return " ".join(found)
+
+
+def streamed(client: Client, fault: Fault) -> Message:
+    with Standin(lambda ask: Reply(TEXT), faults=listed(fault)) as standin:
+        return formatter(client.format).decode_stream(client.events(standin.url(client.format), body(client)))
+
+
+def test_a_stream_that_ends_early_does_not_say_that_it_is_done(client: Client) -> None:
+    """SPEC 11.10: no error is raised, so only the missing end tells."""
+    message = streamed(client, faults.ended())
+    assert message.finish is None
+    assert message.text
+    assert TEXT.startswith(message.text)
+    assert message.text != TEXT
+
+
+def test_a_slow_stream_is_a_whole_one(client: Client) -> None:
+    started = time.perf_counter()
+    assert streamed(client, faults.slow(0.01)).text == TEXT
+    assert time.perf_counter() - started > 0.05
+
+
+def test_a_garbled_event_cannot_be_read(client: Client) -> None:
+    """SPEC 11.11: a malformed event is as good as a cut."""
+    error, _ = failed(client, faults.garbled())
+    assert "JSON" in chain(error)
+
+
+INSIDE = {
+    "anthropic": ("overloaded_error", "api_error"),
+    "openai_chat": ("overloaded", "The server had an error"),
+    "gemini": ("The model is overloaded", "An internal error has occurred"),
+}
+
+
+@pytest.mark.parametrize("client", [CLIENTS[0], CLIENTS[1], CLIENTS[3]], ids=lambda client: client.format)
+def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: Client) -> None:
+    """SPEC 11.11: status 200, and then an error event."""
+    for kind, said in zip(("overloaded", "internal"), INSIDE[client.format], strict=True):
+        error, record = failed(client, faults.error_inside(kind=kind))
+        assert record.status == 200
+        assert said in str(error)
+
+
+def test_an_error_inside_responses_is_an_event_of_its_own() -> None:
+    """SPEC 11.11: the SDK hands it on; whoever reads the stream has to look."""
+    message = streamed(CLIENTS[2], faults.error_inside())
+    assert (message.status, message.error) == ("error", "Our servers are currently overloaded. Please try again later.")
+    message = streamed(CLIENTS[2], faults.error_inside(kind="internal"))
+    assert (message.status, message.finish) == ("error", "error")
+
+
+def test_nobody_listens_for_a_while(client: Client) -> None:
+    """SPEC 11.11: a refused connection, and afterwards the same address again."""
+    with Standin(lambda ask: Reply(TEXT)) as standin:
+        with standin.refusing(), pytest.raises(Exception) as caught:  # noqa: PT011
+            client.whole(standin.url(client.format), body(client))
+        assert "refused" in chain(caught.value)
+        client.whole(standin.url(client.format), body(client))
+        assert len(standin.records) == 1
+
+
+@pytest.fixture
+def bytes_sent() -> bytes:
+    message = {"role": "user", "content": "a"}
+    return encode({"model": "claude-opus-5-5", "max_tokens": 9, "stream": True, "messages": [message]})
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised"),
+    [
+        (faults.cut(), httpx2.RemoteProtocolError),
+        (faults.cut(reset=True), httpx2.ReadError),
+        (faults.reset(), httpx2.ReadError),
+        (faults.closed(), httpx2.RemoteProtocolError),
+        (faults.hang(), httpx2.ReadTimeout),
+        (faults.stalled(), httpx2.ReadTimeout),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_the_transport_raises_what_a_line_would(fault: Fault, raised: type[Exception], bytes_sent: bytes) -> None:
+    """One answer, acted out twice."""
+    headers = {"x-api-key": KEY, "anthropic-version": "2026-10-21", "content-type": "application/json"}
+    standin = Standin(lambda ask: Reply(TEXT), faults=listed(fault, fault))
+
+    async def post(client: httpx2.AsyncClient, url: str) -> None:
+        async with client:
+            await client.post(f"{url}/v1/messages", headers=headers, content=bytes_sent)
+
+    with standin:
+        for client, url in (
+            (httpx2.AsyncClient(transport=standin.transport(), timeout=0.2), "http://standin"),
+            (httpx2.AsyncClient(verify=False, timeout=0.2), standin.url()),
+        ):
+            with pytest.raises(raised):
+                asyncio.run(post(client, url))
+
+
+def test_bad_weather_passes_for_every_request(bytes_sent: bytes) -> None:
+    """No request fails more often than it is tried; and the same seed has the same faults."""
+    headers = {"x-api-key": KEY, "anthropic-version": "2026-10-21", "content-type": "application/json"}
+    head = head_of("POST", "/v1/messages", [(name.encode(), value.encode()) for name, value in headers.items()])
+    seen: list[list[str]] = []
+    for _ in range(2):
+        desk = Standin(lambda ask: Reply(TEXT), faults=Weather(1, share=1.0, most=3)).desk
+        for _ in range(4):
+            desk.answer(head, bytes_sent)
+        seen.append([record.fault for record in desk.records])
+    assert seen[0] == seen[1]
+    assert [bool(fault) for fault in seen[0]] == [True, True, True, False]

@@ -1,0 +1,68 @@
+"""The stand-in without a line: a transport for the HTTP client that all three SDKs use.
+
+The same answers, acted out in the process of the client. What would happen to a line happens as the exceptions that the
+client's own transport would raise.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import cast
+
+import httpx2
+
+from contextc._json import JSONObject
+from tests.standin.answer import Answer, Drop, Pause, Record, Silence
+from tests.standin.desk import Desk
+from tests.standin.server import head_of
+
+
+class Transport(httpx2.AsyncBaseTransport):
+    """`httpx2.AsyncClient(transport=standin.transport())`"""
+
+    def __init__(self, desk: Desk, refuses: Callable[[], bool]) -> None:
+        self.desk, self.refuses = desk, refuses
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if self.refuses():
+            raise httpx2.ConnectError("All connection attempts failed", request=request)
+        target = request.url.raw_path.decode()
+        answer, record = self.desk.answer(head_of(request.method, target, request.headers.raw), await request.aread())
+        steps = Steps(answer, record, request)
+        if not answer.status:
+            async for _ in steps:
+                pass
+        return httpx2.Response(answer.status, headers=list(answer.announced), stream=steps)
+
+
+class Steps(httpx2.AsyncByteStream):
+    """The body of a response, as it comes."""
+
+    def __init__(self, answer: Answer, record: Record, request: httpx2.Request) -> None:
+        self.answer, self.record, self.request = answer, record, request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for number, step in enumerate(self.answer.steps, 1):
+            if number == len(self.answer.steps):
+                self.record.sent()  # a client may stop reading at what it knows to be the end
+            if isinstance(step, bytes):
+                yield step
+            elif isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+            elif isinstance(step, Silence):
+                await self.silence()
+            else:
+                raise self.dropped(step)
+
+    async def silence(self) -> None:
+        """As long as the client's patience lasts; for ever where that has no end."""
+        patience = cast(JSONObject, self.request.extensions.get("timeout") or {}).get("read")
+        await asyncio.sleep(1e9 if patience is None else patience)
+        raise httpx2.ReadTimeout("", request=self.request)
+
+    def dropped(self, drop: Drop) -> Exception:
+        if drop.reset:
+            return httpx2.ReadError("", request=self.request)
+        if not self.answer.status:
+            return httpx2.RemoteProtocolError("Server disconnected without sending a response.", request=self.request)
+        said = "peer closed connection without sending complete message body (incomplete chunked read)"
+        return httpx2.RemoteProtocolError(said, request=self.request)

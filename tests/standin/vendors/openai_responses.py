@@ -1,0 +1,190 @@
+"""OpenAI's Responses API. Its reasoning is encrypted, and bound to the item that holds it."""
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import ClassVar
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.openai_responses.errors import ENCRYPTED
+from tests.standin.answer import Event, Refusal
+from tests.standin.reply import Call, pieces
+from tests.standin.seals import read_token_seal, token_seal
+from tests.standin.shapes import as_list, as_object
+from tests.standin.vendor import CREATED, Ask, Told, Trouble
+from tests.standin.vendors._openai import SAID, OpenAI, refusal
+
+LIMITS = {"length": "max_output_tokens", "filter": "content_filter"}
+ECHOED: JSONObject = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": "default",
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}, "verbosity": "medium"},
+    "tool_choice": "auto",
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+"""What a response repeats of its request, and what stands there where the request did not say."""
+
+
+class OpenAIResponses(OpenAI):
+    format: ClassVar[str] = "openai_responses"
+
+    def serves(self, path: str) -> bool:
+        return path == "/v1/responses"
+
+    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+        said = "Your input exceeds the context window of this model. Please adjust your input and try again."
+        return refusal(400, said, "invalid_request_error", "context_length_exceeded", param="input")
+
+    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+        """The service's own troubles come as an error; what went wrong with the model, as a response that failed."""
+        _, _, code, message = SAID[kind]
+        said = {"code": code, "message": message.format("1")}
+        if kind != "internal":
+            return [_event("error", **said, param=None, sequence_number=number)]
+        response: JSONObject = {
+            **_echo(ask),
+            "id": "resp_standin_failed",
+            "status": "failed",
+            "output": [],
+            "error": said,
+        }
+        return [_event("response.failed", response=response, sequence_number=number)]
+
+    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+        before: JSON = ask.body.get("previous_response_id")
+        if before is not None and before not in replies:
+            said, code = f"Previous response with id '{before}' not found.", "previous_response_not_found"
+            yield refusal(400, said, "invalid_request_error", code, param="previous_response_id")
+        for item in as_list(ask.body.get("input")):
+            content: JSON = item.get("encrypted_content")
+            sealed = read_token_seal(content)
+            if sealed == b"" or (sealed and item.get("id") and sealed != str(item["id"]).encode()):
+                yield ENCRYPTED.format(content=f"{content[:4]}...")
+
+    def reply_id(self, told: Told) -> str:
+        return told.name("resp_", 0, 48)
+
+    def call_ids(self, told: Told) -> list[Call]:
+        return told.calls("call_")
+
+    def whole(self, told: Told) -> JSONObject:
+        return self._response(told, [item for item, _ in self._items(told)], done=True)
+
+    def events(self, told: Told) -> Iterator[Event]:
+        numbers = count()
+        items = list(self._items(told))
+        begun = self._response(told, [])
+        yield _event("response.created", response=begun, sequence_number=next(numbers))
+        yield _event("response.in_progress", response=begun, sequence_number=next(numbers))
+        for index, (item, inner) in enumerate(items):
+            place = {"output_index": index, "sequence_number": next(numbers)}
+            yield _event("response.output_item.added", item=_begun(item), **place)
+            for event in inner:
+                named = {"item_id": item["id"], "output_index": index, "sequence_number": next(numbers)}
+                yield Event({**event.data, **named}, event.name)
+            place = {"output_index": index, "sequence_number": next(numbers)}
+            yield _event("response.output_item.done", item=item, **place)
+        ended = self._response(told, [item for item, _ in items], done=True)
+        yield _event(f"response.{ended['status']}", response=ended, sequence_number=next(numbers))
+
+    def _response(self, told: Told, output: list[JSONObject], done: bool = False) -> JSONObject:
+        limit = LIMITS.get(told.reply.ended)
+        status = ("incomplete" if limit else "completed") if done else "in_progress"
+        return {
+            **_echo(told.ask),
+            "id": self.reply_id(told),
+            "status": status,
+            "completed_at": CREATED + 1 if status == "completed" else None,
+            "incomplete_details": {"reason": limit} if done and limit else None,
+            "output": output,
+            "usage": _usage(told) if done else None,
+        }
+
+    def _items(self, told: Told) -> Iterator[tuple[JSONObject, list[Event]]]:
+        """The items, each with the events between its beginning and its end."""
+        reply = told.reply
+        calls = self.call_ids(told)
+        if reply.reasoning:
+            yield _reasoning(told)
+        if reply.text is not None or (reply.reasoning and not calls):
+            yield _message(told, reply.text or "", "commentary" if calls else "final_answer")
+        for number, call in enumerate(calls):
+            item: JSONObject = {"id": told.name("fc_", number, 48), "type": "function_call", "status": "completed"}
+            item |= {"arguments": call.written, "call_id": call.id, "name": call.name}
+            deltas = [_event("response.function_call_arguments.delta", delta=piece) for piece in pieces(call.written)]
+            yield item, [*deltas, _event("response.function_call_arguments.done", arguments=call.written)]
+
+
+def _reasoning(told: Told) -> tuple[JSONObject, list[Event]]:
+    name, text = told.name("rs_", 0, 48), told.reply.reasoning
+    shown = as_object(told.body.get("reasoning")).get("summary") is not None
+    summary = [{"type": "summary_text", "text": text}] if shown else []
+    item: JSONObject = {"id": name, "type": "reasoning", "summary": summary}
+    item["encrypted_content"] = token_seal(name.encode())
+    if not shown:
+        return item, []
+    part, place = {"type": "summary_text"}, {"summary_index": 0}
+    return item, [
+        _event("response.reasoning_summary_part.added", part={**part, "text": ""}, **place),
+        *(_event("response.reasoning_summary_text.delta", delta=piece, **place) for piece in pieces(text)),
+        _event("response.reasoning_summary_text.done", text=text, **place),
+        _event("response.reasoning_summary_part.done", part={**part, "text": text}, **place),
+    ]
+
+
+def _message(told: Told, text: str, phase: str) -> tuple[JSONObject, list[Event]]:
+    part: JSONObject = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+    item: JSONObject = {"id": told.name("msg_", 0, 48), "type": "message", "status": "completed", "role": "assistant"}
+    place = {"content_index": 0}
+    return {**item, "content": [part], "phase": phase}, [
+        _event("response.content_part.added", part={**part, "text": ""}, **place),
+        *(_event("response.output_text.delta", delta=piece, logprobs=[], **place) for piece in pieces(text)),
+        _event("response.output_text.done", text=text, logprobs=[], **place),
+        _event("response.content_part.done", part=part, **place),
+    ]
+
+
+def _begun(item: JSONObject) -> JSONObject:
+    """An item when it begins: without what is yet to come."""
+    empty: JSONObject = {"status": "in_progress", "content": [], "summary": [], "arguments": ""}
+    return {key: empty.get(key, value) for key, value in item.items()}
+
+
+def _event(type: str, **fields: JSON) -> Event:
+    return Event({"type": type, **fields}, type)
+
+
+def _echo(ask: Ask) -> JSONObject:
+    said = {key: ask.body[key] for key in ECHOED if ask.body.get(key) is not None}
+    tools = [
+        {"description": None, "parameters": None, "strict": True, **tool} if tool.get("type") == "function" else tool
+        for tool in as_list(ask.body.get("tools"))
+    ]
+    frame: JSONObject = {"object": "response", "created_at": CREATED, "model": ask.model, "background": False}
+    return {**frame, "error": None, "incomplete_details": None, **ECHOED, **said, "tools": tools, "usage": None}
+
+
+def _usage(told: Told) -> JSONObject:
+    tokens = told.tokens
+    return {
+        "input_tokens": tokens.input,
+        "input_tokens_details": {"cached_tokens": tokens.read, "cache_write_tokens": tokens.written},
+        "output_tokens": tokens.output,
+        "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
+        "total_tokens": tokens.input + tokens.output,
+    }
+
+
+VENDOR = OpenAIResponses()
