@@ -4,7 +4,7 @@ A pass takes a draft and returns a new one. It touches the tail only; where what
 in `epoch`, and what the new epoch keeps of the prefix stands in `kept`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -80,6 +80,8 @@ class Budget(Struct, frozen=True, kw_only=True):
     used: int = 0
     exact: bool = False
     measured: bool = False
+    wanted: int = 0
+    """What the messages would have taken, where they were cut down."""
 
     @property
     def available(self) -> int:
@@ -109,7 +111,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     prompt: Prompt
     fetchable: bool = True
 
-    sealed: list[Sealed]
+    sealed: Sequence[Sealed]
     standing: Standing
     log: tuple[tuple[int, Message], ...]
     """What the log has that was not shown: place and message; what the model produced itself comes first."""

@@ -21,6 +21,7 @@
     ├── ContextOverflow             what must be sent does not fit; every figure is an attribute
     ├── NothingNew                  the model has been shown everything there is
     ├── FragmentFailed              a prompt fragment's own renderer raised, or returned no text
+    ├── ProviderFailed              a provider did not answer, or refused; `kind` says what helps
     └── StoreError                  the store, its disk or its server
         ├── StoreUnavailable        cannot be reached, or is gone
         ├── StoreBusy               other writers held the lock for too long
@@ -32,6 +33,8 @@
 A message says what happened, to what, and the way out; the figures are attributes too. Whatever raises one of these has
 written nothing.
 """
+
+from typing import Literal, TypeAlias
 
 
 class ContextcError(Exception):
@@ -255,6 +258,54 @@ class NothingNew(ContextcError):
             f"Conversation {conversation!r} has nothing new for {channel}. Append a message first; to have the last "
             "answer given anew, rewind to the message before it."
         )
+
+
+FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "invalid", "abort"]
+"""What helps: waiting (`transient`, `rate`), another key (`auth`), money (`quota`), a shorter request (`context`),
+another request (`invalid`); `abort`: nothing, the call was given up."""
+
+WAYS_OUT: dict[str, str] = {
+    "transient": "Nothing is wrong with the request; send it again.",
+    "rate": "Too much was asked in a short time; wait, then send it again.",
+    "auth": "Check the key, and whether it may use this model.",
+    "quota": "The account has no credit left; top it up, or use another.",
+    "context": "The request is too long for the model; compile it again with a smaller budget.",
+    "invalid": "The provider does not take this request; `contextc lint` may say why.",
+    "abort": "The call was given up.",
+}
+
+
+class ProviderFailed(ContextcError):
+    """A provider did not answer, or refused. `kind` says what helps; `said` is its own sentence, without keys.
+
+    `retry_after` is how many seconds it asked to wait. The foreign exception, where there was one, is the `__cause__`.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        kind: FailureKind,
+        said: str = "",
+        *,
+        status: int | None = None,
+        code: str = "",
+        retry_after: float | None = None,
+        way_out: str = "",
+    ) -> None:
+        self.kind: FailureKind = kind
+        self.provider, self.said = provider, said
+        self.status, self.code, self.retry_after = status, code, retry_after
+        what = " ".join([*(["status", str(status)] if status else []), *([code] if code else [])])
+        wait = f" It asked to wait {retry_after:g} s." if retry_after is not None else ""
+        super().__init__(
+            f"{provider} failed ({kind}{': ' if what else ''}{what}){f': {said.rstrip(chr(46))}' if said else ''}."
+            f"{wait} {way_out or WAYS_OUT[kind]}"
+        )
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.kind in ("transient", "rate")
 
 
 class StoreError(ContextcError):

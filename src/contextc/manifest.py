@@ -26,7 +26,9 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
 
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is stored of a request. `rows` is the last row of its ledger; `layout` is there where an epoch begins."""
+    """What is stored of a request. `rows` is the last row of its ledger; `layout` is there where an epoch or a fork
+    begins.
+    """
 
     request: int
     mode: str
@@ -44,7 +46,7 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     gave: str = ""
     new: int = 0
     fragments: tuple[Fragment, ...] = ()
-    """Where an epoch begins: the fragments of its prompt."""
+    """Where an epoch or a fork begins: the fragments of its prompt."""
     left: tuple[Left, ...] = ()
     remarks: tuple[str, ...] = ()
     budget: Budget

@@ -83,12 +83,12 @@ def left_before(store: Store, channel: Channel, branch: int, tip: int, request: 
             return {}
         line = {branch: (first, last) for branch, first, last in stretches(lineage(tx, branch), 0, tip)}
         some = [record_from_json(body) for body in book.manifests(tx, found.number, request - 1)]
-        return {
-            each.place: each.why
-            for record in reversed(some)
-            for each in record.left
-            if line.get(each.place >> SEQ_BITS, (1, 0))[0] <= each.place & SEQ_MASK <= line[each.place >> SEQ_BITS][1]
-        }
+
+        def is_on_it(where: int) -> bool:
+            first, last = line.get(where >> SEQ_BITS, (1, 0))
+            return first <= where & SEQ_MASK <= last
+
+        return {each.place: each.why for record in reversed(some) for each in record.left if is_on_it(each.place)}
 
     return store.read(work)
 
@@ -96,17 +96,22 @@ def left_before(store: Store, channel: Channel, branch: int, tip: int, request: 
 def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int | None = None) -> bytes:
     """The bytes of a request that was committed, as they went out."""
 
-    def work(tx: Transaction) -> tuple[Past, bytes]:
+    def work(tx: Transaction) -> tuple[Past, bytes, bytes | None]:
         past = _past(tx, channel, request)
+        whole = book.replaced(tx, past.number, past.record.request)
         head = book.head(tx, past.number, bytes.fromhex(past.record.head))
         if head is None:
             raise InvalidInput(
                 f"Request {past.record.request} of {channel}: something in its system prompt was redacted since."
             )
-        return past, head
+        return past, head, whole
 
-    past, stored = store.read(work)
+    past, stored, whole = store.read(work)
     record = past.record
+    if whole is not None:
+        if not whole:
+            raise InvalidInput(f"Request {record.request} of {channel} was sent in another form, which was redacted.")
+        return whole
     _check(past, channel)
     rows = past.rows[len(past.rows) - record.added :] if record.mode == "resume" else past.rows
     messages: list[JSONObject] = []
@@ -118,8 +123,6 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
             before = min(before, len(messages) - row.row.drop)
             del messages[len(messages) - row.row.drop :]
         messages += listed(row.chunk)
-    if record.layout is not None:
-        before = 0
     body: JSONObject = decode(stored)
     head = HeadParts.of(formatter.messages_key, body, {})
     return head.bytes([joined(with_marks(formatter, record.marks, messages, before))], record.session or None)

@@ -6,6 +6,7 @@ as they are, and only the others are encoded anew.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from operator import is_
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -18,9 +19,10 @@ from contextc.ledger.items import Item, Row
 from contextc.ledger.render import rendered
 from contextc.ledger.standing import Sealed
 from contextc.ledger.warm import joined, listed
-from contextc.messages import Media, Message, ToolResult
+from contextc.messages import Media, Message, ToolCall, ToolResult
 
 REPLIES = ("assistant", "model")
+NOTHING: frozenset[int] = frozenset()
 HELD = "held"  # in the place of what a session holds, with which nothing is merged
 
 
@@ -68,12 +70,12 @@ class _Rows:
         self.used, self.end, self.ending = used, end, ending
         self.notes: list[Note] = []
 
-    def add(self, entries: Sequence[Entry], blobs: Mapping[str, bytes], held: frozenset[int] = frozenset()) -> NewRow:
+    def add(self, entries: Sequence[Entry], blobs: Mapping[str, bytes], held: frozenset[int] = NOTHING) -> NewRow:
         """`held` are the places of messages that a session knows already: they are in the row, and not sent."""
-        formatter = self.formatter
+        formatter, spelled = self.formatter, self.formatter.spelling.id
         paired = formatter.paired([message for _, message in entries], taken=self.used)
         messages = paired.messages
-        ids = [formatter.spelling.id(call.id) for message in messages for call in message.tool_calls]
+        ids = [spelled(part.id) for message in messages for part in message.parts if type(part) is ToolCall]
         open_calls: dict[str, str] = {}
         for repair in paired.repairs:
             if repair.kind == "synthetic":
@@ -145,29 +147,30 @@ def slices(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         yield entries[start:]
 
 
-def assemble(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> Assembled:
+def assemble(draft: Draft, formatter: Formatter, used: set[str], settings: JSONObject, fetch: Fetch) -> Assembled:
     """The rows of a draft. `used` are the ids of calls in what is sealed."""
-    return _tail(draft, used, settings, fetch) if draft.kept is None else _epoch(draft, settings, fetch)
+    if draft.kept is None:
+        return _tail(draft, formatter, used, settings, fetch)
+    return _epoch(draft, formatter, settings, fetch)
 
 
-def _tail(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> Assembled:
+def _tail(draft: Draft, formatter: Formatter, used: set[str], settings: JSONObject, fetch: Fetch) -> Assembled:
     sealed = draft.sealed
     rows = _Rows(
-        draft.provider.formatter,
+        formatter,
         settings,
         used,
         _end(sealed),
         lambda: _ending(sealed),
         ours=draft.provider.model.cache_points > 0,
     )
-    held = frozenset[int]()
+    held = NOTHING
     if draft.resume:
         rows.end, rows.ending = HELD, lambda: [{"role": HELD}]
         held = frozenset([item.place for item in draft.standing.produced])
-    messages = [entry.message for entry in draft.tail]
     blobs: Mapping[str, bytes] = {}
-    if any(_blobs(messages)):
-        blobs = fetch((), messages).blobs
+    if any([item.media for item, _ in draft.tail]):
+        blobs = fetch((), [message for _, message in draft.tail]).blobs
     new: list[NewRow] = []
     for entries in slices(draft.tail):
         if len(new) == 1:  # the ids of what is sealed belong to others
@@ -178,7 +181,7 @@ def _tail(draft: Draft, used: set[str], settings: JSONObject, fetch: Fetch) -> A
     return Assembled(tuple(new), None, tuple(rows.notes))
 
 
-def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
+def _epoch(draft: Draft, formatter: Formatter, settings: JSONObject, fetch: Fetch) -> Assembled:
     items = draft.kept or ()
     whole = {
         id(each.row.items[0]): each
@@ -189,7 +192,7 @@ def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
     end = ""
     for part in _item_slices(items):
         found = whole.get(id(part[0]))
-        if found is not None and _is_same(found, part) and _may_follow(found, end, first=not plan):
+        if found is not None and _is_same(found.row.items, part) and _may_follow(found, end, first=not plan):
             plan.append(found)
             end = found.row.end
         else:
@@ -200,12 +203,12 @@ def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
     missing = [item.place for item in wanted if item.place and item.kind == "message" and item.place not in known]
     fetched = fetch(missing, list(known.values()))
     known |= fetched.messages
-    rows = _Rows(draft.provider.formatter, settings, set(), "", list, ours=draft.provider.model.cache_points > 0)
+    rows = _Rows(formatter, settings, set(), "", list, ours=draft.provider.model.cache_points > 0)
     new: list[NewRow] = []
     order: list[Sealed | int] = []
     for part in plan:
         if isinstance(part, Sealed):
-            if _may_follow(part, rows.end, first=not order):
+            if (order and isinstance(order[-1], Sealed)) or _may_follow(part, rows.end, first=not order):
                 order.append(part)
                 rows.used.update(part.row.ids)
                 rows.end, rows.ending = part.row.end, lambda part=part: listed(part.chunk)
@@ -219,7 +222,7 @@ def _epoch(draft: Draft, settings: JSONObject, fetch: Fetch) -> Assembled:
     return Assembled(tuple(new), tuple(order), tuple(rows.notes))
 
 
-def _item_slices(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+def _item_slices(items: tuple[Item, ...]) -> Iterator[tuple[Item, ...]]:
     start = 0
     for index, item in enumerate(items):
         if index > start and item.role == "assistant":
@@ -229,9 +232,11 @@ def _item_slices(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
         yield items[start:]
 
 
-def _is_same(sealed: Sealed, items: Sequence[Item]) -> bool:
-    own = sealed.row.items
-    return len(own) == len(items) and all(mine is theirs for mine, theirs in zip(own, items, strict=True))
+def _is_same(own: tuple[Item, ...], items: tuple[Item, ...]) -> bool:
+    """Whether these are the very items of a row. Equal ones are not enough: an edit that is only asked about stands in
+    the place of what it edits.
+    """
+    return len(own) == len(items) and all(map(is_, own, items))
 
 
 def _may_follow(sealed: Sealed, end: str, *, first: bool) -> bool:

@@ -16,18 +16,29 @@ from contextc.ledger.items import Item
 from contextc.ledger.look import messages_at
 from contextc.ledger.render import has_media, has_reasoning, rendered, replaying
 from contextc.ledger.standing import Sealed, Session, Standing, Stretch, with_rows
-from contextc.ledger.warm import Shown
+from contextc.ledger.warm import Shown, Since
 from contextc.manifest import record_to_json
 from contextc.messages import Message, Usage
 from contextc.store import chain
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, find, lineage, place, stretches
+from contextc.store.places import SEQ_BITS, SEQ_MASK, find, find_head, lineage, place, stretches
 from contextc.store.places import Head as Tip
 from contextc.tokens import Counter
 
 MOVED_ON = (
     "the channel has moved on (another request was committed, its session was given up, or something was redacted)"
 )
+
+
+class Spot(NamedTuple):
+    """Where a reply goes: the end of its conversation, the channel's number (0: it has none yet) and version, and the
+    request that is on its way there.
+    """
+
+    at: Tip
+    number: int
+    version: int
+    attempt: book.OpenAttempt | None
 
 
 class Written(NamedTuple):
@@ -37,6 +48,34 @@ class Written(NamedTuple):
     version: int
     standing: Standing
     sealed: Sequence[Sealed]
+
+
+def at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]) -> Message | None:
+    """The short way for the usual commit: the one reply goes right behind what was compiled, in a statement that itself
+    checks that the conversation still ends there, on the same line.
+
+    The channel's version is checked where that is written. None, and nothing written, where the conversation has moved,
+    where more than a row is needed, or where more must be known.
+    """
+    sight = compiled.sight
+    if len(entries) != 1 or not sight.channel or compiled.provider.session_resumption or tx.dialect.lock:
+        return None
+    entry, at = entries[0], sight.at
+    if entry.admitted.blobs or entry.admitted.message.uid:
+        return None
+    message, row = chain.placed(at, entry)
+    stored = tx.run(chain.APPEND_AT_TIP, *row, at.conversation, at.branch, at.revision)
+    return message if stored == 1 else None
+
+
+def spot(tx: Transaction, compiled: Compiled) -> Spot:
+    """Where the reply goes now, if what was shown still stands; else `StaleCompile`."""
+    at = find_head(tx, compiled.channel.conversation, True)
+    if at is None:
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was deleted")
+    number, version, attempt = row_of(tx, compiled)
+    _check_line(tx, compiled, at)
+    return Spot(at, number, version, attempt)
 
 
 def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int, book.OpenAttempt | None]:
@@ -66,7 +105,7 @@ def found(tx: Transaction, compiled: Compiled, at: Tip, there: Sequence[Message]
     return [stored[place(spot.branch, spot.seq)] for spot in spots]
 
 
-def check_line(tx: Transaction, compiled: Compiled, at: Tip) -> None:
+def _check_line(tx: Transaction, compiled: Compiled, at: Tip) -> None:
     """What was shown must still be on the conversation's line."""
     was = compiled.sight.at
     if (at.branch, at.revision) == (was.branch, was.revision):
@@ -108,7 +147,6 @@ def write(
     """Write the rows, the channel and the manifest; what the channel was shown, as it is now."""
     assembled, record = compiled.assembled, compiled.record
     first = compiled.standing.rows + 1
-    book.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new])
     last = first + len(assembled.new) - 1
     fresh = [Sealed(place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new)]
     if assembled.order is None:
@@ -127,13 +165,17 @@ def write(
         revision=compiled.sight.at.revision,
         produced=items,
         answered=compiled.standing.answered if final is None else not final.tool_calls,
-        session=session,
+        session=None if compiled.replaced else session,
+        replaced=compiled.replaced,
         lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
         input=usage.input if usage else 0,
-        again=final is not None and final.finish == "pause_turn",
+        again=final is not None and final.finish == "pause",
     )
     if not book.advance(tx, number, version, standing, left=left):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, MOVED_ON)
+    book.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new])
+    if compiled.replaced:
+        book.keep_replaced(tx, number, record.request, compiled.body)
     if not head_is_stored:
         book.keep_head(tx, number, compiled.head.hash, encode(compiled.head.body))
     kept = replace(
@@ -149,7 +191,7 @@ def write(
     return Written(number, version + 1, standing, sealed)
 
 
-def shown_after(compiled: Compiled, written: Written) -> Shown:
+def shown_after(compiled: Compiled, written: Written, stored: Sequence[Message], end: Tip) -> Shown:
     """The channel as it is in memory, now that the transaction is over."""
     number, version, standing, sealed = written
     order = compiled.assembled.order
@@ -158,8 +200,19 @@ def shown_after(compiled: Compiled, written: Written) -> Shown:
     else:
         before = () if order is not None else compiled.sight.shown.sealed
         shown = Shown.of(number, version, standing, sealed, before)
-    shown.lead = compiled.sight.lead
+    shown.lead, shown.since = compiled.sight.lead, _since(compiled, stored, end)
     return shown
+
+
+def _since(compiled: Compiled, stored: Sequence[Message], end: Tip) -> Since | None:
+    """What the next look begins with; None where more has come to the conversation than the reply."""
+    at = compiled.sight.at
+    if (at.branch, at.revision, at.seq + len(stored)) != (end.branch, end.revision, end.seq):
+        return None
+    said = tuple([(place(end.branch, message.seq), message) for message in stored])
+    if any([where != place(at.branch, at.seq + index) for index, (where, _) in enumerate(said, 1)]):
+        return None
+    return Since(end, said, compiled.sight.pins, compiled.draft.summary)
 
 
 def _produced(
@@ -185,12 +238,13 @@ def _produced(
 
 
 def done_before(
-    tx: Transaction, compiled: Compiled, at: Tip, entries: Sequence[chain.Entry]
+    tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]
 ) -> tuple[list[Message], Shown, Tip] | None:
     """What an earlier try of the same commit left, whose answer was lost on the way."""
+    at = find_head(tx, compiled.channel.conversation, True)
     found = book.find(tx, compiled.channel)
     standing = book.stood(tx, compiled.channel)
-    if found is None or standing is None or standing.requests != compiled.record.request:
+    if at is None or found is None or standing is None or standing.requests != compiled.record.request:
         return None
     if standing.chain != compiled.standing.chain:
         return None
@@ -200,8 +254,16 @@ def done_before(
 
 
 def _layout(sealed: Iterable[Sealed]) -> tuple[Stretch, ...]:
-    layout: tuple[Stretch, ...] = ()
+    """The rows as ranges. Places that follow each other are of one channel, which never has a row 0."""
+    layout: list[Stretch] = []
+    start = end = 0
     for each in sealed:
-        channel, number = each.place >> SEQ_BITS, each.place & SEQ_MASK
-        layout = with_rows(layout, channel, number, number)
-    return layout
+        if each.place != end + 1:
+            layout += [_stretch(start, end)] if start else []
+            start = each.place
+        end = each.place
+    return (*layout, _stretch(start, end)) if start else ()
+
+
+def _stretch(first: int, last: int) -> Stretch:
+    return Stretch(first >> SEQ_BITS, first & SEQ_MASK, last & SEQ_MASK)

@@ -5,7 +5,9 @@ arguments are put together when somebody asks for them.
 """
 
 import os
+from collections.abc import Callable
 from copy import deepcopy
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -14,7 +16,7 @@ from contextc.compiler.assembly import Assembled, NewRow
 from contextc.draft import Budget, Draft, Mark
 from contextc.formats.base import Formatter
 from contextc.ledger.look import Sight
-from contextc.ledger.standing import Channel, Sealed, Standing
+from contextc.ledger.standing import Channel, Standing
 from contextc.ledger.warm import joined, listed
 from contextc.manifest import Manifest, Record
 from contextc.providers import Provider
@@ -23,6 +25,7 @@ from contextc.tools import NativeTool, Tool
 Mode: TypeAlias = Literal["full", "resume"]
 HERE: JSONObject = {"role": "system", "here": "the messages"}  # stands where the messages go
 SESSION = "<the session>"  # stands where the name of a session goes
+MARKED_KEPT = 8
 _HERE, _SESSION = encode(HERE), encode(SESSION)
 
 
@@ -52,12 +55,11 @@ class HeadParts(NamedTuple):
         before, after = self.before, self.after
         if session and _SESSION in before + after:
             before, after = (each.replace(_SESSION, encode(session)) for each in (before, after))
-        parts = [before]
-        for chunk in chunks:
-            if chunk:
-                parts += (chunk, b",")
-        parts[-1] = parts[-1].removesuffix(b",")  # also where no message follows a system prompt among them
-        parts.append(after)
+        chunks = [chunk for chunk in chunks if chunk]
+        if not chunks:  # no message follows a system prompt that stands among them
+            return before.removesuffix(b",") + after
+        parts = [b","] * (2 * len(chunks) + 1)
+        parts[0], parts[-1], parts[1::2] = before, after, chunks
         return b"".join(parts)
 
 
@@ -70,6 +72,14 @@ class Cost(NamedTuple):
     dollars: float | None
 
 
+class Account(NamedTuple):
+    """What is told about a request that was compiled."""
+
+    record: Record
+    manifest: Manifest
+    cost: Cost
+
+
 class Compiled:
     """Exactly what one model should see. `is_new` is False where there is nothing to send."""
 
@@ -78,40 +88,69 @@ class Compiled:
         *,
         channel: Channel,
         provider: Provider,
+        formatter: Formatter,
         draft: Draft,
         sight: Sight,
         standing: Standing,
         assembled: Assembled,
         head: HeadParts,
-        record: Record,
-        manifest: Manifest,
+        account: Callable[[], Account],
         session_id: str | None,
         revert: str | None,
-        cost: Cost,
         dry_run: bool,
         is_new: bool,
-        estimated: int,
         tools: tuple[Tool | NativeTool, ...],
     ) -> None:
-        self.channel, self.provider, self.manifest, self.cost = channel, provider, manifest, cost
+        self.channel, self.provider, self.formatter = channel, provider, formatter
         self.mode: Mode = "resume" if draft.resume else "full"
         self.session_id, self.revert = session_id, revert
-        self.is_new, self.dry_run, self.estimated = is_new, dry_run, estimated
+        self.is_new, self.dry_run = is_new, dry_run
         self.draft, self.sight, self.standing, self.assembled, self.head = draft, sight, standing, assembled, head
-        self.record, self.tools = record, tools
+        self.tools = tools
         self.fresh_counts: dict[bytes, int] = {}
         self.token = os.urandom(8).hex()
         """By which the attempt to send it knows itself again."""
+        self._tell = account
+        self._account: Account | None = None
+        self.replaced = False
         self._body: bytes | None = None
         self._params: JSONObject | None = None
 
     @property
     def budget(self) -> Budget:
-        return self.record.budget
+        return self.draft.budget
 
     @property
-    def formatter(self) -> Formatter:
-        return self.provider.formatter
+    def account(self) -> Account:
+        """What is told about it, made when somebody asks."""
+        if self._account is None:
+            self._account = self._tell()
+        return self._account
+
+    @property
+    def record(self) -> Record:
+        return self.account.record
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.account.manifest
+
+    @property
+    def cost(self) -> Cost:
+        """What it loses of what the request before it had."""
+        return self.account.cost
+
+    @property
+    def request(self) -> int:
+        """Its number on the channel."""
+        return self.sight.standing.requests + 1
+
+    @property
+    def estimated(self) -> int:
+        """The whole input in tokens by our own count, which is what a provider's figure corrects."""
+        draft = self.draft
+        messages = self.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
+        return draft.budget.system + draft.budget.tools + messages
 
     @property
     def params(self) -> JSONObject:
@@ -132,12 +171,13 @@ class Compiled:
             self._body = self.head.bytes(self._chunks(), self.session_id)
         return self._body
 
+    def replace(self, params: JSONObject) -> None:
+        """Send this in place of what was compiled. It is stored whole, and the request after it begins an epoch."""
+        self._params, self._body, self.replaced = params, encode(params), True
+
     def copy(self) -> JSONObject:
         """`params`, for those who want to change something in it."""
         return deepcopy(self.params)
-
-    def _sealed(self) -> list[Sealed]:
-        return [] if self.draft.resume else self.sight.shown.sealed
 
     def _messages(self) -> list[JSONObject]:
         new, order = self.assembled.new, self.assembled.order
@@ -148,7 +188,7 @@ class Compiled:
                 if row.row.drop:
                     del whole[-row.row.drop :]
                 whole += row.messages if isinstance(row, NewRow) else listed(row.chunk)
-            return with_marks(self.formatter, self.record.marks, whole, 0)
+            return with_marks(self.formatter, self.draft.marks, whole, 0)
         before = [] if self.draft.resume else self.sight.shown.messages()
         drop = 0
         added: list[JSONObject] = []
@@ -161,10 +201,10 @@ class Compiled:
             added += row.messages
         if drop:
             before = before[:-drop]
-        return with_marks(self.formatter, self.record.marks, before + added, len(before))
+        return with_marks(self.formatter, self.draft.marks, before + added, len(before))
 
     def _chunks(self) -> list[bytes]:
-        new, order, marks = self.assembled.new, self.assembled.order, self.record.marks
+        new, order, marks = self.assembled.new, self.assembled.order, self.draft.marks
         if any(row.row.drop for row in new):  # rows that replace some of what stood before them
             return [joined(self._messages())]
         if order is not None:
@@ -184,6 +224,7 @@ class Compiled:
             chunks[index] = marked_chunk(self.formatter, chunks[index])
 
 
+@lru_cache(MARKED_KEPT)  # what ends one request is marked in the next one too
 def marked_chunk(formatter: Formatter, chunk: bytes) -> bytes:
     messages = listed(chunk)
     last = formatter.marked(messages[-1])

@@ -6,37 +6,35 @@ with its ledger and manifest, in one transaction, or raises and leaves everythin
 
 import logging
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 from msgspec.structs import asdict, replace
 
 from contextc._json import JSONObject
 from contextc.compiler import account, committing, door
-from contextc.compiler.assembly import Fetched, blob_names
+from contextc.compiler.ask import AnyTool, Ask
 from contextc.compiler.compaction import Compaction, Summarizer, compact, endless
-from contextc.compiler.compilation import AnyTool, Ask, compiled_from
+from contextc.compiler.compilation import compiled_from
 from contextc.compiler.compiled import Compiled, HeadParts
 from contextc.compiler.fetching import LONGEST, fetch_result
+from contextc.compiler.looking import Reader
 from contextc.compiler.prepared import Fragments, Prepared
-from contextc.errors import ContextcError, InvalidInput, NothingNew, StaleCompile
+from contextc.errors import ContextcError, InvalidInput, NothingNew
 from contextc.formats.base import as_json
-from contextc.ledger import book, overlays
-from contextc.ledger.look import Sight, look, may_have_overlays, messages_at
-from contextc.ledger.overlays import Summary
+from contextc.ledger import book
 from contextc.ledger.standing import Channel, Session, Standing
 from contextc.ledger.warm import Shown, warm
 from contextc.manifest import Manifest
-from contextc.messages import Message, ToolCall, Usage, admit, content_hash
+from contextc.messages import Message, ToolCall, Usage, admit
 from contextc.prompts import Surroundings
 from contextc.providers import Provider
 from contextc.store import Lease, Reference, Store, chain
 from contextc.store.base import DEFAULT_AGENT, Transaction
 from contextc.store.leases import check as check_lease
 from contextc.store.places import Head as Tip
-from contextc.store.places import find, find_head, head, place
-from contextc.tokens import Calibration, Counter, counter, keep, known, load_calibration, save_calibration
+from contextc.tokens import Calibration, Counter, counter, keep, save_calibration
 
 log = logging.getLogger("contextc.compiler")
 SECRET = re.compile(r"(?i)(?<![a-z0-9])(?:sk-|bearer\s+|aiza|key[-_])[\w.*-]{6,}")  # errors quote what they refused
@@ -59,8 +57,8 @@ class MessageCompiler:
         self._heads: dict[object, HeadParts] = {}
         self._heads_stored: set[tuple[int, bytes]] = set()
         self._prepared = Prepared(store, self.provider, self.counter, self.options)
-        self._calibration: Calibration | None = None
         self._warm = warm(store)
+        self._reader = Reader(store, self.provider, self.counter, self._warm)
 
     # ── compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -101,24 +99,20 @@ class MessageCompiler:
         )
         provider = self.provider
         running = None if running is None else frozenset(running)
-        tools = door.as_tools(tools, provider.formatter)
+        tools = self._prepared.given_tools(tools)
         channel = self.channel(conversation, agent=agent, directory=directory)
         prompt = self._prepared.prompt(channel, fragments, system_prompt, tools, surroundings, directory)
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
-        seen = self._look(channel, edit, rewind, runs)
+        seen = self._reader.seen(channel, runs, edit, rewind)
         if seen.sight.lead:
             prompt = self._prepared.with_lead(prompt, seen.sight.lead)
+        shown = self._prepared.tools(tools, seen.sight.standing.tools)
         ask = Ask(
             provider=provider,
             counter=self.counter,
             options=self.options,
             channel=channel,
-            prompt=prompt,
-            tools=self._prepared.tools(tools, seen.sight.standing.tools),
-            system_tokens=self._prepared.system_tokens(prompt),
-            settings=settings or {},
-            budget=budget,
-            output=output,
+            terms=self._prepared.terms(channel, prompt, shown, settings, budget, output),
             run=run,
             running=running,
             runs=runs,
@@ -126,96 +120,34 @@ class MessageCompiler:
             summary=seen.summary,
             counts=seen.counts,
             factor=self.factor,
-            fetch=self.fetch_messages,
+            fetch=self._reader.fetch,
             heads=self._heads,
             again=again,
             dry_run=dry_run,
             left_before=lambda sight: account.left_before(
                 self.store, channel, sight.at.branch, sight.at.seq, sight.standing.requests + 1
             ),
-            elsewhere=self._elsewhere(channel, seen.sight) if dry_run else None,
+            elsewhere=self._reader.elsewhere(channel, seen.sight) if dry_run else None,
         )
         compiled = compiled_from(ask)
         compiled.fresh_counts = seen.fresh
         return compiled
 
-    def _look(
-        self, channel: Channel, edit: tuple[Reference, Message] | None, rewind: Reference | None, runs: str
-    ) -> "_Seen":
-        room, read, counter = self.provider.model.window, 0, self.counter
-
-        def seen_tokens(message: Message) -> int:
-            """What a message may take, as far as that can be told before all are read."""
-            if message.redacted or message.status != "sent" or message.audience not in (None, channel.agent):
-                return 0
-            if message.author in (None, channel.agent) or message.role == "user":
-                return counter.message(message)
-            return counter.text(message.text) if message.role == "assistant" else 0
-
-        def enough(block: Sequence[Message]) -> bool:
-            nonlocal read
-            read += sum([seen_tokens(message) for message in block])
-            return read > room
-
-        def work(tx: Transaction) -> _Seen:
-            upto = None
-            if edit is not None or rewind is not None:
-                at = head(tx, channel.conversation)
-                where = find(tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind))
-                upto = where.seq - 1 if edit is not None else where.seq
-            sight = look(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto)
-            if self._calibration is None:
-                self._calibration = load_calibration(tx, self.provider.asks_for)
-            counts, fresh = self._counts(tx, sight)
-            summary = None
-            if may_have_overlays(sight.at):
-                summary = overlays.latest(tx, channel.agent, sight.at, counter.system)
-            return _Seen(sight, summary, counts, fresh)
-
-        seen = self.store.read(work)
-        if edit is not None:
-            at = seen.sight.at
-            written = replace(admit(replace(edit[1], uid="", time=0)).message, seq=at.seq + 1)
-            log = (*seen.sight.log, (place(at.branch, written.seq), written))
-            seen = seen._replace(sight=replace(seen.sight, log=log))
-        return seen
-
-    def _elsewhere(self, channel: Channel, sight: Sight) -> Standing | None:
-        """Where the same agent's conversation went last, if it never went here."""
-        if sight.standing.requests or sight.standing.layout:
-            return None
-        channels = self.store.read(lambda tx: book.channels(tx, channel.conversation))
-        others = [standing for _, other, standing, _ in channels if other.agent == channel.agent and standing.requests]
-        return max(others, key=lambda standing: standing.seen, default=None)
-
-    def _counts(self, tx: Transaction, sight: Sight) -> tuple[dict[int, int], dict[bytes, int]]:
-        """Tokens of new messages by their place, and of those by their hash that were never counted before.
-
-        Only where counting is work: an estimate costs less than looking it up.
-        """
-        if not self.counter.exact or not sight.log:
-            return {}, {}
-        names = {where: content_hash(message) for where, message in sight.log}
-        found = known(tx, self.counter.tokenizer, list(names.values()))
-        fresh: dict[bytes, int] = {}
-        for where, message in sight.log:
-            if (name := names[where]) not in found:
-                found[name] = fresh[name] = self.counter.message(message)
-        return {where: found[name] for where, name in names.items()}, fresh
-
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, compiled: Compiled, *, lease: Lease | None = None) -> None:
-        """Store the attempt, before a byte leaves."""
+    def begin(
+        self, compiled: Compiled, *, lease: Lease | None = None, also: Callable[[Transaction], None] | None = None
+    ) -> None:
+        """Store the attempt, before a byte leaves. `also` is done in the same transaction."""
         self._check(compiled)
         if not compiled.is_new:
             raise NothingNew(compiled.channel.conversation, compiled.channel)
         attempt = book.OpenAttempt(
-            request=compiled.record.request,
+            request=compiled.request,
             token=compiled.token,
             session=compiled.session_id or "",
-            head=compiled.record.head,
-            chain=compiled.record.chain,
+            head=compiled.head.hash.hex(),
+            chain=compiled.standing.chain,
         )
 
         def work(tx: Transaction) -> None:
@@ -225,10 +157,13 @@ class MessageCompiler:
             beside = other is not None and other != seen and other.token != compiled.token
             number = number or book.create(tx, compiled.channel, Standing())
             book.begin(tx, number, replace(attempt, doubtful=True) if beside else attempt)
+            if also is not None:
+                also(tx)
 
         sight = compiled.sight
         seen = sight.attempt
-        if lease is not None or not book.begin_alone(self.store, sight.channel, sight.version, attempt, seen):
+        in_company = lease is not None or also is not None
+        if in_company or not book.begin_alone(self.store, sight.channel, sight.version, attempt, seen):
             self.store.write(work, repeatable=True)
         log.info("%s: request %d for %s begins", *_named(compiled))
 
@@ -242,12 +177,14 @@ class MessageCompiler:
         produced: Sequence[Message] | None = None,
         usage: Usage | None = None,
         lease: Lease | None = None,
+        also: Callable[[Transaction, list[Message]], None] | None = None,
     ) -> list[Message]:
         """Store what the model answered, with everything that was shown to it, in one transaction.
 
         `reply` is what the vendor's SDK returned, its JSON, or a message; `produced` is more than one message. One that
         is in the conversation already, because it was streamed into it, is not stored again. `session_id` and `cursor`
-        are a stateful provider's own names for its session and where it stands.
+        are a stateful provider's own names for its session and where it stands. `also` is given what was stored, and
+        done in the same transaction.
         """
         self._check(compiled)
         door.check_reply(reply, produced, usage, session_id)
@@ -264,20 +201,20 @@ class MessageCompiler:
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
         entries = [chain.entry(admit(message)) for message in messages]
         session_id = session_id or self._session_of(reply)
-        calibration = self._learned(compiled, usage)
+        calibration, sight = self._learned(compiled, usage), compiled.sight
 
         def work(tx: Transaction) -> tuple[list[Message], Shown | committing.Written, Tip]:
             if lease is not None:
                 check_lease(tx, lease, compiled.channel.conversation)
-            at = find_head(tx, compiled.channel.conversation, True)
-            if at is None:
-                raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was deleted")
-            if tx.again and (done := committing.done_before(tx, compiled, at, entries)) is not None:
+            if tx.again and (done := committing.done_before(tx, compiled, entries)) is not None:
                 return done
-            number, version, attempt = committing.row_of(tx, compiled)
-            committing.check_line(tx, compiled, at)
-            found = committing.found(tx, compiled, at, there)
-            stored = [*found, *chain.place_messages(tx, compiled.channel.conversation, at, entries)]
+            if not there and (said := committing.at_tip(tx, compiled, entries)) is not None:
+                at, number, version, attempt = sight.at, sight.channel, sight.version, None
+                stored = [said]
+            else:
+                at, number, version, attempt = committing.spot(tx, compiled)
+                found = committing.found(tx, compiled, at, there) if there else []
+                stored = [*found, *chain.place_messages(tx, compiled.channel.conversation, at, entries)]
             if not number:
                 number, version = book.create(tx, compiled.channel, Standing()), 1
             written = committing.write(
@@ -296,6 +233,8 @@ class MessageCompiler:
             keep(tx, self.counter.tokenizer, compiled.fresh_counts)
             if calibration is not None:
                 save_calibration(tx, self.provider.asks_for, calibration)
+            if also is not None:
+                also(tx, stored)
             end = (
                 Tip(at.conversation, at.tree, at.branch, at.revision, stored[-1].seq, bytes.fromhex(stored[-1].id))
                 if entries
@@ -304,18 +243,18 @@ class MessageCompiler:
             return stored, written, end
 
         stored, written, end = self.store.write(work, repeatable=True)
-        shown = written if isinstance(written, Shown) else committing.shown_after(compiled, written)
+        shown = written if isinstance(written, Shown) else committing.shown_after(compiled, written, stored, end)
         if calibration is not None:
-            self._calibration = calibration
+            self._reader.calibration = calibration
         if len(self._heads_stored) >= HEADS_KEPT:
             self._heads_stored.clear()
         self._heads_stored.add((shown.number, compiled.head.hash))
         self._warm.put(compiled.channel, shown)
         self.store.ends_at(compiled.channel.conversation, end)
         log.info(
-            "%s: request %d for %s is stored, %s in epoch %d", *_named(compiled), compiled.mode, compiled.record.epoch
+            "%s: request %d for %s is stored, %s in epoch %d", *_named(compiled), compiled.mode, compiled.standing.epoch
         )
-        for message in stored:
+        for message in stored if log.isEnabledFor(logging.DEBUG) else ():
             log.debug("%s: message %d says: %s", compiled.channel.conversation, message.seq, message.text)
         return stored
 
@@ -361,7 +300,12 @@ class MessageCompiler:
         reader = MessageCompiler(self.store, endless(self.provider), **asdict(self.options))
         rest: dict[str, Any] = {name: value for name, value in asked.items() if name != "budget"}
         whole = reader.compile(conversation, dry_run=True, **rest)
-        return compact(self.store, now, whole, summarize, lambda places: self.fetch_messages(places, ()).messages)
+        return compact(self.store, now, whole, summarize, lambda places: self._reader.fetch(places, ()).messages)
+
+    @property
+    def factor(self) -> float:
+        """By how much our counts for this model are multiplied, as its provider's own figures have taught."""
+        return self._reader.factor
 
     # ── past requests, left-out results ───────────────────────────────────────────────────────────────────────────────
 
@@ -407,7 +351,7 @@ class MessageCompiler:
     def _check(self, compiled: Compiled) -> None:
         if not isinstance(compiled, Compiled):
             raise InvalidInput(f"A {type(compiled).__name__} is not what compile returned.")
-        if compiled.provider != self.provider:
+        if compiled.provider is not self.provider and compiled.provider != self.provider:
             raise InvalidInput(
                 f"This was compiled for {compiled.channel}, by another compiler. Commit it with that one."
             )
@@ -429,40 +373,12 @@ class MessageCompiler:
 
     def _learned(self, compiled: Compiled, usage: Usage | None) -> Calibration | None:
         """The calibration after this request; None where it has not moved enough to be written."""
-        if usage is None or not usage.input or self._calibration is None:
+        if usage is None or not usage.input or self._reader.calibration is None:
             return None
-        learned = self._calibration.learned(compiled.estimated, usage.input)
-        if learned.samples > EVERY_SAMPLE and abs(learned.factor - self._calibration.factor) < 0.005:
+        learned = self._reader.calibration.learned(compiled.estimated, usage.input)
+        if learned.samples > EVERY_SAMPLE and abs(learned.factor - self._reader.calibration.factor) < 0.005:
             return None
         return learned
-
-    @property
-    def factor(self) -> float:
-        return self._calibration.factor if self._calibration is not None else 1.0
-
-    def fetch_messages(self, places: Sequence[int], also: Sequence[Message]) -> Fetched:
-        """Messages by their places, and the bytes of their media and of those given."""
-
-        def work(tx: Transaction) -> Fetched:
-            messages = messages_at(tx, places)
-            names = blob_names([*messages.values(), *also])
-            blobs: dict[str, bytes] = {}
-            for name in names:
-                row = tx.row("SELECT data FROM blob WHERE name = ?", name)
-                if row is not None:
-                    blobs[name] = bytes(row[0])
-            return Fetched(messages, blobs)
-
-        return self.store.read(work)
-
-
-class _Seen(NamedTuple):
-    """What the store says, and the tokens of what is new."""
-
-    sight: Sight
-    summary: Summary | None
-    counts: dict[int, int]
-    fresh: dict[bytes, int]
 
 
 class Attempt:
@@ -495,4 +411,4 @@ class Attempt:
 
 
 def _named(compiled: Compiled) -> tuple[str, int, Channel]:
-    return compiled.channel.conversation, compiled.record.request, compiled.channel
+    return compiled.channel.conversation, compiled.request, compiled.channel

@@ -6,7 +6,7 @@ from typing import Any, cast
 import msgspec
 
 from contextc._json import JSONObject
-from contextc.compiler.compilation import AnyTool, tool_name
+from contextc.compiler.ask import AnyTool, tool_name
 from contextc.draft import Options
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.base import Formatter

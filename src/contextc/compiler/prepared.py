@@ -6,11 +6,15 @@ twice. The caches are small, and are emptied when they are full.
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias, TypeVar
+from copy import deepcopy
+from typing import TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
-from contextc.compiler.compilation import AnyTool, Tools, tool_name
+from contextc._json import JSONObject, canonical
+from contextc.compiler import heads
+from contextc.compiler.ask import AnyTool, Terms, Tools, budget_of, tool_name
+from contextc.compiler.door import as_tools
 from contextc.draft import Options
 from contextc.errors import InvalidInput
 from contextc.ledger.render import FETCH
@@ -21,6 +25,7 @@ from contextc.providers import Provider
 from contextc.store import Store
 from contextc.todos import Todo
 from contextc.tokens import Counter
+from contextc.tools import NativeTool, Tool
 
 Fragments: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
 KEPT = 64
@@ -37,10 +42,22 @@ def keep(cache: dict[object, T], key: object, value: T) -> T:
 class Prepared:
     def __init__(self, store: Store, provider: Provider, counter: Counter, options: Options) -> None:
         self.store, self.provider, self.counter, self.options = store, provider, counter, options
+        self._given: dict[object, Sequence[AnyTool]] = {}
         self._tools: dict[object, Tools] = {}
         self._systems: dict[object, int] = {}
-        self._leads: dict[object, Prompt] = {}
+        self._leads: dict[object, tuple[Prompt, Prompt]] = {}
         self._prompts: dict[object, tuple[object, Prompt]] = {}
+        self._terms: dict[object, Terms] = {}
+
+    def given_tools(self, tools: object) -> Sequence[AnyTool]:
+        """The tools as ours, checked once for as long as the same ones are given."""
+        key = tuple(map(id, cast(Sequence[object], tools))) if type(tools) in (list, tuple) else None
+        if key is not None and (found := self._given.get(key)) is not None:
+            return found
+        read = as_tools(tools, self.provider.formatter)
+        if key is None or any(type(tool) not in (Tool, NativeTool) for tool in cast(Sequence[object], tools)):
+            return read
+        return keep(self._given, key, tuple(read))
 
     def tools(self, tools: Sequence[AnyTool], order: Sequence[str]) -> Tools:
         """The tools as the model is told about them: in the order they were shown before, with the one that fetches."""
@@ -59,7 +76,48 @@ class Prepared:
         marks = self.provider.formatter.marks_in(encoded)
         return keep(self._tools, key, Tools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks))
 
-    def system_tokens(self, prompt: Prompt) -> int:
+    def terms(
+        self,
+        channel: Channel,
+        prompt: Prompt,
+        tools: Tools,
+        settings: JSONObject | None,
+        budget: int | None,
+        output: int | None,
+    ) -> Terms:
+        """What follows from these, for as long as the same is asked for, in whichever conversation."""
+        given = canonical(settings) if settings else b""
+        key = (id(prompt), id(tools), channel.agent, channel.directory, given, budget, output)
+        if (found := self._terms.get(key)) is not None:
+            return found
+        settings = deepcopy(settings) if settings else {}
+        provider, options = self.provider, self.options
+        above = self._system_tokens(prompt) + (self.counter.settings(settings) if settings else 0)
+        terms = Terms(
+            prompt=prompt,
+            tools=tools,
+            names=tuple([tool_name(tool) for tool in tools.tools]),
+            fetchable=any(isinstance(tool, Tool) and tool.name == FETCH.name for tool in tools.tools),
+            settings=settings,
+            given=given,
+            output=output,
+            formatter=provider.formatter,
+            head=heads.hashes(provider.formatter, options, prompt, tools, settings),
+            budget=budget_of(
+                provider.model,
+                options,
+                system=above,
+                tools=tools.tokens,
+                budget=budget,
+                output=output,
+                exact=self.counter.exact,
+            ),
+            audiences=frozenset((channel.agent, f"{provider.name}:{provider.asks_for}", str(channel))),
+            points=provider.model.cache_points - tools.marks - provider.formatter.marks_in([settings]),
+        )
+        return keep(self._terms, key, terms)
+
+    def _system_tokens(self, prompt: Prompt) -> int:
         head = self.options.placement == "head" and bool(prompt.dynamic)
         key = prompt.static_hash + (prompt.dynamic_text if head else "")
         if (found := self._systems.get(key)) is not None:
@@ -112,12 +170,12 @@ class Prepared:
 
     def with_lead(self, prompt: Prompt, lead: Mapping[int, Message]) -> Prompt:
         """The prompt, behind the system messages that the conversation itself begins with."""
-        key = tuple(lead)
-        found = self._leads.get(key)
-        if found is None:
-            text = "\n\n".join([message.text for message in lead.values()])
-            found = keep(self._leads, key, PromptBuilder([PromptFragment("conversation", text)]).render())
-        return replace(prompt, static=found.static + prompt.static)
+        key = (id(prompt), *lead)
+        if (found := self._leads.get(key)) is not None:
+            return found[1]
+        text = "\n\n".join([message.text for message in lead.values()])
+        leading = PromptBuilder([PromptFragment("conversation", text)]).render()
+        return keep(self._leads, key, (prompt, replace(prompt, static=leading.static + prompt.static)))[1]
 
     def _todos(self, channel: Channel) -> tuple[Todo, ...]:
         with suppress(InvalidInput):  # a conversation that is not there yet has none

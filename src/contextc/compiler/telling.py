@@ -1,11 +1,133 @@
-"""What the lines of a manifest say: every message and inserted text, shown or not, as what, and why."""
+"""The account of a request that was just compiled, made when somebody asks: its record, its manifest, what it costs.
+
+And what the lines of any manifest say: every message and inserted text, shown or not, as what, and why.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from contextc.compiler.ask import Ask
+from contextc.compiler.assembly import Assembled
+from contextc.compiler.compiled import Account, Cost, HeadParts
+from contextc.draft import Draft
 from contextc.ledger.items import Item
-from contextc.manifest import Line
-from contextc.messages import Message
+from contextc.ledger.look import Sight
+from contextc.ledger.standing import Head, Standing
+from contextc.manifest import Fragment, Line, Manifest, Record
+from contextc.messages import Message, Reasoning, Usage
+from contextc.models import cost as price_of
 from contextc.store.places import SEQ_MASK
+
+
+def account_of(
+    ask: Ask, draft: Draft, standing: Standing, assembled: Assembled, head: HeadParts, session: str
+) -> Account:
+    """The account of a request. `standing` is where the channel stands once it is committed."""
+    sight = ask.sight
+    shared, shared_bytes, lost = _shared(sight, draft, assembled, standing.head)
+    signed = 0
+    if draft.kept is not None:
+        signed = sum([item.signed and item.bare for item in draft.kept]) - sum(
+            [item.bare for each in sight.shown.sealed for item in each.row.items]
+        )
+    fragments = _fragments(ask, draft)
+    first = not sight.standing.requests  # a fork's begins with rows of its parent's, and no epoch
+    record = Record(
+        request=sight.standing.requests + 1,
+        mode="resume" if draft.resume else "full",
+        epoch=standing.epoch,
+        why=draft.epoch,
+        rows=sight.standing.rows + len(assembled.new),
+        layout=() if assembled.order is not None or first else None,
+        head=head.hash.hex(),
+        chain=standing.chain,
+        marks=draft.marks,
+        added=len(assembled.new) if assembled.order is None else len(assembled.order),
+        session=session,
+        new=draft.new,
+        fragments=tuple(fragments()) if draft.epoch or first else (),
+        left=draft.left,
+        remarks=_remarks(ask, draft, assembled),
+        budget=draft.budget,
+        shared=min(shared, draft.budget.input),
+        shared_bytes=shared_bytes,
+        signed_lost=max(0, signed),
+        branch=sight.at.branch,
+        tip=sight.at.seq,
+    )
+    if ask.elsewhere is not None:  # nothing was shown here yet: what another channel holds is of no use
+        lost, signed = ask.elsewhere.above + ask.elsewhere.tokens, _not_taken_along(ask)
+    price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
+    manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft), fragments)
+    return Account(record, manifest, Cost(lost, shared, max(0, signed), price))
+
+
+def _remarks(ask: Ask, draft: Draft, assembled: Assembled) -> tuple[str, ...]:
+    warnings = ask.terms.prompt.warnings
+    if not (draft.remarks or draft.unread or warnings or assembled.notes):
+        return ()
+    return (
+        *draft.remarks,
+        *(f"skipped the log up to message {draft.unread}: it does not fit" for _ in range(bool(draft.unread))),
+        *(warning.message for warning in warnings),
+        *dict.fromkeys(str(note) for note in assembled.notes),
+    )
+
+
+def _not_taken_along(ask: Ask) -> int:
+    """How many messages have signed reasoning of somebody else's."""
+    own = ask.provider.formatter.provider
+    signed = [
+        {part.provider for part in message.parts if type(part) is Reasoning and (part.signature or part.data)}
+        for _, message in ask.sight.log
+    ]
+    return sum(bool(providers - {own}) for providers in signed)
+
+
+def _shared(sight: Sight, draft: Draft, assembled: Assembled, head: Head) -> tuple[int, int, int]:
+    """Tokens and bytes of the prefix that the request before had too, and the tokens of it that are lost."""
+    before = sight.shown.standing
+    if not before.requests and not before.layout:
+        return 0, 0, 0
+    old = before.head
+    above = draft.budget.system + draft.budget.tools if (old.static, old.tools) == (head.static, head.tools) else 0
+    total = before.above + before.tokens
+    if assembled.order is None:
+        return above + before.tokens, before.size, max(0, total - above - before.tokens)
+    tokens = size = 0
+    if above or not (old.static or old.tools):
+        for each, mine in zip(assembled.order, sight.shown.sealed, strict=False):
+            if each is not mine:
+                break
+            tokens, size = tokens + mine.row.tokens, size + len(mine.chunk)
+    return above + tokens, size, max(0, total - above - tokens)
+
+
+def _fragments(ask: Ask, draft: Draft) -> Callable[[], Sequence[Fragment]]:
+    def read() -> list[Fragment]:
+        shown = any(entry.item.kind == "dynamic" for entry in draft.tail) or ask.options.placement == "head"
+        static = not draft.resume or ask.provider.resends_head
+        return [
+            Fragment(
+                id=each.id,
+                lifecycle=each.lifecycle,
+                shown=static if each.lifecycle == "static" else shown,
+                hash=each.hash,
+                tokens=ask.counter.text(each.text),
+            )
+            for each in (*ask.terms.prompt.static, *ask.terms.prompt.dynamic)
+        ]
+
+    return read
+
+
+def _lines(ask: Ask, draft: Draft) -> list[Line]:
+    items: list[Item]
+    if draft.kept is not None:
+        items = list(draft.kept)
+    else:
+        items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
+    left = ask.left_before(ask.sight) | {each.place: each.why for each in draft.left}
+    return lines_of(items, left, lambda places: ask.fetch(places, ()).messages, dict(draft.log))
 
 
 def lines_of(

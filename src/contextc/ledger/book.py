@@ -128,6 +128,16 @@ def head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
     return bytes(row[0]) if row else None
 
 
+def keep_replaced(tx: Transaction, channel: int, request: int, body: bytes) -> None:
+    """Store a request whole, because it is not what its rows say."""
+    tx.run("INSERT INTO replaced (place, body) VALUES (?, ?)", place(channel, request), body)
+
+
+def replaced(tx: Transaction, channel: int, request: int) -> bytes | None:
+    row = tx.row("SELECT body FROM replaced WHERE place = ?", place(channel, request))
+    return bytes(row[0]) if row else None
+
+
 def keep_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:
     tx.run("INSERT INTO manifest (place, body) VALUES (?, ?)", place(channel, number), body)
 

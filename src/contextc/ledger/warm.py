@@ -7,19 +7,23 @@ up to a number of bytes, and forgets the others: they are read again from the le
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple, overload
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
+from contextc.ledger.overlays import Summary
 from contextc.ledger.standing import Channel, Sealed, Standing
 from contextc.messages import Message
 from contextc.store import Store
+from contextc.store.places import Head
 
 BYTES_KEPT = 64_000_000
 ROW_BYTES = 400  # about what a row takes beside its wire form
-AT_ONCE = 64  # so many rows are joined one by one; those before them were joined once
+AT_ONCE = 24  # so many rows are joined one by one; those before them were joined once
 
 
 class _Flat:
@@ -41,8 +45,46 @@ class _Flat:
         return self.messages[: self.ends[count - 1]] if count else []
 
 
+class _First(Sequence[Sealed]):
+    """The first rows of a list that others append to. It copies nothing: a step looks at the last row alone."""
+
+    __slots__ = ("_count", "_rows")
+
+    def __init__(self, rows: list[Sealed], count: int) -> None:
+        self._rows, self._count = rows, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Sealed]:
+        return islice(self._rows, self._count)
+
+    def __reversed__(self) -> Iterator[Sealed]:
+        return map(self._rows.__getitem__, range(self._count - 1, -1, -1))
+
+    @overload
+    def __getitem__(self, index: int) -> Sealed: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Sealed]: ...
+
+    def __getitem__(self, index: int | slice) -> Sealed | list[Sealed]:
+        return self._rows[range(self._count)[index]] if isinstance(index, int) else self._rows[: self._count][index]
+
+
+class Since(NamedTuple):
+    """The conversation behind what was shown, as the last commit left it: where it ended, what the model had just
+    said, and what else was looked up and stays as it is for as long as the revision does.
+    """
+
+    at: Head
+    said: tuple[tuple[int, Message], ...]
+    pins: frozenset[int]
+    summary: Summary | None
+
+
 class Shown:
-    """The rows of a channel's epoch at one version."""
+    """The rows of a channel's epoch at one version. `since` is None where only the store knows what came after it."""
 
     __slots__ = (
         "_chunks",
@@ -52,6 +94,7 @@ class Shown:
         "count",
         "lead",
         "number",
+        "since",
         "size",
         "standing",
         "used",
@@ -61,19 +104,22 @@ class Shown:
     def __init__(self, number: int, version: int, standing: Standing, sealed: Sequence[Sealed] = ()) -> None:
         self.number, self.version, self.standing = number, version, standing
         self.lead: dict[int, Message] = {}
+        self.since: Since | None = None
         self._sealed = list(sealed)
         self._chunks = [each.chunk for each in sealed]
         self._front: tuple[int, bytes] = (0, b"")
         self._flat = _Flat()
         self.count = len(self._sealed)
         self.used = {name for each in sealed for name in each.row.ids}
-        self.size = sum(len(each.chunk) + ROW_BYTES for each in sealed)
+        self.size = sum(map(len, self._chunks)) + ROW_BYTES * self.count
 
     @classmethod
     def of(
         cls, number: int, version: int, standing: Standing, rows: Sequence[Sealed], before: Sequence[Sealed] = ()
     ) -> "Shown":
         """`before` are rows already put in their place."""
+        if not any([each.row.drop for each in rows]):
+            return cls(number, version, standing, [*before, *rows])
         sealed = list(before)
         for each in rows:
             if each.row.drop:
@@ -87,8 +133,8 @@ class Shown:
         return 4 * self.size
 
     @property
-    def sealed(self) -> list[Sealed]:
-        return self._sealed[: self.count]
+    def sealed(self) -> Sequence[Sealed]:
+        return _First(self._sealed, self.count)
 
     def next(self, version: int, standing: Standing, rows: Sequence[Sealed]) -> "Shown":
         """The same channel one commit later. It shares what came before, or copies it where a row replaces some."""
@@ -97,7 +143,7 @@ class Shown:
         later = Shown.__new__(Shown)
         later.number, later.version, later.standing, later.lead = self.number, version, standing, self.lead
         later._sealed, later._chunks, later._flat = self._sealed, self._chunks, self._flat
-        later._front = self._front
+        later._front, later.since = self._front, None
         later.used, later.size = self.used, self.size
         for each in rows:
             later._sealed.append(each)
@@ -152,6 +198,10 @@ class Warm:
     def get(self, channel: Channel, number: int, version: int) -> Shown | None:
         found = self._kept.get(channel)
         return found if found is not None and found.number == number and found.version == version else None
+
+    def last(self, channel: Channel) -> Shown | None:
+        """The channel as this handle saw it last; others may have moved it on since."""
+        return self._kept.get(channel)
 
     def put(self, channel: Channel, shown: Shown) -> None:
         with self._lock:

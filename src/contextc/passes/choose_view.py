@@ -20,7 +20,8 @@ from contextc.draft import Draft, Entry, Left
 from contextc.formats.base import describe_media
 from contextc.ledger.items import Item
 from contextc.ledger.render import answering, has_media, has_reasoning, rendered, replaying, shown_parts
-from contextc.messages import Media, Message, Text, ToolResult
+from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
+from contextc.models.find import entry_of
 
 NAMELESS = ""
 MADE_UP = 40  # about what a result takes that says there is none
@@ -28,6 +29,51 @@ TAGGED = 12  # about what the tags around a system message take
 
 
 def choose_view(draft: Draft) -> Draft:
+    return _results_alone(draft) or _seen(draft)
+
+
+def _results_alone(draft: Draft) -> Draft | None:
+    """The short way for the usual step of an agent: its reply, which is an item already, and the results of all its
+    calls, each a text that is shown as it is. None where the log holds anything else.
+    """
+    standing, log = draft.standing, draft.log
+    if draft.late or standing.answered or len(standing.produced) != 1 or not log:
+        return None
+    reply, said = standing.produced[0], log[0][1]
+    calls = {part.id for part in said.parts if type(part) is ToolCall}
+    if reply.place != log[0][0] or not reply.tokens or rendered(reply, said, fetchable=draft.fetchable) is not said:
+        return None
+    if not calls or len(calls) != len(said.tool_calls) or not _is_plain(said, draft):
+        return None
+    entries = [Entry(reply, said)]
+    oversized = int(draft.budget.available * draft.options.oversized)
+    for where, message in log[1:]:
+        if message.role != "tool" or not _is_plain(message, draft):
+            return None
+        for part in message.parts:
+            if type(part) is not ToolResult or type(part.content) is not str or part.call_id not in calls:
+                return None
+            calls.remove(part.call_id)
+        tokens = draft.counts.get(where) or draft.counter.message(message)
+        if tokens > oversized:
+            return None
+        entries.append(Entry(Item(where, "tool", tokens, results=len(message.parts)), message))
+    return None if calls else replace(draft, tail=tuple(entries), new=len(entries) - 1)
+
+
+def _is_plain(message: Message, draft: Draft) -> bool:
+    """Whether it is the agent's own, of this run or of none, and nothing keeps it from being shown as it is."""
+    return (
+        (message.author is None or message.author == draft.agent)
+        and (message.run is None or (message.run == draft.run and message.run in draft.standing.going))
+        and message.status == "sent"
+        and message.audience is None
+        and message.as_role is None
+        and not message.redacted
+    )
+
+
+def _seen(draft: Draft) -> Draft:
     view = _View(draft)
     produced = {item.place: item for item in draft.standing.produced}
     for _, message in draft.log:
@@ -87,7 +133,7 @@ class _View:
         run = message.run
         if run is None or not self._is_own(message):
             return
-        if message.role == "assistant" and not message.tool_calls and message.finish != "pause_turn":
+        if message.role == "assistant" and not message.tool_calls and message.finish != "pause":
             if run in self.going:
                 self.going.remove(run)
         elif run not in self.going:
@@ -111,6 +157,8 @@ class _View:
             role = "user"
         if message.role == "user":
             self._meet(message.author or NAMELESS)
+        signed = role == "assistant" and has_reasoning(message, self.provider)
+        foreign = signed and self.draft.provider.model.binds_reasoning and self._is_foreign(message)
         item = Item(
             place=where,
             role=role,
@@ -119,7 +167,8 @@ class _View:
             failed=message.status != "sent",
             media=(media := has_media(message)),
             blind=media and not self._takes_media(message),
-            signed=role == "assistant" and has_reasoning(message, self.provider),
+            signed=signed and not foreign,
+            bare=foreign,
         )
         self.add(replaying(item, message, self.draft.options.replay), message)
 
@@ -147,6 +196,12 @@ class _View:
         if message.author is not None:
             return message.author == self.agent
         return message.role in ("assistant", "tool")
+
+    def _is_foreign(self, message: Message) -> bool:
+        """Whether another model signed its reasoning: over a past as that one was shown it."""
+        mine = self.draft.provider.asks_for
+        wrote = {part.model for part in message.parts if type(part) is Reasoning and part.model} - {mine}
+        return any((entry_of(name) or name) != (entry_of(mine) or mine) for name in wrote)
 
     def _is_note(self, message: Message) -> bool:
         """Whether the agent told itself something. What it called stays its own call."""

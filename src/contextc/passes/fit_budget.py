@@ -14,7 +14,7 @@ latest summary and the step that waits for an answer are never dropped; if these
     tool       2 failed         300     tool       2 failed                            300
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from msgspec import Struct
@@ -76,7 +76,7 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
         counted = sum([item.tokens for item in items])
         factor = max(draft.factor, draft.budget.used / counted) if counted and budget.measured else draft.factor
         room = _Room(draft, items, factor)
-        items, budget = room.made(), room.budget
+        items, budget = room.made(), replace(room.budget, wanted=draft.budget.used)
         left += tuple(room.left)
     else:
         budget = replace(budget, used=int(sum([item.tokens for item in items]) * draft.factor))
@@ -149,16 +149,15 @@ def _first_difference(before: Sequence[Item], after: Sequence[Item]) -> int:
 
 def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
     """Which items stay: those that are pinned, and with one of a call and its results all of them."""
+    held = [index for index, item in enumerate(items) if item.place in pins or item.kind in ("summary", "dynamic")]
+    if not held:
+        return [False] * len(items)
     groups = list(accumulate([item.role != "tool" for item in items]))
-    staying = {
-        group
-        for item, group in zip(items, groups, strict=True)
-        if (item.place and item.place in pins) or item.kind in ("summary", "dynamic")
-    }
+    staying = {groups[index] for index in held}
     return [group in staying for group in groups]
 
 
-class _Slot(Struct):
+class _Slot(Struct, gc=False):
     """One item on its way through the cut."""
 
     item: Item
@@ -211,31 +210,30 @@ class _Room:
         room = int(self.budget.available / self.factor)
         if self.options.strategy != "chunked":
             return room
-        stays = self._staying()
-        must = sum([slot.item.tokens for index, slot in enumerate(self.slots) if slot.pinned or stays(index)])
+        last, opening = self._staying()
+        must = sum([slot.item.tokens for index, slot in enumerate(self.slots)
+                    if slot.pinned or index >= last or index == opening])  # fmt: skip
         low = int(room * self.options.low)
         return low if must < low * 3 // 4 else max(low, must + (room - must) // 2)
 
-    def _staying(self) -> Callable[[int], bool]:
-        """Whether what stands at an index opened the turn, or belongs to the step that waits for an answer."""
-        steps, opening = self._steps(), self.turns[-1]
-        last = steps[-1] if steps else len(self.slots) - 1
-        return lambda index: index >= last or index == opening
+    def _staying(self) -> tuple[int, int]:
+        """Where the step begins that waits for an answer, and what opened the turn."""
+        steps = self._steps()
+        return steps[-1] if steps else len(self.slots) - 1, self.turns[-1]
 
     def _shorten(self) -> None:
         """Results that are too large for this window, though they were not for the one they were shown in."""
         most = int(self.budget.available * self.options.oversized / self.factor)
-        stays = self._staying()
-        for index, slot in enumerate(self.slots):
+        if most <= DECAYED:
+            return
+        last, opening = self._staying()
+        for index, slot in enumerate(self.slots[:last]):
+            if self.total <= self.target:
+                return
             item = slot.item
-            if self.total <= self.target or slot.pinned or stays(index):
+            if item.tokens <= most or slot.pinned or index == opening:
                 continue
-            if (
-                item.role == "tool"
-                and not item.decayed
-                and item.tokens > most * max(item.results, 1)
-                and most > DECAYED
-            ):
+            if item.role == "tool" and not item.decayed and item.tokens > most * max(item.results, 1):
                 slot.item = replace(item, limit=most * 2, tokens=most * max(item.results, 1))
                 self.total -= item.tokens - slot.item.tokens
 

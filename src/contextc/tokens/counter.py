@@ -1,12 +1,13 @@
 """How many tokens a message, a tool or a text is to one model.
 
-A counter is pure: no clock, no file, no memory of what it counted. It is made once per tokenizer, provider and model,
-and may be used by many threads. Everything that is sent is counted, nothing else: hints are for people, reasoning goes
-back to the provider it came from and to nobody else, and media count by what they show.
+A counter is pure: no clock, no file, and of what it counted it remembers only short texts, such as the names of tools.
+It is made once per tokenizer, provider and model, and may be used by many threads. Everything that is sent is counted,
+nothing else: hints are for people, reasoning goes back to the provider it came from and to nobody else, and media count
+by what they show.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from math import ceil
 from typing import cast, final
 
@@ -19,6 +20,7 @@ from contextc.tokens.schemas import as_json, as_typescript, functions, propertie
 from contextc.tokens.vocabulary import vocabulary
 
 FOREIGN = 12  # the line that stands in the place of another provider's block
+SHORT, SHORT_KEPT = 32, 4_096
 SERVER_TOOL = 200  # a tool the provider runs itself: what it is told about it, no one publishes
 
 
@@ -208,8 +210,12 @@ def _schema(settings: JSONObject) -> JSON:
 
 
 def _estimated(factor: float) -> Callable[[str], int]:
-    def count(text: str) -> int:
+    @lru_cache(SHORT_KEPT)
+    def short(text: str) -> int:
         return ceil(estimate(text) * factor)
+
+    def count(text: str) -> int:
+        return short(text) if len(text) <= SHORT else ceil(estimate(text) * factor)
 
     return count
 

@@ -1,0 +1,94 @@
+"""What stands around the messages: system prompt, tools, settings. Its hashes, and what becomes of the prefix where one
+of them changes; made once for as long as nothing in it changes.
+"""
+
+from hashlib import blake2b
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, canonical
+from contextc.compiler.ask import OUTPUT, Ask, Tools
+from contextc.compiler.compiled import HERE, SESSION, HeadParts
+from contextc.draft import Budget, Options
+from contextc.formats.base import Formatter, Request
+from contextc.formats.settings import Settings
+from contextc.ledger.standing import Head
+from contextc.messages import system
+from contextc.prompts import Prompt
+
+NEW_ENCODER = "new encoder version"
+HEADS_KEPT = 64
+
+
+def hashes(formatter: Formatter, options: Options, prompt: Prompt, tools: Tools, settings: JSONObject) -> Head:
+    counted = {name: settings[name] for name in formatter.prefix_settings if name in settings}
+    static = prompt.static_hash if prompt.static else ""
+    if options.placement == "head" and prompt.dynamic:
+        static += blake2b(prompt.dynamic_text.encode(), digest_size=8).hexdigest()
+    return Head(
+        static=static,
+        tools=tools.hash,
+        settings=blake2b(canonical(counted), digest_size=8).hexdigest() if counted else "",
+        encoder=f"{formatter.name}/{formatter.version}",
+    )
+
+
+def broken(ask: Ask, old: Head, resume: bool) -> str:
+    """Why the prefix cannot stay as it was; empty where it can."""
+    new = ask.terms.head
+    if new.encoder != old.encoder:
+        return NEW_ENCODER
+    keeps = resume and (ask.provider.resends_head or ask.provider.keeps_static)
+    if new.static != old.static and not (keeps and ask.options.static_change == "update"):
+        return "system prompt changed"
+    if new.tools != old.tools and not (resume and ask.provider.resends_head):
+        return "tools changed"
+    if new.settings != old.settings and not resume:
+        return "reasoning settings changed"
+    return ""
+
+
+def head_parts(ask: Ask, budget: Budget, *, resume: bool, marked: bool) -> HeadParts:
+    provider, terms = ask.provider, ask.terms
+    output, formatter = terms.output, terms.formatter
+    bare = resume and not provider.resends_head
+    length = None
+    if output is not None:  # what was asked for, as long as the window has room for it
+        length = output if budget.input + output <= budget.window else budget.reserve or output
+    elif formatter.needs_length:
+        length = budget.reserve or min(provider.model.output, OUTPUT)
+    hashed = ("", "") if bare else (terms.head.static, terms.head.tools)
+    key = (*hashed, length, terms.given, resume, marked)
+    if (found := ask.heads.get(key)) is not None:
+        return found
+    text = "" if bare else _static(ask.options, terms.prompt)
+    settings = formatter.settings.write(Settings(model=provider.asks_for, max_output_tokens=length)).body
+    if resume and provider.session_field:
+        settings[provider.session_field] = SESSION
+    settings = _over(settings, terms.settings)
+    tools = () if bare else terms.tools.tools
+    request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
+    request = replace(request, settings=formatter.chosen(request))
+    body = formatter.assemble(request, [HERE])
+    if marked:
+        body = formatter.marked_head(body)
+    if len(ask.heads) >= HEADS_KEPT:
+        ask.heads.clear()
+    found = ask.heads[key] = HeadParts.of(formatter.messages_key, body, settings)
+    return found
+
+
+def _over(ours: JSONObject, theirs: JSONObject) -> JSONObject:
+    """Our settings with the caller's, which win; also inside an object that both speak of."""
+    both: JSONObject = {**ours, **theirs}
+    for name in ours.keys() & theirs.keys():
+        if isinstance(ours[name], dict) and isinstance(theirs[name], dict):
+            both[name] = {**ours[name], **theirs[name]}
+    return both
+
+
+def _static(options: Options, prompt: Prompt) -> str:
+    text = prompt.static_text
+    if options.placement == "head" and prompt.dynamic:
+        text = f"{text}\n\n{prompt.dynamic_text}" if text else prompt.dynamic_text
+    return text

@@ -1,0 +1,138 @@
+"""What a compiler reads before it compiles: the channel, what is new in the log, summaries, tokens counted before.
+
+It reads on one consistent view of the store, and writes nothing. The next step of a channel that this handle knows
+takes a short way: one statement (`ledger.look.look_on`).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from msgspec.structs import replace
+
+from contextc.compiler.assembly import Fetched, blob_names
+from contextc.ledger import book, overlays
+from contextc.ledger.look import Sight, look, look_on, may_have_overlays, messages_at
+from contextc.ledger.overlays import Summary
+from contextc.ledger.standing import Channel, Standing
+from contextc.ledger.warm import Warm
+from contextc.messages import Message, admit, content_hash
+from contextc.providers import Provider
+from contextc.store import Reference, Store
+from contextc.store.base import Transaction
+from contextc.store.places import find, head, place
+from contextc.tokens import Calibration, Counter, known, load_calibration
+
+
+class Seen(NamedTuple):
+    """What the store says, and the tokens of what is new."""
+
+    sight: Sight
+    summary: Summary | None
+    counts: dict[int, int]
+    fresh: dict[bytes, int]
+
+
+class Reader:
+    """Reads a store for one provider. `calibration` is None until something was read."""
+
+    def __init__(self, store: Store, provider: Provider, counter: Counter, warm: Warm) -> None:
+        self.store, self.provider, self.counter, self._warm = store, provider, counter, warm
+        self.calibration: Calibration | None = None
+
+    @property
+    def factor(self) -> float:
+        return self.calibration.factor if self.calibration is not None else 1.0
+
+    def seen(
+        self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
+    ) -> Seen:
+        """What the store says about a channel now, or would say after an edit or a rewind."""
+        as_it_is = edit is None and rewind is None
+        return (self._next(channel) if as_it_is else None) or self._look(channel, runs, edit, rewind)
+
+    def _next(self, channel: Channel) -> Seen | None:
+        """The short way for the next step of a channel; None where the whole look is needed."""
+        if self.calibration is None or (sight := look_on(self.store, self._warm, channel)) is None:
+            return None
+        counts, fresh = self.store.read(lambda tx: self._counts(tx, sight)) if self.counter.exact else ({}, {})
+        since = sight.shown.since
+        return Seen(sight, since.summary if since else None, counts, fresh)
+
+    def _look(
+        self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
+    ) -> Seen:
+        room, read, counter = self.provider.model.window, 0, self.counter
+
+        def seen_tokens(message: Message) -> int:
+            """What a message may take, as far as that can be told before all are read."""
+            if message.redacted or message.status != "sent" or message.audience not in (None, channel.agent):
+                return 0
+            if message.author in (None, channel.agent) or message.role == "user":
+                return counter.message(message)
+            return counter.text(message.text) if message.role == "assistant" else 0
+
+        def enough(block: Sequence[Message]) -> bool:
+            nonlocal read
+            read += sum([seen_tokens(message) for message in block])
+            return read > room
+
+        def work(tx: Transaction) -> Seen:
+            upto = None
+            if edit is not None or rewind is not None:
+                at = head(tx, channel.conversation)
+                where = find(tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind))
+                upto = where.seq - 1 if edit is not None else where.seq
+            sight = look(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto)
+            if self.calibration is None:
+                self.calibration = load_calibration(tx, self.provider.asks_for)
+            counts, fresh = self._counts(tx, sight)
+            summary = None
+            if may_have_overlays(sight.at):
+                summary = overlays.latest(tx, channel.agent, sight.at, counter.system)
+            return Seen(sight, summary, counts, fresh)
+
+        seen = self.store.read(work)
+        if edit is not None:
+            at = seen.sight.at
+            written = replace(admit(replace(edit[1], uid="", time=0)).message, seq=at.seq + 1)
+            log = (*seen.sight.log, (place(at.branch, written.seq), written))
+            seen = seen._replace(sight=replace(seen.sight, log=log))
+        return seen
+
+    def elsewhere(self, channel: Channel, sight: Sight) -> Standing | None:
+        """Where the same agent's conversation went last, if it never went here."""
+        if sight.standing.requests or sight.standing.layout:
+            return None
+        channels = self.store.read(lambda tx: book.channels(tx, channel.conversation))
+        others = [standing for _, other, standing, _ in channels if other.agent == channel.agent and standing.requests]
+        return max(others, key=lambda standing: standing.seen, default=None)
+
+    def _counts(self, tx: Transaction, sight: Sight) -> tuple[dict[int, int], dict[bytes, int]]:
+        """Tokens of new messages by their place, and of those by their hash that were never counted before.
+
+        Only where counting is work: an estimate costs less than looking it up.
+        """
+        if not self.counter.exact or not sight.log:
+            return {}, {}
+        names = {where: content_hash(message) for where, message in sight.log}
+        found = known(tx, self.counter.tokenizer, list(names.values()))
+        fresh: dict[bytes, int] = {}
+        for where, message in sight.log:
+            if (name := names[where]) not in found:
+                found[name] = fresh[name] = self.counter.message(message)
+        return {where: found[name] for where, name in names.items()}, fresh
+
+    def fetch(self, places: Sequence[int], also: Sequence[Message]) -> Fetched:
+        """Messages by their places, and the bytes of their media and of those given."""
+
+        def work(tx: Transaction) -> Fetched:
+            messages = messages_at(tx, places)
+            names = blob_names([*messages.values(), *also])
+            blobs: dict[str, bytes] = {}
+            for name in names:
+                row = tx.row("SELECT data FROM blob WHERE name = ?", name)
+                if row is not None:
+                    blobs[name] = bytes(row[0])
+            return Fetched(messages, blobs)
+
+        return self.store.read(work)
