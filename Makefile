@@ -1,4 +1,4 @@
-# make run    sets up, then shows what contextc does
+# make run    sets up, then starts an agent in the terminal
 # make test   sets up, then runs every check
 # make bench  sets up the peers in an environment of their own, then measures against them
 # make rules  writes docs/rules.md from the rules themselves
@@ -13,7 +13,7 @@ PEERS  := .cache/bench/peers
 .PHONY: run test setup lint types floors tests bench rules lock clean
 
 run: setup
-	@$(BIN)/contextc tour
+	@$(BIN)/contextc chat
 
 test: lint types floors tests
 

@@ -188,7 +188,6 @@ _ROOMS = (
     "messages",
     "tools",
     "todos",
-    "triggers",
     "store",
     "wire",
     "formats",
@@ -199,8 +198,9 @@ _ROOMS = (
     "manifest",
     "compiler",
     "manager",
-    "executor",
+    "triggers",
     "toolbox",
+    "executor",
 )
 
 

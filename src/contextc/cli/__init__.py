@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import contextc
-from contextc.cli import compile, convert, doctor, explain, export, fix, fork, import_, lint, list_, rule, tour
+from contextc.cli import chat, compile, convert, doctor, explain, export, fix, fork, import_, lint, list_, rule, tour
 from contextc.cli.terminal import err, out, plain
 from contextc.errors import ContextcError
 
@@ -19,6 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("chat")(chat.run)
 app.command("list")(list_.run)
 app.command("import")(import_.run)
 app.command("export")(export.run)

@@ -1,0 +1,80 @@
+"""`contextc chat`: an agent in the terminal, and in a pipe."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from contextc.cli.terminal import JSONOption, StoreOption, opened
+from contextc.errors import InvalidSetting
+from contextc.store.base import DEFAULT_AGENT
+
+
+def run(
+    question: Annotated[
+        str | None, typer.Argument(help="Ask this and leave; - reads it from standard input (default: a conversation).")
+    ] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The same, as an option.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="Provider and model: anthropic:claude-opus-5-5 (default: configured, or local)"
+        ),
+    ] = None,
+    conversation: Annotated[
+        str | None, typer.Option("--conversation", "-c", help="A conversation to go on with, or the name of a new one.")
+    ] = None,
+    go_on: Annotated[bool, typer.Option("--continue", help="Go on with the last conversation.")] = False,
+    agent: Annotated[str, typer.Option("--agent", help="The name of the agent.")] = DEFAULT_AGENT,
+    system: Annotated[
+        str | None, typer.Option("--system", help="A system prompt, or @file (default: configured).")
+    ] = None,
+    tools: Annotated[
+        Literal["all", "read", "none"] | None,
+        typer.Option("--tools", help="What the model may use (default: all; none for the local model)."),
+    ] = None,
+    root: Annotated[Path, typer.Option("--root", help="The folder that tools work in.")] = Path("."),
+    yes: Annotated[bool, typer.Option("--yes", help="Approve everything. Commands run without asking.")] = False,
+    steps: Annotated[int | None, typer.Option("--steps", help="The most steps a turn may take (default: 250).")] = None,
+    budget: Annotated[int | None, typer.Option("--budget", help="The tokens the whole input may take.")] = None,
+    output: Annotated[int | None, typer.Option("--output", help="The tokens an answer may take.")] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Where the model of --model is served, if somewhere of your own.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option("--window", help="The window of that model in tokens, if it is not known.")
+    ] = None,
+    store: StoreOption = None,
+    json: JSONOption = False,
+) -> None:
+    """Talk with a model that may use tools. Type /help in the conversation for what else there is.
+
+    Without a terminal, each line of standard input is a turn, and the answers go to standard output. Exit code 1 where
+    a turn failed. --json prints the events, one a line.
+    """
+    from contextc.cli.chat.session import Wish, chat
+
+    if question is not None and prompt is not None:
+        raise InvalidSetting("There is a question and a --prompt. One of the two is enough.")
+    if conversation is not None and go_on:
+        raise InvalidSetting("Both --conversation and --continue are given. One of the two is enough.")
+    wish = Wish(
+        question=question if prompt is None else prompt,
+        model=model,
+        conversation=conversation,
+        go_on=go_on,
+        agent=agent,
+        system=system,
+        tools=tools,
+        root=root,
+        yes=yes,
+        steps=steps,
+        budget=budget,
+        output=output,
+        url=url,
+        window=window,
+        json=json,
+    )
+    with opened(store, new=True) as handle:
+        code = chat(handle, wish)
+    raise typer.Exit(code)

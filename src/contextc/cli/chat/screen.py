@@ -1,0 +1,237 @@
+"""What happens, drawn as it happens: words as they come, thoughts dimmed, a line for each call and each result.
+
+The model's words go to standard output. Everything around them goes there too where somebody looks at a terminal, and
+to standard error in a pipe, so that what is piped on is the answer alone. Words are printed as text, never as markup.
+"""
+
+import sys
+from typing import Protocol, assert_never
+
+from rich.console import Console
+from rich.text import Text
+
+from contextc.cli.chat.gauge import gauge
+from contextc.cli.chat.words import call_line, clean, short
+from contextc.cli.terminal import count
+from contextc.events import (
+    AnyEvent,
+    ApprovalRequest,
+    Compaction,
+    Failure,
+    InputTaken,
+    Interrupted,
+    QueuedInput,
+    ReasoningDelta,
+    Retry,
+    StepFinish,
+    StepStart,
+    SystemHint,
+    SystemMessageCreated,
+    TextDelta,
+    ToolCallDelta,
+    ToolError,
+    ToolProgress,
+    ToolResult,
+    ToolStart,
+    TurnFinish,
+    TurnStart,
+    UsageReport,
+    event_to_json,
+)
+
+SHORT = 2_000  # characters of a result that an event carries along
+LEAST = 40
+PROGRESS_EVERY = 2_000  # milliseconds
+QUIET = {"stop", "tool_calls", "end_turn"}
+
+
+class Shows(Protocol):
+    """Where events and our own words go."""
+
+    failed: bool
+    """Whether what ended the last turn was shown."""
+
+    def show(self, event: AnyEvent) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+    def problem(self, text: str) -> None: ...
+
+
+class Screen:
+    """Draws events for a person."""
+
+    def __init__(self, words: Console, around: Console) -> None:
+        self.words, self.around = words, around
+        self.failed = False
+        self._block = ""  # what is being written
+        self._line_is_over = True
+        self._progress_shown = 0
+        self._calls: dict[str, tuple[str, str]] = {}
+        self._used = self._available = 0
+
+    # ── our own words ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def note(self, text: str) -> None:
+        self.line(text, "dim")
+
+    def warn(self, text: str) -> None:
+        self.line(text, "yellow")
+
+    def problem(self, text: str) -> None:
+        self.line(text, "bold red", "error: ")
+
+    def line(self, text: str, style: str = "", lead: str = "") -> None:
+        """A line of its own; the style is of the lead, where there is one."""
+        self.end_line()
+        parts = [(lead, style), clean(text)] if lead else [(clean(text), style)]
+        self.around.print(Text.assemble(*parts), soft_wrap=True)
+
+    def end_line(self) -> None:
+        if self._block and not self._line_is_over:
+            (self.words if self._block == "text" else self.around).print()
+        self._block = ""
+
+    # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def show(self, event: AnyEvent) -> None:
+        match event:
+            case TextDelta():
+                self._flow("text", event.text)
+            case ReasoningDelta():
+                self._flow("reasoning", event.text)
+            case ToolCallDelta():
+                name, written = self._calls.get(event.id, (event.name, ""))
+                self._calls[event.id] = name or event.name, written + event.arguments
+            case ToolStart() | ToolProgress() | ToolResult() | ToolError():
+                self._show_tool(event)
+            case StepStart() | StepFinish() | UsageReport() | Retry() | Compaction():
+                self._show_step(event)
+            case TurnStart() | TurnFinish() | Interrupted() | Failure():
+                self._show_turn(event)
+            case SystemMessageCreated():
+                self.line(event.text, "yellow", f"! to the model ({clean(event.trigger)}): ")
+            case SystemHint():
+                self.line(event.text, "cyan", "· hint: ")
+            case QueuedInput():
+                self.note(
+                    f"… waits for the {'next step' if event.kind == 'steer' else 'next turn'}: {short(event.text)}"
+                )
+            case InputTaken():
+                self.note("… is taken in")
+            case ApprovalRequest():
+                pass  # it is shown whole where it is asked
+            case _:
+                assert_never(event)
+
+    def _flow(self, block: str, text: str) -> None:
+        """The next piece of a text."""
+        if block != self._block:
+            text = text.lstrip("\n")
+            if not text:
+                return
+            self.end_line()
+            self._block = block
+        self._line_is_over = text.endswith("\n")
+        where = self.words if block == "text" else self.around
+        where.print(Text(clean(text), "" if block == "text" else "dim italic"), end="", soft_wrap=True)
+
+    def _show_tool(self, event: ToolStart | ToolProgress | ToolResult | ToolError) -> None:
+        width = max(LEAST, self.around.width - 4)
+        if isinstance(event, ToolProgress):
+            if event.time - self._progress_shown >= PROGRESS_EVERY:
+                self._progress_shown = event.time
+                self.note(f"  … {short(event.text, width)}")
+            return
+        name, written = self._calls.pop(event.id, (event.name, None))
+        if written is not None:
+            self.line(call_line(name, written, width), "cyan", "→ ")
+        if isinstance(event, ToolResult):
+            self.line(_told(event, width), "green", "  ✓ ")
+        elif isinstance(event, ToolError):
+            self.line(_told(event, width), "red", "  ✗ ")
+
+    def _show_step(self, event: StepStart | StepFinish | UsageReport | Retry | Compaction) -> None:
+        match event:
+            case StepStart():
+                self._used, self._available = event.used, event.available
+                why = f": a new epoch, {short(event.why)}" if event.why and event.request > 1 else ""
+                cut = ", old messages are left out" if event.cut else ""
+                if event.step > 1 or why or cut:
+                    self.note(f"── step {event.step}{why}{cut}")
+            case UsageReport():
+                self._used, self._available = event.used, event.available
+            case StepFinish():
+                self.end_line()
+            case Retry():
+                self.warn(f"{event.error} Try {event.attempt + 1} in {event.seconds:.1f} s …")
+            case Compaction():
+                digest = f" (without the model: {event.fallback})" if event.fallback else ""
+                figures = f"{event.before:,} tokens became {event.after:,}"
+                self.warn(f"summed up what came before message {event.upto + 1}: {figures}{digest}")
+
+    def _show_turn(self, event: TurnStart | TurnFinish | Interrupted | Failure) -> None:
+        match event:
+            case TurnStart():
+                self.failed = False
+                self._calls = {}
+                if event.resumed:
+                    self.note("going on with the turn that was interrupted")
+            case Interrupted():
+                self.warn("the turn was interrupted; what it had written is kept")
+            case Failure():
+                self.failed = True
+                self.problem(event.error.partition(": ")[2] or event.error)
+            case TurnFinish():
+                self._show_finish(event)
+
+    def _show_finish(self, event: TurnFinish) -> None:
+        if event.finish == "cancelled":
+            self.warn("stopped. What was said so far is kept; /continue asks again.")
+        elif event.finish not in QUIET and event.finish != "error":
+            self.warn(f"the turn ended: {event.finish}")
+        work = [count(event.steps, "step")] if event.steps > 1 else []
+        work += [count(event.tool_calls, "tool call")] if event.tool_calls else []
+        self.gauge(self._used, self._available, event, ", ".join(work))
+
+    def gauge(self, used: int, available: int, event: TurnFinish | None = None, more: str = "") -> None:
+        if not available:
+            return
+        self.end_line()
+        usage, cost = (event.usage, event.cost) if event is not None else (None, None)
+        self.around.print(gauge(used, available, usage=usage, cost=cost, more=more), soft_wrap=True)
+
+
+class Lines:
+    """Writes events as JSON, one a line. Our own words go to standard error."""
+
+    def __init__(self, around: Console) -> None:
+        self._words = Screen(around, around)
+        self.failed = False
+
+    def show(self, event: AnyEvent) -> None:
+        if isinstance(event, TurnStart | Failure):
+            self.failed = isinstance(event, Failure)
+        sys.stdout.buffer.write(event_to_json(event) + b"\n")
+        sys.stdout.buffer.flush()
+
+    def note(self, text: str) -> None:
+        self._words.note(text)
+
+    def warn(self, text: str) -> None:
+        self._words.warn(text)
+
+    def problem(self, text: str) -> None:
+        self._words.problem(text)
+
+
+def _told(event: ToolResult | ToolError, width: int) -> str:
+    """How a result begins, and how much there is."""
+    lines = event.text.strip().split("\n")
+    beyond = " and more" if len(event.text) >= SHORT else ""
+    figures = [f"{len(lines):,} lines{beyond}"] if len(lines) > 1 else []
+    figures += [f"{event.milliseconds / 1000:.1f} s"] if event.milliseconds >= 1_000 else []
+    after = f" ({', '.join(figures)})" if figures else ""
+    return short(lines[0], max(LEAST, width - len(after))) + after

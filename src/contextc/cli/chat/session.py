@@ -1,0 +1,363 @@
+"""A chat session: one store, one conversation at a time, one event loop, and a line to one model after the other.
+
+Nothing is kept here that the store does not have: what is on the screen was stored before it was shown, so a session
+may end anywhere, by Ctrl-C or by a power cut, and another goes on.
+"""
+
+import asyncio
+import logging
+import sys
+from contextlib import AsyncExitStack, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from contextc.cli.chat import commands
+from contextc.cli.chat.approval import Approval
+from contextc.cli.chat.keyboard import Keyboard, interrupts, read_line
+from contextc.cli.chat.screen import Lines, Screen
+from contextc.cli.chat.whom import Whom, find
+from contextc.cli.chat.words import clean, short
+from contextc.cli.files import read
+from contextc.cli.terminal import count, err, out
+from contextc.errors import ContextcError, InvalidSetting, UnknownConversation
+from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
+from contextc.executor.tools import Approve
+from contextc.prompts import PromptBuilder
+from contextc.providers import Endpoint, Provider, endpoint
+from contextc.store import Store
+from contextc.toolbox import FunctionTool
+from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
+from contextc.triggers import default_triggers
+
+READING = ("read_file", "list_files", "search_files")
+Choice: TypeAlias = Literal["all", "read", "none"]
+UNSOLVED = ("error", "cancelled")
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What was asked for on the command line."""
+
+    question: str | None = None
+    model: str | None = None
+    conversation: str | None = None
+    go_on: bool = False
+    agent: str
+    system: str | None = None
+    tools: Choice | None = None
+    """None: all, but none for the local model, which is too small to use them well and slow to read about them."""
+    root: Path = Path(".")
+    yes: bool = False
+    steps: int | None = None
+    budget: int | None = None
+    output: int | None = None
+    url: str | None = None
+    window: int | None = None
+    json: bool = False
+
+
+def chat(store: Store, wish: Wish) -> int:
+    """Run a session to its end; the exit code."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    return asyncio.run(_chat(store, wish))
+
+
+async def _chat(store: Store, wish: Wish) -> int:
+    async with Session(store, wish) as session:
+        return await session.run()
+
+
+class Session:
+    def __init__(self, store: Store, wish: Wish) -> None:
+        self.store, self.wish, self.agent = store, wish, wish.agent
+        self.root = wish.root.expanduser().resolve()
+        self.at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not wish.json
+        self.keyboard = Keyboard() if self.at_terminal else None
+        self.screen = Lines(err) if wish.json else Screen(out, out if self.at_terminal else err)
+        self.leaving = False
+        self._told_to_leave = False
+        self._typed: list[str] = []
+        self._queueing: set[asyncio.Task[None]] = set()
+        self._stack = AsyncExitStack()
+        self.conversation = self._first_conversation()
+        whom = find(wish.model, url=wish.url, window=wish.window)
+        if whom.remark:
+            self.screen.note(whom.remark)
+        self.executor, self._line = self._made(whom)
+
+    async def __aenter__(self) -> "Session":
+        handler = _Notes(self.screen)
+        log = logging.getLogger("contextc")
+        log.addHandler(handler)
+        self._stack.callback(log.removeHandler, handler)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._line.close()
+        await self._stack.aclose()
+
+    # ── the loop ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> int:
+        if self.wish.yes and self._choice(self.executor.provider) == "all":
+            self.screen.warn(f"--yes: commands and changes to files in {self.root} are not asked for.")
+        if self.wish.question is not None:
+            question = sys.stdin.read() if self.wish.question == "-" else self.wish.question
+            return await self._once(question)
+        if not self.at_terminal:
+            return await self._piped()
+        self._greet()
+        while not self.leaving:
+            if (line := self._typed.pop(0) if self._typed else self._ask()) is not None:
+                await self._take(line)
+        return 0
+
+    async def _once(self, question: str) -> int:
+        if not question.strip():
+            raise InvalidSetting("The question is blank.")
+        self._announce()
+        return 0 if await self.turn(question) else 1
+
+    async def _piped(self) -> int:
+        """A turn for each line. The first one that fails is the last."""
+        self._announce()
+        while not self.leaving and (line := read_line()) is not None:
+            if not line.strip():
+                continue
+            if not self.wish.json and (command := commands.parse(line)) is not None:
+                await command.run(self, command.given)
+            elif not await self.turn(line):
+                return 1
+        return 0
+
+    def _ask(self) -> str | None:
+        """A line at the prompt; None where there is none."""
+        assert self.keyboard is not None, "somebody is there"
+        try:
+            line = self.keyboard.ask()
+        except EOFError:
+            out.print()
+            self.leaving = True
+            return None
+        except KeyboardInterrupt:
+            out.print()
+            self.leaving = self._told_to_leave
+            if not self.leaving:
+                self.screen.note("Ctrl-C again leaves, and so do Ctrl-D and /quit.")
+            self._told_to_leave = True
+            return None
+        self._told_to_leave = False
+        return line if line.strip() else None
+
+    async def _take(self, line: str) -> None:
+        """Do what a line asks for. What is wrong is said, and the conversation goes on."""
+        try:
+            if (command := commands.parse(line)) is not None:
+                await self.interruptible(command.run(self, command.given))
+            else:
+                await self.turn(line)
+        except ContextcError as error:
+            self.screen.problem(str(error))
+
+    async def interruptible(self, work: "asyncio.Future[None] | commands.Work") -> None:
+        """Something that Ctrl-C stops."""
+        task = asyncio.ensure_future(work)
+        with interrupts(task.cancel):
+            await asyncio.wait({task})
+        if task.cancelled():
+            self.screen.warn("stopped")
+        else:
+            task.result()
+
+    # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def turn(self, given: str | None, *, resume: bool = False) -> bool:
+        """Run a turn, and those whose input was typed meanwhile. False where it failed or was stopped."""
+        result = await self._run(self._started(given, resume))
+        while result.finish not in UNSOLVED and self._waiting():
+            result = await self._run(self._started(None, False))
+        if result.finish == "nothing to do":
+            self.screen.note("There is nothing to answer.")
+        if result.finish in UNSOLVED and (waiting := self._waiting()):
+            self.screen.note(f"{count(waiting, 'line')} that you typed still waits; /continue sends it.")
+        self._told_to_leave = result.finish == "cancelled"
+        return result.finish not in UNSOLVED
+
+    def _started(self, given: str | None, resume: bool) -> Turn:
+        return self.executor.resume(self.conversation) if resume else self.executor.start(self.conversation, given)
+
+    async def _run(self, turn: Turn) -> TurnResult:
+        self.screen.failed = False
+        async with AsyncExitStack() as stack:
+            stack.enter_context(interrupts(turn.cancel))
+            if self.keyboard is not None:
+                stack.enter_context(self.keyboard.listening(self._heard))
+            failure = None
+            try:
+                async for event in turn.events():
+                    self.screen.show(event)
+            except Exception as error:
+                failure = error
+                turn.cancel()
+            result = await turn.wait()
+            if self._queueing:
+                await asyncio.gather(*self._queueing)
+        if failure is not None and failure is not result.error:
+            raise failure
+        if result.error is not None and not self.screen.failed:
+            self.screen.problem(str(result.error))
+        return result
+
+    def _heard(self, line: str) -> None:
+        """A line that was typed while a turn runs: it steers, unless it is a command, which waits."""
+        if commands.parse(line) is not None:
+            self._typed.append(line)
+            self.screen.note("… waits until the turn is over")
+            return
+
+        async def queue() -> None:
+            await self.executor.steer(self.conversation, line)
+
+        task = asyncio.get_running_loop().create_task(queue())
+        self._queueing.add(task)
+        task.add_done_callback(self._queueing.discard)
+
+    def _waiting(self) -> int:
+        try:
+            return len(self.store.queued(self.conversation, self.agent))
+        except UnknownConversation:
+            return 0
+
+    # ── what it talks about, and with whom ────────────────────────────────────────────────────────────────────────────
+
+    async def switch(self, named: str) -> None:
+        """Go on with another model, on the same conversation."""
+        before = self._line
+        self.executor, self._line = self._made(find(named))
+        await before.close()
+
+    def open(self, conversation: str) -> None:
+        """Go on with another conversation."""
+        self.store.conversation(conversation)  # that there is one
+        self.conversation = conversation
+        self.resumed()
+
+    def resumed(self) -> None:
+        """Say where the conversation stands, and what became of its last turn."""
+        try:
+            found = self.store.conversation(self.conversation)
+        except UnknownConversation:
+            return
+        if not found.length:
+            return
+        self.screen.note(f"going on with {self.conversation}: {count(found.length, 'message')}")
+        last = [turn for turn in self.store.turns(self.conversation, last=8) if turn.agent == self.agent][-1:]
+        if last and last[0].state == "interrupted":
+            self.screen.warn("The last turn was interrupted: its program ended. What it wrote is kept.")
+            self.screen.warn("/continue goes on with it; anything else you say leaves it as it is.")
+        elif waiting := self._waiting():
+            self.screen.warn(f"{count(waiting, 'line')} waits to be sent: /continue sends it.")
+
+    def _made(self, whom: Whom) -> tuple[AgentExecutor, Endpoint]:
+        """An agent on this store, and the line it speaks on."""
+        wish = self.wish
+        options = {"progress": self.screen.note} if whom.provider.client == "local" else {}
+        line = endpoint(whom.provider, **whom.options, **options)
+        tools = _tools(self._choice(whom.provider), self.root)
+        parts = ["behaviour", "identity", "todos", *(["project"] if tools else [])]
+        executor = AgentExecutor(
+            self.store,
+            whom.provider,
+            tools=tools,
+            triggers=default_triggers(),
+            agent=self.agent,
+            fragments=PromptBuilder().with_builtin(*parts, system_prompt=_system(wish.system)),
+            directory=str(self.root),
+            budget=wish.budget,
+            output=wish.output,
+            limits=Limits() if wish.steps is None else Limits(steps=wish.steps),
+            approve=self._approve(),
+            endpoint=line,
+        )
+        return executor, line
+
+    def _choice(self, provider: Provider) -> Choice:
+        return self.wish.tools or ("none" if provider.client == "local" else "all")
+
+    def _approve(self) -> Approve | None:
+        if self.wish.yes:
+            return lambda call, tool: True
+        if self.keyboard is None or not isinstance(self.screen, Screen):
+            return None
+        return Approval(self.screen, self.keyboard, self.root)
+
+    def _first_conversation(self) -> str:
+        if self.wish.conversation is not None:
+            return self.wish.conversation
+        found = self.store.conversations()
+        if self.wish.go_on:
+            if not found:
+                raise InvalidSetting("--continue: there is no conversation in this store yet.")
+            return max([each.name for each in found], key=self._spoken)
+        names = {each.name for each in found}
+        first = f"{datetime.now():%Y-%m-%d-%H%M%S}"
+        return next(name for number in range(1, len(names) + 2) if (name := _numbered(first, number)) not in names)
+
+    def _spoken(self, conversation: str) -> int:
+        """When something was last said."""
+        last = self.store.load(conversation, last=1)
+        return last[0].time if last else self.store.conversation(conversation).created
+
+    def describe(self) -> str:
+        provider, found = self.executor.provider, self.executor.tools
+        tools = f"{count(len(found), 'tool')} in {self.root}" if found else "no tools"
+        return f"{provider.name}:{provider.asks_for} · {self.conversation} · {tools}"
+
+    def _greet(self) -> None:
+        self.screen.note(f"contextc chat · {self.describe()}")
+        self.screen.note("/help says what there is. Ctrl-C stops a turn; Ctrl-D leaves.")
+        self.resumed()
+
+    def _announce(self) -> None:
+        """Which conversation this is, for whoever wants to go on with it."""
+        self.screen.note(f"contextc chat · {self.describe()}")
+        if self.wish.conversation is not None or self.wish.go_on:
+            self.resumed()
+
+
+class _Notes(logging.Handler):
+    """What the library logs, in a place where it cannot write over anything, and as plain text."""
+
+    def __init__(self, screen: Screen | Lines) -> None:
+        super().__init__(logging.WARNING)
+        self.screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.screen.note(clean(self.format(record)))
+
+
+def _tools(choice: Choice, root: Path) -> list[FunctionTool]:
+    if choice == "none":
+        return []
+    files = file_tools(root)
+    if choice == "read":
+        return [*[each for each in files if each.name in READING], todo_tool()]
+    return [*files, command_tool(root), todo_tool()]
+
+
+def _system(given: str | None) -> str | None:
+    """A text, or the content of a file."""
+    if given is None or not given.startswith("@"):
+        return given
+    try:
+        return read(given[1:]).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidSetting(f"{short(given[1:])} is not UTF-8 text.") from error
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"

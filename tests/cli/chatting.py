@@ -1,0 +1,137 @@
+"""What the tests of `contextc chat` share: recorded answers, and a terminal that somebody sits at."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Self
+
+from contextc._json import JSONObject
+
+PATIENCE = 30.0
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def home(folder: Path, **more: str) -> dict[str, str]:
+    """An environment with a home of its own, and without anybody's settings."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CONTEXTC_", "XDG_")) and name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+    }
+    return {**kept, "HOME": str(folder), "PYTHONUTF8": "1", **more}
+
+
+def says(*pieces: str, thinks: tuple[str, ...] = (), tokens: tuple[int, int] = (100, 20)) -> JSONObject:
+    """A reply of words."""
+    return _events([*_thoughts(thinks), *[{"content": piece} for piece in pieces]], "stop", tokens)
+
+
+def calls(name: str, arguments: JSONObject, *pieces: str, id: str = "c1") -> JSONObject:
+    """A reply that asks for a tool."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"tool_calls": [{"index": 0, "id": id, "type": "function", "function": function}]}
+    return _events([*[{"content": piece} for piece in pieces], call], "tool_calls", (100, 20))
+
+
+def refuses(status: int, message: str, code: str = "") -> JSONObject:
+    return {"error": {"status": status, "body": {"error": {"message": message, "code": code}}}}
+
+
+def recorded(path: Path, *replies: JSONObject) -> str:
+    """The model that gives these replies, as `--model` takes it."""
+    path.write_text("\n".join(json.dumps(reply) for reply in replies))
+    return f"replay:{path}"
+
+
+def _thoughts(thinks: tuple[str, ...]) -> list[JSONObject]:
+    return [{"reasoning_content": thought} for thought in thinks]
+
+
+def _events(deltas: list[JSONObject], finish: str, tokens: tuple[int, int]) -> JSONObject:
+    choices: list[JSONObject] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": finish})
+    events: list[JSONObject] = [{"id": "r", "model": "m", "choices": [choice]} for choice in choices]
+    usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+    return {"events": [*events, {"id": "r", "model": "m", "choices": [], "usage": usage}]}
+
+
+class Terminal:
+    """`contextc chat` on a pseudo-terminal. `seen` is everything that was printed, to the byte."""
+
+    def __init__(self, folder: Path, *arguments: str, columns: int = 100) -> None:
+        self.seen = ""
+        self._at = 0
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "contextc", "chat", *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=folder,
+            env=home(folder, TERM="xterm-256color"),
+            start_new_session=True,
+        )
+        os.close(slave)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def wait_for(self, text: str) -> str:
+        """Read until this is printed, after what was waited for last; what came until then, without colours."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            new = ESCAPES.sub("", self.seen)[self._at :]
+            if text in new:
+                found = new[: new.index(text) + len(text)]
+                self._at += len(found)
+                return found
+            assert time.monotonic() < end, f"{text!r} was not printed. There was: {self.seen!r}"
+            if not self._read(0.2):
+                assert self.process.poll() is None, f"it ended without {text!r}. There was: {self.seen!r}"
+
+    def type(self, line: str) -> None:
+        self.press(line + "\n")
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    def leave(self) -> int:
+        """Wait for the end; the exit code."""
+        end = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            assert time.monotonic() < end, f"it does not end. There was: {self.seen!r}"
+            self._read(0.1)
+        while self._read(0):
+            pass
+        return self.process.returncode
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._master], [], [], seconds)[0]:
+            return False
+        try:
+            piece = os.read(self._master, 1 << 16)
+        except OSError:  # the other side is closed
+            return False
+        self.seen += piece.decode(errors="replace")
+        return bool(piece)

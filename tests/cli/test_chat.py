@@ -1,0 +1,314 @@
+"""`contextc chat` in a pipe: the answer on standard output, everything around it on standard error."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.providers.local import model_file
+from tests.cli.chatting import calls, home, recorded, refuses, says
+
+STORE = ("--store", "sqlite:///chat.db")
+
+
+def chat(folder: Path, *arguments: str, lines: str | None = None, **more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "contextc", "chat", *STORE, *arguments],
+        input=lines,
+        stdin=subprocess.DEVNULL if lines is None else None,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=home(folder, **more),
+        check=False,
+    )
+
+
+def stored(folder: Path, conversation: str) -> list[cc.Message]:
+    with cc.open_store(folder / "chat.db") as store:
+        return store.load(conversation)
+
+
+def read_until(pipe: IO[bytes], words: bytes) -> None:
+    seen = b""
+    while words not in seen:
+        piece = os.read(pipe.fileno(), 1 << 12)
+        assert piece, f"it ended after {seen!r}"
+        seen += piece
+
+
+def test_what_is_piped_on_is_the_answer_alone(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("milk")
+    model = recorded(
+        tmp_path / "a.jsonl",
+        calls("read_file", {"path": "note.txt"}),
+        says("It says ", "[bold]milk[/].", thinks=("A note.",)),
+    )
+    asked = chat(tmp_path, "-m", model, "What is in note.txt?")
+    assert (asked.returncode, asked.stdout) == (0, "It says [bold]milk[/].\n")
+    for told in ('→ read_file(path="note.txt")', "✓ 1 milk", "A note.", "context ", "2 steps, 1 tool call"):
+        assert told in asked.stderr
+    assert "\x1b" not in asked.stdout + asked.stderr
+
+
+def test_each_line_is_a_turn_of_one_conversation(tmp_path: Path) -> None:
+    model = recorded(tmp_path / "a.jsonl", says("One."), says("Two."))
+    asked = chat(tmp_path, "-m", model, "-c", "demo", lines="first\n\nsecond\n")
+    assert (asked.returncode, asked.stdout) == (0, "One.\nTwo.\n")
+    assert [message.text for message in stored(tmp_path, "demo")] == ["first", "One.", "second", "Two."]
+
+
+def test_a_dash_reads_one_question_of_many_lines(tmp_path: Path) -> None:
+    model = recorded(tmp_path / "a.jsonl", says("One."))
+    assert chat(tmp_path, "-m", model, "-c", "demo", "-p", "-", lines="first\n/second\n").returncode == 0
+    assert stored(tmp_path, "demo")[0].text == "first\n/second\n"
+
+
+def test_json_is_the_events_as_they_are_stored(tmp_path: Path) -> None:
+    """SPEC 12.1."""
+    model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), says("Two ", "files."))
+    asked = chat(tmp_path, "-m", model, "-c", "demo", "--json", lines="/what is here?\n")
+    events: list[JSONObject] = [json.loads(line) for line in asked.stdout.splitlines()]
+    assert (asked.returncode, events[0]["type"], events[-1]["type"]) == (0, "turn-start", "turn-finish")
+    assert "".join(event["text"] for event in events if event["type"] == "text-delta") == "Two files."
+    assert {"step-start", "tool-call-delta", "tool-start", "tool-result", "usage"} <= {
+        event["type"] for event in events
+    }
+    with cc.open_store(tmp_path / "chat.db") as store:
+        assert [event.number for event in store.events("demo")] == [event["number"] for event in events]
+
+
+def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
+    """SPEC 15.1: what went wrong, and the way out."""
+    model = recorded(tmp_path / "a.jsonl", refuses(401, "no such key", "invalid_api_key"), says("Never said."))
+    asked = chat(tmp_path, "-m", model, lines="first\nsecond\n")
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert "no such key. Check the key" in asked.stderr
+    assert "Traceback" not in asked.stderr
+    events = chat(tmp_path, "-m", model, "--json", "first")
+    assert (events.returncode, '"type":"error"' in events.stdout) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["-m", "anthropc:claude-opus-5-5", "hi"], "Did you mean"),
+        (["-m", "myserver:nobody-knows-it", "hi"], "--window 128000"),
+        (["-m", "replay:none.jsonl", "hi"], "cannot be read"),
+        (["-m", "replay:none.jsonl?speed=3", "hi"], "there are format, window"),
+        (["-m", "replay:empty.jsonl", "hi", "-p", "ho"], "One of the two is enough"),
+        (["-m", "replay:empty.jsonl", "--continue", "-c", "x", "hi"], "One of the two is enough"),
+        (["-m", "replay:empty.jsonl", "--continue", "hi"], "no conversation in this store"),
+        (["-m", "replay:empty.jsonl", "--root", "nowhere", "hi"], "is not a folder"),
+        (["-m", "replay:empty.jsonl", "--steps", "0", "hi"], "above 0"),
+        (["-m", "replay:empty.jsonl", "--tools", "some", "hi"], "some"),
+        (["-m", "replay:empty.jsonl", " "], "question is blank"),
+    ],
+)
+def test_a_wrong_call_exits_with_2(tmp_path: Path, arguments: list[str], problem: str) -> None:
+    """SPEC 15.1."""
+    recorded(tmp_path / "empty.jsonl", says("One."))
+    asked = chat(tmp_path, *arguments, COLUMNS="200")
+    assert (asked.returncode, asked.stdout) == (2, "")
+    assert problem in asked.stderr
+    assert "Traceback" not in asked.stderr
+
+
+def test_a_failure_that_passes_is_told_and_tried_again(tmp_path: Path) -> None:
+    """SPEC 11.11."""
+    model = recorded(tmp_path / "a.jsonl", refuses(503, "too busy"), says("At last."))
+    asked = chat(tmp_path, "-m", model, "hi")
+    assert (asked.returncode, asked.stdout) == (0, "At last.\n")
+    assert "too busy" in asked.stderr
+    assert "Try 2 in " in asked.stderr
+
+
+def test_with_nothing_configured_it_is_the_local_model_and_says_so(tmp_path: Path) -> None:
+    asked = chat(tmp_path, "hi", CONTEXTC_LOCAL_MODEL=str(tmp_path / "none.gguf"))
+    assert asked.returncode == 2
+    assert "No model is configured, so this is a small one on this machine" in asked.stderr
+    configured = recorded(tmp_path / "a.jsonl", says("Hello."))
+    asked = chat(tmp_path, "hi", CONTEXTC_MODEL=configured)
+    assert (asked.returncode, asked.stdout) == (0, "Hello.\n")
+    assert "No model is configured" not in asked.stderr
+
+
+def test_without_anybody_to_ask_nothing_is_run_unless_all_is_approved(tmp_path: Path) -> None:
+    command = calls("run_command", {"command": "echo made > made.txt"})
+    model = recorded(tmp_path / "a.jsonl", command, says("Done."))
+    asked = chat(tmp_path, "-m", model, "make it")
+    assert (asked.returncode, (tmp_path / "made.txt").exists()) == (0, False)
+    assert "✗ Not run: this tool needs a person's approval" in asked.stderr
+    asked = chat(tmp_path, "-m", model, "--yes", "make it")
+    assert (tmp_path / "made.txt").read_text() == "made\n"
+    assert "are not asked for" in asked.stderr
+
+
+@pytest.mark.parametrize(("tools", "offered"), [("all", 7), ("read", 4), ("none", 0)])
+def test_tools_and_root_say_what_a_model_may_use_and_where(tmp_path: Path, tools: str, offered: int) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "secret.txt").write_text("outside")
+    model = recorded(tmp_path / "a.jsonl", calls("read_file", {"path": "../secret.txt"}), says("Hm."))
+    asked = chat(tmp_path, "-m", model, "-c", "demo", "--tools", tools, "--root", "inside", "look")
+    assert asked.returncode == 0
+    told = "no tools" if tools == "none" else f"{offered} tools in"
+    assert told in asked.stderr
+    (result,) = [each for message in stored(tmp_path, "demo") for each in message.tool_results]
+    assert result.is_error
+    assert ("outside the folder" in result.text) == (tools != "none")
+
+
+def test_the_model_is_switched_in_the_middle_of_a_conversation(tmp_path: Path) -> None:
+    """SPEC 9.10: each is given what it has not been shown, whoever said it."""
+    one = recorded(tmp_path / "one.jsonl", says("I am one."))
+    two = recorded(tmp_path / "two.jsonl", says("I am two.")) + "?format=anthropic"
+    anthropic = {"type": "message", "content": [{"type": "text", "text": "I am two."}], "stop_reason": "end_turn"}
+    (tmp_path / "two.jsonl").write_text(json.dumps({"reply": anthropic}))
+    lines = f"first\n/model {two}\nsecond\n/models\n/explain\n"
+    asked = chat(tmp_path, "-m", one, "-c", "demo", lines=lines, COLUMNS="200")
+    assert asked.returncode == 0, asked.stderr
+    assert "I am one.\nreplay:two, anthropic, window 32,000\nI am two.\n" in asked.stdout
+    assert "replay:one, 1 request here" in asked.stdout
+    assert "demo: request 1 for assistant on replay:two" in asked.stdout
+    with cc.open_store(tmp_path / "chat.db") as store:
+        channels = {each.channel.model: each.requests for each in cc.SessionManager(store).sessions("demo")}
+        whom = cc.provider("replay:two", format="anthropic", window=32_000, output=4_000)
+        body = json.loads(cc.MessageCompiler(store, whom).rebuild("demo"))
+    assert channels == {"one": 1, "two": 1}
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
+
+
+def test_slash_commands(tmp_path: Path) -> None:
+    answers = [says(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
+    model = recorded(tmp_path / "a.jsonl", *answers, says("They talked."), says("Answer 4."))
+    model += "?window=9000&output=1000"
+    lines = (
+        "first\nsecond\nthird\n/context\n/cost\n/todos\n/compact\n/fork other\nfourth\n/list\n/resume demo\n"
+        "/clear\n/help\n/quit\nnever asked\n"
+    )
+    asked = chat(tmp_path, "-m", model, "-c", "demo", "--tools", "none", lines=lines, COLUMNS="200")
+    assert asked.returncode == 0, asked.stderr
+    for told in (
+        "demo: request 4 for",
+        "3 turns: 4,320 tokens in, 2,100 out, $0.0000 as far as prices are known",
+        "There is nothing on the list.",
+        "summed up what came before message 3: ",
+        "other shares 6 messages with demo; you are in it now",
+        "The model no longer sees the 6 messages before this.",
+        "/continue",
+    ):
+        assert told in asked.stdout, asked.stdout
+    assert len(stored(tmp_path, "other")) == 8
+    assert len(stored(tmp_path, "demo")) == 6
+    with cc.open_store(tmp_path / "chat.db") as store:
+        assert store.conversation("demo").edge == 6
+
+
+def test_a_command_that_is_not_there_says_what_there_is(tmp_path: Path) -> None:
+    model = recorded(tmp_path / "a.jsonl", says("One."))
+    asked = chat(tmp_path, "-m", model, lines="/modle x\nnever asked\n")
+    assert (asked.returncode, asked.stdout) == (2, "")
+    assert "Did you mean /model?" in asked.stderr
+    assert "/explain" in asked.stderr
+    asked = chat(tmp_path, "-m", model, "-c", "demo", lines="/etc/hosts is what?\n")
+    assert (asked.returncode, stored(tmp_path, "demo")[0].text) == (0, "/etc/hosts is what?")
+
+
+def test_continue_takes_the_conversation_in_which_something_was_said_last(tmp_path: Path) -> None:
+    model = recorded(tmp_path / "a.jsonl", says("Hm."))
+    for name in ("old", "new", "old"):
+        assert chat(tmp_path, "-m", model, "-c", name, "hi").returncode == 0
+    asked = chat(tmp_path, "-m", model, "--continue", "again")
+    assert "going on with old: 4 messages" in asked.stderr
+    assert len(stored(tmp_path, "old")) == 6
+
+
+def test_options_reach_the_request(tmp_path: Path) -> None:
+    (tmp_path / "system.txt").write_text("Speak like a pirate.")
+    model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), says("Never said."))
+    options = ["--system", "@system.txt", "--output", "77", "--budget", "5000", "--steps", "1", "--agent", "pirate"]
+    asked = chat(tmp_path, "-m", model, "-c", "demo", *options, "hi")
+    assert (asked.returncode, asked.stdout) == (0, "")
+    assert "the turn ended: max_steps" in asked.stderr
+    with cc.open_store(tmp_path / "chat.db") as store:
+        whom = cc.provider("replay:a", window=32_000, output=4_000)
+        body = json.loads(cc.MessageCompiler(store, whom).rebuild("demo", agent="pirate"))
+        manifest = cc.MessageCompiler(store, whom).explain("demo", agent="pirate")
+    assert body["messages"][0]["content"].startswith("Speak like a pirate.")
+    assert 77 in (body.get("max_tokens"), body.get("max_completion_tokens"))
+    assert manifest.budget.limit == 5000
+
+
+def test_after_a_crash_it_says_so_and_goes_on(tmp_path: Path) -> None:
+    """SPEC 3.6: what a dead process was writing is kept, and a completed tool is not run again."""
+    words = [f"word{number} " for number in range(200)]
+    slow = recorded(tmp_path / "slow.jsonl", calls("run_command", {"command": "echo x >> ran.txt"}), says(*words))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "contextc", "chat", *STORE, "-m", f"{slow}?seconds=0.02", "-c", "demo", "--yes", "talk"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env=home(tmp_path),
+    )
+    assert child.stdout is not None
+    try:
+        read_until(child.stdout, b"word9 ")
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    fresh = recorded(tmp_path / "fresh.jsonl", says("And so on."))
+    asked = chat(tmp_path, "-m", fresh, "-c", "demo", lines="/continue\n")
+    assert (asked.returncode, asked.stdout) == (0, "And so on.\n")
+    assert "The last turn was interrupted" in asked.stderr
+    assert (tmp_path / "ran.txt").read_text() == "x\n"
+    partial = next(message for message in stored(tmp_path, "demo") if message.status == "error")
+    assert partial.text.startswith("word0 word1 ")
+
+
+def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
+    """SPEC 11.10."""
+    words = [f"word{number} " for number in range(200)]
+    slow = recorded(tmp_path / "slow.jsonl", says(*words)) + "?seconds=0.05"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "contextc", "chat", *STORE, "-m", slow, "-c", "demo", "talk"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env=home(tmp_path),
+    )
+    assert child.stdout is not None
+    read_until(child.stdout, b"word3 ")
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=30)
+    assert (child.returncode, b"What was said so far is kept" in told) == (1, True)
+    assert stored(tmp_path, "demo")[-1].status == "cancelled"
+
+
+def test_the_local_model_answers_and_uses_a_tool(tmp_path: Path) -> None:
+    """SPEC 9.11: no key, no network, and still a working agent."""
+    pytest.importorskip("xllamacpp")
+    try:
+        model_file()
+    except cc.InvalidSetting:
+        pytest.skip("there is no local model here")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.txt").write_text("hi")
+    told = chat(tmp_path, "What is the capital of France?", CONTEXTC_LOCAL_IDLE="20s")
+    assert (told.returncode, "Paris" in told.stdout) == (0, True), told.stderr
+    assert "No model is configured" in told.stderr
+    assert "starting the local model …" in told.stderr
+    listed = chat(
+        tmp_path, "--tools", "read", "--root", "folder", "List the files in this folder.", CONTEXTC_LOCAL_IDLE="20s"
+    )
+    assert (listed.returncode, "→ list_files(" in listed.stderr) == (0, True), listed.stderr
+    assert "a.txt" in listed.stdout
