@@ -168,6 +168,18 @@ def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: boo
     return tuple(results if several else answers.values())
 
 
+def open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
+    """The calls that have no result, each with the message it is in."""
+    waiting: list[tuple[Message, ToolCall]] = []
+    for message in messages:
+        for result in message.tool_results:
+            place = next((at for at, (_, call) in enumerate(waiting) if call.id == result.call_id), None)
+            if place is not None:
+                del waiting[place]
+        waiting += [(message, call) for call in message.tool_calls]
+    return waiting
+
+
 def synthetic(call: ToolCall, reason: Reason) -> ToolResult:
     """A result for a call that has none: providers demand one, and the model should know."""
     return ToolResult(call_id=call.id, name=call.name, content=SAID[reason], is_error=True)

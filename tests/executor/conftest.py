@@ -1,4 +1,4 @@
-"""A store for each back-end that a turn is tried on."""
+"""A store for each back-end that a turn is tried on: the embedded ones everywhere, PostgreSQL where locks matter."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -7,9 +7,20 @@ import pytest
 
 import contextc as cc
 
+ON_POSTGRES = ("test_turn", "test_queue", "test_watching", "test_cancelling")
 
-@pytest.fixture(params=["memory", "sqlite"])
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "store" in metafunc.fixturenames:
+        is_there_too = metafunc.definition.path.stem in ON_POSTGRES
+        backends = ["memory", "sqlite", *(["postgres"] if is_there_too else [])]
+        metafunc.parametrize("store", backends, indirect=True)
+
+
+@pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[cc.Store]:
-    address = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'turns.db'}"
+    addresses = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path / 'turns.db'}"}
+    is_postgres = request.param == "postgres"
+    address = request.getfixturevalue("postgres_address") if is_postgres else addresses[request.param]
     with cc.open_store(address) as opened:
         yield opened

@@ -22,7 +22,7 @@ from contextc.executor.record import as_messages
 from contextc.executor.summarizing import summary
 from contextc.executor.threads import durable
 from contextc.executor.tools import Approve
-from contextc.executor.watching import watch
+from contextc.executor.watching import hub, watch
 from contextc.messages import Message
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint, endpoint
@@ -31,7 +31,7 @@ from contextc.store.base import DEFAULT_AGENT
 from contextc.store.turns import Queued, QueueKind
 from contextc.toolbox import Toolable, as_tools
 from contextc.tools import NativeTool
-from contextc.triggers import Trigger, check_triggers
+from contextc.triggers import Resources, Trigger, check_triggers, read_resources
 
 Given: TypeAlias = str | Message | Sequence[Message] | None
 Summarize: TypeAlias = Callable[[Sequence[Message], str | None], str | Awaitable[str]]
@@ -45,7 +45,8 @@ class AgentExecutor:
     `triggers` are none unless given; `cc.default_triggers()` are those most want. `approve` is asked before a tool that
     needs it runs. `summarize` is how old messages are summed up before they would be left out: by the model itself, by
     a function of messages and the summary before them, or (None) not at all. `on_prepare_messages` gets a copy of each
-    request and may return another. `should_continue` is asked after tools have run.
+    request and may return another. `should_continue` is asked after tools have run. `resources` is what reads memory
+    and CPU, where a trigger asks.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class AgentExecutor:
         on_prepare_messages: Prepare | None = None,
         should_continue: Proceed | None = None,
         endpoint: Endpoint | None = None,
+        resources: Callable[[], Resources] = read_resources,
         lease_seconds: float = 30,
         **options: object,
     ) -> None:
@@ -81,7 +83,7 @@ class AgentExecutor:
         self.speaking = [each for each in spoken if each.at != ("mid_step",)]
         self.hinting = [each for each in spoken if "mid_step" in each.at]
         self.limits = limits or Limits()
-        self.approve, self.should_continue = approve, should_continue
+        self.approve, self.should_continue, self.resources = approve, should_continue, resources
         self._summarize, self._prepare = summarize, on_prepare_messages
         self.asked: dict[str, Any] = {  # what `compile` is called with
             "agent": agent,
@@ -189,4 +191,6 @@ class AgentExecutor:
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> Queued:
         message = as_messages(given)[0]
-        return await durable(lambda: self.store.enqueue(conversation, message, kind=kind, agent=self.agent))
+        queued = await durable(lambda: self.store.enqueue(conversation, message, kind=kind, agent=self.agent))
+        hub(self.store).look(conversation)
+        return queued

@@ -5,10 +5,11 @@ the result, and raised to whoever follows its events.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from contextc.errors import ContextcError
+from contextc.errors import ConversationBusy
 from contextc.events import AnyEvent
 from contextc.executor.limits import TurnResult
 from contextc.executor.record import Record
@@ -16,7 +17,8 @@ from contextc.executor.threads import durable
 from contextc.executor.turn import Loop
 from contextc.executor.watching import Inbox, hub, watch
 from contextc.messages import Message
-from contextc.store.base import Transaction
+from contextc.store.base import Lease, Transaction
+from contextc.store.engine import jitter
 from contextc.store.places import find_head
 from contextc.store.turns import last_number
 
@@ -33,16 +35,20 @@ class Turn:
         self.executor, self.conversation = executor, conversation
         self._given, self._resume, self._wait = given, resume, wait
         self._asked_to_stop = False
+        self._lease: Lease | None = None
         self._first = 0
+        self._followed = False
         self._inbox = Inbox()
+        self._inboxes = [self._inbox]
         hub(executor.store).join(conversation, self._inbox)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"turn of {conversation}")
         self._task.add_done_callback(self._over)
 
     def cancel(self) -> None:
         """Stop the turn. What was said so far stays, with its status; open calls are answered."""
-        self._asked_to_stop = True
-        self._task.cancel()
+        if not self._asked_to_stop:  # the second time changes nothing: the turn is being brought to its end
+            self._asked_to_stop = True
+            self._task.cancel()
 
     @property
     def done(self) -> bool:
@@ -55,14 +61,23 @@ class Turn:
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
         """What happens, from the beginning of the turn to its end. Raises the error that ended it, if one did."""
-        store, agent = self.executor.store, self.executor.agent
+        inbox, look = self._inbox, self._followed
+        if look:  # somebody follows already, and takes what that inbox gets
+            inbox = Inbox()
+            if not self._task.done():
+                self._inboxes.append(inbox)
+                hub(self.executor.store).join(self.conversation, inbox)
+        self._followed = True
         while not self._first and not self._task.done():
-            await self._inbox.wait(1.0)
+            await inbox.wait(1.0)
             if not self._first:
-                self._inbox.take()
+                inbox.take()
         if self._first:
-            async for event in watch(store, self.conversation, self._first - 1, inbox=self._inbox, done=self._ended):
-                if event.agent == agent:
+            found = watch(
+                self.executor.store, self.conversation, self._first - 1, inbox=inbox, done=self._ended, look=look
+            )
+            async for event in found:
+                if event.agent == self.executor.agent:
                     yield event
         result = await self.wait()
         if result.error is not None:
@@ -72,39 +87,69 @@ class Turn:
         return self._task.done()
 
     def _over(self, _: "asyncio.Task[TurnResult]") -> None:
-        hub(self.executor.store).leave(self.conversation, self._inbox)
-        self._inbox.wake()
+        for inbox in self._inboxes:
+            hub(self.executor.store).leave(self.conversation, inbox)
+            inbox.wake()
 
     async def _run(self) -> TurnResult:
-        executor, lease = self.executor, None
+        executor = self.executor
         try:
-            lease = await durable(
-                lambda: executor.store.acquire(
-                    self.conversation, executor.agent, ttl=executor.lease_seconds, wait=self._wait
-                )
-            )
+            lease = await self._acquired()
             record = Record(executor.store, self.conversation, executor.agent, lease)
             first = await durable(_next_event, record)
-            if not await durable(lambda: record.open(self._given, resume=self._resume)):
-                await durable(executor.store.release, record.lease)
-                return TurnResult(turn=0, finish="nothing to do")
-            self._first = first
-            self._inbox.wake()
-            loop = await durable(Loop, executor, record)
-        except ContextcError as error:
-            if lease is not None:
-                executor.store.release(lease)
-            return TurnResult(turn=0, finish="error", error=error)
-        except asyncio.CancelledError:
-            if lease is not None:
-                executor.store.release(lease)
-            if not self._asked_to_stop:
-                raise
-            return TurnResult(turn=0, finish="cancelled")
-        result = await loop.run()
+        except (Exception, asyncio.CancelledError) as error:
+            return await self._not_begun(error)
+        try:
+            opened = await durable(lambda: record.open(self._given, resume=self._resume))
+            stopped = False
+        except (Exception, asyncio.CancelledError) as error:
+            if not record.turn.number:
+                return await self._not_begun(error)
+            opened, stopped = True, True  # it was stored all the same
+        if not opened:
+            await self._let_go(lease)
+            return TurnResult(turn=0, finish="nothing to do")
+        self._first = first
+        for inbox in self._inboxes:
+            inbox.wake()
+        result = await Loop(executor, record).run(stopped=stopped)
         if result.finish == "cancelled" and not self._asked_to_stop:
             raise asyncio.CancelledError
         return result
+
+    async def _acquired(self) -> Lease:
+        """The lease, when it is this turn's."""
+        executor, deadline = self.executor, time.monotonic() + self._wait
+
+        def take() -> Lease:
+            self._lease = executor.store.acquire(self.conversation, executor.agent, ttl=executor.lease_seconds)
+            return self._lease
+
+        while True:
+            try:
+                return await durable(take)
+            except ConversationBusy:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                await asyncio.sleep(min(left, 0.02 + jitter(0.08)))
+
+    async def _not_begun(self, error: Exception | asyncio.CancelledError) -> TurnResult:
+        """What a turn comes to that was stopped, or failed, before it was there."""
+        if self._lease is not None:
+            await self._let_go(self._lease)
+        if isinstance(error, Exception):
+            return TurnResult(turn=0, finish="error", error=error)
+        if not self._asked_to_stop:
+            raise error
+        return TurnResult(turn=0, finish="cancelled")
+
+    async def _let_go(self, lease: Lease) -> None:
+        try:
+            await durable(self.executor.store.release, lease)
+        except asyncio.CancelledError:  # it is given back all the same
+            if not self._asked_to_stop:
+                raise
 
 
 def _next_event(record: Record) -> int:

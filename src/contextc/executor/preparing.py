@@ -52,9 +52,10 @@ class Preparation:
         whens: list[When] = ["session_start"] if index == 1 and _starts_session(self.record) else []
         return self._asking([*whens, "before_step"], index)
 
-    def after_compaction(self, index: int, done: Compaction) -> Prepared:
+    def after_compaction(self, index: int, done: Compaction, states: dict[str, JSONObject]) -> Prepared:
+        """The request after a summary; `states` are those of what was prepared before it, not stored yet."""
         self.record.tell(done)
-        return self._asking(["after_compaction"], index)
+        return self._asking(["after_compaction"], index, states)
 
     def again(self, budget: int) -> Compiled:
         """The same request within a harder budget, which holds for the rest of the turn."""
@@ -72,11 +73,11 @@ class Preparation:
             return None
         return Compaction(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
 
-    def _asking(self, whens: list[When], index: int) -> Prepared:
+    def _asking(self, whens: list[When], index: int, before: dict[str, JSONObject] | None = None) -> Prepared:
         compiled = self.compile()
-        states: dict[str, JSONObject] = {}
+        states = dict(before or {})
         for when in whens:
-            verdict = self._verdict(self._moment(when, compiled, index))
+            verdict = self._verdict(self._moment(when, compiled, index), states)
             states |= verdict.states
             if verdict.says:
                 self.record.speak(verdict.says, states, step=index if index > 1 else None)
@@ -92,10 +93,10 @@ class Preparation:
         todos = store.todos(self.record.conversation, turn.agent) if when != "before_step" else ()
         return self.progress.moment(when, compiled, turn, self.limits, step=index, todos=todos)
 
-    def _verdict(self, moment: Moment) -> Verdict:
+    def _verdict(self, moment: Moment, states: dict[str, JSONObject]) -> Verdict:
         if not self.triggers:
             return Verdict()
-        verdict = evaluate(self.triggers, moment, self.record.states)
+        verdict = evaluate(self.triggers, moment, self.record.states | states)
         for name, failure in verdict.failures:
             log.warning("%s: trigger %s failed: %s", self.record.conversation, name, failure)
         return verdict

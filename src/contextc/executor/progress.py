@@ -1,6 +1,6 @@
 """What a turn has come to: what triggers look at, what limits count. All of it can be read again from the store."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from time import monotonic, time
 
@@ -11,7 +11,7 @@ from contextc.models import Model, cost
 from contextc.store import Store
 from contextc.store.turns import TurnRecord
 from contextc.todos import Todo
-from contextc.triggers import Moment, When, read_resources
+from contextc.triggers import Moment, Resources, When
 
 LAST_STEPS = 16
 
@@ -19,13 +19,14 @@ LAST_STEPS = 16
 class Progress:
     """One turn, from its first step to its last."""
 
-    def __init__(self, turn: TurnRecord, budget: int | None) -> None:
+    def __init__(self, turn: TurnRecord, budget: int | None, resources: Callable[[], Resources]) -> None:
         self._began = monotonic() - (time() - turn.started / 1000 if turn.started else 0.0)
         self.last: list[Message] = []
         self.reply: Message | None = None
         self.usage = turn.usage or Usage()
         self.cost: float | None = turn.cost if turn.cost is not None else 0.0
         self.budget = budget
+        self._resources = resources
         self.continued = 0
         """How many replies in a row were cut off at their length."""
 
@@ -92,5 +93,5 @@ class Progress:
             cost_limit=limits.cost,
             seconds_limit=limits.seconds,
             todos=tuple(todos),
-            resources=cache(read_resources),
+            resources=cache(self._resources),
         )

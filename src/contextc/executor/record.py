@@ -32,9 +32,11 @@ from contextc.events import (
     TurnStart,
     UsageReport,
 )
+from contextc.executor.threads import afterwards
 from contextc.executor.watching import hub
 from contextc.messages import AnyPart, Hint, Message, Reasoning, Text, ToolCall, Usage, admit, system, tool_result, user
 from contextc.messages import ToolResult as ResultPart
+from contextc.pairing import open_calls
 from contextc.store import Lease, Store, chain, leases, streams, turns
 from contextc.store.base import Transaction
 from contextc.store.places import head
@@ -54,6 +56,7 @@ class Record:
 
     def __init__(self, store: Store, conversation: str, agent: str, lease: Lease) -> None:
         self.store, self.conversation, self.agent, self.lease = store, conversation, agent, lease
+        self._hub = hub(store)
         self.turn = TurnRecord(number=0, agent=agent)
         self.step: StepRecord | None = None
         self.states: dict[str, JSONObject] = {}
@@ -76,16 +79,17 @@ class Record:
             waiting = turns.queued(tx, number, self.agent)
             if resume and self.previous is not None and self.previous.state == "interrupted":
                 turn = replace(self.previous, state="running", ended=0)
+                self.previous = turns.last_turn(tx, number, self.agent, before=turn.number)
                 turns.save_turn(tx, number, turn)
                 told = turns.tell(tx, number, [self._stamped(TurnStart(seq=turn.opened, resumed=True), turn)])
                 return turn, told, states
-            stored = chain.append(tx, self.conversation, entries) if entries else []
-            opened = stored[-1].seq if stored else 0
-            taken: list[AnyEvent] = []
-            if not stored:
-                if not waiting and not self._unanswered(tx):
-                    return None, [], states
+            if entries:  # what was to steer a turn that is over was said before this
+                _, taken = self._taken(tx, [each for each in waiting if each.kind == "steer"])
+                opened = chain.append(tx, self.conversation, entries)[-1].seq
+            elif waiting or self._unanswered(tx):
                 opened, taken = self._taken(tx, waiting[:1])
+            else:
+                return None, [], states
             turn = TurnRecord(number=0, agent=self.agent, opened=opened, started=now())
             turn = turns.open_turn(tx, number, turn)
             events = [TurnStart(seq=turn.opened), *taken]
@@ -146,7 +150,7 @@ class Record:
 
     def steer(self) -> list[Message]:
         """Take in what was sent to steer this turn; the messages it became."""
-        if not any(waiting.kind == "steer" for waiting in self.store.queued(self.conversation, self.agent)):
+        if not self._is_steered():
             return []
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
@@ -164,12 +168,16 @@ class Record:
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def speak(self, says: Sequence[tuple[Trigger, Say]], states: Mapping[str, JSONObject], *, step: int | None) -> None:
-        """Store what triggers say, with what they remember. `step` is the one before which it is said, if any."""
+        """Store what triggers say, with what they remember. `step` is the one before which it is said, if any.
+
+        A message for the model, an event alone for people.
+        """
+        spoken = [(trigger, say) for trigger, say in says if say.kind == "system"]
         entries = [
             self._entry(
                 system(say.text, audience=self.agent, turn=self.turn.number, step=step, meta={"trigger": trigger.name})
             )
-            for trigger, say in says
+            for trigger, say in spoken
         ]
 
         def work(tx: Transaction) -> list[AnyEvent]:
@@ -178,8 +186,9 @@ class Record:
             turns.save_trigger_states(tx, number, self.agent, states)
             events: list[AnyEvent] = [
                 SystemMessageCreated(seq=message.seq, uid=message.uid, text=message.text, trigger=trigger.name)
-                for message, (trigger, _) in zip(stored, says, strict=True)
+                for message, (trigger, _) in zip(stored, spoken, strict=True)
             ]
+            events += [SystemHint(text=say.text, trigger=trigger.name) for trigger, say in says if say.kind == "hint"]
             return turns.tell(tx, number, [self._stamped(event, step=step or 0) for event in events])
 
         told = self.store.write(work)
@@ -219,6 +228,10 @@ class Record:
             self._pending = turns.tell(tx, number, [self._stamped(event, step=index)])
 
         return also
+
+    def step_begun(self, states: Mapping[str, JSONObject]) -> None:
+        self.states |= states
+        self.told()
 
     _pending: Sequence[AnyEvent] = ()
 
@@ -325,8 +338,14 @@ class Record:
 
     # ── tools ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def result(self, result: ResultPart, milliseconds: int, hints: Sequence[tuple[Trigger, Say]] = ()) -> Message:
-        """Store the result of a tool, as soon as it is there; hints for people ride along."""
+    def result(
+        self,
+        result: ResultPart,
+        milliseconds: int,
+        hints: Sequence[tuple[Trigger, Say]] = (),
+        states: Mapping[str, JSONObject] | None = None,
+    ) -> Message:
+        """Store the result of a tool, as soon as it is there; hints for people ride along, with what they remember."""
         parts = (result, *(Hint(say.text) for _, say in hints))
         message = Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=self._index)
         entry = self._entry(message)
@@ -334,11 +353,13 @@ class Record:
         def work(tx: Transaction) -> tuple[Message, list[AnyEvent]]:
             number = self._checked(tx)
             stored = chain.append(tx, self.conversation, [entry])[0]
+            turns.save_trigger_states(tx, number, self.agent, states or {})
             events: list[AnyEvent] = [_result_event(stored, milliseconds)]
             events += [SystemHint(text=say.text, trigger=trigger.name) for trigger, say in hints]
             return stored, turns.tell(tx, number, [self._stamped(event) for event in events])
 
         stored, told = self.store.write(work)
+        self.states |= states or {}
         self._hand_on(told)
         return stored
 
@@ -360,6 +381,12 @@ class Record:
         """The number of the conversation, which is locked from here on; refused where the lease has ended."""
         leases.check(tx, self.lease, self.conversation)
         return self.lease.root
+
+    def _is_steered(self) -> bool:
+        """Asked before every step, so by a single statement where the store can."""
+        asked = turns.STEERED, self.lease.root, self.agent
+        rows = self.store.read_one(*asked)
+        return bool(rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked)))
 
     def _entry(self, message: Message) -> chain.Entry:
         return chain.entry(admit(message))
@@ -385,15 +412,12 @@ class Record:
         if not self.turn.number:
             return []
         written = chain.load(tx, self.conversation, after=max(0, self.turn.opened - 1))
-        own = [message for message in written if message.author == self.agent and message.turn == self.turn.number]
-        answered = {result.call_id for message in written for result in message.tool_results}
         results = [
             tool_result(
                 call.id, call.name, saying, is_error=True, author=self.agent, turn=message.turn, step=message.step
             )
-            for message in own
-            for call in message.tool_calls
-            if call.id not in answered
+            for message, call in open_calls(written)
+            if message.author == self.agent and message.turn == self.turn.number
         ]
         return chain.append(tx, self.conversation, [self._entry(result) for result in results]) if results else []
 
@@ -402,7 +426,8 @@ class Record:
         return replace(event, time=now(), agent=self.agent, turn=(turn or self.turn).number, step=index)
 
     def _hand_on(self, events: Sequence[AnyEvent]) -> None:
-        hub(self.store).tell(self.conversation, events)
+        if events:
+            afterwards(lambda: self._hub.tell(self.conversation, events))
 
 
 def deltas(uid: str, parts: Sequence[AnyPart]) -> list[AnyEvent]:

@@ -4,6 +4,7 @@ The messages are told as a transcript inside a fence, because they are data and 
 by the compiler, which takes a plain digest in its place where it is empty or not smaller.
 """
 
+import re
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -23,6 +24,8 @@ INSTRUCTIONS = (
     "found (names, paths, figures, errors, exactly as they were), and what is still open. Short lines, no opening and "
     "no closing words."
 )
+NOW = "Write the new summary of all of this now."
+_FENCE = re.compile(r"<(?=\s*/?\s*(?:transcript|summary-so-far)\b)", re.IGNORECASE)
 LONGEST_RESULT = 2_000
 LONGEST_SUMMARY = 2_000
 
@@ -31,10 +34,10 @@ async def summary(endpoint: Endpoint, provider: Provider, messages: Sequence[Mes
     """A text that stands for all of these, and for the summary before them."""
     formatter, model = provider.formatter, provider.model
     told = [_fenced("summary-so-far", escape(previous))] if previous else []
-    told.append(_fenced("transcript", "\n".join([line for message in messages for line in _lines(message)])))
-    told.append("Write the new summary of all of this now.")
     most = min(LONGEST_SUMMARY, model.output, model.window // 4)
-    text = _fitting("\n\n".join(told), provider, model.window - most)
+    lines = "\n".join([line for message in messages for line in _lines(message)])
+    told.append(_fenced("transcript", _fitting(lines, [INSTRUCTIONS, *told, NOW], provider, model.window - most)))
+    text = "\n\n".join([*told, NOW])
     ours = formatter.settings.write(Settings(model=provider.asks_for, max_output_tokens=most)).body
     request = Request(
         system=system(INSTRUCTIONS),
@@ -53,7 +56,9 @@ async def summary(endpoint: Endpoint, provider: Provider, messages: Sequence[Mes
 
 
 def _fenced(tag: str, text: str) -> str:
-    return f"<{tag}>\n{text}\n</{tag}>"
+    """Between tags, none of which the text itself can open or close."""
+    inside = _FENCE.sub(r"<\\", text)
+    return f"<{tag}>\n{inside}\n</{tag}>"
 
 
 def _lines(message: Message) -> list[str]:
@@ -71,11 +76,11 @@ def _short(text: str) -> str:
     return f"{text[:half]} … {text[-half:]}"
 
 
-def _fitting(text: str, provider: Provider, room: int) -> str:
-    """The end of it, where the whole is too long: what came last counts most."""
+def _fitting(text: str, others: Sequence[str], provider: Provider, room: int) -> str:
+    """The end of it, where it is too long beside the others: what came last counts most."""
     tokens = counter(provider.model.tokenizer, provider=provider.formatter.provider, model=provider.model.name)
-    used = tokens.text(text) + tokens.system(INSTRUCTIONS)
-    if used <= room * 0.9:
+    used, left = tokens.text(text), room * 0.9 - sum([tokens.system(each) for each in others])
+    if used <= left:
         return text
-    share = max(0.05, room * 0.85 / used)
+    share = max(0.05, left * 0.95 / used)
     return f"…{text[-int(len(text) * share) :]}"

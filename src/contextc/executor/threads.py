@@ -5,8 +5,11 @@ it did is certain.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack, cast
+
+from contextc.toolbox.threads import run_soon
 
 T = TypeVar("T")
 Given = TypeVarTuple("Given")
@@ -14,9 +17,19 @@ Given = TypeVarTuple("Given")
 
 async def durable(work: Callable[[Unpack[Given]], T], *given: *Given) -> T:
     """Run blocking work on a thread. A cancellation that comes meanwhile is raised when the work is done."""
-    future = asyncio.get_running_loop().run_in_executor(None, work, *given)
-    await settled(future)
-    return future.result()
+    job = _Job(lambda: work(*given))
+    run_soon(job.run, job.deliver)
+    cancelled: asyncio.CancelledError | None = None
+    while not job.done:
+        try:
+            await job.wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    if job.error is not None:
+        raise job.error
+    return cast(T, job.value)
 
 
 async def settled(future: "asyncio.Future[Any]") -> None:
@@ -27,7 +40,67 @@ async def settled(future: "asyncio.Future[Any]") -> None:
             await asyncio.wait({future})
         except asyncio.CancelledError as error:
             cancelled = error
+    if not future.cancelled():
+        future.exception()  # it was seen
     if cancelled is not None:
-        if not future.cancelled():
-            future.exception()  # it was seen
         raise cancelled
+
+
+def afterwards(work: Callable[[], None]) -> None:
+    """Do something small when the durable work that runs on this thread has ended, on its event loop.
+
+    So a loop is woken once for all that one piece of work leads to. Outside of durable work it is done at once.
+    """
+    job: _Job[Any] | None = getattr(_here, "job", None)
+    if job is None:
+        work()
+    else:
+        job.afterwards.append(work)
+
+
+_here = threading.local()
+
+
+class _Job(Generic[T]):
+    """Work on another thread, for one who waits on an event loop. `done` changes on the loop alone."""
+
+    __slots__ = ("_loop", "_waiting", "_work", "afterwards", "done", "error", "value")
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work, self._loop = work, asyncio.get_running_loop()
+        self._waiting: asyncio.Future[None] = self._loop.create_future()
+        self.done = False
+        self.afterwards: list[Callable[[], None]] = []
+        self.value: T | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        _here.job = self
+        try:
+            self.value = self._work()
+        except BaseException as error:
+            self.error = error
+        finally:
+            _here.job = None
+
+    def deliver(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._end)
+        except RuntimeError:  # the loop was closed: nobody waits
+            self._tell()
+
+    def wait(self) -> "asyncio.Future[None]":
+        """What to wait for; after a cancellation it is another one."""
+        if self._waiting.done():
+            self._waiting = self._loop.create_future()
+        return self._waiting
+
+    def _end(self) -> None:
+        self._tell()
+        self.done = True
+        if not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _tell(self) -> None:
+        for work in self.afterwards:
+            work()

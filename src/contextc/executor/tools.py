@@ -6,11 +6,15 @@ answered as interrupted. Nobody's yes means no.
 
 import asyncio
 import inspect
+import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TypeAlias, cast
 
 from contextc.compiler import MessageCompiler
+from contextc.errors import LeaseLost
 from contextc.events import ApprovalRequest, ToolProgress, ToolStart
 from contextc.executor.limits import Limits
 from contextc.executor.record import NOT_RUN, Record
@@ -18,8 +22,9 @@ from contextc.executor.threads import durable
 from contextc.ledger.render import FETCH
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.toolbox import FunctionTool, ToolContext, unknown_tool
-from contextc.triggers import Moment, Say, Trigger, evaluate
+from contextc.triggers import Moment, Trigger, Verdict, evaluate
 
+log = logging.getLogger("contextc.executor")
 Answer: TypeAlias = bool | str | None
 Approve: TypeAlias = Callable[[ToolCall, FunctionTool], Answer | Awaitable[Answer]]
 """Asked before a tool with `approval` runs. True is yes; a text is no, with the reason, which the model is told."""
@@ -49,7 +54,9 @@ class Tools:
         self._before = record.turn.tool_calls
         self._room = None if limits.tool_calls is None else max(0, limits.tool_calls - self._before)
         self._results: list[Message] = []
+        self._storing = threading.Lock()
         self._progress: dict[str, str] = {}
+        self._running: set[str] = set()
 
     def allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Those that the limit of tool calls leaves room for."""
@@ -64,6 +71,9 @@ class Tools:
         found: dict[int, Message] = {}
         allowed = len(self.allowed(calls))
         for group in self._groups(calls[:allowed]):
+            if len(group) == 1:
+                found[group[0]] = await self._one(calls[group[0]])
+                continue
             tasks = [asyncio.ensure_future(self._one(calls[index])) for index in group]
             try:
                 stored = await asyncio.gather(*tasks)
@@ -95,11 +105,15 @@ class Tools:
     async def _one(self, call: ToolCall) -> Message:
         began = monotonic()
         result = await self._answered(call)
-        took = int((monotonic() - began) * 1000)
-        number = self._before + len(self._results) + 1
-        stored = await durable(lambda: self.record.result(result, took, self._hinted(number)))
-        self._results.append(stored)
-        return stored
+        return await durable(self._stored, result, int((monotonic() - began) * 1000))
+
+    def _stored(self, result: ToolResult, took: int) -> Message:
+        """One result after the other, however many come at once: each is counted, and people may be told how many."""
+        with self._storing:
+            verdict = self._hints(self._before + len(self._results) + 1)
+            stored = self.record.result(result, took, verdict.says, verdict.states)
+            self._results.append(stored)
+            return stored
 
     async def _answered(self, call: ToolCall) -> ToolResult:
         tool = self.tools.get(call.name)
@@ -122,7 +136,11 @@ class Tools:
             step=self.step,
             progress=self._teller(call),
         )
-        return await tool.run(call, context, timeout=self.limits.tool_seconds)
+        self._running.add(call.id)
+        try:
+            return await tool.run(call, context, timeout=self.limits.tool_seconds)
+        finally:
+            self._running.discard(call.id)
 
     def _asks(self, call: ToolCall) -> bool:
         tool = self.tools.get(call.name)
@@ -141,13 +159,14 @@ class Tools:
             return ""
         return f"{DECLINED[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED
 
-    def _hinted(self, number: int) -> list[tuple[Trigger, Say]]:
+    def _hints(self, number: int) -> Verdict:
         """What people are told in the middle of a step."""
         if not self.hints:
-            return []
+            return Verdict()
         verdict = evaluate(self.hints, self._moment(self._results, number), self.record.states)
-        self.record.states |= verdict.states
-        return list(verdict.says)
+        for name, failure in verdict.failures:
+            log.warning("%s: trigger %s failed: %s", self.record.conversation, name, failure)
+        return verdict
 
     def _teller(self, call: ToolCall) -> Callable[[str], None]:
         """What a tool calls to say how far it is; several words close together are one event."""
@@ -156,8 +175,9 @@ class Tools:
         async def tell() -> None:
             await asyncio.sleep(PROGRESS_SECONDS)
             text = self._progress.pop(call.id, "")
-            if text:
-                await durable(self.record.tell, ToolProgress(id=call.id, text=text))
+            if text and call.id in self._running:  # what is told after the result comes too late
+                with suppress(LeaseLost):  # the turn has ended meanwhile
+                    await durable(self.record.tell, ToolProgress(id=call.id, text=text))
 
         def note(text: str) -> None:
             waits = call.id in self._progress

@@ -8,12 +8,16 @@ is one transaction that answers open calls and says why it ended.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
+from concurrent.futures import CancelledError as FutureCancelled
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed
 from contextc.events import FailureKind, Retry
@@ -26,7 +30,6 @@ from contextc.executor.threads import durable, settled
 from contextc.executor.tools import Tools
 from contextc.messages import Message
 from contextc.providers.endpoint import Endpoint
-from contextc.store.base import Transaction
 from contextc.triggers import Moment
 
 if TYPE_CHECKING:
@@ -55,20 +58,21 @@ class Loop:
     def __init__(self, executor: "AgentExecutor", record: Record) -> None:
         self.executor, self.record = executor, record
         self._begin()
-        if record.turn.steps:  # it goes on after an interruption
-            self.progress.read_back(record.store, record.conversation, record.turn)
 
     def _begin(self) -> None:
         executor = self.executor
-        self.progress = Progress(self.record.turn, executor.budget)
+        self.progress = Progress(self.record.turn, executor.budget, executor.resources)
         self.preparation = Preparation(
             executor.compiler, self.record, self.progress, executor.limits, executor.speaking, executor.asked
         )
 
-    async def run(self) -> TurnResult:
+    async def run(self, *, stopped: bool = False) -> TurnResult:
+        """How the last of the turns ended; `stopped` says that the first one is to end before it has done anything."""
         while True:
             finish, error, saying = "error", None, CANCELLED
             try:
+                if stopped:
+                    raise asyncio.CancelledError
                 async with asyncio.timeout(self.executor.limits.seconds):
                     finish = await self._steps()
                 saying = NOT_RUN.format(why=finish)
@@ -88,8 +92,16 @@ class Loop:
                     exc_info=None if foreseen else failure,
                 )
             result = self._result(finish, error)
-            if not await self._closed(finish, error, saying):
-                return result
+            try:
+                if not await self._closed(finish, error, saying):
+                    return result
+            except asyncio.CancelledError:  # too late for this turn, whose end is written; what follows it is stopped
+                stopped = True
+                if self.record.turn.state == "finished":
+                    return result
+            except ContextcError as failure:  # whoever takes the next turn puts right what this one left
+                await durable(self._give_up)
+                return self._result("error", failure)
             self._begin()
 
     async def _closed(self, finish: str, error: Exception | None, saying: str) -> bool:
@@ -100,6 +112,10 @@ class Loop:
             return await durable(lambda: self.record.close(finish, error=said, kind=kind, saying=saying))
         except LeaseLost:
             return False  # somebody else has put right what this turn left
+
+    def _give_up(self) -> None:
+        with suppress(ContextcError):
+            self.record.store.release(self.record.lease, failed=True)
 
     def _result(self, finish: str, error: Exception | None) -> TurnResult:
         turn, progress = self.record.turn, self.progress
@@ -119,6 +135,8 @@ class Loop:
     async def _steps(self) -> str:
         """Step after step; why it was over."""
         endpoint = await self.executor.open_endpoint()
+        if self.record.turn.steps:  # it goes on after an interruption
+            await durable(self.progress.read_back, self.record.store, self.record.conversation, self.record.turn)
         while True:
             if (limit := self._limit()) is not None:
                 return limit
@@ -164,12 +182,14 @@ class Loop:
         compiled, states, tries, hardened = prepared.compiled, prepared.states, 0, False
         while True:
             compiled = await self.executor.shown(compiled, index)
-            also = self.record.step_begins(compiled, index, states)
-            await durable(self._begun, compiled, also)
             incoming = Incoming(self.record, compiled, index)
+            before = self.record.step
             try:
+                await durable(self._begun, compiled, index, states)
                 return Answered(incoming, await incoming.receive(endpoint), compiled)
             except BaseException as error:
+                if self.record.step is before:  # nothing has begun
+                    raise
                 await self._failed(compiled, incoming, error)
                 if not isinstance(error, ProviderFailed) or incoming.has_begun:
                     raise
@@ -184,9 +204,10 @@ class Loop:
                 else:
                     raise
 
-    def _begun(self, compiled: Compiled, also: Callable[[Transaction], None]) -> None:
+    def _begun(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:
+        also = self.record.step_begins(compiled, index, states)
         self.executor.compiler.begin(compiled, lease=self.record.lease, also=also)
-        self.record.told()
+        self.record.step_begun(states)
 
     async def _failed(self, compiled: Compiled, incoming: Incoming, error: BaseException) -> None:
         """Keep what came, with its status. The ledger does not move."""
@@ -266,15 +287,23 @@ class Loop:
         """Where messages would be left out, have them summed up first, and compile again."""
         loop = asyncio.get_running_loop()
         running: list[Future[str]] = []
+        stopped = threading.Event()
 
         def summarize(messages: Sequence[Message], previous: str | None) -> str:
-            running.append(asyncio.run_coroutine_threadsafe(self.executor.summarize(messages, previous), loop))
-            return running[-1].result()
+            future = asyncio.run_coroutine_threadsafe(self.executor.summarize(messages, previous), loop)
+            running.append(future)
+            if stopped.is_set():
+                future.cancel()
+            try:
+                return future.result()
+            except FutureCancelled:
+                raise asyncio.CancelledError from None  # no failure, for which a digest would be stored
 
         future = loop.run_in_executor(None, lambda: self.preparation.summed_up(summarize))
         try:
             await asyncio.shield(future)
         except asyncio.CancelledError:
+            stopped.set()
             for each in running:
                 each.cancel()
             await settled(future)
@@ -282,7 +311,7 @@ class Loop:
         done = future.result()
         if done is None:
             return prepared
-        return await durable(self.preparation.after_compaction, index, done)
+        return await durable(self.preparation.after_compaction, index, done, prepared.states)
 
 
 def _kind(error: Exception) -> FailureKind:

@@ -7,8 +7,8 @@ when its turn comes.
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from contextc.errors import UnknownConversation
@@ -37,6 +37,13 @@ class Hub:
         for inbox in watchers:
             inbox.put(events)
 
+    def look(self, conversation: str) -> None:
+        """Have watchers look into the store, where something was stored that nobody handed on."""
+        with self._lock:
+            watchers = tuple(self._watchers.get(conversation, ()))
+        for inbox in watchers:
+            inbox.miss()
+
     def join(self, conversation: str, inbox: "Inbox") -> None:
         with self._lock:
             self._watchers.setdefault(conversation, []).append(inbox)
@@ -55,48 +62,65 @@ class Inbox:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._new = asyncio.Event()
-        self._events: deque[AnyEvent] = deque()
+        self._new = False
+        self._waiting: asyncio.Future[bool] | None = None
+        self._lock = threading.Lock()
+        self._events: list[AnyEvent] = []
         self._overflowed = False
 
     def put(self, events: Sequence[AnyEvent]) -> None:
-        if len(self._events) + len(events) > INBOX:
-            self._overflowed = True
-        else:
-            self._events.extend(events)
-        self._wake()
+        with self._lock:
+            if len(self._events) + len(events) > INBOX:
+                self._overflowed = True
+            else:
+                self._events.extend(events)
+        self.wake()
 
-    def _wake(self) -> None:
+    def miss(self) -> None:
+        """Note that something came which is not here."""
+        with self._lock:
+            self._overflowed = True
+        self.wake()
+
+    def wake(self) -> None:
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
             here = False
         if here:
-            self._new.set()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._new.set)
+            self._ring()
+        else:
+            with suppress(RuntimeError):  # the loop of a watcher that did not say goodbye is closed
+                self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._new = True
+        _answer(self._waiting, True)
 
     def take(self) -> tuple[list[AnyEvent], bool]:
         """What has come, and whether more came than is here."""
-        events, overflowed = list(self._events), self._overflowed
-        self._events.clear()
-        self._overflowed = False
-        self._new.clear()
+        self._new = False
+        with self._lock:
+            events, self._events = self._events, []
+            overflowed, self._overflowed = self._overflowed, False
         return events, overflowed
 
     async def wait(self, seconds: float) -> bool:
         """Wait for news; False where there were none."""
-        if self._new.is_set():
+        if self._new:
             return True
+        self._waiting = waiting = self._loop.create_future()
+        timer = self._loop.call_later(seconds, _answer, waiting, False)
         try:
-            async with asyncio.timeout(seconds):
-                await self._new.wait()
-        except TimeoutError:
-            return False
-        return True
+            return await waiting
+        finally:
+            timer.cancel()
+            self._waiting = None
 
-    def wake(self) -> None:
-        self._wake()
+
+def _answer(waiting: "asyncio.Future[bool] | None", answer: bool) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(answer)
 
 
 _hubs: WeakKeyDictionary[Store, Hub] = WeakKeyDictionary()
@@ -115,15 +139,16 @@ async def watch(
     *,
     inbox: Inbox | None = None,
     done: Callable[[], bool] = lambda: False,
+    look: bool = True,
 ) -> AsyncGenerator[AnyEvent, None]:
     """Every event after number `after`, in order, none twice; then those to come, until `done`.
 
-    An `inbox` that is given is already among those the hub tells.
+    An `inbox` that is given is already among those the hub tells; `look=False` says that it missed nothing.
     """
     box = inbox or Inbox()
     if inbox is None:
         hub(store).join(conversation, box)
-    seen, look = after, inbox is None
+    seen = after
     try:
         while True:
             ended = done()

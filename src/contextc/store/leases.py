@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
 from contextc.messages import Message, admit, tool_result
+from contextc.pairing import open_calls
 from contextc.store import streams, turns
 from contextc.store.base import Lease, Recovered, Transaction
 from contextc.store.chain import append, create, entry, free_uid, load, now_ms
@@ -99,11 +100,11 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     since = _held(tx, lease)
     if since is None:
         return
-    if failed:
-        _answer_open_calls(tx, lease.conversation, lease.agent, since, FAILED)
+    messages = _answer_open_calls(tx, lease.conversation, lease.agent, since, FAILED) if failed else []
     ending = Message(role="assistant", status="error", error=LEFT_OPEN)
     for uid in streams.open_under(tx, lease.conversation, lease.agent, lease.number):
-        close_stream(tx, lease.conversation, uid, ending)
+        messages.append(close_stream(tx, lease.conversation, uid, ending))
+    turns.interrupt(tx, lease.root, lease.agent, now_ms(), len(messages), LEFT_OPEN)
     tx.run(
         "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
         lease.conversation,
@@ -114,6 +115,17 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
 
 def _held(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
     """Where the conversation stood when this turn began, as branch and seq; None where the lease has ended."""
+    if not tx.dialect.lock:  # whoever writes is alone: one statement sees what two would
+        row = tx.row(
+            "SELECT l.branch, l.seq FROM conversation c, lease l WHERE c.name = ? AND c.number = ?"
+            " AND l.conversation = c.name AND l.agent = ? AND l.number = ?"
+            f" AND l.holder <> '' AND l.expires > {tx.dialect.now}",
+            lease.conversation,
+            lease.root,
+            lease.agent,
+            lease.number,
+        )
+        return (row[0], row[1]) if row else None
     here = tx.row(f"SELECT number FROM conversation WHERE name = ?{tx.dialect.lock}", lease.conversation)
     if here is None or here[0] != lease.root:
         return None
@@ -153,7 +165,7 @@ def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Reco
     open_streams = streams.open_under(tx, conversation, agent, number)
     messages = [close_stream(tx, conversation, uid, ending) for uid in open_streams]
     messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), UNANSWERED)
-    turns.interrupt(tx, here.conversation, agent, now_ms(), len(messages))
+    turns.interrupt(tx, here.conversation, agent, now_ms(), len(messages), DIED)
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
     )
@@ -179,14 +191,6 @@ def _answer_open_calls(
     written = load(tx, conversation, after=start)
     others = tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent <> ? AND holder <> ''", conversation, agent)
     authors = (agent,) if others else (agent, None)
-    answered = {result.call_id for message in written for result in message.tool_results}
-    open_calls = [
-        (message, call)
-        for message in written
-        if message.author in authors
-        for call in message.tool_calls
-        if call.id not in answered
-    ]
     results = [
         tool_result(
             call.id,
@@ -198,6 +202,7 @@ def _answer_open_calls(
             turn=message.turn,
             step=message.step,
         )
-        for message, call in open_calls
+        for message, call in open_calls(written)
+        if message.author in authors
     ]
     return append(tx, conversation, [entry(admit(result)) for result in results]) if results else []

@@ -276,9 +276,9 @@ class Store(Engine[Connection]):
         self._renewals[lease] = self._keeper.every(ttl / 3, lambda: self._renew(lease))
         return lease
 
-    def release(self, lease: Lease) -> None:
-        """End the turn. What it was still writing ends as `error`."""
-        self._release(lease, failed=False)
+    def release(self, lease: Lease, *, failed: bool = False) -> None:
+        """End the turn. What it was still writing ends as `error`; calls that a `failed` one left open are answered."""
+        self._release(lease, failed=failed)
 
     def close(self) -> None:
         """End the turns of this handle, and close every connection."""

@@ -109,11 +109,18 @@ def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
     """Take the words of messages out of everything that was told of them, in every conversation of a tree."""
     gone = {*uids}
     for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
+        waited: set[int] = set()
         for where, body in tx.rows(
-            "SELECT place, body FROM event WHERE place BETWEEN ? AND ?", place(number, 0), place(number, SEQ_MASK)
+            "SELECT place, body FROM event WHERE place BETWEEN ? AND ? ORDER BY place DESC",
+            place(number, 0),
+            place(number, SEQ_MASK),
         ):
             told: JSONObject = decode(bytes(body))
-            if told.get("uid") in gone and any(told.get(name) for name in WORDS):
+            is_of_them = told.get("uid") in gone
+            if is_of_them and told["type"] == "input-taken":  # under another name, while it waited
+                waited.add(told["queued"])
+            is_of_them = is_of_them or (told["type"] == "queued-input" and told["queued"] in waited)
+            if is_of_them and any(told.get(name) for name in WORDS):
                 blank = {name: "" if name in WORDS else value for name, value in told.items()}
                 tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
 
@@ -151,27 +158,27 @@ def turns(tx: Transaction, conversation: int, *, last: int | None = None) -> lis
     return [_turn_from_json(bytes(body)) for (body,) in reversed(rows)]
 
 
-def last_turn(tx: Transaction, conversation: int, agent: str) -> TurnRecord | None:
+def last_turn(tx: Transaction, conversation: int, agent: str, *, before: int = SEQ_MASK) -> TurnRecord | None:
+    """The last turn of an agent, or the last before turn `before`."""
     row = tx.row(
         "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1",
         place(conversation, 0),
-        place(conversation, SEQ_MASK),
+        place(conversation, before - 1),
         agent,
     )
     return _turn_from_json(bytes(row[0])) if row else None
 
 
-def interrupt(tx: Transaction, conversation: int, agent: str, time: int, messages: int) -> None:
-    """Mark what a dead process left as running."""
-    for (body,) in tx.rows(
-        "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? AND running = 1",
-        place(conversation, 0),
-        place(conversation, SEQ_MASK),
-        agent,
-    ):
-        turn = replace(_turn_from_json(bytes(body)), state="interrupted", ended=time)
-        save_turn(tx, conversation, turn)
-        tell(tx, conversation, [Interrupted(time=time, agent=agent, turn=turn.number, messages=messages)])
+def interrupt(tx: Transaction, conversation: int, agent: str, time: int, messages: int, why: str) -> None:
+    """Mark the turn that is still running although its lease has ended, and its step."""
+    turn = last_turn(tx, conversation, agent)
+    if turn is None or turn.state != "running":
+        return
+    for step in steps(tx, conversation, turn.number):
+        if step.state == "started":
+            save_step(tx, conversation, replace(step, state="failed", error=why))
+    save_turn(tx, conversation, replace(turn, state="interrupted", ended=time))
+    tell(tx, conversation, [Interrupted(time=time, agent=agent, turn=turn.number, messages=messages)])
 
 
 def open_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:
@@ -201,6 +208,10 @@ def steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepReco
 
 
 # ── what waits ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+STEERED = "SELECT 1 FROM queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1"
+"""Whether anything waits that steers a running turn."""
 
 
 def enqueue(tx: Transaction, conversation: int, agent: str, kind: QueueKind, message: Message) -> Queued:

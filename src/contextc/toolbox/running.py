@@ -1,9 +1,8 @@
 """One call of one tool, from arguments to result. Nothing that a model or a tool does wrong is raised here.
 
-An async function runs on the event loop and is cancelled when its time is over. A function that is not async runs in a
-thread of its own, which nobody can stop: when its time is over the thread is left behind and `context.cancelled` is
-set, so that the function can stop itself. A thread for each call rather than a pool: threads that were left behind
-must not stand in the way of the next call.
+An async function runs on the event loop and is cancelled when its time is over. A function that is not async has a
+thread to itself, which nobody can stop: when its time is over the thread is left behind and `context.cancelled` is set,
+so that the function can stop itself. A thread that was left behind never stands in the way of the next call.
 
 Whatever becomes of a call, the result is one that a store takes. Only `asyncio.CancelledError` passes through.
 """
@@ -14,7 +13,6 @@ import difflib
 import inspect
 import json
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
@@ -26,6 +24,7 @@ from contextc.messages import Message, ToolCall, ToolResult, admit
 from contextc.toolbox.complaints import usage
 from contextc.toolbox.context import ToolContext
 from contextc.toolbox.parameters import Function, Parameters
+from contextc.toolbox.threads import run_soon
 
 log = logging.getLogger("contextc.toolbox")
 
@@ -155,22 +154,26 @@ def _in_thread(work: Callable[[], object], context: ToolContext) -> "asyncio.Fut
     ended: asyncio.Future[Outcome] = loop.create_future()
     variables = contextvars.copy_context()
 
-    def deliver(outcome: Outcome) -> None:
+    outcomes: list[Outcome] = []
+
+    def end() -> None:
         if not ended.done():
-            ended.set_result(outcome)
+            ended.set_result(outcomes[0])
 
     def run() -> None:
         try:
-            outcome = Outcome(variables.run(work))
+            outcomes.append(Outcome(variables.run(work)))
         except BaseException as error:
-            outcome = Outcome(error=error)
+            outcomes.append(Outcome(error=error))
+
+    def deliver() -> None:
         try:
-            loop.call_soon_threadsafe(deliver, outcome)
+            loop.call_soon_threadsafe(end)
         except RuntimeError:
             log.debug("tool %s, call %s ended after its event loop", context.call.name, context.call.id)
 
     try:
-        threading.Thread(target=run, name=f"contextc-{context.call.name}", daemon=True).start()
+        run_soon(run, deliver)
     except RuntimeError as error:
         ended.set_result(Outcome(error=error))
     return ended

@@ -1,0 +1,334 @@
+"""What is said between the steps of a turn: when triggers are asked, what is stored of them, and who hears it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject, decode
+from contextc.events import AnyEvent, SystemHint, SystemMessageCreated, TurnFinish
+from contextc.messages import Hint
+from contextc.store.base import Transaction
+from contextc.triggers import FunctionTrigger, Moment, trigger
+from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
+
+
+def steps(count: int, *, last: str = "Done.") -> Scripted:
+    """A model that makes different calls, and then answers."""
+    return Scripted([*[Say(calls=(call(number, a=number, b=1),)) for number in range(1, count + 1)], Say(text=last)])
+
+
+def said(events: list[AnyEvent]) -> list[tuple[str, int]]:
+    return [(event.trigger, event.step) for event in events if isinstance(event, SystemMessageCreated)]
+
+
+def states(store: cc.Store) -> dict[str, JSONObject]:
+    return {
+        str(name): decode(bytes(body))
+        for name, body in store.read(lambda tx: tx.rows("SELECT name, body FROM trigger_state"))
+    }
+
+
+def listener(heard: list[tuple[str, int]]) -> FunctionTrigger:
+    @trigger("listener", at=("session_start", "before_step", "after_compaction"))
+    def listen(moment: Moment) -> None:
+        heard.append((moment.when, moment.step))
+
+    return listen
+
+
+def test_triggers_are_asked_at_session_start_and_before_every_step(store: cc.Store) -> None:
+    """SPEC 11.3: the first step too; a turn shortly after another begins no session."""
+    heard: list[tuple[str, int]] = []
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[listener(heard)], endpoint=steps(2))
+
+    asyncio.run(played(executor, "demo"))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[listener(heard)], endpoint=steps(0))
+    asyncio.run(played(executor, "demo", "again"))
+
+    assert heard == [("session_start", 1), *[("before_step", step) for step in (1, 2, 3, 1)]]
+
+
+def test_todos_that_are_left_are_told_at_session_start(store: cc.Store) -> None:
+    """SPEC 11.5: before the first request, which holds it."""
+    store.add_todo("demo", "write the tests")
+    provider = steps(1)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=cc.default_triggers(), endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert said(events) == [("todos_at_start", 0)]
+    assert [body.count(b"this session begins with work left") for body in provider.bodies] == [1, 1]
+
+
+def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
+    """SPEC 11.3: the share they see is above 1, and the request is cut all the same."""
+    shares: list[float] = []
+
+    @trigger("share")
+    def share(moment: Moment) -> None:
+        shares.append(moment.share)
+
+    for number in range(40):
+        store.append("demo", cc.user(f"question {number} " + "word " * 100))
+        store.append("demo", cc.assistant("word " * 100))
+    provider = steps(0)
+    executor = cc.AgentExecutor(
+        store, SONNET, triggers=[share], endpoint=provider, budget=4_000, summarize=None, system_prompt="Short."
+    )
+
+    asyncio.run(played(executor, "demo"))
+
+    assert shares[0] > 1.5
+    assert len(provider.requests[0]["messages"]) < 60
+
+
+def test_after_a_compaction_the_levels_begin_anew(store: cc.Store) -> None:
+    """SPEC 11.3, 11.4: triggers are asked again, and a later rise is told again."""
+    heard: list[tuple[str, int]] = []
+
+    def note(text: str) -> str:
+        """Write something down."""
+        return "noted"
+
+    def asks(request: JSONObject) -> Say:
+        done = sum(step.state == "finished" for step in store.steps("demo"))
+        if done == 60:
+            return Say(text="Done.", input=0)
+        return Say(calls=(call(done, "note", text=f"{done}: " + "word " * 200),), input=0, output=260)
+
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[note],
+        triggers=[*cc.default_triggers(), listener(heard)],
+        endpoint=Scripted([asks]),
+        budget=6_000,
+        summarize=lambda messages, previous: "They read on.",
+    )
+
+    events = asyncio.run(played(executor, "demo"))
+
+    compactions = kinds(events).count("compaction")
+    assert compactions >= 2
+    assert [when for when, _ in heard].count("after_compaction") == compactions
+    warned = [name for name, _ in said(events)]
+    assert warned.count("context_80") >= compactions
+    assert not any(each == other for each, other in pairwise(warned))
+
+
+def test_a_failing_trigger_is_logged_and_stops_no_one(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC 11.3."""
+
+    @trigger("broken", priority=1)
+    def broken(moment: Moment) -> str:
+        raise ValueError("no such thing")
+
+    @trigger("broken_hint", kind="hint", at="mid_step")
+    def broken_hint(moment: Moment) -> str:
+        raise ValueError("no such hint")
+
+    @trigger("sound", once=True)
+    def sound(moment: Moment) -> str:
+        return "All is well."
+
+    provider = steps(2)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[broken, broken_hint, sound], endpoint=provider)
+
+    with caplog.at_level(logging.WARNING, logger="contextc.executor"):
+        events = asyncio.run(played(executor, "demo"))
+
+    assert said(events) == [("sound", 0)]
+    assert isinstance(events[-1], TurnFinish)
+    assert events[-1].finish == "stop"
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == [
+        "demo: trigger broken failed: It raised ValueError: no such thing",
+        "demo: trigger broken_hint failed: It raised ValueError: no such hint",
+    ]
+
+
+def test_a_trigger_of_ones_own_is_five_lines(store: cc.Store) -> None:
+    """SPEC 11.5: and what it says belongs to the step before which it was said."""
+
+    @cc.trigger("third_step", once=True)
+    def third_step(moment: Moment) -> str | None:
+        return "Two steps are made." if moment.step == 3 else None
+
+    provider = steps(4)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[third_step], endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert said(events) == [("third_step", 3)]
+    message = next(message for message in store.load("demo") if message.role == "system")
+    assert (message.turn, message.step, message.audience, message.meta) == (
+        1,
+        3,
+        "assistant",
+        {"trigger": "third_step"},
+    )
+    assert [body.count(b"Two steps are made.") for body in provider.bodies] == [0, 0, 1, 1, 1]
+
+
+def test_a_cooldown_in_steps_counts_steps(store: cc.Store) -> None:
+    """SPEC 11.4: also where nothing is said, and over a restart."""
+
+    @trigger("often", cooldown_steps=3)
+    def often(moment: Moment) -> str:
+        return f"Before step {moment.step}."
+
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[often], endpoint=steps(5))
+    first = asyncio.run(played(executor, "demo"))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[often], endpoint=steps(3))
+    second = asyncio.run(played(executor, "demo", "more"))
+
+    assert [text(event) for event in first if isinstance(event, SystemMessageCreated)] == [
+        "Before step 1.",
+        "Before step 4.",
+    ]
+    assert [text(event) for event in second if isinstance(event, SystemMessageCreated)] == [
+        "Before step 1.",
+        "Before step 4.",
+    ]
+
+
+def text(event: SystemMessageCreated) -> str:
+    return event.text
+
+
+def test_what_is_remembered_without_a_word_is_stored_with_the_step(store: cc.Store) -> None:
+    """SPEC 11.4."""
+
+    @trigger("counter")
+    def counts(moment: Moment, state: JSONObject) -> tuple[None, JSONObject]:
+        return None, {"asked": state.get("asked", 0) + 1}
+
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[counts], endpoint=steps(3))
+    asyncio.run(played(executor, "demo"))
+    assert states(store)["counter"]["state"] == {"asked": 4}
+
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[counts], endpoint=steps(0))
+    asyncio.run(played(executor, "demo", "again"))
+    assert states(store)["counter"]["state"] == {"asked": 5}
+
+
+def test_what_is_said_and_what_is_remembered_are_stored_together(tmp_path: Path) -> None:
+    """SPEC 11.4: where the message cannot be stored the state is not either, and it is said the next time."""
+
+    @trigger("long", once=True)
+    def long(moment: Moment) -> str:
+        return "Mind this: " + "word " * 20_000
+
+    with cc.open_store(f"sqlite:///{tmp_path}/full.db") as store:
+        store.append("demo", cc.user("hello"))
+        provider = steps(0)
+        executor = cc.AgentExecutor(store, SONNET, triggers=[long], endpoint=provider, lease_seconds=0.2)
+        on_every_connection(store, lambda pages: pages + 12)
+        with pytest.raises(cc.StoreFull):
+            asyncio.run(played(executor, "demo", None))
+        assert provider.bodies == []
+        assert [message.role for message in store.load("demo")] == ["user"]
+        assert states(store) == {}
+        on_every_connection(store, lambda pages: 1_000_000)
+        asyncio.run(waited(executor))
+        assert [message.role for message in store.load("demo")] == ["user", "system", "assistant"]
+        assert states(store)["long"]["said"]["moment"][:3] == ["demo", store.turns("demo")[-1].number, 1]
+
+
+async def waited(executor: cc.AgentExecutor) -> None:
+    async for _ in executor.run("demo", None, wait=5):
+        pass
+
+
+def on_every_connection(store: cc.Store, pages: Callable[[int], int]) -> None:
+    """A full disk: no connection may add more pages than these."""
+
+    def limit(tx: Transaction) -> None:
+        row = tx.row("PRAGMA page_count")
+        assert row is not None
+        tx.row(f"PRAGMA max_page_count = {pages(row[0])}")
+
+    store.read(limit)
+
+
+def test_no_progress_is_corrected_and_then_ends_the_turn(store: cc.Store) -> None:
+    """SPEC 11.5: the same calls with the same results: twice a correction, four times the end."""
+    provider = Scripted([lambda request: Say(calls=(call(len(request["messages"]), a=1, b=1),))])
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=cc.default_triggers(), endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert isinstance(events[-1], TurnFinish)
+    assert events[-1].finish == "no_progress"
+    assert len(provider.bodies) == 4
+    assert said(events) == [("no_progress", 3), ("no_progress", 5)]
+    assert [body.count(b"No progress:") for body in provider.bodies] == [0, 0, 1, 1]
+    assert store.turns("demo")[0].finish == "no_progress"
+
+
+def test_hints_go_to_people_only(store: cc.Store) -> None:
+    """SPEC 11.7: an event and a Hint part every ten calls; no request holds them; not told again after a restart."""
+
+    @trigger("fyi", kind="hint")
+    def fyi(moment: Moment) -> str | None:
+        return "Tool calls go well." if moment.step == 2 else None
+
+    provider = Scripted(
+        [Say(calls=tuple(call(f"{step}x{each}", a=step, b=each) for each in range(4))) for step in range(6)]
+        + [Say(text="Done.")]
+    )
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[*cc.default_triggers(), fyi], endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo"))
+
+    hints = [event for event in events if isinstance(event, SystemHint)]
+    assert [(event.trigger, event.step) for event in hints] == [("fyi", 2), ("call_count", 3), ("call_count", 5)]
+    assert [event.text.partition(" so far")[0] for event in hints] == [
+        "Tool calls go well.",
+        "Tool calls: 10",
+        "Tool calls: 20",
+    ]
+    parts = [part for message in store.load("demo") for part in message.parts if isinstance(part, Hint)]
+    assert [part.text for part in parts] == [event.text for event in hints[1:]]
+    assert not any(b"Tool calls" in body for body in provider.bodies)
+    assert said(events) == []
+    assert states(store)["call_count"]["state"]["told"] == 20
+
+
+def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
+    """SPEC 8.4: a trigger speaks to the agent whose turn it is."""
+
+    @trigger("private", once=True)
+    def private(moment: Moment) -> str:
+        return f"Only {moment.agent} is told."
+
+    mine, other = steps(1), steps(0)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[private], endpoint=mine, agent="planner")
+    asyncio.run(played(executor, "demo"))
+    second = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[private], endpoint=other, agent="coder")
+    asyncio.run(played(second, "demo", "and you?"))
+
+    assert [body.count(b"Only planner is told.") for body in (*mine.bodies, *other.bodies)] == [1, 1, 0]
+    assert other.bodies[0].count(b"Only coder is told.") == 1
+
+
+@pytest.mark.parametrize(("cuts", "finish", "requests"), [(1, "stop", 2), (2, "stop", 3), (5, "length", 3)])
+def test_a_reply_that_was_cut_off_is_continued_twice(store: cc.Store, cuts: int, finish: str, requests: int) -> None:
+    """SPEC 11.5: truncated output is told to the model, which goes on; at most twice in a row."""
+    script = [Say(text=f"part {number}", finish="max_tokens") for number in range(cuts)]
+    provider = Scripted([*script, Say(text="the end")])
+    executor = cc.AgentExecutor(store, SONNET, triggers=cc.default_triggers(), endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert isinstance(events[-1], TurnFinish)
+    assert events[-1].finish == finish
+    assert len(provider.bodies) == requests
+    assert [body.count(b"Output cut:") for body in provider.bodies] == list(range(requests))
+    for request in provider.requests:
+        assert cc.lint(request, format="anthropic") == []

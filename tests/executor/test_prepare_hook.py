@@ -1,0 +1,182 @@
+"""`on_prepare_messages`: somebody changes a request between compiling and sending, and the record says so."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject, decode, encode
+from contextc.errors import InvalidInput, ProviderFailed
+from contextc.events import StepStart
+from contextc.providers.endpoint import Call, Endpoint
+from tests.executor.scripted import SONNET, Say, Scripted, add, call, played, rebuilt
+
+REPLACED = "the request before it was replaced"
+
+
+def masked(request: JSONObject) -> JSONObject:
+    """The request without a secret."""
+    return decode(encode(request).replace(b"hunter2", b"*******"))
+
+
+def test_the_hook_gets_a_copy(store: cc.Store) -> None:
+    """SPEC 11.8: whatever it does to it, what is sent is what was compiled, unless it returns something."""
+    seen: list[tuple[int, int]] = []
+
+    def spoils(request: JSONObject, step: int) -> None:
+        seen.append((step, len(request["messages"])))
+        request["messages"].clear()
+        request["system"] = "spoilt"
+
+    provider = Scripted([Say(calls=(call(1),)), Say(text="3")])
+    executor = cc.AgentExecutor(
+        store, SONNET, tools=[add], endpoint=provider, system_prompt="Add.", on_prepare_messages=spoils
+    )
+
+    asyncio.run(played(executor, "demo"))
+
+    assert seen == [(1, 1), (2, 3)]
+    assert rebuilt(executor, "demo", 2) == provider.bodies
+    assert not any(b"spoilt" in body for body in provider.bodies)
+    assert executor.compiler.explain("demo", 2).epoch == executor.compiler.explain("demo", 1).epoch
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_replacement_is_sent_stored_whole_and_ends_the_epoch(store: cc.Store, is_async: bool) -> None:
+    """SPEC 11.8: the request after it begins an epoch, and says why."""
+
+    def masks(request: JSONObject, step: int) -> JSONObject | None:
+        return masked(request) if step == 2 else None
+
+    async def masks_later(request: JSONObject, step: int) -> JSONObject | None:
+        await asyncio.sleep(0)
+        return masks(request, step)
+
+    script = [Say(text=f"Step {number}.", calls=(call(number, a=number, b=1),)) for number in range(3)]
+    provider = Scripted([*script, Say(text="Done.")])
+    executor = cc.AgentExecutor(
+        store, SONNET, tools=[add], endpoint=provider, on_prepare_messages=masks_later if is_async else masks
+    )
+
+    events = asyncio.run(played(executor, "demo", "my password is hunter2"))
+
+    assert [b"hunter2" in body for body in provider.bodies] == [True, False, True, True]
+    assert rebuilt(executor, "demo", 4) == provider.bodies
+    manifests = [executor.compiler.explain("demo", number) for number in range(1, 5)]
+    assert [manifest.epoch for manifest in manifests] == [1, 1, 2, 2]
+    assert manifests[2].why == REPLACED
+    assert [event.why for event in events if isinstance(event, StepStart)][2] == REPLACED
+    for request in provider.requests:
+        assert cc.lint(request, format="anthropic") == []
+
+
+def test_a_hook_that_changes_every_request_is_followed_to_the_byte(store: cc.Store) -> None:
+    """SPEC 11.1, 11.8: each of them begins an epoch."""
+    script = [Say(calls=(call(number, a=number, b=1),)) for number in range(4)]
+    provider = Scripted([*script, Say(text="Done.")])
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[add],
+        endpoint=provider,
+        on_prepare_messages=lambda request, step: {**request, "metadata": {"user_id": f"step {step}"}},
+    )
+
+    asyncio.run(played(executor, "demo"))
+
+    assert rebuilt(executor, "demo", 5) == provider.bodies
+    assert [request["metadata"]["user_id"] for request in provider.requests] == [f"step {step}" for step in range(1, 6)]
+    assert [executor.compiler.explain("demo", number).epoch for number in range(1, 6)] == [1, 2, 3, 4, 5]
+
+
+def test_the_hook_is_asked_again_where_a_call_is_made_again(store: cc.Store) -> None:
+    """SPEC 11.8, 11.11."""
+    failing = ProviderFailed("anthropic", "transient", "Overloaded")
+    provider = Scripted([failing, Say(text="There.")])
+    executor = cc.AgentExecutor(
+        store, SONNET, endpoint=provider, on_prepare_messages=lambda request, step: masked(request)
+    )
+
+    asyncio.run(played(executor, "demo", "my password is hunter2"))
+
+    assert [b"hunter2" in body for body in provider.bodies] == [False, False]
+    assert rebuilt(executor, "demo", 1) == provider.bodies[1:]
+
+
+def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:
+    provider = Scripted([Say(text="never")])
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        endpoint=provider,
+        on_prepare_messages=lambda request, step: "no",  # pyright: ignore[reportArgumentType]
+    )
+
+    with pytest.raises(InvalidInput, match="returned a str"):
+        asyncio.run(played(executor, "demo"))
+
+    assert provider.bodies == []
+    assert store.turns("demo")[0].state == "finished"
+
+
+def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
+    """SPEC 11.8, 3.5: nobody knows which words of whom are in it."""
+    provider = Scripted([Say(text="Hello.")])
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        endpoint=provider,
+        on_prepare_messages=lambda request, step: {**request, "metadata": {"user_id": "u"}},
+    )
+    asyncio.run(played(executor, "demo", "my password is hunter2"))
+    assert b"hunter2" in executor.compiler.rebuild("demo", 1)
+
+    store.redact("demo", 1)
+
+    with pytest.raises(InvalidInput, match="redacted"):
+        executor.compiler.rebuild("demo", 1)
+    left = store.read(lambda tx: tx.rows("SELECT body FROM replaced"))
+    assert not any(b"hunter2" in bytes(body) for (body,) in left)
+
+
+class Sessions(Endpoint):
+    """Answers in the words of Responses, each reply under an id of its own."""
+
+    def __init__(self) -> None:
+        self.requests: list[JSONObject] = []
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        self.requests.append(decode(call.body))
+        number = len(self.requests)
+        text: JSONObject = {"type": "output_text", "text": f"Answer {number}.", "annotations": []}
+        item: JSONObject = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
+        yield {
+            "type": "response.completed",
+            "response": {"id": f"resp_{number}", "status": "completed", "output": [{**item, "content": [text]}]},
+        }
+
+
+def test_after_a_replacement_a_new_session_begins(store: cc.Store) -> None:
+    """SPEC 11.8, 9.6: what a session holds is not what the ledger says, so nothing is added to it."""
+    line = Sessions()
+    turns = 0
+
+    def changes(request: JSONObject, step: int) -> JSONObject | None:
+        return {**request, "metadata": {"changed": "yes"}} if turns == 2 else None
+
+    executor = cc.AgentExecutor(store, "openai-session:gpt-5", endpoint=line, on_prepare_messages=changes)
+    for text in ("one", "two", "three", "four"):
+        turns += 1
+        asyncio.run(played(executor, "demo", text))
+
+    assert [request.get("previous_response_id") for request in line.requests] == [None, "resp_1", None, "resp_3"]
+    assert [len(request["input"]) for request in line.requests] == [1, 1, 5, 1]
+    assert [executor.compiler.explain("demo", number).mode for number in range(1, 5)] == [
+        "full",
+        "resume",
+        "full",
+        "resume",
+    ]
+    assert executor.compiler.explain("demo", 3).why == REPLACED
+    assert [decode(body) for body in rebuilt(executor, "demo", 4)] == line.requests
