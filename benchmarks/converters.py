@@ -231,13 +231,13 @@ class OpenAIAgents:
             return {}
         items: list[Any] = [{"role": "system", "content": SYSTEM}]
         for index, each in enumerate(said):
-            items += self._items(each, index)
+            items += self.items(each, index)
         return {
             "openai-agents": lambda: self._plain(self._convert(items, model=GPT)),
             "openai-agents" + ALONE: lambda: self._convert(items, model=GPT),
         }
 
-    def _items(self, said: Said, index: int) -> list[JSONObject]:
+    def items(self, said: Said, index: int) -> list[JSONObject]:
         match said.role:
             case "user":
                 return [{"role": "user", "content": said.text}]

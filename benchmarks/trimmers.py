@@ -259,7 +259,7 @@ class PydanticAI(InMemory):
                 part = types.ToolReturnPart(TOOL, said.text, tool_call_id=said.call_id)
                 return types.ModelRequest(parts=[part], instructions=system_prompt())
 
-    def _recent(self, messages: list[Any]) -> list[Any]:
+    def recent(self, messages: list[Any]) -> list[Any]:
         types, left, index = self._types, (BUDGET - len(system_prompt()) // CHARACTERS) * CHARACTERS, len(messages)
         while index > 0:
             left -= MESSAGE * CHARACTERS
@@ -279,7 +279,7 @@ class PydanticAI(InMemory):
         return messages[index:]
 
     def request(self) -> Any:
-        prepared = self._model.prepare_messages(self._recent(self.messages), self._parameters)
+        prepared = self._model.prepare_messages(self.recent(self.messages), self._parameters)
         system, messages = at_once(self._model._map_message(prepared, self._parameters, {}))
         return {"system": system, "messages": messages}
 
@@ -327,11 +327,11 @@ class OpenAIAgents(converters.OpenAIAgents):
         self._system: Any = {"role": "system", "content": system_prompt()}
 
     def fill(self, history: Sequence[Said]) -> None:
-        items = [item for index, each in enumerate(history) for item in self._items(each, index)]
+        items = [item for index, each in enumerate(history) for item in self.items(each, index)]
         self._runner.run(self._session.add_items(items))
 
     def made(self, step: Step) -> list[Any]:
-        return [item for each in step for item in self._items(each, 0)]
+        return [item for each in step for item in self.items(each, 0)]
 
     def step(self, step: list[Any]) -> Any:
         return self._runner.run(self._step(step))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contextc as cc
-from contextc.pairing import SAID, Repair, pair
+from contextc.pairing import SAID, Repair, open_calls, pair
 
 
 def asks(*ids: str, text: str = "") -> cc.Message:
@@ -175,3 +175,10 @@ def test_whatever_the_log_holds_the_outcome_is_paired(history: list[cc.Message])
     again = pair(paired.messages)
     assert [message.parts for message in again.messages] == [message.parts for message in paired.messages]
     assert again.repairs == []
+
+
+def test_a_call_waits_also_where_its_id_was_answered_before() -> None:
+    """SPEC 5.3; Gemini's older models give calls no ids, so that the same call made twice has one name."""
+    history = [asks("a", "b"), answers("a"), cc.user("Go on."), answers("b"), asks("a"), asks("c")]
+    assert [(message is history[4], call.id) for message, call in open_calls(history)] == [(True, "a"), (False, "c")]
+    assert open_calls([*history, answers("c"), answers("a")]) == []

@@ -7,6 +7,7 @@ and events only those are looked at that are new.
 
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import blake2b
 
 from msgspec import Struct, field
 
@@ -34,8 +35,8 @@ from tests.executor.restless import LOCKED_OUT, Played, Restless
 from tests.standin import Record, Reply, Standin
 
 RETRIES = 2
-LEAST = 0.2
-"""What has to be new before a second cut, as a share of the room there is. A cut goes down to 0.7 of it."""
+LEAST, LOW_MARK = 0.2, 0.75
+"""Shares of the room there is: what has to be new before it is cut again, and how much a cut leaves, or a bit more."""
 CLOCK = 0.02
 """Seconds by which two looks at the clock may differ."""
 
@@ -90,6 +91,7 @@ class Audit:
         self.messages: list[Message] = []
         self.told = self.started = self.cancelled = self.matched = self.steps = 0
         self.channels: dict[str, Channel] = {}
+        self.bodies: list[tuple[cc.MessageCompiler, int, bytes]] = []
 
     def check(self, played: Played) -> None:
         """Everything, after a turn."""
@@ -123,7 +125,7 @@ class Audit:
         assert len(results) == sum(len(said.tool_results) for said in self.messages), "a call was answered twice"
         assert calls.keys() == results.keys(), "a call without a result, or a result without a call"
         deeds = self.hands.of(self.name)
-        ran = {(deed.turn, deed.step, deed.call): deed for deed in deeds}
+        ran: dict[tuple[int | None, int | None, str], Deed] = {each.place: each for each in deeds}
         assert len(ran) == len(deeds), "a tool ran twice"
         assert ran.keys() <= calls.keys(), "a tool ran that nobody asked for"
         for place, result in results.items():
@@ -143,18 +145,27 @@ class Audit:
         for step in steps[self.steps :]:
             compiler = self._compiler(step)
             body = compiler.rebuild(self.name, step.request)
-            place = next((at for at in range(self.matched, len(records)) if records[at].raw == body), None)
+            answered = (at for at in range(self.matched, len(records)) if records[at].status == 200)
+            place = next((at for at in answered if records[at].raw == body), None)
             assert place is not None, f"request {step.request} is rebuilt as one that was never sent"
             self.matched = place + 1
             _is_said(stored[step.seq], records[place].reply)
+            self.bodies.append((compiler, step.request, blake2b(body).digest()))
             self._prefix(compiler, step, body)
         self.steps = len(steps)
         replies = [message.seq for message in self.messages if message.role == "assistant" and message.status == "sent"]
         assert replies == [step.seq for step in steps], "a reply without its step, or a step without its reply"
 
+    def look_back(self) -> None:
+        """At the end, every request there was is still rebuilt as it was sent."""
+        for compiler, request, digest in self.bodies:
+            assert blake2b(compiler.rebuild(self.name, request)).digest() == digest, f"request {request} has changed"
+
     def _compiler(self, step: StepRecord) -> cc.MessageCompiler:
         found = [agent.compiler for agent in self.person.agents.values()]
-        return next(each for each in found if (each.provider.name, each.provider.asks_for) == (step.provider, step.model))
+        return next(
+            each for each in found if (each.provider.name, each.provider.asks_for) == (step.provider, step.model)
+        )
 
     def _prefix(self, compiler: cc.MessageCompiler, step: StepRecord, body: bytes) -> None:
         name, manifest = f"{step.provider}:{step.model}", compiler.explain(self.name, step.request)
@@ -164,11 +175,16 @@ class Audit:
             return
         assert (manifest.epoch > before.epoch) == bool(manifest.why)
         kept = begins_with(now, before.blocks)
-        assert kept != bool(manifest.why), f"request {step.request} of {name}: {manifest.why or 'changed without a word'}"
+        assert kept != bool(manifest.why), (
+            f"request {step.request} of {name}: {manifest.why or 'changed without a word'}"
+        )
         before.blocks = now
         if manifest.why:
-            more = budget.wanted - before.taken
-            assert before.available != budget.available or more > LEAST * budget.available, "cut again, and too soon"
+            more, room = budget.wanted - before.taken, budget.available
+            summed_up = manifest.why == "compaction"  # by whichever model: a summary is the agent's
+            crowded = before.taken > LOW_MARK * room or before.available != room  # more could not be left out then
+            told = f"request {step.request} of {name}: from {before.taken} to {budget.wanted} of {room}"
+            assert summed_up or crowded or more > LEAST * room, f"cut again, and too soon: {told}"
             self.figures.epochs[manifest.why] += 1
             before.epoch, before.available, before.taken = manifest.epoch, budget.available, budget.used
 
@@ -240,7 +256,6 @@ class Audit:
             assert error is None or isinstance(error, ProviderFailed), repr(error)
         assert kind != "invalid", str(error)
 
-
     def _is_too_long(self, record: Record, played: Played) -> bool:
         """Whether a request of this turn was found too long, so that the rest of the turn has less room."""
         return record.fault == "too long" and record.time >= played.events[0].time / 1000 - CLOCK
@@ -269,6 +284,9 @@ def mistaken(standin: Standin) -> list[str]:
     A wrong key is sent on purpose. Arguments that are no JSON can only be told, where a vendor takes objects alone.
     """
     refused = [record.refused for record in standin.refused if not record.refused.startswith("key")]
-    told = ("anthropic", "gemini")
-    odd = [(record.format in told and "malformed_arguments" in said, said) for record in standin.records for said in record.defects]
-    return [*refused, *(said for meant, said in odd if not meant)]
+    odd = [said for record in standin.records for said in record.defects if not _is_told(said, record.format)]
+    return [*refused, *odd]
+
+
+def _is_told(defect: str, format: str) -> bool:
+    return format in ("anthropic", "gemini") and "malformed_arguments" in defect

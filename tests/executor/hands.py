@@ -28,6 +28,11 @@ class Deed(Struct):
     returned: str | None = None
     failed: str | None = None
 
+    @property
+    def place(self) -> tuple[int | None, int | None, str]:
+        """Which call it answers."""
+        return self.turn, self.step, self.call
+
 
 class Hands:
     """The tools, and everything they did, in the order in which they began."""

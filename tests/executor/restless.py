@@ -19,6 +19,7 @@ from tests.standin.wanderer import words
 LOCKED_OUT = "locked out"
 """The name of an agent whose key is wrong."""
 Whim: TypeAlias = Literal["cancel", "steer", "follow-up"]
+WHIMS: tuple[Whim, ...] = ("steer", "steer", "follow-up", "cancel")
 
 
 class Said(Struct, frozen=True):
@@ -53,7 +54,9 @@ class Restless:
         who = first if not others or chance.random() < 0.75 else chance.choice(others)
         given = self._words("turn") if chance.random() < 0.85 or not self.said else None
         turn = self._started(self.agents[who], given)
-        whims = sorted((chance.randint(0, 30), self._whim()) for _ in range(chance.choice((0, 0, 1, 2, 3))))
+        whims: list[tuple[int, Whim]] = sorted(
+            (chance.randint(0, 30), self._whim()) for _ in range(chance.choice((0, 0, 1, 2, 3)))
+        )
         events: list[AnyEvent] = []
         hurry = asyncio.ensure_future(self._hurry(turn, chance.random() / 2)) if chance.random() < 0.08 else None
         try:
@@ -76,7 +79,7 @@ class Restless:
         return agent.start(self.conversation, given)
 
     def _whim(self) -> Whim:
-        return self.chance.choice(("steer", "steer", "follow-up", "cancel"))
+        return self.chance.choice(WHIMS)
 
     async def _hurry(self, turn: Turn, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -9,6 +9,7 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import WAYS_OUT, FailureKind, ProviderFailed
 from contextc.providers import anthropic, gemini, openai
 from contextc.providers.failures import Table, failure, masked
+from contextc.providers.posting import reason
 
 
 def said(message: str, **fields: JSON) -> JSONObject:
@@ -144,3 +145,13 @@ def test_what_looks_like_a_key_is_masked(secret: str) -> None:
 def test_a_page_of_some_proxy_is_said_without_its_tags() -> None:
     body = "<html><style>b{}</style><body>\n<h1>502 Bad Gateway</h1></body></html>"
     assert failure("x", openai.TABLE, body, status=502).said == "502 Bad Gateway"
+
+
+def test_the_reason_of_a_broken_line_is_the_innermost() -> None:
+    """SPEC 15.1: an HTTP client's own exceptions often say nothing, or less than the socket's."""
+    inner = ConnectionResetError(104, "Connection reset by peer")
+    for said, told in (("", ""), ("Connection error.", "Connection error: ")):
+        error = RuntimeError(said)
+        error.__cause__ = inner
+        assert reason(error) == f"{told}[Errno 104] Connection reset by peer"
+    assert reason(TimeoutError()) == "TimeoutError"

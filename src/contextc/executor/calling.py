@@ -5,22 +5,27 @@ journaled: all of it is in the transaction that commits it.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.errors import ProviderFailed
 from contextc.executor.record import Record
 from contextc.executor.threads import durable, settled
 from contextc.formats.base import kept
-from contextc.messages import AnyPart, Message
+from contextc.messages import AnyPart, Message, Reasoning, Text, Usage
 from contextc.providers.endpoint import Call, Endpoint
 from contextc.store import chain
 from contextc.store.streams import join
 
 FIRST_BATCH, BATCH = 0.03, 0.1
 """Seconds after which what has come is stored: for the first piece, and from then on."""
+LARGEST = 1 << 53
+UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""How it shows that an event is JSON, and nothing that this provider's API sends."""
 
 
 class Incoming:
@@ -60,7 +65,7 @@ class Incoming:
         try:
             async with aclosing(endpoint.stream(call)) as events:
                 async for event in events:
-                    self._waiting += self.reader.read(event)
+                    self._waiting += self._read(event)
                     if self._waiting:
                         self._arrange()
         finally:
@@ -71,7 +76,11 @@ class Incoming:
 
     def message(self) -> Message:
         """What has come so far, as it is stored."""
-        message = self.compiled.formatter.spelling.named(self.reader.message(), self.compiled.tools)
+        try:
+            said = self.reader.message()
+        except UNREADABLE as error:
+            raise self._unreadable(error) from error
+        message = self.compiled.formatter.spelling.named(replace(said, usage=_counted(said.usage)), self.compiled.tools)
         begun = self.beginning
         message = replace(message, author=begun.author, turn=begun.turn, step=begun.step)
         return replace(message, uid=begun.uid, time=begun.time) if self._batches else message
@@ -86,6 +95,17 @@ class Incoming:
             return None
         name = kept(message.extra, self.compiled.formatter.place).get("id")
         return name if isinstance(name, str) and name else None
+
+    def _read(self, event: JSONObject) -> Sequence[AnyPart]:
+        try:
+            return self.reader.read(event)
+        except UNREADABLE as error:
+            self.reader.events.remove(event)  # what came before it is kept
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> ProviderFailed:
+        what = f"what came cannot be read ({type(error).__name__}: {str(error)[:100]})"
+        return ProviderFailed(self.compiled.provider.name, "transient", what)
 
     def _arrange(self) -> None:
         """See to it that what waits is journaled soon."""
@@ -102,7 +122,9 @@ class Incoming:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
 
     async def _flush(self) -> None:
-        parts, self._waiting = list(join(self._waiting)), []
+        parts, self._waiting = _without_half(list(join(self._waiting)))
+        if not parts:
+            return
         number, self._batches = self._batches, self._batches + 1
         await durable(self.record.journal, self.beginning, number, parts)
 
@@ -115,3 +137,20 @@ class Incoming:
             task, self._flushing = self._flushing, None
             await settled(task)
             task.result()
+
+
+def _counted(usage: Usage | None) -> Usage | None:
+    """The figures of a provider as numbers of tokens, whatever it sent."""
+    if usage is None:
+        return None
+    figures = {name: each for name, each in asdict(usage).items() if isinstance(each, int | float)}
+    return Usage(**{name: int(each) for name, each in figures.items() if 0 < each < LARGEST})
+
+
+def _without_half(parts: list[AnyPart]) -> tuple[list[AnyPart], list[AnyPart]]:
+    """What can be told, and the first half of an emoji at its end, which waits for the other."""
+    last = parts[-1]
+    if not isinstance(last, Text | Reasoning) or not "\ud800" <= last.text[-1:] <= "\udbff":
+        return parts, []
+    whole, half = replace(last, text=last.text[:-1]), replace(last, text=last.text[-1])
+    return [*parts[:-1], *([whole] if whole.text else [])], [half]

@@ -112,8 +112,9 @@ class Turn:
         self._first = first
         for inbox in self._inboxes:
             inbox.wake()
-        result = await Loop(executor, record).run(stopped=stopped)
-        if result.finish == "cancelled" and not self._asked_to_stop:
+        loop = Loop(executor, record)
+        result = await loop.run(stopped=stopped)
+        if loop.cancelled and not self._asked_to_stop:
             raise asyncio.CancelledError
         return result
 

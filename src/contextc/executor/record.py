@@ -34,12 +34,25 @@ from contextc.events import (
 )
 from contextc.executor.threads import afterwards
 from contextc.executor.watching import hub
-from contextc.messages import AnyPart, Hint, Message, Reasoning, Text, ToolCall, Usage, admit, system, tool_result, user
+from contextc.messages import (
+    AnyPart,
+    Hint,
+    Media,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    Usage,
+    admit,
+    system,
+    tool_result,
+    user,
+)
 from contextc.messages import ToolResult as ResultPart
 from contextc.pairing import open_calls
-from contextc.store import Lease, Store, chain, leases, streams, turns
+from contextc.store import Lease, Store, branches, chain, leases, streams, turns
 from contextc.store.base import Transaction
-from contextc.store.places import head
+from contextc.store.places import branch_base, head
 from contextc.store.turns import SHORT, Queued, StepRecord, TurnRecord
 from contextc.triggers import Say, Trigger
 
@@ -77,7 +90,7 @@ class Record:
             self.previous = turns.last_turn(tx, number, self.agent)
             states = turns.trigger_states(tx, number, self.agent)
             waiting = turns.queued(tx, number, self.agent)
-            if resume and self.previous is not None and self.previous.state == "interrupted":
+            if resume and self.previous is not None and self._is_open(tx, self.previous):
                 turn = replace(self.previous, state="running", ended=0)
                 self.previous = turns.last_turn(tx, number, self.agent, before=turn.number)
                 turns.save_turn(tx, number, turn)
@@ -199,10 +212,12 @@ class Record:
         self, compiled: Compiled, index: int, states: Mapping[str, JSONObject]
     ) -> Callable[[Transaction], None]:
         """What is written together with the attempt, before a byte leaves."""
-        budget = compiled.budget
+        budget, before = compiled.budget, self.step
 
         def also(tx: Transaction) -> None:
             number = self.lease.root
+            if tx.again and self.step is not before and self.step in turns.steps(tx, number, self.turn.number):
+                return  # the try before was stored; only the answer was lost
             turns.save_trigger_states(tx, number, self.agent, states)
             step = StepRecord(
                 number=0,
@@ -397,10 +412,19 @@ class Record:
         seq = 0
         for each in waiting:
             if turns.withdraw(tx, each.number):
-                stored = chain.append(tx, self.conversation, [self._entry(each.message)])[0]
+                stored = chain.append(tx, self.conversation, [self._waited(tx, each.message)])[0]
                 seq = stored.seq
                 events.append(InputTaken(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events
+
+    def _is_open(self, tx: Transaction, turn: TurnRecord) -> bool:
+        """Whether a turn was interrupted, and what opened it is still there."""
+        return turn.state == "interrupted" and turn.opened <= head(tx, self.conversation).seq
+
+    def _waited(self, tx: Transaction, message: Message) -> chain.Entry:
+        """Input as the chain takes it, whatever became of its name and its pictures while it waited."""
+        parts = tuple([_gone(tx, part) or part for part in message.parts])
+        return branches.renamed(tx, head(tx, self.conversation).tree, self._entry(replace(message, parts=parts)))
 
     def _unanswered(self, tx: Transaction) -> bool:
         """Whether the conversation ends with something that this agent has not answered."""
@@ -411,7 +435,11 @@ class Record:
         """Results for the calls of this turn that nobody answers any more."""
         if not self.turn.number:
             return []
-        written = chain.load(tx, self.conversation, after=max(0, self.turn.opened - 1))
+        here = head(tx, self.conversation)
+        start = self.turn.opened - 1
+        if here.branch != leases.check(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
+            start = min(start, branch_base(tx, here.branch))
+        written = chain.load(tx, self.conversation, after=max(0, min(start, here.seq)))
         results = [
             tool_result(
                 call.id, call.name, saying, is_error=True, author=self.agent, turn=message.turn, step=message.step
@@ -445,6 +473,13 @@ def deltas(uid: str, parts: Sequence[AnyPart]) -> list[AnyEvent]:
             case _:
                 pass
     return events
+
+
+def _gone(tx: Transaction, part: AnyPart) -> Text | None:
+    """What stands for a picture that was taken out of the record meanwhile; None where it is there."""
+    if not isinstance(part, Media) or not part.blob or tx.row("SELECT 1 FROM blob WHERE name = ?", part.blob):
+        return None
+    return Text(f"[{part.kind}: it was removed from the record]")
 
 
 def _result_event(message: Message, milliseconds: int) -> AnyEvent:

@@ -89,13 +89,16 @@ class Tools:
         return [found[index] for index in sorted(found)]
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
-        """Calls that run side by side: neighbours that may. One that may not runs alone, in its place."""
+        """Calls that run side by side: neighbours that may. One that may not runs alone, in its place.
+
+        Of two that have the same id the second waits for the first: their results are told apart by their order.
+        """
         groups: list[list[int]] = []
         together = False
         for index, call in enumerate(calls):
             tool = self.tools.get(call.name)
             parallel = tool is None or (tool.parallel and not tool.approval)
-            if parallel and together:
+            if parallel and together and call.id not in [calls[other].id for other in groups[-1]]:
                 groups[-1].append(index)
             else:
                 groups.append([index])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, well_formed
 from contextc.compiler import Compiled
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed
 from contextc.events import FailureKind, Retry
@@ -28,6 +28,7 @@ from contextc.executor.progress import Progress
 from contextc.executor.record import CANCELLED, NOT_RUN, Record
 from contextc.executor.threads import durable, settled
 from contextc.executor.tools import Tools
+from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
 from contextc.providers.endpoint import Endpoint
 from contextc.triggers import Moment
@@ -40,6 +41,7 @@ RETRIES = 2
 BACKOFF = 0.5
 LONGEST_WAIT = 60.0
 HARDER = 0.75
+LOST_SESSION = ("previous_response_not_found",)
 CONTINUED = 2
 """How often in a row a reply that was cut off at its length is continued."""
 
@@ -57,6 +59,8 @@ class Loop:
 
     def __init__(self, executor: "AgentExecutor", record: Record) -> None:
         self.executor, self.record = executor, record
+        self.cancelled = False
+        """Whether a turn was stopped; a provider may call its own end so, too."""
         self._begin()
 
     def _begin(self) -> None:
@@ -70,27 +74,21 @@ class Loop:
         """How the last of the turns ended; `stopped` says that the first one is to end before it has done anything."""
         while True:
             finish, error, saying = "error", None, CANCELLED
+            limit: asyncio.Timeout | None = None
             try:
                 if stopped:
                     raise asyncio.CancelledError
-                async with asyncio.timeout(self.executor.limits.seconds):
+                async with asyncio.timeout(self.executor.limits.seconds) as limit:
                     finish = await self._steps()
                 saying = NOT_RUN.format(why=finish)
-            except TimeoutError:
-                finish, saying = MAX_SECONDS, NOT_RUN.format(why="its time limit")
             except asyncio.CancelledError:
-                finish = "cancelled"
+                finish, self.cancelled = "cancelled", True
             except Exception as failure:
-                error = failure
-                foreseen = isinstance(failure, ContextcError)
-                log.log(
-                    logging.INFO if foreseen else logging.ERROR,
-                    "%s: turn %d failed: %s",
-                    self.record.conversation,
-                    self.record.turn.number,
-                    failure,
-                    exc_info=None if foreseen else failure,
-                )
+                if limit is not None and limit.expired() and isinstance(failure, TimeoutError):
+                    finish, saying = MAX_SECONDS, NOT_RUN.format(why="its time limit")
+                else:
+                    error = failure
+                    self._log(failure)
             result = self._result(finish, error)
             try:
                 if not await self._closed(finish, error, saying):
@@ -99,14 +97,25 @@ class Loop:
                 stopped = True
                 if self.record.turn.state == "finished":
                     return result
-            except ContextcError as failure:  # whoever takes the next turn puts right what this one left
+            except Exception as failure:  # whoever takes the next turn puts right what this one left
                 await durable(self._give_up)
                 return self._result("error", failure)
             self._begin()
 
+    def _log(self, failure: Exception) -> None:
+        foreseen = isinstance(failure, ContextcError)
+        log.log(
+            logging.INFO if foreseen else logging.ERROR,
+            "%s: turn %d failed: %s",
+            self.record.conversation,
+            self.record.turn.number,
+            failure,
+            exc_info=None if foreseen else failure,
+        )
+
     async def _closed(self, finish: str, error: Exception | None, saying: str) -> bool:
         """Write the end of the turn; True where another one follows."""
-        said = f"{type(error).__name__}: {error}" if error is not None else ""
+        said = _said(error) if error is not None else ""
         kind = _kind(error) if error is not None else "internal"
         try:
             return await durable(lambda: self.record.close(finish, error=said, kind=kind, saying=saying))
@@ -173,7 +182,7 @@ class Loop:
             return None if proceed is None or proceed(reply, results) else "stop"
         if finish == "pause" or (finish == "length" and self.progress.continued <= CONTINUED):
             return None
-        return "stop" if finish == "tool_calls" else finish
+        return {"tool_calls": "stop", "cancelled": "other", "error": "other"}.get(finish, finish)
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,12 +206,19 @@ class Loop:
                     hardened = True
                     smaller = int(compiled.budget.input * HARDER)
                     compiled = await durable(self.preparation.again, smaller)
+                elif error.code in LOST_SESSION and compiled.session_id:
+                    compiled = await durable(self._in_new_session, compiled, error)
                 elif error.may_retry and tries < RETRIES and (error.retry_after or 0) <= LONGEST_WAIT:
                     await self._pause(error, tries)
                     tries += 1
                     compiled = await durable(self.preparation.compile)
                 else:
                     raise
+
+    def _in_new_session(self, compiled: Compiled, error: ProviderFailed) -> Compiled:
+        """The same request whole, where the provider no longer has the session."""
+        SessionManager(self.record.store).invalidate(compiled.channel, f"the provider has lost it ({error.code})")
+        return self.preparation.compile()
 
     def _begun(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:
         also = self.record.step_begins(compiled, index, states)
@@ -212,14 +228,16 @@ class Loop:
     async def _failed(self, compiled: Compiled, incoming: Incoming, error: BaseException) -> None:
         """Keep what came, with its status. The ledger does not move."""
         cancelled = isinstance(error, asyncio.CancelledError)
-        why = "cancelled" if cancelled else f"{type(error).__name__}: {error}"
+        why = "cancelled" if cancelled else _said(error)
         partial = None
         if incoming.has_begun:
-            partial = replace(incoming.message(), status="cancelled" if cancelled else "error", error=why)
+            with suppress(ProviderFailed):  # what was journaled is kept when the turn ends
+                partial = replace(incoming.message(), status="cancelled" if cancelled else "error", error=why)
+        stream = incoming.stream if partial is not None else ""
 
         def work() -> None:
             self.executor.compiler.abort(compiled, why)
-            self.record.step_fails(partial, incoming.stream, why)
+            self.record.step_fails(partial, stream, why)
 
         if partial is not None:
             self.progress.took(partial, compiled.provider.model)
@@ -266,7 +284,7 @@ class Loop:
 
         try:
             stored = await durable(work)
-        except ContextcError as error:  # the conversation was changed meanwhile: what was said is kept all the same
+        except Exception as error:  # the conversation was changed meanwhile: what was said is kept all the same
             await self._failed(compiled, incoming, error)
             raise
         progress.took(stored, compiled.provider.model)
@@ -312,6 +330,11 @@ class Loop:
         if done is None:
             return prepared
         return await durable(self.preparation.after_compaction, index, done, prepared.states)
+
+
+def _said(error: BaseException) -> str:
+    """An exception in words that can be stored, whatever is in them."""
+    return well_formed(f"{type(error).__name__}: {error}")
 
 
 def _kind(error: Exception) -> FailureKind:

@@ -194,7 +194,8 @@ def reason(error: BaseException) -> str:
     while (inner := found.__cause__ or found.__context__) is not None and not isinstance(inner, ProviderFailed):
         found = inner
     text = str(found).strip() or type(found).__name__
-    return text if text == str(error) else f"{str(error).rstrip('.')}: {text}"
+    said = str(error).strip()
+    return text if said in ("", text) else f"{said.rstrip('.')}: {text}"
 
 
 def body_of(error: Exception) -> JSON:

@@ -215,7 +215,17 @@ def new_branch(
     return number
 
 
+def check_blobs(tx: Transaction, conversation: str, blobs: dict[str, bytes | None]) -> None:
+    """Refuse blobs that are named, and are not there."""
+    for name, data in blobs.items():
+        if data is None and tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.lock}", name) is None:
+            raise InvalidMessage(
+                f"the store has no blob {name}. Give the bytes with `data`.", field="blob", conversation=conversation
+            )
+
+
 def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, bytes | None]) -> None:
+    check_blobs(tx, conversation, blobs)
     for name, data in blobs.items():
         if data is not None:
             # The update that changes nothing locks the row, so that nobody takes an unused blob away meanwhile.
@@ -223,10 +233,6 @@ def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
                 "INSERT INTO blob (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET name = excluded.name",
                 name,
                 data,
-            )
-        elif tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.lock}", name) is None:
-            raise InvalidMessage(
-                f"the store has no blob {name}. Give the bytes with `data`.", field="blob", conversation=conversation
             )
         tx.run("INSERT INTO blob_use (name, place) VALUES (?, ?)", name, where)
 

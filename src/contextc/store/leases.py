@@ -66,8 +66,8 @@ def acquire(tx: Transaction, conversation: str, agent: str, ttl: float) -> tuple
     return lease, recovered
 
 
-def check(tx: Transaction, lease: Lease, conversation: str) -> None:
-    """Refuse the write of an outlived turn, or of a turn of another conversation.
+def check(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
+    """Refuse the write of an outlived turn, or of a turn of another conversation; else where it began: branch and seq.
 
     The conversation is locked first, as everybody does who takes a lease over: two locks in one order never block.
     """
@@ -79,8 +79,9 @@ def check(tx: Transaction, lease: Lease, conversation: str) -> None:
         )
     if lease.pid != os.getpid():
         raise InvalidInput(f"Lease {lease.number} belongs to another process. Take a lease in this one.")
-    if _held(tx, lease) is None:
+    if (since := _held(tx, lease)) is None:
         raise LeaseLost(lease.conversation, lease.agent, number=lease.number)
+    return since
 
 
 def renew(tx: Transaction, lease: Lease) -> None:

@@ -365,10 +365,11 @@ class Store(Engine[Connection]):
         check_name(agent, "agent")
         if kind not in ("steer", "follow-up"):
             raise InvalidInput(f'kind={kind!r}: input waits to "steer" a turn, or as a "follow-up" to it.')
-        _admit(message, conversation)
+        blobs = _admit(message, conversation).blobs
 
         def work(tx: Transaction) -> Queued:
             here = places.find_head(tx, conversation, True) or chain.create(tx, conversation)
+            chain.check_blobs(tx, conversation, blobs)
             return running.enqueue(tx, here.conversation, agent, kind, message)
 
         return self.write(work)

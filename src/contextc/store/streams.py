@@ -13,6 +13,7 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from contextc._json import well_formed_json
 from contextc.errors import ContextcError, InvalidInput, InvalidMessage, LeaseLost
 from contextc.messages import (
     AnyPart,
@@ -60,12 +61,16 @@ def begin(tx: Transaction, lease: Lease, beginning: Message) -> None:
 
 
 def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> None:
+    try:
+        body = _parts_to_json(parts)
+    except UnicodeEncodeError:
+        body = _parts_to_json(well_formed_json(msgspec.to_builtins(parts)))
     tx.run(
         "INSERT INTO stream_delta (uid, number, parts) VALUES (?, ?, ?)"
         " ON CONFLICT (uid, number) DO UPDATE SET parts = excluded.parts",  # the same again, and perhaps more
         uid,
         number,
-        _parts_to_json(parts),
+        body,
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, decode, encode
+from contextc._json import JSON, JSONObject, decode, encode, well_formed_json
 from contextc.events import WORDS, AnyEvent, Interrupted, QueuedInput, event_from_json, event_to_json
 from contextc.messages import Message, Usage, from_json, to_json
 from contextc.store.base import Transaction
@@ -80,9 +80,14 @@ def tell(tx: Transaction, conversation: int, events: Sequence[AnyEvent]) -> list
         return []
     number = last_number(tx, "event", conversation)
     told = [replace(event, number=number + index) for index, event in enumerate(events, 1)]
+    try:
+        bodies = [event_to_json(event) for event in told]
+    except UnicodeEncodeError:  # half an emoji, or a file's name that is no text
+        bodies = [encode(well_formed_json(msgspec.to_builtins(event))) for event in told]
+        told = [event_from_json(body) for body in bodies]
     tx.run_many(
         "INSERT INTO event (place, body) VALUES (?, ?)",
-        [(place(conversation, event.number), event_to_json(event)) for event in told],
+        [(place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
     )
     return told
 
@@ -106,23 +111,43 @@ def last_number(tx: Transaction, table: str, conversation: int) -> int:
 
 
 def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
-    """Take the words of messages out of everything that was told of them, in every conversation of a tree."""
+    """Take the words of messages out of everything that was told of them, in every conversation of a tree.
+
+    What was said of their calls goes too, and every error: it may quote what was sent.
+    """
     gone = {*uids}
     for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
-        waited: set[int] = set()
-        for where, body in tx.rows(
-            "SELECT place, body FROM event WHERE place BETWEEN ? AND ? ORDER BY place DESC",
-            place(number, 0),
-            place(number, SEQ_MASK),
-        ):
-            told: JSONObject = decode(bytes(body))
-            is_of_them = told.get("uid") in gone
-            if is_of_them and told["type"] == "input-taken":  # under another name, while it waited
-                waited.add(told["queued"])
-            is_of_them = is_of_them or (told["type"] == "queued-input" and told["queued"] in waited)
-            if is_of_them and any(told.get(name) for name in WORDS):
-                blank = {name: "" if name in WORDS else value for name, value in told.items()}
+        low, high = place(number, 0), place(number, SEQ_MASK)
+        rows = tx.rows("SELECT place, body FROM event WHERE place BETWEEN ? AND ?", low, high)
+        told: list[tuple[int, JSONObject]] = [(where, decode(bytes(body))) for where, body in rows]
+        theirs = [event for _, event in told if event.get("uid") in gone]
+        waited = {event.get("queued") for event in theirs} - {None}  # under another name, while it waited
+        steps = {(event.get("turn"), event.get("step")) for event in theirs if event.get("step")}
+        for where, event in told:
+            is_of_them = event.get("uid") in gone or event.get("queued") in waited
+            is_beside = event["type"] in BESIDE and (event.get("turn"), event.get("step")) in steps
+            names = WORDS if is_of_them or is_beside else ("error",)
+            if any(event.get(name) for name in names):
+                blank = {name: _blank(value) if name in names else value for name, value in event.items()}
                 tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
+        _forget_errors(tx, number)
+
+
+BESIDE = ("approval-request", "tool-progress", "system-hint")
+"""Events that speak of a message of their step without naming it."""
+
+
+def _blank(value: JSON) -> JSON:
+    return {} if isinstance(value, dict) else ""
+
+
+def _forget_errors(tx: Transaction, conversation: int) -> None:
+    for turn in turns(tx, conversation):
+        if turn.error:
+            save_turn(tx, conversation, replace(turn, error=""))
+    for step in steps(tx, conversation, None):
+        if step.error:
+            save_step(tx, conversation, replace(step, error=""))
 
 
 # ── turns and steps ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,12 +240,16 @@ STEERED = "SELECT 1 FROM queue WHERE conversation = ? AND agent = ? AND kind = '
 
 
 def enqueue(tx: Transaction, conversation: int, agent: str, kind: QueueKind, message: Message) -> Queued:
+    try:
+        body = to_json(message)
+    except UnicodeEncodeError:
+        message = from_json(body := encode(well_formed_json(msgspec.to_builtins(message))))
     row = tx.row(
         "INSERT INTO queue (conversation, agent, kind, body) VALUES (?, ?, ?, ?) RETURNING number",
         conversation,
         agent,
         kind,
-        to_json(message),
+        body,
     )
     assert row is not None, "an insert returns its row"
     waits = QueuedInput(time=now_ms(), agent=agent, queued=row[0], kind=kind, text=message.text[:SHORT])

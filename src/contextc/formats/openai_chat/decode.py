@@ -105,7 +105,8 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
                 finish = choice["finish_reason"] or finish or ""
             _apply(message, calls, cast(JSONObject, choice.get("delta") or {}))
     if calls:
-        message["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+        named = [{**call, "id": call["id"] or made_id(number)} for number, call in enumerate(calls)]
+        message["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in named]
     return {**reply, "choices": [{"message": message, "finish_reason": finish}]}
 
 
@@ -139,10 +140,22 @@ def _grown(before: JSON, more: JSON) -> JSON:
     return more
 
 
+def made_id(number: int) -> str:
+    """The id of a call that was given none."""
+    return f"call_{number}"
+
+
 def apply_call(calls: list[JSONObject], piece: JSONObject) -> JSONObject:
-    """Add to a call, and return it: the one of this id, else of this index, else the last. A new id is a new call."""
+    """Add to a call, and return it: the one of this id, else of this index, else the last.
+
+    A new id is a new call, and so is the same id at another index.
+    """
     call_id, index = piece.get("id"), piece.get("index")
-    same = [call for call in calls if call_id and call.get("id") == call_id]
+    same = [
+        call
+        for call in calls
+        if call_id and call.get("id") == call_id and (index is None or call["index"] in (None, index))
+    ]
     same = same or [
         call for call in calls if not (call_id and call.get("id")) and index is not None and call["index"] == index
     ]
@@ -250,6 +263,8 @@ class _Decoder:
         named = cast(JSONObject, call.get("function") or call.get("custom") or {})
         if "name" not in named:
             return Native(provider=self.provider, data=call)
+        if not call.get("id"):
+            call = {**call, "id": made_id(len(self.names))}
         self.names[call["id"]] = named["name"]
         made = tool_call(call["id"], named["name"], named.get("arguments") or named.get("input") or "")
         ours = cast(list[JSONObject], self.encoded(Message(role="assistant", parts=(made,)))[0]["tool_calls"])[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.openai_chat.decode import apply_call
+from contextc.formats.openai_chat.decode import apply_call, made_id
 from contextc.formats.openai_chat.encode import REASONING_FIELDS
 from contextc.formats.reading import Decodes, Delta, Growing, Reader
 from contextc.messages import Reasoning, Text, ToolCall, tool_call
@@ -34,7 +34,9 @@ class ChatReader(Reader):
         for choice in choices:
             if choice.get("index") in (None, 0):
                 yield from self._added(cast(JSONObject, choice.get("delta") or {}))
-                self.finished = self.finished or bool(choice.get("finish_reason"))
+                if choice.get("finish_reason"):
+                    self.finished = True
+                    yield from self._without_id()
         if event.get("usage") and not choices:  # the last chunk of an endpoint that gives no reason
             self.finished = True
 
@@ -68,6 +70,13 @@ class ChatReader(Reader):
             return
         self._growing[number].add(_text(written))
         yield from self._growing[number].take(call["id"], name)
+
+    def _without_id(self) -> Iterable[ToolCall]:
+        """Calls that nobody will name any more."""
+        for number, (call, growing) in enumerate(zip(self._calls, self._growing, strict=True)):
+            if not call["id"]:
+                kind = "custom" if "custom" in call else "function"
+                yield from growing.take(made_id(number), cast(JSONObject, call.get(kind) or {}).get("name") or "")
 
     def _called_of_old(self, piece: JSONObject) -> Iterable[ToolCall]:
         """The time before ids: one call, which is numbered after those that have one."""

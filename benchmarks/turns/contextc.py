@@ -1,0 +1,68 @@
+"""contextc: the executor, with its events, its default triggers, and every step durable in SQLite with full sync."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx2
+
+import contextc as cc
+from contextc.events import TurnFinish
+from contextc.providers.endpoint import endpoint
+from converters import TOOL, Said
+from transcripts import system_prompt
+from trimmers import PROVIDER, WINDOW, message
+from turns.script import CONVERSATION, DESCRIPTION, QUESTION, Asked, anthropic_streams, streaming
+
+
+class Subject:
+    stores = "every step, synced"
+
+    def __init__(self, folder: Path) -> None:
+        self._transport, self._results = streaming(), iter(list[str]())
+        self._runner = asyncio.Runner()
+        self.store = cc.open_store(f"sqlite:///{folder / 'contextc.db'}")
+        provider = cc.provider(PROVIDER, window=WINDOW)
+        self.executor = cc.AgentExecutor(
+            self.store,
+            provider,
+            tools=[cc.tool(self._tool, name=TOOL, description=DESCRIPTION)],
+            triggers=cc.default_triggers(),
+            system_prompt=system_prompt(),
+            summarize=None,  # the peers cut, too
+            endpoint=endpoint(provider, http_client=httpx2.AsyncClient(transport=self._transport)),
+        )
+
+    def _tool(self, query: str) -> str:
+        return next(self._results)
+
+    @property
+    def sent(self) -> int:
+        return self._transport.sent
+
+    @property
+    def calls(self) -> int:
+        return self._transport.calls
+
+    def fill(self, history: Sequence[Said]) -> None:
+        for start in range(0, len(history), 1000):
+            self.store.extend(CONVERSATION, [message(each) for each in history[start : start + 1000]])
+
+    def prepare(self, script: Sequence[Asked]) -> None:
+        self._results = iter([asked.result for asked in script])
+        self._transport.expect(anthropic_streams(script))
+
+    def turn(self) -> str:
+        self._runner.run(self._turn())
+        return self.store.load(CONVERSATION, last=1)[0].text
+
+    async def _turn(self) -> None:
+        last = None
+        async for event in self.executor.run(CONVERSATION, QUESTION):
+            last = event
+        assert isinstance(last, TurnFinish)
+
+    def close(self) -> None:
+        self._runner.run(self.executor.close())
+        self._runner.close()
+        self.store.close()

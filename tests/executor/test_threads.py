@@ -1,0 +1,71 @@
+"""Durable work on a thread: whoever waits for it is told its end, and nothing before."""
+
+import asyncio
+import threading
+
+import pytest
+
+from contextc.executor.threads import afterwards, durable
+
+
+def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
+    """SPEC 11.10: what has begun to be stored is stored, before anybody is told that it was stopped."""
+    begun, may_end, ended = threading.Event(), threading.Event(), list[str]()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(10)
+        ended.append("stored")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(durable(work))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended == ["stored"]
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_work_is_raised_where_it_is_waited_for() -> None:
+    """SPEC 11.1: a store that fails ends the turn that wrote to it."""
+
+    def work(number: int) -> int:
+        return 1 // number
+
+    async def main() -> None:
+        assert await durable(work, 1) == 1
+        with pytest.raises(ZeroDivisionError):
+            await durable(work, 0)
+
+    asyncio.run(main())
+
+
+def test_what_comes_afterwards_is_done_on_the_loop_before_the_caller_goes_on() -> None:
+    """SPEC 12.1: events are told when they are stored, in the order of their numbers."""
+    told: list[tuple[str, threading.Thread]] = []
+
+    def work() -> None:
+        afterwards(lambda: told.append(("first", threading.current_thread())))
+        afterwards(lambda: told.append(("second", threading.current_thread())))
+        assert not told
+
+    async def main() -> None:
+        await durable(work)
+        here = threading.current_thread()
+        assert told == [("first", here), ("second", here)]
+
+    asyncio.run(main())
+
+
+def test_outside_of_durable_work_it_is_done_at_once() -> None:
+    """SPEC 12.1: whoever writes without a loop tells those who watch all the same."""
+    told: list[str] = []
+    afterwards(lambda: told.append("told"))
+    assert told == ["told"]
