@@ -46,6 +46,7 @@ bench: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/convert.py
 	$(PEERS)/bin/python benchmarks/compile.py
 	$(PEERS)/bin/python benchmarks/cache.py
+	$(PEERS)/bin/python benchmarks/turn.py
 
 $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)

@@ -175,17 +175,17 @@ class Audit:
             return
         assert (manifest.epoch > before.epoch) == bool(manifest.why)
         kept = begins_with(now, before.blocks)
-        assert kept != bool(manifest.why), (
-            f"request {step.request} of {name}: {manifest.why or 'changed without a word'}"
-        )
+        told = f"request {step.request} of {name}: {manifest.why or 'not a word'}"
+        assert kept or manifest.why, told
+        assert not kept or manifest.why in ("", "compaction"), told  # a summary may turn out not to be worth it
         before.blocks = now
         if manifest.why:
             more, room = budget.wanted - before.taken, budget.available
             summed_up = manifest.why == "compaction"  # by whichever model: a summary is the agent's
             crowded = before.taken > LOW_MARK * room or before.available != room  # more could not be left out then
-            told = f"request {step.request} of {name}: from {before.taken} to {budget.wanted} of {room}"
-            assert summed_up or crowded or more > LEAST * room, f"cut again, and too soon: {told}"
-            self.figures.epochs[manifest.why] += 1
+            grown = f"{told}, too soon: from {before.taken} to {budget.wanted} of {room}"
+            assert summed_up or crowded or more > LEAST * room, grown
+            self.figures.epochs[f"{manifest.why}, and nothing changed" if kept else manifest.why] += 1
             before.epoch, before.available, before.taken = manifest.epoch, budget.available, budget.used
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -241,11 +241,63 @@ def test_a_request_that_sums_up_is_valid_in_every_format(name: str, length: int)
     ]
     line = Replying(REPLIES[name])
 
-    text = asyncio.run(summary(line, provider, messages, "Before that: nothing."))
+    made = asyncio.run(summary(line, provider, messages, "Before that: nothing."))
 
-    assert text == "Short."
+    assert made.text == "Short."
     request = decode(line.bodies[0])
     assert cc.lint(request, format=provider.formatter.name) == []
     assert line.bodies[0].count(b"<transcript>") == line.bodies[0].count(b"</transcript>") == 1
     assert line.bodies[0].count(b"<summary-so-far>") == 1
     assert len(encode(request)) < 16_000 * 5.5
+
+
+def sums_up(request: JSONObject) -> Say:
+    """A summary where one is asked for, an answer elsewhere."""
+    wanted = b"<transcript>" in encode(request)
+    return Say(text="All of it, in short.", input=3_000, output=70) if wanted else Say(text="Fine.", input=900)
+
+
+def long_talk(store: cc.Store) -> cc.Provider:
+    """A conversation that does not fit into the window of the provider that is returned."""
+    for number in range(30):
+        store.append("demo", cc.user(f"question {number} " + "word " * 100))
+        store.append("demo", cc.assistant(f"answer {number} " + "word " * 100))
+    return cc.provider(SONNET, window=6_000, output=500)
+
+
+def test_what_a_summary_takes_counts_for_the_turn(store: cc.Store) -> None:
+    """SPEC 11.2: usage and cost are those of every call that the turn made."""
+    provider = Scripted([sums_up])
+    executor = cc.AgentExecutor(store, long_talk(store), endpoint=provider)
+
+    asyncio.run(played(executor, "demo", "and now?"))
+
+    summaries = len(provider.bodies) - 1
+    assert summaries > 0
+    assert store.turns("demo")[0].usage == cc.Usage(input=3_000 * summaries + 900, output=70 * summaries + 10)
+
+
+def test_a_summary_is_asked_for_again_after_a_failure_that_may_pass(store: cc.Store) -> None:
+    """SPEC 11.11: a summary is written once, so it is not given up at the first failure."""
+    failures = [ProviderFailed("anthropic", "transient", "Overloaded", status=529)]
+
+    def first_fails(request: JSONObject) -> Say | Exception:
+        return failures.pop() if failures else sums_up(request)
+
+    provider = Scripted([first_fails])
+    executor = cc.AgentExecutor(store, long_talk(store), endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo", "and now?"))
+
+    assert [event.fallback for event in events if isinstance(event, Compaction)] == [""]
+    assert b"All of it, in short." in provider.bodies[-1]
+
+
+def test_a_conversation_is_summed_up_when_asked(store: cc.Store) -> None:
+    executor = cc.AgentExecutor(store, long_talk(store), endpoint=Scripted([sums_up]))
+
+    done = asyncio.run(executor.compact("demo"))
+
+    assert done is not None
+    assert done.after < done.before
+    assert "All of it, in short." in done.text

@@ -5,6 +5,7 @@ journaled: all of it is in the transaction that commits it.
 """
 
 import asyncio
+import random
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -26,6 +27,14 @@ FIRST_BATCH, BATCH = 0.03, 0.1
 LARGEST = 1 << 53
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """How it shows that an event is JSON, and nothing that this provider's API sends."""
+RETRIES = 2
+"""How often a call is made again after a failure that may pass."""
+BACKOFF, LONGEST_WAIT = 0.5, 60.0
+
+
+def pause_before(error: ProviderFailed, tries: int) -> float:
+    """Seconds to wait before the next try: longer each time, and as long as the provider asks."""
+    return max(error.retry_after or 0.0, BACKOFF * 2**tries * (0.5 + random.random()))
 
 
 class Incoming:

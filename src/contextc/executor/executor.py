@@ -13,13 +13,14 @@ from weakref import WeakKeyDictionary
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled, MessageCompiler
+from contextc.compiler.compaction import Compaction, Summarizer
 from contextc.compiler.prepared import Fragments
 from contextc.errors import InvalidInput
 from contextc.events import AnyEvent
 from contextc.executor.handle import Turn
 from contextc.executor.limits import Limits
 from contextc.executor.record import as_messages
-from contextc.executor.summarizing import summary
+from contextc.executor.summarizing import Summed, summary, with_summaries
 from contextc.executor.threads import durable
 from contextc.executor.tools import Approve
 from contextc.executor.watching import hub, watch
@@ -135,6 +136,15 @@ class AgentExecutor:
         """Every event of a conversation after number `after`, whoever's it is, and then those to come."""
         return watch(self.store, conversation, after)
 
+    async def compact(self, conversation: str) -> Compaction | None:
+        """Have what is old summed up now, as it is done when room is short; None where there is nothing to sum up."""
+
+        def work(summarize: Summarizer) -> Compaction | None:
+            return self.compiler.compact(conversation, summarize, budget=self.budget, **self.asked)
+
+        done, _ = await with_summaries(work, self.summarize)
+        return done
+
     async def close(self) -> None:
         """Close the line to the provider, on this event loop."""
         line = self._endpoints.pop(asyncio.get_running_loop(), None)
@@ -162,15 +172,15 @@ class AgentExecutor:
     def summarizes(self) -> bool:
         return self._summarize is not None
 
-    async def summarize(self, messages: Sequence[Message], previous: str | None) -> str:
+    async def summarize(self, messages: Sequence[Message], previous: str | None) -> Summed:
         """A summary of messages, by whoever makes them here."""
         make = self._summarize
         if make is None or isinstance(make, str):
             return await summary(await self.open_endpoint(), self.provider, messages, previous)
         if inspect.iscoroutinefunction(make):
-            return await make(messages, previous)
+            return Summed(await make(messages, previous))
         made = await asyncio.to_thread(make, messages, previous)
-        return made if isinstance(made, str) else await made
+        return Summed(made if isinstance(made, str) else await made)
 
     async def shown(self, compiled: Compiled, step: int) -> Compiled:
         """The request, as `on_prepare_messages` leaves it."""

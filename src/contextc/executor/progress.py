@@ -37,6 +37,12 @@ class Progress:
         self.take(own)
         self.reply = next((message for message in reversed(own) if message.role == "assistant"), None)
 
+    def spent(self, usage: Usage, model: Model) -> None:
+        """Count a call that is no step: a summary."""
+        more = cost(model, usage)
+        self.usage = added(self.usage, usage)
+        self.cost = None if self.cost is None or more is None else self.cost + more
+
     def with_reply(self, reply: Message, model: Model) -> tuple[Usage, float | None]:
         """What the turn has used and cost with one more reply."""
         more = cost(model, reply.usage) if reply.usage is not None else 0.0

@@ -7,11 +7,7 @@ is one transaction that answers open calls and says why it ended.
 
 import asyncio
 import logging
-import random
-import threading
 from collections.abc import Sequence
-from concurrent.futures import CancelledError as FutureCancelled
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,12 +17,13 @@ from contextc._json import JSONObject, well_formed
 from contextc.compiler import Compiled
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed
 from contextc.events import FailureKind, Retry
-from contextc.executor.calling import Incoming
+from contextc.executor.calling import LONGEST_WAIT, RETRIES, Incoming, pause_before
 from contextc.executor.limits import MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
 from contextc.executor.preparing import Preparation, Prepared, cuts
 from contextc.executor.progress import Progress
 from contextc.executor.record import CANCELLED, NOT_RUN, Record
-from contextc.executor.threads import durable, settled
+from contextc.executor.summarizing import with_summaries
+from contextc.executor.threads import durable
 from contextc.executor.tools import Tools
 from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
@@ -37,9 +34,6 @@ if TYPE_CHECKING:
     from contextc.executor.executor import AgentExecutor
 
 log = logging.getLogger("contextc.executor")
-RETRIES = 2
-BACKOFF = 0.5
-LONGEST_WAIT = 60.0
 HARDER = 0.75
 LOST_SESSION = ("previous_response_not_found",)
 CONTINUED = 2
@@ -245,7 +239,7 @@ class Loop:
         await durable(work)
 
     async def _pause(self, error: ProviderFailed, tries: int) -> None:
-        seconds = max(error.retry_after or 0.0, BACKOFF * 2**tries * (0.5 + random.random()))
+        seconds = pause_before(error, tries)
         event = Retry(kind=error.kind, seconds=round(seconds, 3), attempt=tries + 1, error=str(error))
         await durable(self.record.tell, event)
         await asyncio.sleep(seconds)
@@ -303,30 +297,9 @@ class Loop:
 
     async def _summed_up(self, prepared: Prepared, index: int) -> Prepared:
         """Where messages would be left out, have them summed up first, and compile again."""
-        loop = asyncio.get_running_loop()
-        running: list[Future[str]] = []
-        stopped = threading.Event()
-
-        def summarize(messages: Sequence[Message], previous: str | None) -> str:
-            future = asyncio.run_coroutine_threadsafe(self.executor.summarize(messages, previous), loop)
-            running.append(future)
-            if stopped.is_set():
-                future.cancel()
-            try:
-                return future.result()
-            except FutureCancelled:
-                raise asyncio.CancelledError from None  # no failure, for which a digest would be stored
-
-        future = loop.run_in_executor(None, lambda: self.preparation.summed_up(summarize))
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError:
-            stopped.set()
-            for each in running:
-                each.cancel()
-            await settled(future)
-            raise
-        done = future.result()
+        done, spent = await with_summaries(self.preparation.summed_up, self.executor.summarize)
+        for usage in spent:
+            self.progress.spent(usage, self.executor.provider.model)
         if done is None:
             return prepared
         return await durable(self.preparation.after_compaction, index, done, prepared.states)

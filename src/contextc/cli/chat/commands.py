@@ -1,9 +1,7 @@
 """What can be said to the chat itself: a line that begins with a slash. One function a command."""
 
-import asyncio
 import re
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -14,11 +12,9 @@ from rich.table import Table
 from contextc.cli.account import show, show_overflow
 from contextc.cli.chat.gauge import dollars
 from contextc.cli.terminal import count, out, plain
-from contextc.compiler.compaction import Compaction
 from contextc.errors import ContextOverflow, InvalidInput, UnknownConversation
 from contextc.executor.threads import durable
 from contextc.ledger.sessions import SessionManager
-from contextc.messages import Message
 from contextc.providers.named import provider_names
 from contextc.todos import list_todos
 
@@ -134,28 +130,8 @@ async def _todos(session: "Session", given: str) -> None:
 
 async def _compact(session: "Session", given: str) -> None:
     """As the executor does it when room is short; the model that is asked now writes the summary."""
-    executor, loop = session.executor, asyncio.get_running_loop()
-    running: list[Future[str]] = []
-
-    def summarize(messages: Sequence[Message], previous: str | None) -> str:
-        running.append(asyncio.run_coroutine_threadsafe(executor.summarize(messages, previous), loop))
-        try:
-            return running[-1].result()
-        except CancelledError:
-            raise asyncio.CancelledError from None  # which is no failure of the summarizer
-
-    def work() -> Compaction | None:
-        return executor.compiler.compact(session.conversation, summarize, budget=executor.budget, **executor.asked)
-
     session.screen.note("summing up …")
-    future = loop.run_in_executor(None, work)
-    try:
-        done = await asyncio.shield(future)
-    except asyncio.CancelledError:
-        for each in running:
-            each.cancel()
-        await asyncio.wait({future})
-        raise
+    done = await session.executor.compact(session.conversation)
     if done is None:
         out.print("There is nothing old enough to sum up.")
         return
