@@ -6,9 +6,10 @@ folder.
 """
 
 import os
+import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple, cast
@@ -16,8 +17,12 @@ from typing import NamedTuple, cast
 from contextc.errors import InvalidSetting
 
 FILE = "contextc.toml"
-MODELS = "models"
-HOW_MODELS = 'Write [models."its-name"] and below it, say, window = 128_000.'
+MODELS, PROVIDERS = "models", "providers"
+HOW = {
+    MODELS: 'Write [models."its-name"] and below it, say, window = 128_000.',
+    PROVIDERS: 'Write [providers.its-name] and below it, say, url = "https://…/v1".',
+}
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 SYSTEM_PROMPT = (
     "You are a helpful assistant. Answer what was asked, plainly and to the point. Say so when you do not know, and "
     "ask when a request can be read in two ways that lead to different work. Use the tools you are given rather than "
@@ -115,10 +120,56 @@ def read_models(
 ) -> Mapping[str, Mapping[str, object]]:
     """The user's own facts about models: the `[models."name"]` tables, those of the project over the user's."""
     found: dict[str, Mapping[str, object]] = {}
-    for path in _files(environment, folder or os.curdir):  # which may be gone, under a process that runs for long
-        for name, facts in _models(path, _parsed(path)).items():
-            found[name] = {**found.get(name, {}), **facts}
+    for _, name, facts in _written(MODELS, environment, folder):
+        found[name] = {**found.get(name, {}), **facts}
     return found
+
+
+def read_providers(
+    *, environment: Mapping[str, str] = os.environ, folder: str | None = None
+) -> Mapping[str, Mapping[str, object]]:
+    """The user's own providers: the `[providers.name]` tables, those of the project over the user's.
+
+    A name is as it stands before the colon of a model, in small letters. A `key` is the name of a variable. A project's
+    file may be somebody else's, and must not send the user's keys anywhere: it names no key, and where it gives an
+    address, the key that the user's file names for another address does not go there.
+    """
+    found: dict[str, Mapping[str, object]] = {}
+    users = _files(environment, folder or os.curdir)[0]
+    for path, written, facts in _written(PROVIDERS, environment, folder):
+        name = written.lower().replace("_", "-")
+        if "key" in facts and not is_variable(facts["key"]):
+            raise InvalidSetting(f"{path}: {PROVIDERS}.{written}: key {NO_VARIABLE}")
+        if "key" in facts and path != users:
+            raise InvalidSetting(
+                f"{path}: {PROVIDERS}.{written}: a project's file names no key, because it may be somebody else's. "
+                f"Write url and key into {users}."
+            )
+        before = found.get(name, {})
+        if "url" in facts:
+            before = {fact: value for fact, value in before.items() if fact != "key"}
+        found[name] = {**before, **facts}
+    return found
+
+
+NO_VARIABLE = (
+    "is to be the name of an environment variable that holds the key, in capitals, like GROQ_API_KEY; what is there is "
+    "none, and is not repeated here in case it is the key itself."
+)
+
+
+def is_variable(given: object) -> bool:
+    """Whether this can be the name of an environment variable, rather than the key that should be in one."""
+    return isinstance(given, str) and VARIABLE.fullmatch(given) is not None
+
+
+def _written(
+    kind: str, environment: Mapping[str, str], folder: str | None
+) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+    """Every table of a kind, with the file it is in."""
+    for path in _files(environment, folder or os.curdir):  # which may be gone, under a process that runs for long
+        for name, facts in _tables(kind, path, _parsed(path)).items():
+            yield path, name, facts
 
 
 def _files(environment: Mapping[str, str], folder: str | None) -> tuple[str, str]:
@@ -127,23 +178,24 @@ def _files(environment: Mapping[str, str], folder: str | None) -> tuple[str, str
 
 def _from_file(path: str, names: set[str]) -> dict[str, Setting]:
     content = _parsed(path)
-    _models(path, content)
+    for kind in HOW:
+        _tables(kind, path, content)
     for name, value in content.items():
-        if name != MODELS and (name not in names or not isinstance(value, str)):
+        if name not in HOW and (name not in names or not isinstance(value, str)):
             raise InvalidSetting(
                 f"{path}: {name} = {value!r} is no setting. There are: {', '.join(sorted(names))}, all text; and "
-                f"tables of models."
+                f"tables of models and of providers."
             )
     return {name: Setting(value, path) for name, value in content.items() if isinstance(value, str)}
 
 
-def _models(path: str, content: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:
-    tables = content.get(MODELS, {})
+def _tables(kind: str, path: str, content: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:
+    tables = content.get(kind, {})
     if not isinstance(tables, dict):
-        raise InvalidSetting(f"{path}: {MODELS} = {tables!r} is no table. {HOW_MODELS}")
+        raise InvalidSetting(f"{path}: {kind} is no table. {HOW[kind]}")
     for name, facts in cast(dict[str, object], tables).items():
         if not isinstance(facts, dict):
-            raise InvalidSetting(f"{path}: {MODELS}.{name} = {facts!r} is no table. {HOW_MODELS}")
+            raise InvalidSetting(f"{path}: {kind}.{name} is no table. {HOW[kind]}")
     return cast(dict[str, dict[str, object]], tables)
 
 

@@ -245,7 +245,7 @@ class ContextOverflow(ContextcError):
             f"The messages that must stay need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, "
             f"less {system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer, {margin:,} for "
             "safety. Raise the budget, shorten the system prompt or the new message, give fewer tools, or pin fewer "
-            "messages."
+            "messages. A message that is too long is left out as soon as another one follows it."
         )
 
 

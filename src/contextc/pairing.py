@@ -169,13 +169,14 @@ def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: boo
 
 
 def open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
-    """The calls that have no result, each with the message it is in."""
+    """The calls that have no result, each with the message it is in. Two agents may use the same ids at once."""
     waiting: list[tuple[Message, ToolCall]] = []
     for message in messages:
         for result in message.tool_results:
-            place = next((at for at, (_, call) in enumerate(waiting) if call.id == result.call_id), None)
-            if place is not None:
-                del waiting[place]
+            alike = [at for at, (_, call) in enumerate(waiting) if call.id == result.call_id]
+            if alike:
+                own = [at for at in alike if waiting[at][0].author == message.author]
+                del waiting[(own or alike)[0]]
         waiting += [(message, call) for call in message.tool_calls]
     return waiting
 

@@ -274,7 +274,7 @@ def _meant(call: ToolCall) -> tuple[str, object]:
 
 def _is_reason(text: str, deed: Deed) -> None:
     """A result that is no answer says why: the tool failed, took too long, or was stopped."""
-    stopped = "Cancelled: the turn was stopped" in text
+    stopped = "Interrupted: the turn ended" in text
     assert stopped or (deed.failed in text if deed.failed else deed.failed is not None and "had not ended" in text)
 
 

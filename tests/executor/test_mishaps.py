@@ -10,7 +10,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import InvalidMessage, ProviderFailed
-from contextc.events import AnyEvent, ToolProgress
+from contextc.events import AnyEvent, ToolProgress, ToolStart, TurnFinish
+from contextc.executor.record import INTERRUPTED, STOPPED
 from contextc.messages import Media, Message, Text
 from contextc.providers.endpoint import Call
 from contextc.store.base import Row, T, Transaction
@@ -150,6 +151,32 @@ def test_a_turn_whose_opening_was_rewound_away_is_not_resumed(store: cc.Store) -
     assert [message.text for message in store.load("demo")] == ["first", "well"]
 
 
+def test_the_result_of_one_agent_is_no_answer_to_the_call_of_another(store: cc.Store) -> None:
+    """SPEC 11.10: not every vendor gives calls names of their own, so two agents may use the same at once."""
+
+    async def forever(a: int, b: int) -> int:
+        """Add two numbers, slowly."""
+        await asyncio.sleep(60)
+        return a + b
+
+    async def both() -> None:
+        waiting = Scripted([Say(calls=(call(1, "forever", a=1, b=2),))])
+        slow = cc.AgentExecutor(store, SONNET, agent="slow", tools=[forever], endpoint=waiting)
+        scripted = Scripted([Say(calls=(call(1),)), Say(text="done")])
+        quick = cc.AgentExecutor(store, SONNET, agent="quick", tools=[add], endpoint=scripted)
+        turn = slow.start("demo", "Take your time.")
+        async for event in turn.events():
+            if isinstance(event, ToolStart):
+                break
+        await quick.start("demo", "Hurry!").wait()
+        turn.cancel()
+        await turn.wait()
+
+    asyncio.run(both())
+    answered = [(said.author, said.tool_results[0].text) for said in store.load("demo") if said.tool_results]
+    assert answered == [("quick", "3"), ("slow", INTERRUPTED.format(why=STOPPED))]
+
+
 # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -242,3 +269,43 @@ def test_a_step_whose_beginning_was_stored_without_an_answer_is_there_once(postg
     assert kinds(events).count("step-start") == kinds(store.events("demo")).count("step-start") == 2
     assert [(step.index, step.state) for step in store.steps("demo")] == [(1, "finished"), (2, "finished")]
     store.close()
+
+
+@pytest.mark.parametrize("change", ["rewound", "edited"])
+def test_a_turn_whose_opening_is_gone_ends(store: cc.Store, change: str) -> None:
+    """SPEC 3.4: who rewinds or edits the past has asked something else; a turn does not go on with that."""
+    store.append("demo", cc.user("first"))
+    store.append("demo", cc.assistant("yes?"))
+
+    def meddle() -> str:
+        """Change the conversation while its turn runs."""
+        if change == "rewound":
+            store.rewind("demo", 1)
+        else:
+            store.edit("demo", 3, cc.user("something else"))
+        return "done"
+
+    provider = Scripted([Say(calls=(("c1", "meddle", {}),)), Say(text="never")])
+    executor = cc.AgentExecutor(store, SONNET, tools=[meddle], endpoint=provider)
+
+    events = asyncio.run(played(executor, "demo", "second"))
+
+    assert isinstance(events[-1], TurnFinish)
+    assert events[-1].finish == "superseded"
+    assert len(provider.bodies) == 1
+
+
+def test_an_edit_before_the_turn_does_not_end_it_if_the_opening_stays(store: cc.Store) -> None:
+    """A fork or a clear leaves the turn's own messages where they are."""
+    provider = Scripted([Say(calls=(("c1", "fork", {}),)), Say(text="Done.")])
+
+    def fork() -> str:
+        """Fork the conversation while its turn runs."""
+        store.fork("demo", "other")
+        return "forked"
+
+    executor = cc.AgentExecutor(store, SONNET, tools=[fork], endpoint=provider)
+
+    asyncio.run(played(executor, "demo", "go"))
+
+    assert store.load("demo")[-1].text == "Done."

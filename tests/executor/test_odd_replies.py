@@ -117,6 +117,14 @@ def test_a_finish_reason_of_the_provider_is_not_taken_for_ours(store: cc.Store, 
     assert [each.finish for each in store.turns("demo")] == ["other", "stop"]
 
 
+def test_a_line_that_is_cut_when_all_has_been_said_has_done_its_work(store: cc.Store) -> None:
+    """SPEC 11.11: the reason for the end had come, and nothing was to follow."""
+    whole = Say(text="hello there")
+    cut = Say(text="hello there", broken=len(whole.events()) - 1)
+    asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=Scripted([cut])), "demo"))
+    assert [(message.text, message.status) for message in store.load("demo")][-1] == ("hello there", "sent")
+
+
 def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store) -> None:
     """SPEC 11.11: tried again before anything was said; after that, what was said is kept."""
     sound = Say(text="hello there").events()

@@ -14,6 +14,7 @@ from contextc.ledger.overlays import Summary
 from contextc.ledger.standing import Standing
 from contextc.messages import Role
 from contextc.passes import fit_budget
+from contextc.passes.fit_budget import TOO_LONG
 from contextc.prompts import Prompt
 from contextc.tokens import counter
 
@@ -58,6 +59,7 @@ def after(before: Draft) -> list[str]:
     return [written(each) for each in fit_budget(before).kept or ()]
 
 
+NOTICE = f"notice {counter('o200k_base').message(cc.user(TOO_LONG))}"
 TALK = ("user! 100", "assistant 100", "user! 100", "assistant 100", "user! 100", "assistant 100", "user! 50")
 
 
@@ -186,3 +188,43 @@ def test_a_session_that_shortens_itself_is_left_alone() -> None:
     own = replace(PROVIDER, session_resumption=True, compacts_itself=True)
     fitted = fit_budget(replace(draft(*TALK, available=300), provider=own, resume=True))
     assert (fitted.epoch, fitted.kept) == ("", None)
+
+
+def asked(*lines: str, available: int, pins: tuple[int, ...] = ()) -> Draft:
+    """The same, where the log says which of the messages are a person's."""
+    before = draft(*lines, available=available, pins=pins)
+    return replace(before, log=tuple((entry.item.place, entry.message) for entry in before.tail))
+
+
+def test_a_message_that_cannot_fit_is_left_out_once_another_has_come() -> None:
+    """SPEC 7.3: it is not the new message any more; what was said before it stays."""
+    with pytest.raises(cc.ContextOverflow):
+        fit_budget(asked("user! 100", "assistant 100", "user! 5000", available=1_000))
+    fitted = fit_budget(asked("user! 100", "assistant 100", "user! 5000", "user 50", available=1_000))
+    assert [written(each) for each in fitted.kept or ()] == ["user! 100", "assistant 100", NOTICE, "user! 50"]
+    assert [(left.place, left.why) for left in fitted.left] == [(3, "too long to be shown")]
+
+
+def test_of_messages_that_wait_for_one_answer_only_those_go_that_cannot_stay() -> None:
+    """SPEC 7.3: beside the latest one, and beside what is pinned."""
+    assert after(asked("user! 100", "user 5000", "user 60", "user 50", available=1_000)) == [
+        "user! 100",
+        NOTICE,
+        "user 60",
+        "user 50",
+    ]
+    assert after(asked("user! 600", "user 100", "user 500", available=1_000)) == [NOTICE, "user! 100", "user 500"]
+    with pytest.raises(cc.ContextOverflow):
+        fit_budget(asked("user! 5000", "user 50", available=1_000, pins=(1,)))
+
+
+def test_what_steers_a_turn_and_cannot_fit_is_left_out_and_the_turn_stays() -> None:
+    """SPEC 7.2, 7.3: the step that waits for an answer, and what opened its turn, are there."""
+    turn = ("user! 100", "assistant 40", "tool 60")
+    assert after(asked(*turn, "user 5000", "user 50", available=1_000)) == [*turn, NOTICE, "user 50"]
+
+
+def test_what_a_trigger_says_is_no_message_that_another_one_gives_way_to() -> None:
+    """SPEC 7.3: the new message is a person's."""
+    with pytest.raises(cc.ContextOverflow):
+        fit_budget(asked("user! 5000", "system 50", available=1_000))

@@ -52,7 +52,9 @@ def test_a_stream_that_was_cut_in_an_event_is_malformed() -> None:
 
 
 def test_half_an_emoji_does_no_harm() -> None:
-    assert read(b'data: {"text": "\\ud83d"}\n\n') == [{"text": "\ufffd"}]
+    """SPEC 10.3: it is kept, because the other half may come with the next event."""
+    wire = b'data: {"text": "\\ud83d"}\n\ndata: {"text": "\\ude00"}\n\n'
+    assert read(wire) == [{"text": "\ud83d"}, {"text": "\ude00"}]
 
 
 def test_an_error_that_only_its_name_tells_is_an_error() -> None:

@@ -10,6 +10,7 @@ import typer
 
 import contextc
 from contextc.cli import chat, compile, convert, doctor, explain, export, fix, fork, import_, lint, list_, rule, tour
+from contextc.cli.advice import spoken
 from contextc.cli.terminal import err, out, plain
 from contextc.errors import ContextcError
 
@@ -48,5 +49,5 @@ def main() -> None:
     try:
         app()
     except ContextcError as error:
-        err.print(f"[bold red]error:[/] {plain(str(error))}", soft_wrap=True)
+        err.print(f"[bold red]error:[/] {plain(spoken(str(error)))}", soft_wrap=True)
         sys.exit(2)

@@ -158,7 +158,7 @@ def _whom(
             "No model is named. Write --model anthropic:claude-opus-5-5, or set CONTEXTC_MODEL, or write "
             'model = "anthropic:claude-opus-5-5" in contextc.toml.'
         )
-    return Whom(_provider(named, window), agent or DEFAULT_AGENT, directory)
+    return Whom(provider(named, window=window), agent or DEFAULT_AGENT, directory)
 
 
 def _is(channel: Channel, model: str) -> bool:
@@ -170,25 +170,14 @@ def _as_before(store: Store, channel: Channel, window: int | None) -> Whom:
     named, last = f"{channel.provider}:{channel.model}", last_budget(store, channel)
     agent, directory = channel.agent, channel.directory or None
     if window is not None or last is None:
-        return Whom(_provider(named, window), agent, directory)
+        return Whom(provider(named, window=window), agent, directory)
     known = 0
     with suppress(UnknownModel):
         known = provider(named).model.window
     given = [f"the window of {last.window:,}"] if last.window != known else []
     given += [f"the budget of {last.limit:,}"] if last.limit is not None else []
     remark = f"{' and '.join(given)} as in the last request" if given else ""
-    return Whom(_provider(named, last.window), agent, directory, last.limit, remark)
-
-
-def _provider(named: str, window: int | None) -> Provider:
-    try:
-        return provider(named, window=window)
-    except UnknownModel as error:
-        alike = f" Names that are known and written alike: {', '.join(error.close)}." if error.close else ""
-        raise InvalidSetting(
-            f"The window of model {error.model!r} is not known. Give it: --window 128000, or write window = 128_000 "
-            f'below [models."{error.model}"] in contextc.toml.{alike}'
-        ) from error
+    return Whom(provider(named, window=last.window), agent, directory, last.limit, remark)
 
 
 def _taken(store: Store, source: str, format: str | None) -> tuple[str, tuple[Tool | NativeTool, ...] | None]:

@@ -77,6 +77,9 @@ class Incoming:
                     self._waiting += self._read(event)
                     if self._waiting:
                         self._arrange()
+        except ProviderFailed as error:
+            if error.kind != "transient" or self.reader.error or not self.reader.finished:
+                raise  # else the line was cut when all had been said
         finally:
             await self._settle()
         if not self.reader.finished:
@@ -89,7 +92,7 @@ class Incoming:
             said = self.reader.message()
         except UNREADABLE as error:
             raise self._unreadable(error) from error
-        message = self.compiled.formatter.spelling.named(replace(said, usage=_counted(said.usage)), self.compiled.tools)
+        message = self.compiled.formatter.spelling.named(replace(said, usage=counted(said.usage)), self.compiled.tools)
         begun = self.beginning
         message = replace(message, author=begun.author, turn=begun.turn, step=begun.step)
         return replace(message, uid=begun.uid, time=begun.time) if self._batches else message
@@ -148,7 +151,7 @@ class Incoming:
             task.result()
 
 
-def _counted(usage: Usage | None) -> Usage | None:
+def counted(usage: Usage | None) -> Usage | None:
     """The figures of a provider as numbers of tokens, whatever it sent."""
     if usage is None:
         return None

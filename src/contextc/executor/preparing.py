@@ -18,6 +18,7 @@ from contextc.store.turns import TurnRecord
 from contextc.triggers import Moment, Trigger, Verdict, When, evaluate
 
 log = logging.getLogger("contextc.executor")
+SUPERSEDED = "superseded"
 SESSION_GAP = 3_600_000
 """Milliseconds without a turn after which the next one begins a session."""
 
@@ -76,6 +77,8 @@ class Preparation:
     def _asking(self, whens: list[When], index: int, before: dict[str, JSONObject] | None = None) -> Prepared:
         compiled = self.compile()
         states = dict(before or {})
+        if not self.record.stands(compiled.sight.at.branch):
+            return Prepared(compiled, states, SUPERSEDED)
         for when in whens:
             verdict = self._verdict(self._moment(when, compiled, index), states)
             states |= verdict.states

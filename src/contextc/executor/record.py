@@ -56,8 +56,12 @@ from contextc.store.places import branch_base, head
 from contextc.store.turns import SHORT, Queued, StepRecord, TurnRecord
 from contextc.triggers import Say, Trigger
 
-CANCELLED = "Cancelled: the turn was stopped before the tool's result was there. It was not run again."
-NOT_RUN = "Not run: the turn ended before, because of {why}."
+INTERRUPTED = (
+    "Interrupted: the turn ended ({why}) while this tool was running. What it had done by then stays done; it was not "
+    "run again."
+)
+NOT_RUN = "Not run: the turn ended before ({why})."
+STOPPED, FAILED = "it was cancelled", "an error"
 
 
 def now() -> int:
@@ -73,8 +77,12 @@ class Record:
         self.turn = TurnRecord(number=0, agent=agent)
         self.step: StepRecord | None = None
         self.states: dict[str, JSONObject] = {}
+        self._branch = 0
+        """On which the opening of the turn was last seen."""
         self.previous: TurnRecord | None = None
         """The turn of this agent before this one."""
+        self.running: set[str] = set()
+        """Calls whose tool has been started, and whose result is not stored yet."""
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -103,8 +111,7 @@ class Record:
                 opened, taken = self._taken(tx, waiting[:1])
             else:
                 return None, [], states
-            turn = TurnRecord(number=0, agent=self.agent, opened=opened, started=now())
-            turn = turns.open_turn(tx, number, turn)
+            turn = self._opened(tx, opened)
             events = [TurnStart(seq=turn.opened), *taken]
             return turn, turns.tell(tx, number, [self._stamped(event, turn) for event in events]), states
 
@@ -115,8 +122,8 @@ class Record:
         self._hand_on(told)
         return True
 
-    def close(self, finish: str, *, error: str = "", kind: FailureKind = "internal", saying: str = CANCELLED) -> bool:
-        """End the turn: open calls are answered, and the lease is given back.
+    def close(self, finish: str, *, error: str = "", kind: FailureKind = "internal", why: str = STOPPED) -> bool:
+        """End the turn: open calls are answered, with `why` there is no result, and the lease is given back.
 
         Returns True where input waits for the next turn; the lease is then kept, and the turn after this one is open.
         """
@@ -126,7 +133,7 @@ class Record:
             events: list[AnyEvent] = []
             for uid in streams.open_under(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
-            for message in self._answers(tx, saying):
+            for message in self._answers(tx, why):
                 events.append(_result_event(message, 0))
             ended = replace(self.turn, state="finished", finish=finish, error=error, ended=now())
             turns.save_turn(tx, number, ended)
@@ -147,19 +154,23 @@ class Record:
             if not waiting:
                 return ended, None, told
             opened, taken = self._taken(tx, waiting[:1])
-            following = turns.open_turn(
-                tx, number, TurnRecord(number=0, agent=self.agent, opened=opened, started=now())
-            )
+            following = self._opened(tx, opened)
             begins = [self._stamped(event, following) for event in (TurnStart(seq=opened), *taken)]
             return ended, following, [*told, *turns.tell(tx, number, begins)]
 
         ended, following, told = self.store.write(work)
-        self.previous, self.step = ended, None
+        self.previous, self.step, self.running = ended, None, set()
         self.turn = following or ended
         if following is None:
             self.store.release(self.lease)
         self._hand_on(told)
         return following is not None
+
+    def stands(self, branch: int) -> bool:
+        """Whether what opened this turn is still in the conversation, which goes on on this branch now."""
+        if branch != self._branch and self.store.read(lambda tx: self._is_on(tx, self.turn, branch)):
+            self._branch = branch
+        return branch == self._branch
 
     def steer(self) -> list[Message]:
         """Take in what was sent to steer this turn; the messages it became."""
@@ -328,8 +339,8 @@ class Record:
 
         self._hand_on(self.store.write(work))
 
-    def step_fails(self, partial: Message | None, stream: str, error: str) -> None:
-        """Keep what came of a reply that broke off, with its status."""
+    def step_fails(self, partial: Message | None, stream: str, error: str, rest: Sequence[AnyPart] = ()) -> None:
+        """Keep what came of a reply that broke off, with its status, and tell `rest`: what of it was not told yet."""
         entries = [self._entry(partial)] if partial is not None and partial.parts else []
 
         def work(tx: Transaction) -> list[AnyEvent]:
@@ -343,7 +354,8 @@ class Record:
                 failed = replace(self.step, state="failed", error=error, usage=usage, seq=seq, milliseconds=took)
                 turns.save_step(tx, number, failed)
             turns.save_turn(tx, number, self.turn)
-            events: list[AnyEvent] = [
+            events: list[AnyEvent] = [event for message in stored for event in deltas(message.uid, rest)]
+            events += [
                 StepFinish(finish=message.status, uid=message.uid, seq=message.seq, usage=message.usage)
                 for message in stored
             ]
@@ -374,6 +386,7 @@ class Record:
             return stored, turns.tell(tx, number, [self._stamped(event) for event in events])
 
         stored, told = self.store.write(work)
+        self.running.discard(result.call_id)
         self.states |= states or {}
         self._hand_on(told)
         return stored
@@ -417,9 +430,22 @@ class Record:
                 events.append(InputTaken(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events
 
+    def _opened(self, tx: Transaction, seq: int) -> TurnRecord:
+        """A new turn, opened by a message; by the last one where it was not given now."""
+        here = head(tx, self.conversation)
+        seq = seq or here.seq
+        opening = chain.messages_between(tx, here.branch, seq - 1, seq)[0].uid
+        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening, started=now())
+        return turns.open_turn(tx, self.lease.root, turn)
+
     def _is_open(self, tx: Transaction, turn: TurnRecord) -> bool:
         """Whether a turn was interrupted, and what opened it is still there."""
-        return turn.state == "interrupted" and turn.opened <= head(tx, self.conversation).seq
+        return turn.state == "interrupted" and self._is_on(tx, turn, head(tx, self.conversation).branch)
+
+    def _is_on(self, tx: Transaction, turn: TurnRecord, branch: int) -> bool:
+        """Whether what opened a turn is on the line of a branch."""
+        found = chain.messages_between(tx, branch, turn.opened - 1, turn.opened)
+        return bool(found) and found[0].uid == turn.opening
 
     def _waited(self, tx: Transaction, message: Message) -> chain.Entry:
         """Input as the chain takes it, whatever became of its name and its pictures while it waited."""
@@ -431,8 +457,8 @@ class Record:
         last = chain.load(tx, self.conversation, last=1)
         return bool(last) and (last[0].role != "assistant" or last[0].status != "sent")
 
-    def _answers(self, tx: Transaction, saying: str) -> list[Message]:
-        """Results for the calls of this turn that nobody answers any more."""
+    def _answers(self, tx: Transaction, why: str) -> list[Message]:
+        """Results for the calls of this turn that nobody answers any more: of what had begun, and of what had not."""
         if not self.turn.number:
             return []
         here = head(tx, self.conversation)
@@ -442,7 +468,13 @@ class Record:
         written = chain.load(tx, self.conversation, after=max(0, min(start, here.seq)))
         results = [
             tool_result(
-                call.id, call.name, saying, is_error=True, author=self.agent, turn=message.turn, step=message.step
+                call.id,
+                call.name,
+                (INTERRUPTED if call.id in self.running else NOT_RUN).format(why=why),
+                is_error=True,
+                author=self.agent,
+                turn=message.turn,
+                step=message.step,
             )
             for message, call in open_calls(written)
             if message.author == self.agent and message.turn == self.turn.number

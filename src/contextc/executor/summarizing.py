@@ -13,10 +13,10 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from typing import NamedTuple, TypeVar
 
-from contextc._json import encode
+from contextc._json import encode, well_formed
 from contextc.compiler.compaction import Summarizer
 from contextc.errors import ProviderFailed
-from contextc.executor.calling import LONGEST_WAIT, RETRIES, pause_before
+from contextc.executor.calling import LONGEST_WAIT, RETRIES, counted, pause_before
 from contextc.executor.threads import settled
 from contextc.formats.base import Request
 from contextc.formats.settings import Settings
@@ -116,7 +116,7 @@ async def _answered(endpoint: Endpoint, call: Call) -> Summed:
     if not reader.finished:
         raise ProviderFailed(call.provider.name, "transient", "the stream ended before the summary did")
     message = reader.message()
-    return Summed(message.text, message.usage)
+    return Summed(well_formed(message.text), counted(message.usage))
 
 
 def _fenced(tag: str, text: str) -> str:

@@ -140,6 +140,7 @@ class Tools:
             progress=self._teller(call),
         )
         self._running.add(call.id)
+        self.record.running.add(call.id)
         try:
             return await tool.run(call, context, timeout=self.limits.tool_seconds)
         finally:

@@ -21,7 +21,7 @@ from contextc.executor.calling import LONGEST_WAIT, RETRIES, Incoming, pause_bef
 from contextc.executor.limits import MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
 from contextc.executor.preparing import Preparation, Prepared, cuts
 from contextc.executor.progress import Progress
-from contextc.executor.record import CANCELLED, NOT_RUN, Record
+from contextc.executor.record import FAILED, STOPPED, Record
 from contextc.executor.summarizing import with_summaries
 from contextc.executor.threads import durable
 from contextc.executor.tools import Tools
@@ -67,25 +67,25 @@ class Loop:
     async def run(self, *, stopped: bool = False) -> TurnResult:
         """How the last of the turns ended; `stopped` says that the first one is to end before it has done anything."""
         while True:
-            finish, error, saying = "error", None, CANCELLED
+            finish, error, why = "error", None, FAILED
             limit: asyncio.Timeout | None = None
             try:
                 if stopped:
                     raise asyncio.CancelledError
                 async with asyncio.timeout(self.executor.limits.seconds) as limit:
                     finish = await self._steps()
-                saying = NOT_RUN.format(why=finish)
+                why = finish
             except asyncio.CancelledError:
-                finish, self.cancelled = "cancelled", True
+                finish, why, self.cancelled = "cancelled", STOPPED, True
             except Exception as failure:
                 if limit is not None and limit.expired() and isinstance(failure, TimeoutError):
-                    finish, saying = MAX_SECONDS, NOT_RUN.format(why="its time limit")
+                    finish, why = MAX_SECONDS, "its time limit"
                 else:
                     error = failure
                     self._log(failure)
             result = self._result(finish, error)
             try:
-                if not await self._closed(finish, error, saying):
+                if not await self._closed(finish, error, why):
                     return result
             except asyncio.CancelledError:  # too late for this turn, whose end is written; what follows it is stopped
                 stopped = True
@@ -107,12 +107,12 @@ class Loop:
             exc_info=None if foreseen else failure,
         )
 
-    async def _closed(self, finish: str, error: Exception | None, saying: str) -> bool:
+    async def _closed(self, finish: str, error: Exception | None, why: str) -> bool:
         """Write the end of the turn; True where another one follows."""
         said = _said(error) if error is not None else ""
         kind = _kind(error) if error is not None else "internal"
         try:
-            return await durable(lambda: self.record.close(finish, error=said, kind=kind, saying=saying))
+            return await durable(lambda: self.record.close(finish, error=said, kind=kind, why=why))
         except LeaseLost:
             return False  # somebody else has put right what this turn left
 
@@ -228,10 +228,11 @@ class Loop:
             with suppress(ProviderFailed):  # what was journaled is kept when the turn ends
                 partial = replace(incoming.message(), status="cancelled" if cancelled else "error", error=why)
         stream = incoming.stream if partial is not None else ""
+        rest = incoming.rest()
 
         def work() -> None:
             self.executor.compiler.abort(compiled, why)
-            self.record.step_fails(partial, stream, why)
+            self.record.step_fails(partial, stream, why, rest)
 
         if partial is not None:
             self.progress.took(partial, compiled.provider.model)

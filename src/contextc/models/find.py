@@ -31,7 +31,7 @@ def model(
         raise InvalidSetting(f"{name!r} is no name of a model. Write one as its provider does, like claude-opus-5-5.")
     given = {"house": house, "window": window, "output": output}
     said: JSONObject = {key: value for key, value in given.items() if value is not None} | overrides
-    written = _written(name)
+    written = written_facts(name)
     return _told(name.strip(), written, said) if written or said else _plain(name.strip())
 
 
@@ -98,7 +98,7 @@ def _made(name: str, facts: JSONObject, *, limited: bool) -> Model:
     return found
 
 
-def _written(name: str) -> Mapping[str, object]:
+def written_facts(name: str) -> Mapping[str, object]:
     """The user's own facts about this model, if there are any."""
     own = read_models()
     if not own:

@@ -5,6 +5,7 @@ inside one long turn its oldest steps.
 A cut goes down to the low mark and stays there for many steps, so that the prefix, and with it the provider's cache,
 survives. Calls and results are already grouped, and no cut falls inside a group. The new message, pinned messages, the
 latest summary and the step that waits for an answer are never dropped; if these alone are too much, nothing is sent.
+A message that was too much, and was never answered, is the new one only until the next one comes.
 
     Before (available 1,000)            After (low mark 700)
     user       Find the bug.     50     user       Find the bug.                        50
@@ -36,6 +37,7 @@ SMALLEST_RESERVE = 4_000
 MOST_PENDING = 32
 BRANCHED = ("edited or branched away", "forked")
 LEFT_OUT = "[Earlier steps of this turn were left out to save room.]"
+TOO_LONG = "[A message that stood here was too long to be shown, and was left out.]"
 
 
 def fit_budget(draft: Draft) -> Draft:
@@ -179,6 +181,7 @@ class _Room:
         if self.options.policy == "seed_b":
             self._drop_single()
         else:
+            self._set_aside()
             self.turns = self._turns()
             self.target = self._mark()
             if self.draft.compacted or self.draft.unread:
@@ -204,6 +207,39 @@ class _Room:
                 pinned=int(sum([slot.item.tokens for slot in self.slots if slot.pinned]) * self.factor),
             )
         return [slot.item for slot in self.slots if not slot.gone]
+
+    def _set_aside(self) -> None:
+        """Of messages that wait for one answer, leave out those that cannot even be shown beside the latest.
+
+        Before anything else is cut, which would be in vain. Another of them then opens the turn.
+        """
+        said = {where for where, message in self.draft.log if message.role == "user"}
+        start = self._turns()[-1]
+        last = max([index for index, slot in enumerate(self.slots) if slot.item.role == "assistant"], default=0)
+        waiting = [
+            slot
+            for slot in self.slots[max(start, last) :]
+            if slot.item.place in said and slot.item.role == "user" and slot.item.kind == "message"
+        ]
+        if len(waiting) < 2:
+            return
+        step = [slot for slot in self.slots[last:] if slot.item.role in ("assistant", "tool")] if last > start else []
+        staying = [*step, waiting[-1], *([self.slots[start]] if step else [])]
+        staying += [slot for slot in self.slots if slot.pinned and not any(slot is each for each in staying)]
+        room = int((self.budget.available + max(0, self.budget.reserve - SMALLEST_RESERVE)) / self.factor)
+        room -= sum([slot.item.tokens for slot in staying])
+        gone = [slot for slot in waiting[:-1] if slot.item.tokens > room and self._drop(slot, "too long to be shown")]
+        if not gone:
+            return
+        first = next(slot for slot in waiting if not slot.gone)
+        if any(slot.item.opens for slot in gone):
+            first.item = replace(first.item, opens=True)
+        place = next(index for index, slot in enumerate(self.slots) if slot.gone)
+        self.slots = [slot for slot in self.slots if not slot.gone]
+        tokens = self.draft.counter.message(Message(role="user", parts=(Text(TOO_LONG),)))
+        if tokens <= room - (first.item.tokens if first is not waiting[-1] else 0):
+            self.slots.insert(place, _Slot(Item(kind="notice", role="user", text=TOO_LONG, tokens=tokens), True))
+            self.total += tokens
 
     def _mark(self) -> int:
         """How far down a cut goes. Where what must stay leaves little above the low mark, half of the rest is kept."""

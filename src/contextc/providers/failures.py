@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 
 from msgspec import Struct
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, well_formed
 from contextc.errors import FailureKind, ProviderFailed
 
 STATUSES: dict[int, FailureKind] = {
@@ -132,6 +132,7 @@ def masked(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _plain(text: str) -> str:
+    text = well_formed(text)
     return " ".join(TAGS.sub(" ", text).split())[:LONGEST] if "<" in text else text.strip()[:LONGEST]
 
 

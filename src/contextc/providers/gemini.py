@@ -78,7 +78,7 @@ class GeminiEndpoint(Posting):
             raise missing("google-genai", "gemini") from None
         key = self._key()
         if self.http_client is None:
-            self._own = AsyncClient(follow_redirects=True)
+            self._own = AsyncClient()  # a redirect would take the key along
         options: dict[str, Any] = {"httpx_async_client": self.http_client or self._own}
         if self.provider.url:
             options["base_url"] = self.provider.url

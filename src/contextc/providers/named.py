@@ -1,10 +1,11 @@
 """A provider by its name: a model, the format it is asked in, and what it does with a session.
 
-A provider is facts, so that nobody asks who it is: what differs between providers is a line in `providers.toml`. One
-that is not in there is stateless and speaks OpenAI's chat format, as most endpoints do. Providers are values; two that
-are equal share one formatter.
+A provider is facts, so that nobody asks who it is: what differs between providers is a line in `providers.toml`, or in
+a `[providers.name]` table of the user's `contextc.toml`, which wins. One that is in neither is stateless and speaks
+OpenAI's chat format, as most endpoints do. Providers are values; two that are equal share one formatter.
 """
 
+import re
 import tomllib
 from copy import deepcopy
 from difflib import get_close_matches
@@ -16,16 +17,19 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from contextc._json import JSONObject
+from contextc.config import PROVIDERS, read_providers
 from contextc.errors import InvalidSetting
 from contextc.formats.base import Formatter
 from contextc.formats.named import format_names
 from contextc.formats.named import formatter as formatter_named
 from contextc.models.facts import Model
 from contextc.models.find import FACTS as MODEL_FACTS
-from contextc.models.find import entry_of, is_house_name, is_open, model
+from contextc.models.find import entry_of, is_house_name, is_open, model, written_facts
 
 FILE = Path(__file__).parent / "providers.toml"
 COMPATIBLE = "openai_chat"
+MUCH = 1 << 30
+VARIABLE = re.compile(r"(?!sk_|pk_|rk_|gsk_|xai_|AIza)[A-Za-z_][A-Za-z0-9_]*")
 HOW = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model.'
 
 
@@ -62,6 +66,13 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str = ""
     speaks: Formatter | None = None
 
+    def __post_init__(self) -> None:
+        if self.key and not VARIABLE.fullmatch(self.key):  # it may be a key, so it is not repeated
+            raise InvalidSetting(
+                "key is the name of the environment variable that holds the key, such as OPENAI_API_KEY, and not the "
+                "key itself. What was given cannot be such a name."
+            )
+
     @property
     def formatter(self) -> Formatter:
         """The formatter for this provider and model: one for all providers that are equal."""
@@ -85,6 +96,12 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 FACTS = tuple(field.name for field in fields(Provider) if field.type is bool)
 CALLED = ("client", "url", "key")
+WRITTEN: dict[str, type] = {
+    **dict.fromkeys((*CALLED, "format", "model"), str),
+    **dict.fromkeys(("window", "output"), int),
+    **dict.fromkeys(FACTS, bool),
+}
+"""What a `[providers.name]` table may say. `model` is the one it has, where no other is named."""
 
 
 class Book(NamedTuple):
@@ -117,6 +134,9 @@ def provider(
             raise InvalidSetting(_no_fact(fact, value))
     name, asks_for = _parted(spec.strip(), told, format)
     entry = _book().providers.get(name, {})
+    if written := _written().get(name):
+        written = {"format": entry.get("format", COMPATIBLE), **written}
+        format = _taken_over(written, asks_for, told, own, format)
     speaks = _spoken(name, format or entry.get("format", COMPATIBLE))
     known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FACTS, *CALLED) if fact in entry}
     if "url" in own or client_of(speaks) != client_of(entry.get("format", COMPATIBLE)):
@@ -135,8 +155,9 @@ def provider(
 
 
 def provider_names() -> tuple[str, ...]:
-    """The providers whose format is there."""
-    return tuple(name for name, facts in _book().providers.items() if facts["format"] in format_names())
+    """The providers whose format is there, and the user's own."""
+    ours = [name for name, facts in _book().providers.items() if facts["format"] in format_names()]
+    return tuple(dict.fromkeys([*ours, *_written()]))
 
 
 def client_of(format: str) -> str:
@@ -160,13 +181,43 @@ def _book() -> Book:
     return Book(providers, names, houses, content["formats"], content["calls"])
 
 
+def _written() -> dict[str, JSONObject]:
+    """The user's own tables, by the first names of the providers. What is no fact in them is refused."""
+    names, found = _book().names, dict[str, JSONObject]()
+    for name, facts in read_providers().items():
+        for fact, value in facts.items():
+            if not isinstance(value, WRITTEN.get(fact, ())) or (isinstance(value, bool) and fact not in FACTS):
+                raise InvalidSetting(
+                    f"contextc.toml: {PROVIDERS}.{name}: {fact} is no fact, or not of that kind. There are: "
+                    f"{', '.join(f'{each} ({kind.__name__})' for each, kind in WRITTEN.items())}."
+                )
+        found[names.get(name, name)] = dict(facts)
+    return found
+
+
+def _taken_over(
+    written: JSONObject, asks_for: str, told: JSONObject, own: dict[str, bool | str], format: str | None
+) -> str | None:
+    """Take what the user's file says where nobody said otherwise; the format. A model's own table says it better."""
+    elsewhere = "url" in own or (format is not None and client_of(format) != client_of(written["format"]))
+    for fact in (*FACTS, *CALLED):
+        if fact in written and not (elsewhere and fact in ("url", "key")):
+            own.setdefault(fact, written[fact])
+    for fact in ("window", "output"):
+        if fact in written and told[fact] is None and fact not in written_facts(asks_for):
+            told[fact] = written[fact]
+    return format or written["format"]
+
+
 def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
     """The provider's first name, and the model's name there. A model's name may hold colons too."""
     before, colon, after = (each.strip() for each in spec.partition(":"))
     name = before.lower().replace("_", "-")
-    if name in _book().names:
-        name = _book().names[name]
-        asks_for = after or _book().providers[name].get("model")
+    written = _written()
+    if name in _book().names or name in written:
+        name = _book().names.get(name, name)
+        facts = {**_book().providers.get(name, {}), **written.get(name, {})}
+        asks_for = after or facts.get("model")
         if not asks_for:
             raise InvalidSetting(f'{spec!r} names no model. Write "{name}:", and the name of a model behind it.')
         return name, asks_for
@@ -174,7 +225,7 @@ def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
         return _server(spec, told), spec
     if not before or not after:
         raise InvalidSetting(f"{spec!r} names no {'model' if before else 'provider'}. {HOW}")
-    close = get_close_matches(name, _book().names, n=1, cutoff=0.85)
+    close = get_close_matches(name, [*_book().names, *written], n=1, cutoff=0.85)
     if close and format is None:
         raise InvalidSetting(
             f'There is no provider {before!r}. Did you mean "{close[0]}:{after}"? For an endpoint of that name, say '
@@ -185,7 +236,7 @@ def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
 
 def _server(name: str, told: JSONObject) -> str:
     """Who serves a model that is named alone: its house, if the name is the one it gave itself."""
-    house = model(name, **told).house
+    house = model(name, house=told.get("house"), window=MUCH).house  # its own window is asked for where it is known
     if is_open(name) or not is_house_name(name) or house not in _book().houses:
         raise InvalidSetting(f'{name!r} does not say who serves it. Write the provider in front: "…:{name}".')
     return _book().houses[house]

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from contextc._json import JSONObject, decode, encode
+from contextc._json import JSONObject, decode, encode, well_formed_json
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.reading import is_error
 from contextc.providers.endpoint import Call, Endpoint
@@ -107,7 +107,7 @@ class Recorder(Endpoint):
         elif events or not refused:
             line["events"] = events
         with self.path.open("ab") as file:
-            file.write(encode(line | refused) + b"\n")
+            file.write(encode(well_formed_json(line | refused)) + b"\n")
 
     async def close(self) -> None:
         await self.endpoint.close()
@@ -141,7 +141,7 @@ def _table(provider: Provider) -> Table:
 
 def _clean(event: JSONObject) -> JSONObject:
     """The event; where it is an error, without a key that the provider may have repeated in it."""
-    return cast(JSONObject, decode(masked(encode(event).decode()))) if is_error(event) else event
+    return cast(JSONObject, decode(masked(encode(well_formed_json(event)).decode()))) if is_error(event) else event
 
 
 def _told(error: ProviderFailed) -> JSONObject:

@@ -4,6 +4,7 @@ All three vendors stream this way. Only `data` is read; the names of events stan
 `error` of some servers. `[DONE]`, OpenAI's last word, is no event; `done` says that it was heard.
 """
 
+import json
 from typing import cast
 
 from msgspec import DecodeError
@@ -61,16 +62,19 @@ class Events:
             self.done = True
         if self.done or not data.strip():
             return None
-        event = parsed(data)
+        event = parsed(data, halves=True)
         return {"error": event} if name == b"error" and "error" not in event and "type" not in event else event
 
 
-def parsed(data: bytes) -> JSONObject:
-    """One JSON object; half of an emoji in it does no harm."""
+def parsed(data: bytes, *, halves: bool = False) -> JSONObject:
+    """One JSON object; half of an emoji in it does no harm. `halves` stay as they are: the next event has the other."""
     try:
         value = decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):
-        value = parse_object(data.decode("utf-8", "replace"))
+        text = data.decode("utf-8", "replace")
+        value = parse_object(text)
+        if halves and value is not None:
+            value = json.loads(text)
     if not isinstance(value, dict):
         raise MalformedEvent(f"no JSON object: {data[:80]!r}")
     return cast(JSONObject, value)

@@ -24,12 +24,13 @@ QueueKind: TypeAlias = Literal["steer", "follow-up"]
 
 
 class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One turn. `opened` is the seq of the message that opened it; `finish` says why it ended."""
+    """One turn. `opened` and `opening` are seq and uid of the message that opened it; `finish` says why it ended."""
 
     number: int
     agent: str
     state: Literal["running", "finished", "interrupted"] = "running"
     opened: int = 0
+    opening: str = ""
     finish: str = ""
     error: str = ""
     started: int = 0
@@ -126,13 +127,14 @@ def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
         for where, event in told:
             is_of_them = event.get("uid") in gone or event.get("queued") in waited
             is_beside = event["type"] in BESIDE and (event.get("turn"), event.get("step")) in steps
-            names = WORDS if is_of_them or is_beside else ("error",)
+            names = (*WORDS, *QUOTING) if is_of_them or is_beside else QUOTING
             if any(event.get(name) for name in names):
                 blank = {name: _blank(value) if name in names else value for name, value in event.items()}
                 tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
         _forget_errors(tx, number)
 
 
+QUOTING = ("error", "fallback")
 BESIDE = ("approval-request", "tool-progress", "system-hint")
 """Events that speak of a message of their step without naming it."""
 

@@ -44,20 +44,27 @@ def run(
     window: Annotated[
         int | None, typer.Option("--window", help="The window of that model in tokens, if it is not known.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The environment variable that holds the key for that model.")
+    ] = None,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
     """Talk with a model that may use tools. Type /help in the conversation for what else there is.
 
     Without a terminal, each line of standard input is a turn, and the answers go to standard output. Exit code 1 where
-    a turn failed. --json prints the events, one a line.
+    a turn failed, was stopped, or was ended by a limit. --json prints the events, one a line.
     """
-    from contextc.cli.chat.session import Wish, chat
+    from contextc.cli.chat.session import chat
+    from contextc.cli.chat.wish import Wish
 
     if question is not None and prompt is not None:
         raise InvalidSetting("There is a question and a --prompt. One of the two is enough.")
     if conversation is not None and go_on:
         raise InvalidSetting("Both --conversation and --continue are given. One of the two is enough.")
+    for name, number in {"steps": steps, "budget": budget, "output": output, "window": window}.items():
+        if number is not None and number <= 0:
+            raise InvalidSetting(f"--{name} {number}: give a number above 0.")
     wish = Wish(
         question=question if prompt is None else prompt,
         model=model,
@@ -73,6 +80,7 @@ def run(
         output=output,
         url=url,
         window=window,
+        key=key,
         json=json,
     )
     with opened(store, new=True) as handle:

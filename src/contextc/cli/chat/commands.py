@@ -102,6 +102,8 @@ async def _models(session: "Session", given: str) -> None:
 
 async def _context(session: "Session", given: str) -> None:
     executor = session.executor
+    if session.is_empty():
+        return
     try:
         compiled = await durable(
             lambda: executor.compiler.compile(
@@ -117,6 +119,8 @@ async def _context(session: "Session", given: str) -> None:
 async def _explain(session: "Session", given: str) -> None:
     if given and not given.isdecimal():
         raise InvalidInput(f"{given!r} is not the number of a request. Without one, the last is explained.")
+    if session.is_empty():
+        return
     request = int(given) if given else None
     show(session.executor.compiler.explain(session.conversation, request, agent=session.agent))
 
@@ -130,8 +134,10 @@ async def _todos(session: "Session", given: str) -> None:
 
 async def _compact(session: "Session", given: str) -> None:
     """As the executor does it when room is short; the model that is asked now writes the summary."""
-    session.screen.note("summing up …")
-    done = await session.executor.compact(session.conversation)
+    if session.is_empty():
+        return
+    with session.working("summing up"):
+        done = await session.executor.compact(session.conversation)
     if done is None:
         out.print("There is nothing old enough to sum up.")
         return
@@ -143,6 +149,8 @@ async def _compact(session: "Session", given: str) -> None:
 
 
 async def _fork(session: "Session", given: str) -> None:
+    if session.is_empty():
+        return
     found = session.store.fork(session.conversation, given)
     before, session.conversation = session.conversation, found.name
     out.print(
@@ -169,6 +177,8 @@ async def _continue(session: "Session", given: str) -> None:
 
 
 async def _clear(session: "Session", given: str) -> None:
+    if session.is_empty():
+        return
     found = session.store.reset(session.conversation)
     out.print(f"The model no longer sees the {count(found.edge, 'message')} before this. They stay in the record.")
 

@@ -10,6 +10,7 @@ from typing import Protocol, assert_never
 from rich.console import Console
 from rich.text import Text
 
+from contextc.cli.advice import spoken
 from contextc.cli.chat.gauge import gauge
 from contextc.cli.chat.words import call_line, clean, short
 from contextc.cli.terminal import count
@@ -183,7 +184,7 @@ class Screen:
                 self.warn("the turn was interrupted; what it had written is kept")
             case Failure():
                 self.failed = True
-                self.problem(event.error.partition(": ")[2] or event.error)
+                self.problem(spoken(event.error.partition(": ")[2] or event.error))
             case TurnFinish():
                 self._show_finish(event)
 

@@ -7,55 +7,33 @@ may end anywhere, by Ctrl-C or by a power cut, and another goes on.
 import asyncio
 import logging
 import sys
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Generator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import datetime
-from pathlib import Path
-from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
+from contextc.cli.advice import spoken
 from contextc.cli.chat import commands
 from contextc.cli.chat.approval import Approval
 from contextc.cli.chat.keyboard import Keyboard, interrupts, read_line
 from contextc.cli.chat.screen import Lines, Screen
 from contextc.cli.chat.whom import Whom, find
+from contextc.cli.chat.wish import Choice, Wish, system_of, tools_of
 from contextc.cli.chat.words import clean, short
-from contextc.cli.files import read
 from contextc.cli.terminal import count, err, out
+from contextc.config import masked
 from contextc.errors import ContextcError, InvalidSetting, UnknownConversation
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
 from contextc.executor.tools import Approve
 from contextc.prompts import PromptBuilder
 from contextc.providers import Endpoint, Provider, endpoint
 from contextc.store import Store
-from contextc.toolbox import FunctionTool
-from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
 from contextc.triggers import default_triggers
 
-READING = ("read_file", "list_files", "search_files")
-Choice: TypeAlias = Literal["all", "read", "none"]
 UNSOLVED = ("error", "cancelled")
-
-
-class Wish(Struct, frozen=True, kw_only=True):
-    """What was asked for on the command line."""
-
-    question: str | None = None
-    model: str | None = None
-    conversation: str | None = None
-    go_on: bool = False
-    agent: str
-    system: str | None = None
-    tools: Choice | None = None
-    """None: all, but none for the local model, which is too small to use them well and slow to read about them."""
-    root: Path = Path(".")
-    yes: bool = False
-    steps: int | None = None
-    budget: int | None = None
-    output: int | None = None
-    url: str | None = None
-    window: int | None = None
-    json: bool = False
+ANSWERED = ("stop", "refusal", "nothing to do")
 
 
 def chat(store: Store, wish: Wish) -> int:
@@ -79,14 +57,18 @@ class Session:
         self.keyboard = Keyboard() if self.at_terminal else None
         self.screen = Lines(err) if wish.json else Screen(out, out if self.at_terminal else err)
         self.leaving = False
+        self.code = 0
+        """What a pipe or a question ends with: 1 once a turn was not answered whole."""
         self._told_to_leave = False
         self._typed: list[str] = []
         self._queueing: set[asyncio.Task[None]] = set()
+        self._unsolved = ""
         self._stack = AsyncExitStack()
         self.conversation = self._first_conversation()
-        whom = find(wish.model, url=wish.url, window=wish.window)
+        self._unnamed = self.conversation if wish.conversation is None and not wish.go_on else None
+        whom = find(wish.model, url=wish.url, window=wish.window, key=wish.key)
         if whom.remark:
-            self.screen.note(whom.remark)
+            err.print(Text(whom.remark, "dim"), soft_wrap=True)
         self.executor, self._line = self._made(whom)
 
     async def __aenter__(self) -> "Session":
@@ -106,33 +88,50 @@ class Session:
         if self.wish.yes and self._choice(self.executor.provider) == "all":
             self.screen.warn(f"--yes: commands and changes to files in {self.root} are not asked for.")
         if self.wish.question is not None:
-            question = sys.stdin.read() if self.wish.question == "-" else self.wish.question
-            return await self._once(question)
+            await self._once(self.wish.question)
+            return self.code
         if not self.at_terminal:
-            return await self._piped()
+            await self._piped()
+            return self.code
         self._greet()
         while not self.leaving:
             if (line := self._typed.pop(0) if self._typed else self._ask()) is not None:
                 await self._take(line)
         return 0
 
-    async def _once(self, question: str) -> int:
+    async def _once(self, question: str) -> None:
+        """One question, or one command. What is read from standard input is a question, whatever it begins with."""
+        command = commands.parse(question) if question != "-" and not self.wish.json else None
+        question = sys.stdin.read() if question == "-" else question
         if not question.strip():
             raise InvalidSetting("The question is blank.")
         self._announce()
-        return 0 if await self.turn(question) else 1
+        await (self.turn(question) if command is None else self.interruptible(command.run(self, command.given)))
+        self._forget_unanswered()
 
-    async def _piped(self) -> int:
+    async def _piped(self) -> None:
         """A turn for each line. The first one that fails is the last."""
         self._announce()
         while not self.leaving and (line := read_line()) is not None:
             if not line.strip():
                 continue
-            if not self.wish.json and (command := commands.parse(line)) is not None:
-                await command.run(self, command.given)
-            elif not await self.turn(line):
-                return 1
-        return 0
+            command = commands.parse(line) if not self.wish.json else None
+            await (self.turn(line) if command is None else self.interruptible(command.run(self, command.given)))
+            if self._unsolved:
+                self._forget_unanswered()
+                return
+
+    def _forget_unanswered(self) -> None:
+        """A conversation that was begun here, without a name, and in which nothing was answered is of no use.
+
+        Whoever asked still has the question: in the shell's history, or in what was piped.
+        """
+        if self._unnamed != self.conversation or self._unsolved != "error":
+            return
+        with suppress(UnknownConversation):
+            if not any(message.role == "assistant" for message in self.store.load(self.conversation)):
+                self.store.delete(self.conversation)
+                self.screen.note("Nothing was answered, so no conversation is kept.")
 
     def _ask(self) -> str | None:
         """A line at the prompt; None where there is none."""
@@ -161,7 +160,7 @@ class Session:
             else:
                 await self.turn(line)
         except ContextcError as error:
-            self.screen.problem(str(error))
+            self.screen.problem(spoken(str(error)))
 
     async def interruptible(self, work: "asyncio.Future[None] | commands.Work") -> None:
         """Something that Ctrl-C stops."""
@@ -169,14 +168,15 @@ class Session:
         with interrupts(task.cancel):
             await asyncio.wait({task})
         if task.cancelled():
+            self.code, self._unsolved = 1, "cancelled"
             self.screen.warn("stopped")
         else:
             task.result()
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def turn(self, given: str | None, *, resume: bool = False) -> bool:
-        """Run a turn, and those whose input was typed meanwhile. False where it failed or was stopped."""
+    async def turn(self, given: str | None, *, resume: bool = False) -> None:
+        """Run a turn, and those whose input was typed meanwhile."""
         result = await self._run(self._started(given, resume))
         while result.finish not in UNSOLVED and self._waiting():
             result = await self._run(self._started(None, False))
@@ -185,7 +185,7 @@ class Session:
         if result.finish in UNSOLVED and (waiting := self._waiting()):
             self.screen.note(f"{count(waiting, 'line')} that you typed still waits; /continue sends it.")
         self._told_to_leave = result.finish == "cancelled"
-        return result.finish not in UNSOLVED
+        self._unsolved = result.finish if result.finish in UNSOLVED else ""
 
     def _started(self, given: str | None, resume: bool) -> Turn:
         return self.executor.resume(self.conversation) if resume else self.executor.start(self.conversation, given)
@@ -209,14 +209,15 @@ class Session:
         if failure is not None and failure is not result.error:
             raise failure
         if result.error is not None and not self.screen.failed:
-            self.screen.problem(str(result.error))
+            self.screen.problem(spoken(str(result.error)))
+        if result.finish not in ANSWERED:
+            self.code = 1
         return result
 
     def _heard(self, line: str) -> None:
         """A line that was typed while a turn runs: it steers, unless it is a command, which waits."""
         if commands.parse(line) is not None:
-            self._typed.append(line)
-            self.screen.note("… waits until the turn is over")
+            self._later(line)
             return
 
         async def queue() -> None:
@@ -225,6 +226,23 @@ class Session:
         task = asyncio.get_running_loop().create_task(queue())
         self._queueing.add(task)
         task.add_done_callback(self._queueing.discard)
+
+    def _later(self, line: str) -> None:
+        """A line that is taken when what runs now is over."""
+        self._typed.append(line)
+        self.screen.note(f"… waits until this is over: {short(line)}")
+
+    @contextmanager
+    def working(self, what: str) -> Generator[None]:
+        """Show that something takes its time, and for how long it has; a line that is typed meanwhile waits."""
+        if self.keyboard is None:
+            self.screen.note(f"{what} …")
+            yield
+            return
+        columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
+        with Progress(*columns, console=out, transient=True) as bar, self.keyboard.listening(self._later):
+            bar.add_task(what, total=None)
+            yield
 
     def _waiting(self) -> int:
         try:
@@ -245,6 +263,14 @@ class Session:
         self.store.conversation(conversation)  # that there is one
         self.conversation = conversation
         self.resumed()
+
+    def is_empty(self) -> bool:
+        """Whether nothing was said here yet, which a command then says in place of an answer."""
+        with suppress(UnknownConversation):
+            if self.store.conversation(self.conversation).length:
+                return False
+        self.screen.note(f"Nothing has been said in {self.conversation} yet.")
+        return True
 
     def resumed(self) -> None:
         """Say where the conversation stands, and what became of its last turn."""
@@ -267,7 +293,7 @@ class Session:
         wish = self.wish
         options = {"progress": self.screen.note} if whom.provider.client == "local" else {}
         line = endpoint(whom.provider, **whom.options, **options)
-        tools = _tools(self._choice(whom.provider), self.root)
+        tools = tools_of(self._choice(whom.provider), self.root)
         parts = ["behaviour", "identity", "todos", *(["project"] if tools else [])]
         executor = AgentExecutor(
             self.store,
@@ -275,7 +301,7 @@ class Session:
             tools=tools,
             triggers=default_triggers(),
             agent=self.agent,
-            fragments=PromptBuilder().with_builtin(*parts, system_prompt=_system(wish.system)),
+            fragments=PromptBuilder().with_builtin(*parts, system_prompt=system_of(wish.system)),
             directory=str(self.root),
             budget=wish.budget,
             output=wish.output,
@@ -315,7 +341,8 @@ class Session:
     def describe(self) -> str:
         provider, found = self.executor.provider, self.executor.tools
         tools = f"{count(len(found), 'tool')} in {self.root}" if found else "no tools"
-        return f"{provider.name}:{provider.asks_for} · {self.conversation} · {tools}"
+        at = f" at {masked(provider.url)}" if provider.url and provider.client != "replay" else ""
+        return f"{provider.name}:{provider.asks_for}{at} · {self.conversation} · {tools}"
 
     def _greet(self) -> None:
         self.screen.note(f"contextc chat · {self.describe()}")
@@ -338,25 +365,6 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.screen.note(clean(self.format(record)))
-
-
-def _tools(choice: Choice, root: Path) -> list[FunctionTool]:
-    if choice == "none":
-        return []
-    files = file_tools(root)
-    if choice == "read":
-        return [*[each for each in files if each.name in READING], todo_tool()]
-    return [*files, command_tool(root), todo_tool()]
-
-
-def _system(given: str | None) -> str | None:
-    """A text, or the content of a file."""
-    if given is None or not given.startswith("@"):
-        return given
-    try:
-        return read(given[1:]).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidSetting(f"{short(given[1:])} is not UTF-8 text.") from error
 
 
 def _numbered(name: str, number: int) -> str:

@@ -4,15 +4,19 @@
 how many seconds there are between two events: `replay:FILE?seconds=0.1`.
 """
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from contextc.config import read_settings
-from contextc.errors import InvalidSetting, UnknownModel
+from contextc._json import JSONObject
+from contextc.config import NO_VARIABLE, is_variable, read_settings
+from contextc.errors import InvalidSetting
 from contextc.providers import Provider, provider
+from contextc.providers.named import has_address, provider_names
 
 LOCAL = "local"
+ANY = 1 << 30  # a window, where it is not about the window yet
 RECORDED = "replay:"
 RECORDED_WINDOW, RECORDED_OUTPUT = 32_000, 4_000
 FACTS = ("format", "window", "output", "model", "seconds")
@@ -26,31 +30,49 @@ class Whom(NamedTuple):
     remark: str = ""
 
 
-def find(named: str | None, *, url: str | None = None, window: int | None = None) -> Whom:
-    spec = named or read_settings().model.value
+def find(named: str | None, *, url: str | None = None, window: int | None = None, key: str | None = None) -> Whom:
+    spec = (named or read_settings().model.value).strip()
+    given = {"--url": url, "--window": window, "--key": key}
+    if key is not None and not is_variable(key):
+        raise InvalidSetting(f"--key {NO_VARIABLE}")
     if not spec:
+        if options := [option for option, value in given.items() if value is not None]:
+            raise InvalidSetting(f"{options[0]} is about a model, and none is named. Name it: --model provider:model.")
         found = provider(LOCAL)
         return Whom(
             found,
             {},
-            f"No model is configured, so this is a small one on this machine: {found.asks_for}. Name another with "
-            "--model provider:model, or set CONTEXTC_MODEL; --tools read has this one use tools.",
+            f"No model is configured, so this is {found.asks_for} on this machine; --model or CONTEXTC_MODEL names "
+            "another.",
         )
     if spec.startswith(RECORDED):
-        return _recorded(spec.removeprefix(RECORDED))
-    try:
-        if url is not None:
-            return Whom(provider(spec, window=window, url=url), {})
-        return Whom(provider(spec, window=window), {})
-    except UnknownModel as error:
-        alike = f" Names that are known and written alike: {', '.join(error.close)}." if error.close else ""
+        if url is not None or key is not None:
+            raise InvalidSetting("Recordings have no address and no key: leave out --url and --key.")
+        return _recorded(spec.removeprefix(RECORDED), window)
+    facts: JSONObject = {fact: value for fact, value in (("url", url), ("key", key)) if value is not None}
+    _check(spec, provider(spec, window=window or ANY, **facts))
+    return Whom(provider(spec, window=window, **facts), {})
+
+
+def _check(spec: str, found: Provider) -> None:
+    """That there is somebody to call, and that it has this model: said before anything is asked about the model."""
+    if not found.client or not has_address(found):
+        close = get_close_matches(found.name, provider_names(), n=1)
+        meant = f" Did you mean {close[0]}?" if close else ""
         raise InvalidSetting(
-            f"The window of model {error.model!r} is not known. Give it: --window 128000, or write window = 128_000 "
-            f'below [models."{error.model}"] in contextc.toml.{alike}'
-        ) from error
+            f"There is no provider {found.name!r}.{meant} There are: {', '.join(provider_names())}. For an endpoint of "
+            f"your own, give its address with --url, or write it below [providers.{found.name}] in contextc.toml."
+        )
+    if found.client == LOCAL and not found.url and not read_settings().local_model.value:
+        there = provider(LOCAL)
+        if found.model.name != there.model.name:
+            raise InvalidSetting(
+                f"{spec!r}: the local model is {there.asks_for}. For another one, name its GGUF file: "
+                "CONTEXTC_LOCAL_MODEL=/path/to.gguf, or local_model in contextc.toml."
+            )
 
 
-def _recorded(spec: str) -> Whom:
+def _recorded(spec: str, wanted: int | None) -> Whom:
     path, _, query = spec.partition("?")
     facts = dict(parse_qsl(query))
     if strange := [fact for fact in facts if fact not in FACTS]:
@@ -60,6 +82,7 @@ def _recorded(spec: str) -> Whom:
         seconds = float(facts.get("seconds", 0))
     except ValueError as error:
         raise InvalidSetting(f"replay:…?{query}: {error}.") from None
+    window = wanted or window
     if "model" not in facts:
         window, output = window or RECORDED_WINDOW, output or RECORDED_OUTPUT
     found = provider(

@@ -1,0 +1,56 @@
+"""What was asked for on the command line, and what follows from it: the tools, the system prompt."""
+
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from contextc.cli.chat.words import short
+from contextc.cli.files import read
+from contextc.errors import InvalidSetting
+from contextc.toolbox import FunctionTool
+from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
+
+READING = ("read_file", "list_files", "search_files")
+Choice: TypeAlias = Literal["all", "read", "none"]
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What was asked for on the command line."""
+
+    question: str | None = None
+    model: str | None = None
+    conversation: str | None = None
+    go_on: bool = False
+    agent: str
+    system: str | None = None
+    tools: Choice | None = None
+    """None: all, but none for the local model, which is too small to use them well and slow to read about them."""
+    root: Path = Path(".")
+    yes: bool = False
+    steps: int | None = None
+    budget: int | None = None
+    output: int | None = None
+    url: str | None = None
+    window: int | None = None
+    key: str | None = None
+    json: bool = False
+
+
+def tools_of(choice: Choice, root: Path) -> list[FunctionTool]:
+    if choice == "none":
+        return []
+    files = file_tools(root)
+    if choice == "read":
+        return [*[each for each in files if each.name in READING], todo_tool()]
+    return [*files, command_tool(root), todo_tool()]
+
+
+def system_of(given: str | None) -> str | None:
+    """A text, or the content of a file."""
+    if given is None or not given.startswith("@"):
+        return given
+    try:
+        return read(given[1:]).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidSetting(f"{short(given[1:])} is not UTF-8 text.") from error
