@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.config import Settings, read_settings
-from contextc.errors import InvalidSetting
+from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.anthropic import AnthropicEndpoint
 from contextc.providers.endpoint import Call, Endpoint
 from contextc.providers.local.model import check_runner, model_file
@@ -21,6 +21,9 @@ from contextc.providers.local.running import Server, ensure_server
 from contextc.providers.named import Provider
 from contextc.providers.openai import OpenAIEndpoint
 from contextc.providers.posting import Posting
+
+TRIES, DYING_SECONDS = 3, 0.2
+"""A server that was killed looks alive for a moment; who finds nobody there looks again."""
 
 
 def open(provider: Provider, **options: object) -> "LocalEndpoint":
@@ -58,10 +61,18 @@ class LocalEndpoint(Endpoint):
         return await asyncio.to_thread(ensure_server, self.file, window, idle=self.idle, progress=tell)
 
     async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
-        line = await self._opened()
-        async with aclosing(line.stream(call)) as events:
-            async for event in events:
-                yield event
+        for tries in range(TRIES):
+            line, begun = await self._opened(), False
+            try:
+                async with aclosing(line.stream(call)) as events:
+                    async for event in events:
+                        begun = True
+                        yield event
+                return
+            except ProviderFailed as error:
+                if begun or error.kind != "transient" or error.status is not None or tries == TRIES - 1:
+                    raise
+            await asyncio.sleep(DYING_SECONDS)
 
     async def close(self) -> None:
         """Hang up. The server stays for others, and for the next time."""
