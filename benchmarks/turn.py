@@ -70,14 +70,14 @@ def run(name: str, length: int, folder: Path) -> Turn:
         subject.prepare(scripted(1))
         subject.turn()
         subject.prepare(scripted(STEPS, after=1))
-        sent, calls, before = subject.sent, subject.calls, written()
+        sent, calls, before = subject.transport.sent, subject.transport.calls, written()
         gc.collect()
         used, began = resource.getrusage(resource.RUSAGE_SELF), perf_counter()
         said = subject.turn()
         wall, now = perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
         after = written()
         assert said == DONE, f"{name} ended with {said!r}"
-        assert subject.calls - calls == STEPS + 1, f"{name} made {subject.calls - calls} calls"
+        assert subject.transport.calls - calls == STEPS + 1, f"{name} made {subject.transport.calls - calls} calls"
     finally:
         subject.close()
     system = now.ru_stime - used.ru_stime
@@ -86,7 +86,7 @@ def run(name: str, length: int, folder: Path) -> Turn:
         system=system,
         wall=wall,
         written=after.handed - before.handed if after and before else 0,
-        sent=(subject.sent - sent) // (STEPS + 1),
+        sent=(subject.transport.sent - sent) // (STEPS + 1),
         resident=now.ru_maxrss * 1024,
         stores=subject.stores,
     )

@@ -19,7 +19,7 @@ class Subject:
     stores = "every step, synced"
 
     def __init__(self, folder: Path) -> None:
-        self._transport, self._results = streaming(), iter(list[str]())
+        self.transport, self._results = streaming(), iter(list[str]())
         self._runner = asyncio.Runner()
         self.store = cc.open_store(f"sqlite:///{folder / 'contextc.db'}")
         provider = cc.provider(PROVIDER, window=WINDOW)
@@ -30,19 +30,11 @@ class Subject:
             triggers=cc.default_triggers(),
             system_prompt=system_prompt(),
             summarize=None,  # the peers cut, too
-            endpoint=endpoint(provider, http_client=httpx2.AsyncClient(transport=self._transport)),
+            endpoint=endpoint(provider, http_client=httpx2.AsyncClient(transport=self.transport)),
         )
 
     def _tool(self, query: str) -> str:
         return next(self._results)
-
-    @property
-    def sent(self) -> int:
-        return self._transport.sent
-
-    @property
-    def calls(self) -> int:
-        return self._transport.calls
 
     def fill(self, history: Sequence[Said]) -> None:
         for start in range(0, len(history), 1000):
@@ -50,7 +42,7 @@ class Subject:
 
     def prepare(self, script: Sequence[Asked]) -> None:
         self._results = iter([asked.result for asked in script])
-        self._transport.expect(anthropic_streams(script))
+        self.transport.expect(anthropic_streams(script))
 
     def turn(self) -> str:
         self._runner.run(self._turn())

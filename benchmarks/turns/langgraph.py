@@ -23,14 +23,14 @@ class Subject:
     stores = "every step"
 
     def __init__(self, folder: Path) -> None:
-        self._transport, self._results = answering(), iter(list[str]())
+        self.transport, self._results = answering(), iter(list[str]())
         self._said = LangChain()
         anthropic: Any = import_module("anthropic")
         prebuilt: Any = import_module("langgraph.prebuilt")
         model: Any = import_module("langchain_anthropic").ChatAnthropic(
             model=CLAUDE, api_key="none", max_tokens=OUTPUT, max_retries=0
         )
-        http_client = httpx2.Client(transport=self._transport)
+        http_client = httpx2.Client(transport=self.transport)
         model.__dict__["_client"] = anthropic.Anthropic(api_key="none", max_retries=0, http_client=http_client)
         messages: Any = import_module("langchain_core.messages")
         self._trim, self._system = messages.trim_messages, messages.SystemMessage(system_prompt())
@@ -63,21 +63,13 @@ class Subject:
         )
         return {"messages": [self._model.invoke(trimmed)]}
 
-    @property
-    def sent(self) -> int:
-        return self._transport.sent
-
-    @property
-    def calls(self) -> int:
-        return self._transport.calls
-
     def fill(self, history: Sequence[Said]) -> None:
         messages = [self._said.message(each) for each in history]
         self._graph.update_state(self._thread, {"messages": messages}, as_node="model")
 
     def prepare(self, script: Sequence[Asked]) -> None:
         self._results = iter([asked.result for asked in script])
-        self._transport.expect(anthropic_replies(script))
+        self.transport.expect(anthropic_replies(script))
 
     def turn(self) -> str:
         asked = {"messages": [{"role": "user", "content": QUESTION}]}

@@ -24,12 +24,12 @@ class Subject:
     stores = "every step"
 
     def __init__(self, folder: Path) -> None:
-        self._transport, self._results = answering(), iter(list[str]())
+        self.transport, self._results = answering(), iter(list[str]())
         self._said = converters.OpenAIAgents()
         package: Any = import_module("agents")
         package.set_tracing_disabled(True)
         client = import_module("openai").AsyncOpenAI(
-            api_key="none", max_retries=0, http_client=httpx2.AsyncClient(transport=self._transport)
+            api_key="none", max_retries=0, http_client=httpx2.AsyncClient(transport=self.transport)
         )
         tool: Any = package.function_tool(self._tool, name_override=TOOL, description_override=DESCRIPTION)
         model: Any = import_module("agents.models.openai_chatcompletions").OpenAIChatCompletionsModel(GPT, client)
@@ -42,21 +42,13 @@ class Subject:
     def _tool(self, query: str) -> str:
         return next(self._results)
 
-    @property
-    def sent(self) -> int:
-        return self._transport.sent
-
-    @property
-    def calls(self) -> int:
-        return self._transport.calls
-
     def fill(self, history: Sequence[Said]) -> None:
         items = [item for index, each in enumerate(history) for item in self._said.items(each, index)]
         self._runner.run(self._session.add_items(items))
 
     def prepare(self, script: Sequence[Asked]) -> None:
         self._results = iter([asked.result for asked in script])
-        self._transport.expect(openai_replies(script))
+        self.transport.expect(openai_replies(script))
 
     def turn(self) -> str:
         return self._runner.run(self._turn())

@@ -23,11 +23,11 @@ class Subject:
     stores = "nothing"
 
     def __init__(self, folder: Path) -> None:
-        self._transport, self._results = streaming(), iter(list[str]())
+        self.transport, self._results = streaming(), iter(list[str]())
         self._said = PydanticAI()
         package: Any = import_module("pydantic_ai")
         client = import_module("anthropic").AsyncAnthropic(
-            api_key="none", max_retries=0, http_client=httpx2.AsyncClient(transport=self._transport)
+            api_key="none", max_retries=0, http_client=httpx2.AsyncClient(transport=self.transport)
         )
         provider: Any = import_module("pydantic_ai.providers.anthropic").AnthropicProvider(anthropic_client=client)
         self._agent: Any = package.Agent(
@@ -43,20 +43,12 @@ class Subject:
     def _tool(self, query: str) -> str:
         return next(self._results)
 
-    @property
-    def sent(self) -> int:
-        return self._transport.sent
-
-    @property
-    def calls(self) -> int:
-        return self._transport.calls
-
     def fill(self, history: Sequence[Said]) -> None:
         self._history = [self._said.message(each) for each in history]
 
     def prepare(self, script: Sequence[Asked]) -> None:
         self._results = iter([asked.result for asked in script])
-        self._transport.expect(anthropic_streams(script))
+        self.transport.expect(anthropic_streams(script))
 
     def turn(self) -> str:
         return self._runner.run(self._turn())

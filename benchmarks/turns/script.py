@@ -33,11 +33,10 @@ class Asked(NamedTuple):
 
 
 class Subject(Protocol):
-    """An agent with one tool. `sent` counts bytes of requests, `calls` how many there were."""
+    """An agent with one tool."""
 
     stores: str
-    sent: int
-    calls: int
+    transport: "Instant"
 
     def __init__(self, folder: Path) -> None: ...
 
@@ -61,7 +60,7 @@ def scripted(count: int, *, after: int = 0) -> list[Asked]:
 
 
 class Instant(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
-    """Answers every request with the next reply."""
+    """Answers every request with the next reply. `sent` counts bytes of requests, `calls` how many there were."""
 
     def __init__(self, content_type: str) -> None:
         self.sent = self.calls = 0

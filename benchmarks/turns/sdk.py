@@ -18,20 +18,12 @@ class Subject:
     def __init__(self, folder: Path) -> None:
         from anthropic import AsyncAnthropic, AsyncStream
 
-        self._transport = streaming()
-        http_client = httpx2.AsyncClient(transport=self._transport)
+        self.transport = streaming()
+        http_client = httpx2.AsyncClient(transport=self.transport)
         self._client = AsyncAnthropic(api_key="none", max_retries=0, http_client=http_client)
         self._stream_class: Any = AsyncStream[object]
         self._runner = asyncio.Runner()
         self._body, self._count = b"", 0
-
-    @property
-    def sent(self) -> int:
-        return self._transport.sent
-
-    @property
-    def calls(self) -> int:
-        return self._transport.calls
 
     def fill(self, history: Sequence[Said]) -> None:
         ours = Ours("memory:")
@@ -40,7 +32,7 @@ class Subject:
         ours.close()
 
     def prepare(self, script: Sequence[Asked]) -> None:
-        self._transport.expect(anthropic_streams(script))
+        self.transport.expect(anthropic_streams(script))
         self._count = len(script) + 1
 
     def turn(self) -> str:

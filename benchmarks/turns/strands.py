@@ -20,13 +20,13 @@ class Subject:
     stores = "every step"
 
     def __init__(self, folder: Path) -> None:
-        self._transport, self._results = streaming(), iter(list[str]())
+        self.transport, self._results = streaming(), iter(list[str]())
         self._folder, self._said = folder / "strands", Strands()
         self._model: Any = import_module("strands.models.anthropic").AnthropicModel(
             client_args={
                 "api_key": "none",
                 "max_retries": 0,
-                "http_client": httpx2.AsyncClient(transport=self._transport),
+                "http_client": httpx2.AsyncClient(transport=self.transport),
             },
             model_id=CLAUDE,
             max_tokens=OUTPUT,
@@ -37,14 +37,6 @@ class Subject:
 
     def _tool(self, query: str) -> str:
         return next(self._results)
-
-    @property
-    def sent(self) -> int:
-        return self._transport.sent
-
-    @property
-    def calls(self) -> int:
-        return self._transport.calls
 
     def fill(self, history: Sequence[Said]) -> None:
         managers: Any = import_module("strands.agent.conversation_manager")
@@ -61,7 +53,7 @@ class Subject:
 
     def prepare(self, script: Sequence[Asked]) -> None:
         self._results = iter([asked.result for asked in script])
-        self._transport.expect(anthropic_streams(script))
+        self.transport.expect(anthropic_streams(script))
 
     def turn(self) -> str:
         return str(self._runner.run(self._agent.invoke_async(QUESTION))).strip()

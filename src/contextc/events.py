@@ -107,8 +107,8 @@ class ToolProgress(Event, frozen=True, tag="tool-progress"):
     text: str
 
 
-class ToolResult(Event, frozen=True, tag="tool-result"):
-    """A tool has returned. `text` is the beginning of what; message `seq` has it whole."""
+class ToolAnswer(Event, frozen=True):
+    """A call has its result. `text` is the beginning of it; message `seq` has it whole."""
 
     id: str
     name: str
@@ -118,15 +118,12 @@ class ToolResult(Event, frozen=True, tag="tool-result"):
     milliseconds: int = 0
 
 
-class ToolError(Event, frozen=True, tag="tool-error"):
+class ToolResult(ToolAnswer, frozen=True, tag="tool-result"):
+    """A tool has returned."""
+
+
+class ToolError(ToolAnswer, frozen=True, tag="tool-error"):
     """A tool has failed, or was not run; the model is told so."""
-
-    id: str
-    name: str
-    seq: int = 0
-    uid: str = ""
-    text: str = ""
-    milliseconds: int = 0
 
 
 class SystemMessageCreated(Event, frozen=True, tag="system-message-created"):
