@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.config import Setting, masked, read_settings
+from contextc.config import Setting, masked, read_providers, read_settings
 
 
 def test_with_nothing_configured_the_store_is_in_the_users_data_folder(tmp_path: Path) -> None:
@@ -60,3 +60,41 @@ def test_a_retention_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
 )
 def test_passwords_are_never_shown(address: str, shown: str) -> None:
     assert masked(address) == shown
+
+
+def configured(folder: Path, *, user: str = "", project: str = "") -> dict[str, str]:
+    """An environment in which these are written in the user's file and in the project's."""
+    (folder / "config" / "contextc").mkdir(parents=True)
+    (folder / "config" / "contextc" / "contextc.toml").write_text(user)
+    (folder / "contextc.toml").write_text(project)
+    return {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+
+
+def test_providers_of_ones_own_are_read_fact_by_fact(tmp_path: Path) -> None:
+    """SPEC 9.11: any compatible endpoint."""
+    user = '[providers.My_Groq]\nurl = "https://groq.example/v1"\nkey = "GROQ_API_KEY"\n'
+    environment = configured(tmp_path, user=user, project="[providers.my-groq]\nwindow = 9_000\n")
+    found = read_providers(environment=environment, folder=str(tmp_path))
+    assert found == {"my-groq": {"url": "https://groq.example/v1", "key": "GROQ_API_KEY", "window": 9_000}}
+    assert read_settings(environment=environment, folder=str(tmp_path)).model.value == ""
+
+
+@pytest.mark.parametrize("key", ["sk-abc123", "gsk_abc123", "", "Bearer X"])
+def test_a_literal_key_in_a_file_is_refused_and_not_repeated(tmp_path: Path, key: str) -> None:
+    """SPEC 13.3."""
+    environment = configured(tmp_path, user=f'[providers.groq]\nkey = "{key}"\n')
+    with pytest.raises(cc.InvalidSetting, match="the name of an environment variable") as raised:
+        read_providers(environment=environment, folder=str(tmp_path))
+    assert not key or key not in str(raised.value)
+
+
+def test_a_projects_file_cannot_send_a_users_key_anywhere(tmp_path: Path) -> None:
+    """SPEC 13.3: a folder that came from somebody else names no key, and its address gets none."""
+    evil = '[providers.groq]\nurl = "https://evil.example/v1"\n'
+    user = '[providers.groq]\nurl = "https://groq.example/v1"\nkey = "GROQ_API_KEY"\n'
+    environment = configured(tmp_path, user=user, project=evil)
+    found = read_providers(environment=environment, folder=str(tmp_path))
+    assert found == {"groq": {"url": "https://evil.example/v1"}}
+    (tmp_path / "contextc.toml").write_text(evil + 'key = "GROQ_API_KEY"\n')
+    with pytest.raises(cc.InvalidSetting, match="a project's file names no key"):
+        read_providers(environment=environment, folder=str(tmp_path))

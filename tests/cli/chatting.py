@@ -113,7 +113,8 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
+        """Ctrl-C. Python's prompt is printed a little before it listens to signals."""
+        time.sleep(0.2)
         self.process.send_signal(signal.SIGINT)
 
     def leave(self) -> int:

@@ -100,7 +100,18 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["-m", "anthropc:claude-opus-5-5", "hi"], "Did you mean"),
-        (["-m", "myserver:nobody-knows-it", "hi"], "--window 128000"),
+        (["-m", "myserver:nobody-knows-it", "hi"], "There is no provider 'myserver'."),
+        (["-m", "myserver:nobody-knows-it", "--url", "http://127.0.0.1:1/v1", "hi"], "--window 128000"),
+        (["-m", "nonsense", "hi"], "does not say who serves it"),
+        (["-m", "local:foo", "--window", "8000", "hi"], "the local model is SmolLM2"),
+        (["-m", "local", "--url", "http://127.0.0.1:1", "hi"], "--model myserver:MODEL --url"),
+        (["--url", "http://127.0.0.1:1/v1", "hi"], "--url is about a model, and none is named"),
+        (["--window", "5000", "hi"], "--window is about a model, and none is named"),
+        (["--key", "GROQ_API_KEY", "hi"], "--key is about a model, and none is named"),
+        (["-m", "replay:empty.jsonl", "--url", "http://127.0.0.1:1/v1", "hi"], "leave out --url"),
+        (["-m", "replay:empty.jsonl", "--window", "-5", "hi"], "--window -5: give a number above 0"),
+        (["-m", "replay:empty.jsonl", "--output", "0", "hi"], "--output 0: give a number above 0"),
+        (["-m", "replay:empty.jsonl", "--budget", "0", "hi"], "--budget 0: give a number above 0"),
         (["-m", "replay:none.jsonl", "hi"], "cannot be read"),
         (["-m", "replay:none.jsonl?speed=3", "hi"], "there are format, window"),
         (["-m", "replay:empty.jsonl", "hi", "-p", "ho"], "One of the two is enough"),
@@ -119,6 +130,18 @@ def test_a_wrong_call_exits_with_2(tmp_path: Path, arguments: list[str], problem
     assert (asked.returncode, asked.stdout) == (2, "")
     assert problem in asked.stderr
     assert "Traceback" not in asked.stderr
+    assert "cc." not in asked.stderr
+    if (tmp_path / "chat.db").exists():
+        with cc.open_store(tmp_path / "chat.db") as store:
+            assert store.conversations() == []
+
+
+def test_a_literal_key_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    """A key belongs in a variable: whoever gives the key itself must not find it in a terminal, or in a store."""
+    for key in ("sk-abc123", "gsk_abc123DEF"):
+        asked = chat(tmp_path, "-m", "mine:m", "--url", "http://127.0.0.1:1/v1", "--window", "9000", "--key", key, "hi")
+        assert (asked.returncode, "the name of an environment variable" in asked.stderr) == (2, True)
+        assert key not in asked.stderr
 
 
 def test_a_failure_that_passes_is_told_and_tried_again(tmp_path: Path) -> None:
@@ -133,7 +156,8 @@ def test_a_failure_that_passes_is_told_and_tried_again(tmp_path: Path) -> None:
 def test_with_nothing_configured_it_is_the_local_model_and_says_so(tmp_path: Path) -> None:
     asked = chat(tmp_path, "hi", CONTEXTC_LOCAL_MODEL=str(tmp_path / "none.gguf"))
     assert asked.returncode == 2
-    assert "No model is configured, so this is a small one on this machine" in asked.stderr
+    assert "No model is configured, so this is SmolLM2-135M-Instruct on this machine" in asked.stderr
+    assert asked.stdout == ""
     configured = recorded(tmp_path / "a.jsonl", says("Hello."))
     asked = chat(tmp_path, "hi", CONTEXTC_MODEL=configured)
     assert (asked.returncode, asked.stdout) == (0, "Hello.\n")
@@ -235,7 +259,7 @@ def test_options_reach_the_request(tmp_path: Path) -> None:
     model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), says("Never said."))
     options = ["--system", "@system.txt", "--output", "77", "--budget", "5000", "--steps", "1", "--agent", "pirate"]
     asked = chat(tmp_path, "-m", model, "-c", "demo", *options, "hi")
-    assert (asked.returncode, asked.stdout) == (0, "")
+    assert (asked.returncode, asked.stdout) == (1, "")
     assert "the turn ended: max_steps" in asked.stderr
     with cc.open_store(tmp_path / "chat.db") as store:
         whom = cc.provider("replay:a", window=32_000, output=4_000)

@@ -216,4 +216,52 @@ def test_ctrl_d_is_a_no_and_ctrl_c_at_a_question_stops_the_turn(tmp_path: Path) 
     with store(tmp_path) as handle:
         results = [result.text for message in handle.load("demo") for result in message.tool_results]
     assert results[0] == "Not run: the user declined."
-    assert results[1].startswith("Cancelled")
+    assert results[1].startswith("Not run")
+
+
+def test_summing_up_shows_its_time_and_is_stopped_by_ctrl_c(tmp_path: Path) -> None:
+    """SPEC 11.10: nothing is stored of it; what was typed meanwhile is told to wait, and then done."""
+    answers = [says(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
+    slow = recorded(tmp_path / "a.jsonl", *answers, says(*[f"word{number} " for number in range(400)]))
+    options = ("-m", f"{slow}?window=9000&output=1000&seconds=0.05", "--store", "sqlite:///chat.db", "-c", "demo")
+    with Terminal(tmp_path, *options, "--tools", "none") as terminal:
+        for question in ("first", "second", "third"):
+            terminal.wait_for("> ")
+            terminal.type(question)
+            terminal.wait_for("context ")
+        terminal.wait_for("> ")
+        terminal.type("/compact")
+        terminal.wait_for("summing up … 0:00:01")
+        terminal.type("/todos")
+        terminal.wait_for("… waits until this is over: /todos")
+        terminal.interrupt()
+        terminal.wait_for("stopped")
+        terminal.wait_for("There is nothing on the list.")
+        terminal.wait_for("> ")
+        terminal.type("/quit")
+        assert terminal.leave() == 0
+    assert "Traceback" not in terminal.seen
+    assert "never retrieved" not in terminal.seen
+    with store(tmp_path) as handle:
+        assert [message.role for message in handle.load("demo")] == ["user", "assistant"] * 3
+
+
+def test_the_gauge_of_a_turn_that_was_stopped_has_the_last_figures(tmp_path: Path) -> None:
+    """A provider that measures less than we count must not look like an empty context."""
+    unmeasured = calls("run_command", {"command": "true"})
+    unmeasured["events"].pop()
+    model = recorded(tmp_path / "a.jsonl", says("Hello.", tokens=(700, 20)), unmeasured)
+    with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db") as terminal:
+        terminal.wait_for("> ")
+        terminal.type("hi")
+        terminal.wait_for("context ")
+        terminal.wait_for("> ")
+        terminal.type("do it")
+        terminal.wait_for("why not: ")
+        terminal.interrupt()
+        terminal.wait_for("stopped.")
+        gauge = terminal.wait_for(" tokens")
+        terminal.wait_for("> ")
+        terminal.type("/quit")
+        assert terminal.leave() == 0
+    assert int(gauge.partition(" · ")[2].split()[0].replace(",", "")) > 0, gauge

@@ -30,7 +30,7 @@ from tests.compiler.simulated import (
 from tests.compiler.world import World, mark_of
 
 STRAY = "no call asked for it"
-CUT = ("its turn was cut away", "its step was cut away", "summed up")
+CUT = ("its turn was cut away", "its step was cut away", "summed up", "too long to be shown")
 
 
 class Judge(World):

@@ -68,7 +68,8 @@ class Restless:
             pass  # it is in the result
         if hurry is not None:
             hurry.cancel()
-        result = await turn.wait()
+        await turn.wait()
+        result = turn.results[-1]
         if given is not None and not result.turn:
             self.said.remove(Said(given, "turn"))  # it never came to that
         return Played(who=who, events=events, result=result)

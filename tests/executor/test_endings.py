@@ -166,7 +166,7 @@ def test_cancelling_while_tools_run_answers_every_call(store: cc.Store) -> None:
     results = [result for message in store.load("demo") for result in message.tool_results]
     assert result.finish == "cancelled"
     assert sorted(each.call_id for each in results) == ["c0", "c1", "c2"]
-    assert [each.call_id for each in results if "Cancelled" in each.text] == ["c1", "c2"]
+    assert [each.call_id for each in results if "Interrupted" in each.text] == ["c1", "c2"]
     asyncio.run(played(executor, "demo", "and now?"))
     assert len(provider.requests[1]["messages"][-1]["content"]) == 4
 

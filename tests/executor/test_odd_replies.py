@@ -107,13 +107,15 @@ def test_odd_figures_of_usage_do_not_lock_a_conversation(store: cc.Store, figure
 def test_a_finish_reason_of_the_provider_is_not_taken_for_ours(store: cc.Store, finish: str) -> None:
     """SPEC 11.9: what waits is answered; nobody was cancelled."""
 
-    async def turn() -> cc.TurnResult:
+    async def results() -> list[cc.TurnResult]:
         await executor.follow_up("demo", "and then?")
-        return await executor.start("demo", "hello").wait()
+        turn = executor.start("demo", "hello")
+        await turn.wait()
+        return turn.results
 
     raw = Raw(chunks({"content": "one"}, finish=finish), chunks({"content": "two"}))
     executor = cc.AgentExecutor(store, SERVER, endpoint=raw)
-    assert asyncio.run(turn()).text == "two"
+    assert [each.text for each in asyncio.run(results())] == ["one", "two"]
     assert [each.finish for each in store.turns("demo")] == ["other", "stop"]
 
 

@@ -1,5 +1,7 @@
 """How a provider is called, as data: which client, where, and the name of its key."""
 
+from pathlib import Path
+
 import pytest
 
 import contextc as cc
@@ -62,3 +64,59 @@ def test_settings_of_a_provider_are_a_copy() -> None:
 def test_an_address_is_text() -> None:
     with pytest.raises(InvalidSetting, match="url is text"):
         cc.provider("mine:own", url=9999, window=9_000)
+
+
+@pytest.fixture
+def users_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "config" / "contextc"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return folder / "contextc.toml"
+
+
+def test_a_provider_in_the_users_file_is_there_by_its_name(users_file: Path) -> None:
+    """SPEC 9.11. Arguments win, and the key of one place is not given to another."""
+    users_file.write_text(
+        '[providers.groq]\nurl = "https://groq.example/v1"\nkey = "GROQ_API_KEY"\nwindow = 16_000\nmodel = "llama-x"\n'
+        '[models."small"]\nwindow = 4_000\n'
+    )
+    found = cc.provider("groq:own")
+    assert (found.name, found.client, found.format) == ("groq", "openai", "openai_chat")
+    assert (found.url, found.key, found.model.window) == ("https://groq.example/v1", "GROQ_API_KEY", 16_000)
+    assert cc.provider("Groq").asks_for == "llama-x"
+    assert cc.provider("groq:own", window=8_000, key="OTHER_KEY").key == "OTHER_KEY"
+    assert cc.provider("groq:own", window=8_000).model.window == 8_000
+    assert cc.provider("groq:small").model.window == 4_000
+    assert cc.provider("groq:own", url="http://127.0.0.1/v1").key == ""
+    otherwise = cc.provider("groq:own", format="anthropic")
+    assert (otherwise.url, otherwise.key) == ("", "")
+    assert "groq" in provider_names()
+
+
+def test_a_provider_that_is_known_can_be_moved(users_file: Path) -> None:
+    """A proxy in front of a vendor: it gets no key that was not named for it."""
+    users_file.write_text('[providers.claude]\nurl = "https://proxy.example"\n')
+    found = cc.provider("anthropic:claude-opus-5-5")
+    assert (found.format, found.client, found.url, found.key) == ("anthropic", "anthropic", "https://proxy.example", "")
+    users_file.write_text('[providers.openrouter]\nkey = "WORK_KEY"\n')
+    router = cc.provider("openrouter:own", window=9_000)
+    assert (router.url, router.key) == (cc.provider("openrouter:x", window=9).url, "WORK_KEY")
+    assert router.url.startswith("https://")
+
+
+@pytest.mark.parametrize("key", ["sk-abc123", "sk_live_abc", "AIzaSyAbc", "two words", "9LIVES", "KEY=abc"])
+def test_a_key_itself_is_refused_and_not_repeated(key: str) -> None:
+    """SPEC 13.3: what names a variable may be said and stored; a key may not."""
+    with pytest.raises(InvalidSetting, match="name of the environment variable") as caught:
+        cc.provider("mine:own", url="http://127.0.0.1/v1", key=key, window=9_000)
+    assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["colour = 1", "url = 5", 'window = "9"', "window = true", "format = false"])
+def test_what_is_no_fact_about_a_provider_is_refused(users_file: Path, text: str) -> None:
+    """SPEC 15.1: a misspelt fact must not be silently ignored."""
+    users_file.write_text(f"[providers.groq]\n{text}\n")
+    with pytest.raises(InvalidSetting, match=r"providers\.groq: \w+ is no fact"):
+        cc.provider("groq:own", window=9_000)

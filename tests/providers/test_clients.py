@@ -242,9 +242,30 @@ def test_nobody_at_home_may_pass(vendor: Vendor) -> None:
             async for _ in line.stream(call_of(vendor, provider)):
                 pass
 
-    with pytest.raises(cc.ProviderFailed, match=r"[Cc]onnect") as caught:
+    with pytest.raises(cc.ProviderFailed, match=r"[Cc]onnect.*Check the address \(http://127\.0\.0\.1:9") as caught:
         asyncio.run(nobody())
     assert caught.value.kind == "transient"
+    assert "Nothing is wrong" not in str(caught.value)
+
+
+@ALL
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_web_page_is_no_reply_and_never_will_be(vendor: Vendor, stream: bool) -> None:
+    """SPEC 11.11, 15.1: what came is named, and the address is what to look at."""
+    page = Answer((b"<html><body>Welcome</body></html>",), headers=(("content-type", "text/html; charset=utf-8"),))
+    failed = failing(vendor, page, stream=stream)
+    assert (failed.kind, failed.status, failed.may_retry) == ("invalid", 200, False)
+    assert "a page (text/html)" in str(failed)
+    assert "Check the address: http://127.0.0.1:" in str(failed)
+
+
+@ALL
+def test_nothing_at_an_address_is_said_of_the_address(vendor: Vendor) -> None:
+    """SPEC 15.1: a linter of requests would not help."""
+    failed = failing(vendor, refused(404, {"error": {"message": "Not found"}}))
+    assert (failed.kind, failed.status) == ("invalid", 404)
+    assert "check the model's name and the URL" in str(failed)
+    assert "lint" not in str(failed)
 
 
 @ALL
@@ -362,6 +383,34 @@ def test_an_unknown_provider_is_not_called_at_somebody_elses_address() -> None:
         cc.endpoint(cc.provider("mine:own", client="telex", window=9_000))
     with pytest.raises(InvalidSetting, match="seconds"):
         cc.endpoint(cc.provider("anthropic:claude-opus-5-5"), timeout=-1)
+
+
+@pytest.mark.parametrize("spec", ["openai:gpt-4.1", "anthropic:claude-opus-5-5", "gemini:gemini-3.6-flash"])
+def test_the_loop_goes_on_while_an_sdk_is_loaded(spec: str) -> None:
+    """Loading one takes a second or more, in which other turns go on."""
+    code = f"""
+import asyncio, time
+import contextc as cc
+from contextc.providers import Call
+provider = cc.provider({spec!r}, url="http://127.0.0.1:9", key="TEST_KEY")
+gaps = []
+async def tick():
+    while True:
+        before = time.monotonic()
+        await asyncio.sleep(0.005)
+        gaps.append(time.monotonic() - before)
+async def ask():
+    task = asyncio.ensure_future(tick())
+    await asyncio.sleep(0.02)
+    before = time.monotonic()
+    try:
+        async for _ in cc.endpoint(provider).stream(Call(provider=provider, body=b"{{}}")): pass
+    except cc.ProviderFailed:
+        print(max(gaps) < (time.monotonic() - before) / 2)
+asyncio.run(ask())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
 
 
 def test_nothing_of_an_sdk_is_loaded_before_it_is_used() -> None:

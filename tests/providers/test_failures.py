@@ -8,7 +8,7 @@ import pytest
 from contextc._json import JSON, JSONObject
 from contextc.errors import WAYS_OUT, FailureKind, ProviderFailed
 from contextc.providers import anthropic, gemini, openai
-from contextc.providers.failures import Table, failure, masked
+from contextc.providers.failures import ELSEWHERE, Table, failure, masked
 from contextc.providers.posting import reason
 
 
@@ -97,7 +97,7 @@ def test_a_refusal_is_one_of_seven_kinds(table: Table, status: int | None, body:
     assert failed.kind == kind
     assert failed.said
     assert str(failed).startswith(f"somebody failed ({kind}")
-    assert WAYS_OUT[kind] in str(failed)
+    assert (ELSEWHERE if status == 404 else WAYS_OUT[kind]) in str(failed)
 
 
 def test_the_message_says_what_happened_and_the_way_out() -> None:

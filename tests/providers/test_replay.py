@@ -39,8 +39,37 @@ def test_recordings_answer_in_their_order(tmp_path: Path) -> None:
     with pytest.raises(cc.ProviderFailed, match="Busy") as caught:
         ask(line)
     assert (caught.value.kind, caught.value.status) == ("transient", 529)
-    with pytest.raises(cc.ProviderFailed, match="no recording is left"):
+    with pytest.raises(cc.ProviderFailed, match="Busy"):
         ask(line)
+    with pytest.raises(cc.ProviderFailed, match="no recording is left"):
+        ask(line, b"another")
+
+
+@pytest.mark.parametrize(
+    ("recording", "said"),
+    [
+        (1, "recording 2 is a int"),
+        ({}, "recording 2 has no `reply`"),
+        ({"reply": {}}, "recording 2 has a `reply`"),
+        ({"reply": "hello"}, "recording 2 has a `reply`"),
+        ({"events": [1]}, "recording 2 has `events`"),
+        ({"events": None}, "recording 2 has `events`"),
+        ({"error": "x"}, "recording 2 has an `error`"),
+        ({"error": {}}, "recording 2 has an `error`"),
+    ],
+    ids=str,
+)
+def test_what_is_no_recording_is_refused_with_its_number(recording: JSONObject, said: str) -> None:
+    """SPEC 15.1: when it is given, and not when its turn comes."""
+    with pytest.raises(InvalidSetting, match=said):
+        Replay([{"reply": WHOLE}, recording])
+
+
+def test_a_reply_of_another_format_is_not_tried_again() -> None:
+    """SPEC 15.1: what went wrong is said, and not that nothing is left."""
+    with pytest.raises(cc.ProviderFailed, match="recording 1: This is not a reply of anthropic") as caught:
+        ask(Replay([{"reply": {"choices": []}}]))
+    assert not caught.value.may_retry
 
 
 def test_a_whole_reply_is_read_like_a_stream() -> None:

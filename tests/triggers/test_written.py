@@ -63,17 +63,22 @@ def test_blank_words_are_nothing() -> None:
     assert evaluate([blank], Moment(), {}).says == ()
 
 
-def test_an_async_function_fails_with_the_reason() -> None:
+def test_an_async_function_is_refused_where_it_is_defined() -> None:
+    """SPEC 15.1: not when it is first asked, in the middle of a turn."""
+
     async def later(moment: Moment) -> str:
         return "too late"
 
     async def remembering(moment: Moment, state: JSONObject) -> tuple[str, JSONObject]:
         return "too late", state
 
+    for function in (later, remembering):
+        with pytest.raises(cc.InvalidInput, match="'late' is an async function"):
+            cc.trigger("late")(function)  # pyright: ignore[reportArgumentType]
     play = Play(
         [
-            cc.trigger("later")(later),  # pyright: ignore[reportArgumentType]
-            cc.trigger("remembering")(remembering),  # pyright: ignore[reportArgumentType]
+            cc.trigger("later")(lambda moment: later(moment)),  # pyright: ignore[reportArgumentType]
+            cc.trigger("remembering")(lambda moment, state: remembering(moment, state)),  # pyright: ignore[reportArgumentType]
         ]
     )
     assert play.at(Moment()) == []

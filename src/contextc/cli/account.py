@@ -39,6 +39,20 @@ def show(manifest: Manifest) -> None:
         out.print(f"[yellow]! {plain(remark)}[/]", soft_wrap=True)
     out.print()
     out.print(_lines(manifest), crop=False)
+    _show_foot(manifest)
+
+
+def _show_foot(manifest: Manifest) -> None:
+    """Why the lines do not add up to the figure above them, where they do not."""
+    budget = manifest.budget
+    counted = sum(line.tokens for line in manifest.lines if line.shown)
+    if counted == budget.used or not counted:
+        return
+    if budget.measured:
+        why = f"The provider measured the input: {budget.input:,}. What system and tools do not take of it is messages"
+    else:
+        why = "By what the provider measured before, they are corrected to"
+    out.print(f"[dim]The messages above add up to {counted:,} tokens by our own count. {why}: {budget.used:,}.[/]")
 
 
 class Row(NamedTuple):

@@ -1,17 +1,29 @@
 """`contextc doctor`: what is configured, and whether the store is sound."""
 
+import os
+
 import msgspec
 import typer
 from rich.table import Table
 
 from contextc.cli.terminal import JSONOption, StoreOption, count, missing_file, opened, out, plain, print_json, progress
-from contextc.config import Settings, masked, read_settings
+from contextc.config import Settings, masked, read_providers, read_settings
 from contextc.doctor import Finding, examine
 from contextc.store import Conversation, Recovered, Store
 
 
+class Configured(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider of the user's own. Of a key there is only the name of its variable, and whether that is set."""
+
+    url: str = ""
+    format: str = ""
+    key: str = ""
+    key_is_set: bool = False
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, dict[str, str]]
+    providers: dict[str, Configured]
     conversations: list[Conversation]
     recovered: list[Recovered]
     findings: list[Finding]
@@ -22,7 +34,7 @@ def run(store: StoreOption = None, json: JSONOption = False) -> None:
     settings = read_settings(store)
     settings.retention_age()
     if missing_file(settings) and settings.store.source == "default":
-        report = Report(settings=_shown(settings), conversations=[], recovered=[], findings=[])
+        report = Report(settings=_shown(settings), providers=_providers(), conversations=[], recovered=[], findings=[])
     else:
         with opened(store) as handle:
             report = _examine(handle, settings)
@@ -38,6 +50,7 @@ def _examine(store: Store, settings: Settings) -> Report:
         findings = list(examine(store, bar))
     return Report(
         settings=_shown(settings),
+        providers=_providers(),
         conversations=store.conversations(),
         recovered=list(store.recovered),
         findings=findings,
@@ -48,11 +61,35 @@ def _shown(settings: Settings) -> dict[str, dict[str, str]]:
     return {name: {"value": masked(value), "source": source} for name, (value, source) in settings._asdict().items()}
 
 
+def _providers() -> dict[str, Configured]:
+    found: dict[str, Configured] = {}
+    for name, facts in read_providers().items():
+        key = str(facts.get("key", ""))
+        found[name] = Configured(
+            url=masked(str(facts.get("url", ""))),
+            format=str(facts.get("format", "")),
+            key=key,
+            key_is_set=bool(os.environ.get(key, "").strip()),
+        )
+    return found
+
+
+def _show_providers(providers: dict[str, Configured]) -> None:
+    table = Table("provider", "url", "format", "key", box=None, header_style="bold")
+    for name, each in providers.items():
+        key = f"{plain(each.key)}, {'set' if each.key_is_set else '[yellow]not set[/]'}" if each.key else "-"
+        table.add_row(plain(name), plain(each.url) or "-", plain(each.format) or "-", key)
+    out.print()
+    out.print(table)
+
+
 def _show(report: Report) -> None:
     table = Table("setting", "value", "from", box=None, header_style="bold")
     for name, setting in report.settings.items():
         table.add_row(name, plain(setting["value"]) or "-", plain(setting["source"]))
     out.print(table)
+    if report.providers:
+        _show_providers(report.providers)
     messages = sum(conversation.length for conversation in report.conversations)
     out.print(f"\n{count(len(report.conversations), 'conversation')}, {count(messages, 'message')}")
     for recovered in report.recovered:

@@ -9,17 +9,19 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal, Self, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.compaction import Compaction, Summarizer
+from contextc.compiler.door import check_ask
 from contextc.compiler.prepared import Fragments
-from contextc.errors import InvalidInput
+from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
+from contextc.executor import door
+from contextc.executor.door import Given
 from contextc.executor.handle import Turn
 from contextc.executor.limits import Limits
-from contextc.executor.record import as_messages
 from contextc.executor.summarizing import Summed, summary, with_summaries
 from contextc.executor.threads import durable
 from contextc.executor.tools import Approve
@@ -29,12 +31,12 @@ from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint, endpoint
 from contextc.store import Store
 from contextc.store.base import DEFAULT_AGENT
+from contextc.store.places import check_name, find_head
 from contextc.store.turns import Queued, QueueKind
-from contextc.toolbox import Toolable, as_tools
+from contextc.toolbox import Toolable
 from contextc.tools import NativeTool
 from contextc.triggers import Resources, Trigger, check_triggers, read_resources
 
-Given: TypeAlias = str | Message | Sequence[Message] | None
 Summarize: TypeAlias = Callable[[Sequence[Message], str | None], str | Awaitable[str]]
 Prepare: TypeAlias = Callable[[JSONObject, int], JSONObject | Awaitable[JSONObject | None] | None]
 Proceed: TypeAlias = Callable[[Message, Sequence[Message]], bool]
@@ -47,7 +49,7 @@ class AgentExecutor:
     needs it runs. `summarize` is how old messages are summed up before they would be left out: by the model itself, by
     a function of messages and the summary before them, or (None) not at all. `on_prepare_messages` gets a copy of each
     request and may return another. `should_continue` is asked after tools have run. `resources` is what reads memory
-    and CPU, where a trigger asks.
+    and CPU, where a trigger asks. Options that are not named here are the compiler's.
     """
 
     def __init__(
@@ -55,8 +57,8 @@ class AgentExecutor:
         store: Store,
         provider: Provider | str,
         *,
-        tools: Iterable[Toolable | NativeTool] = (),
-        triggers: Iterable[Trigger] = (),
+        tools: Iterable[Toolable | NativeTool] | Toolable | None = (),
+        triggers: Iterable[Trigger] | None = (),
         agent: str = DEFAULT_AGENT,
         fragments: Fragments = (),
         system_prompt: str | None = None,
@@ -74,16 +76,35 @@ class AgentExecutor:
         lease_seconds: float = 30,
         **options: object,
     ) -> None:
+        door.check_names(AgentExecutor.__init__, options)
         self.store, self.agent, self.budget, self.lease_seconds = store, agent, budget, lease_seconds
         self.compiler = MessageCompiler(store, provider, **options)
         self.provider = self.compiler.provider
-        given = list(tools)
-        native = [each for each in given if isinstance(each, NativeTool)]
-        self.tools = as_tools([each for each in given if not isinstance(each, NativeTool)])
-        spoken = check_triggers(triggers)
+        check_ask(
+            agent=agent,
+            system_prompt=system_prompt,
+            settings=settings,
+            budget=budget,
+            output=output,
+            edit=None,
+            rewind=None,
+            dry_run=False,
+        )
+        self.tools, native = door.parted_tools(tools)
+        spoken = check_triggers(triggers if triggers is not None else ())
         self.speaking = [each for each in spoken if each.at != ("mid_step",)]
         self.hinting = [each for each in spoken if "mid_step" in each.at]
-        self.limits = limits or Limits()
+        self.limits = door.checked_limits(limits)
+        door.check_callback("approve", approve, takes=("call", "tool"))
+        door.check_callback("on_prepare_messages", on_prepare_messages, takes=("request", "step"))
+        door.check_callback("should_continue", should_continue, takes=("reply", "results"), sync=True)
+        door.check_callback("resources", resources, takes=(), sync=True)
+        door.check_endpoint(endpoint)
+        door.check_seconds("lease_seconds", lease_seconds)
+        if isinstance(summarize, str) and summarize != "model":
+            raise InvalidSetting(f'summarize={summarize!r}: write "model", or give a function, or None for none.')
+        if not isinstance(summarize, str):
+            door.check_callback("summarize", summarize, takes=("messages", "previous"))
         self.approve, self.should_continue, self.resources = approve, should_continue, resources
         self._summarize, self._prepare = summarize, on_prepare_messages
         self.asked: dict[str, Any] = {  # what `compile` is called with
@@ -97,6 +118,7 @@ class AgentExecutor:
         }
         self._given_endpoint = endpoint
         self._endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()
+        self._begun: WeakSet[Turn] = WeakSet()
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -105,6 +127,7 @@ class AgentExecutor:
 
         Without input the turn takes what waits, or answers what was not answered. `wait` is how many seconds to stand
         in line where another turn of this agent is running. What ends the turn with an error is raised at the end.
+        Who leaves early and wants the next turn at once closes the generator first (`contextlib.aclosing`), or waits.
         """
         turn = self.start(conversation, given, wait=wait)
         try:
@@ -118,22 +141,39 @@ class AgentExecutor:
 
     def start(self, conversation: str, given: Given = None, *, wait: float = 0) -> Turn:
         """Begin a turn that runs by itself. Keep the handle: it says what happens, stops it, and has the result."""
-        return Turn(self, conversation, as_messages(given), resume=False, wait=wait)
+        return self._turn(conversation, door.as_messages(given), resume=False, wait=wait)
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
         """Go on with a turn whose process died; where there is none, as `start` without input."""
-        return Turn(self, conversation, [], resume=True, wait=wait)
+        return self._turn(conversation, [], resume=True, wait=wait)
+
+    def _turn(self, conversation: str, given: list[Message], *, resume: bool, wait: float) -> Turn:
+        door.check_call(conversation, wait)
+        turn = Turn(self, conversation, given, resume=resume, wait=wait)
+        self._begun.add(turn)
+        return turn
 
     async def steer(self, conversation: str, given: str | Message) -> Queued:
-        """Say something to the turn that runs: the model sees it with its next step."""
+        """Say something to the turn that runs: the model sees it with its next step.
+
+        Where none runs it waits, and the next turn begins with it. A conversation that is not there is refused.
+        """
         return await self._queue(conversation, given, "steer")
 
     async def follow_up(self, conversation: str, given: str | Message) -> Queued:
-        """Say something that waits until the turn is over, and then opens the next."""
+        """Say something that waits until the turn is over, and then opens the next.
+
+        Where none runs it waits for `run` or `start` without input. A conversation that is not there is made.
+        """
         return await self._queue(conversation, given, "follow-up")
 
     def watch(self, conversation: str, *, after: int = 0) -> AsyncGenerator[AnyEvent, None]:
-        """Every event of a conversation after number `after`, whoever's it is, and then those to come."""
+        """Every event of a conversation after number `after`, whoever's it is, and then those to come.
+
+        One that is not there yet is waited for.
+        """
+        check_name(conversation)
+        door.check_after(after)
         return watch(self.store, conversation, after)
 
     async def compact(self, conversation: str) -> Compaction | None:
@@ -200,7 +240,14 @@ class AgentExecutor:
         return compiled
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> Queued:
-        message = as_messages(given)[0]
-        queued = await durable(lambda: self.store.enqueue(conversation, message, kind=kind, agent=self.agent))
+        message = door.as_message(given)
+        begins = any(turn.conversation == conversation and not turn.done for turn in self._begun)
+
+        def work() -> Queued:
+            if kind == "steer" and not begins and not self.store.read(lambda tx: find_head(tx, conversation, False)):
+                raise UnknownConversation(conversation)
+            return self.store.enqueue(conversation, message, kind=kind, agent=self.agent)
+
+        queued = await durable(work)
         hub(self.store).look(conversation)
         return queued

@@ -6,7 +6,7 @@ the result, and raised to whoever follows its events.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING
 
 from contextc.errors import ConversationBusy
@@ -27,13 +27,17 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """One turn, and those that follow it because their input was waiting when it ended."""
+    """One turn, and those that follow it because their input was waiting when it ended.
+
+    `async for event in turn` tells what happens. `results` has how each of them ended, in their order.
+    """
 
     def __init__(
         self, executor: "AgentExecutor", conversation: str, given: list[Message], *, resume: bool, wait: float
     ) -> None:
         self.executor, self.conversation = executor, conversation
         self._given, self._resume, self._wait = given, resume, wait
+        self.results: list[TurnResult] = []
         self._asked_to_stop = False
         self._lease: Lease | None = None
         self._first = 0
@@ -55,9 +59,13 @@ class Turn:
         return self._task.done()
 
     async def wait(self) -> TurnResult:
-        """How it ended, when it has."""
+        """How it ended, when it has, and those that followed it have too; how these ended is in `results`."""
         await asyncio.wait({self._task})
-        return self._task.result()
+        self._task.result()
+        return self.results[0]
+
+    def __aiter__(self) -> AsyncIterator[AnyEvent]:
+        return self.events()
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
         """What happens, from the beginning of the turn to its end. Raises the error that ended it, if one did."""
@@ -79,44 +87,46 @@ class Turn:
             async for event in found:
                 if event.agent == self.executor.agent:
                     yield event
-        result = await self.wait()
-        if result.error is not None:
-            raise result.error
+        await self.wait()
+        if (error := self.results[-1].error) is not None:
+            raise error
 
     def _ended(self) -> bool:
         return self._task.done()
 
-    def _over(self, _: "asyncio.Task[TurnResult]") -> None:
+    def _over(self, _: "asyncio.Task[None]") -> None:
         for inbox in self._inboxes:
             hub(self.executor.store).leave(self.conversation, inbox)
             inbox.wake()
 
-    async def _run(self) -> TurnResult:
+    async def _run(self) -> None:
         executor = self.executor
         try:
             lease = await self._acquired()
             record = Record(executor.store, self.conversation, executor.agent, lease)
             first = await durable(_next_event, record)
         except (Exception, asyncio.CancelledError) as error:
-            return await self._not_begun(error)
+            self.results.append(await self._not_begun(error))
+            return
         try:
             opened = await durable(lambda: record.open(self._given, resume=self._resume))
             stopped = False
         except (Exception, asyncio.CancelledError) as error:
             if not record.turn.number:
-                return await self._not_begun(error)
+                self.results.append(await self._not_begun(error))
+                return
             opened, stopped = True, True  # it was stored all the same
         if not opened:
             await self._let_go(lease)
-            return TurnResult(turn=0, finish="nothing to do")
+            self.results.append(TurnResult(turn=0, finish="nothing to do"))
+            return
         self._first = first
         for inbox in self._inboxes:
             inbox.wake()
-        loop = Loop(executor, record)
-        result = await loop.run(stopped=stopped)
+        loop = Loop(executor, record, self.results)
+        await loop.run(stopped=stopped)
         if loop.cancelled and not self._asked_to_stop:
             raise asyncio.CancelledError
-        return result
 
     async def _acquired(self) -> Lease:
         """The lease, when it is this turn's."""

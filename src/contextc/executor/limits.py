@@ -1,7 +1,11 @@
 """How far a turn may go, and how it ended."""
 
+import math
+from dataclasses import dataclass, fields
+from types import UnionType
+from typing import Never
+
 from msgspec import Struct
-from msgspec.structs import fields
 
 from contextc.errors import InvalidSetting
 from contextc.messages import Message, Usage
@@ -9,7 +13,8 @@ from contextc.messages import Message, Usage
 MAX_STEPS, MAX_TOOL_CALLS, MAX_SECONDS, MAX_COST = "max_steps", "max_tool_calls", "max_seconds", "max_cost"
 
 
-class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, init=False)
+class Limits:
     """What ends a turn with a finish reason of its own, and no error. None is no limit.
 
     `seconds` is for the whole turn, `tool_seconds` for one tool that has no limit of its own. `cost` is in US dollars.
@@ -21,11 +26,29 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tool_seconds: float | None = 120.0
     cost: float | None = None
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-                raise InvalidSetting(f"Limits({field.name}={value!r}): give a number above 0, or None for no limit.")
+    def __init__(
+        self,
+        *,
+        steps: int | None = 250,
+        tool_calls: int | None = None,
+        seconds: float | None = None,
+        tool_seconds: float | None = 120.0,
+        cost: float | None = None,
+        **others: Never,
+    ) -> None:
+        for name in others:
+            names = ", ".join(field.name for field in fields(self))
+            raise InvalidSetting(f"Limits has no {name!r}. There are: {names}.")
+        for name, value in (("steps", steps), ("tool_calls", tool_calls)):
+            self._set(name, value, int, "a whole number above 0")
+        for name, value in (("seconds", seconds), ("tool_seconds", tool_seconds), ("cost", cost)):
+            self._set(name, value, int | float, "a number above 0")
+
+    def _set(self, name: str, value: float | None, kind: type | UnionType, wanted: str) -> None:
+        is_one = isinstance(value, kind) and not isinstance(value, bool) and value is not None and 0 < value < math.inf
+        if value is not None and not is_one:
+            raise InvalidSetting(f"Limits({name}={value!r}): give {wanted}, or None for no limit.")
+        object.__setattr__(self, name, value)
 
 
 class TurnResult(Struct, frozen=True, kw_only=True):

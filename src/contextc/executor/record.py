@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.draft import Budget
-from contextc.errors import InvalidInput
 from contextc.events import (
     AnyEvent,
     Failure,
@@ -46,7 +45,6 @@ from contextc.messages import (
     admit,
     system,
     tool_result,
-    user,
 )
 from contextc.messages import ToolResult as ResultPart
 from contextc.pairing import open_calls
@@ -525,17 +523,3 @@ def _result_event(message: Message, milliseconds: int) -> AnyEvent:
         text=result.text[:SHORT],
         milliseconds=milliseconds,
     )
-
-
-def as_messages(given: str | Message | Sequence[Message] | None) -> list[Message]:
-    """What a turn is given, as messages."""
-    if given is None:
-        return []
-    if isinstance(given, str):
-        return [user(given)]
-    if isinstance(given, Message):
-        return [given]
-    found = list(given)
-    if strange := next((each for each in found if not isinstance(each, Message)), None):
-        raise InvalidInput(f"A {type(strange).__name__} is not a message. Give a text, or cc.user(…).")
-    return found

@@ -51,8 +51,8 @@ class Answered(NamedTuple):
 class Loop:
     """Runs one turn after the other, on one lease, until nothing waits."""
 
-    def __init__(self, executor: "AgentExecutor", record: Record) -> None:
-        self.executor, self.record = executor, record
+    def __init__(self, executor: "AgentExecutor", record: Record, results: list[TurnResult]) -> None:
+        self.executor, self.record, self.results = executor, record, results
         self.cancelled = False
         """Whether a turn was stopped; a provider may call its own end so, too."""
         self._begin()
@@ -64,8 +64,8 @@ class Loop:
             executor.compiler, self.record, self.progress, executor.limits, executor.speaking, executor.asked
         )
 
-    async def run(self, *, stopped: bool = False) -> TurnResult:
-        """How the last of the turns ended; `stopped` says that the first one is to end before it has done anything."""
+    async def run(self, *, stopped: bool = False) -> None:
+        """How each of the turns ended goes to `results`; `stopped`: the first one ends before it has done anything."""
         while True:
             finish, error, why = "error", None, FAILED
             limit: asyncio.Timeout | None = None
@@ -83,17 +83,18 @@ class Loop:
                 else:
                     error = failure
                     self._log(failure)
-            result = self._result(finish, error)
+            self.results.append(self._result(finish, error))
             try:
                 if not await self._closed(finish, error, why):
-                    return result
+                    return
             except asyncio.CancelledError:  # too late for this turn, whose end is written; what follows it is stopped
                 stopped = True
                 if self.record.turn.state == "finished":
-                    return result
+                    return
             except Exception as failure:  # whoever takes the next turn puts right what this one left
+                self.results[-1] = self._result("error", failure)
                 await durable(self._give_up)
-                return self._result("error", failure)
+                return
             self._begin()
 
     def _log(self, failure: Exception) -> None:

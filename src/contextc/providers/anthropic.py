@@ -7,7 +7,7 @@ from contextc.errors import ProviderFailed
 from contextc.providers.endpoint import Call
 from contextc.providers.failures import Table
 from contextc.providers.named import Provider
-from contextc.providers.posting import Answer, Posting, body_of, missing, reason
+from contextc.providers.posting import Answer, Posting, body_of, missing
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -84,7 +84,7 @@ class AnthropicEndpoint(Posting):
         if isinstance(error, anthropic.APIStatusError):
             return self._refused(body_of(error), error.status_code, error.response.headers)
         if isinstance(error, anthropic.APIConnectionError):
-            return self._transient(reason(error))
+            return self._unreached(error)
         if isinstance(error, TypeError) and "authentication method" in str(error):
             return self._keyless("no key was found", NAMES)
         return None

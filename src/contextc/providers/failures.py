@@ -37,6 +37,7 @@ STATUSES: dict[int, FailureKind] = {
     429: "rate",
     431: "invalid",
 }
+ELSEWHERE = "There is no such model, or nothing of the kind at this address: check the model's name and the URL."
 LONGEST = 1_000
 SECRETS = re.compile(
     r"(?:\b(?:sk|pk|rk|xai|gsk|key)-[\w\-*.]{6,}|\bAIza[\w\-]{10,}|(?i:\bbearer\s+)[\w\-.~+/=*]{6,}"
@@ -74,10 +75,12 @@ def failure(
 ) -> ProviderFailed:
     """What went wrong, from what a provider sent: a body, a text, or an event of a stream."""
     refusal = read(body, status, headers or {})
+    kind = kind_of(table, refusal)
     return ProviderFailed(
         provider,
-        kind_of(table, refusal),
+        kind,
         masked(refusal.said, secrets),
+        way_out=ELSEWHERE if kind == "invalid" and refusal.status in (404, 405) else "",
         status=refusal.status,
         code=refusal.codes[0] if refusal.codes else "",
         retry_after=refusal.retry_after,

@@ -11,7 +11,7 @@ from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.endpoint import Call
 from contextc.providers.failures import Table
 from contextc.providers.named import Provider
-from contextc.providers.posting import Answer, Posting, body_of, missing, reason
+from contextc.providers.posting import Answer, Posting, body_of, missing
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -115,7 +115,7 @@ class OpenAIEndpoint(Posting):
         if isinstance(error, openai.APIStatusError):
             return self._refused(body_of(error), error.status_code, error.response.headers)
         if isinstance(error, openai.APIConnectionError):
-            return self._transient(reason(error))
+            return self._unreached(error)
         return None
 
     def _secrets(self) -> tuple[str, ...]:

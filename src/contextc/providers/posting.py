@@ -21,6 +21,7 @@ from contextc.providers.named import Provider
 from contextc.providers.sse import Events, MalformedEvent, parsed
 
 DRAIN_SECONDS = 0.2
+PAGES = ("text/html", "application/xhtml+xml")
 
 
 class Answer(Protocol):
@@ -54,11 +55,16 @@ class Posting(Endpoint):
         self._omitted: JSONObject = {}
         """Headers that the SDK would send, and must not."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_open, self._opening = False, asyncio.Lock()
         self._open: AsyncGenerator[None, None] | None = None
 
     @abstractmethod
     async def _post(self, call: Call) -> Answer:
         """Send it, and come back with the head of the answer."""
+
+    @abstractmethod
+    def _opened(self) -> object:
+        """The SDK's client, made when it is first asked for; the SDK is loaded then, which takes a while."""
 
     @abstractmethod
     def _forget(self) -> Callable[[], Awaitable[object]] | None:
@@ -71,12 +77,15 @@ class Posting(Endpoint):
     async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
         await self._on_this_loop()
         try:
+            if not self._is_open:
+                await self._load()
             answer = await self._post(call)
         except ContextcError:
             raise
         except Exception as error:
             self._fail(error)
         try:
+            self._check_kind(answer)
             async with aclosing(_events(answer, call.stream)) as events:
                 async for event in events:
                     yield event
@@ -96,7 +105,15 @@ class Posting(Endpoint):
         if self._loop is not (loop := asyncio.get_running_loop()):
             self._forget()
             self._loop, self._open = loop, self._until_the_loop_ends()
+            self._is_open, self._opening = False, asyncio.Lock()
             await anext(self._open)
+
+    async def _load(self) -> None:
+        """Have the client made on a thread: a loop that stands still for seconds keeps everybody waiting."""
+        async with self._opening:
+            if not self._is_open:
+                await asyncio.to_thread(self._opened)
+            self._is_open = True
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
         """A loop that ends closes its generators: so a line that nobody closed is closed with it."""
@@ -121,7 +138,7 @@ class Posting(Endpoint):
         if failed is None:
             if not _is_of_the_network(error):
                 raise error
-            failed = self._transient(reason(error))
+            failed = self._unreached(error)
         said = str(error)
         raise failed from (error if masked(said, self._secrets()) == said else None)
 
@@ -132,6 +149,27 @@ class Posting(Endpoint):
 
     def _transient(self, said: str) -> ProviderFailed:
         return ProviderFailed(self.provider.name, "transient", masked(said, self._secrets())[:300])
+
+    def _unreached(self, error: Exception) -> ProviderFailed:
+        """The connection failed. Where there was none at all, the address may be wrong."""
+        way_out = f"Check the address ({self._address()}) and the network." if _found_nobody(error) else ""
+        said = masked(reason(error), self._secrets())[:300]
+        return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
+
+    def _check_kind(self, answer: Answer) -> None:
+        """A web page is no reply, whatever its status says; nor will it be one the next time."""
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind in PAGES:
+            raise ProviderFailed(
+                self.provider.name,
+                "invalid",
+                f"it answered with a page ({kind}), and not with a reply",
+                status=answer.status_code,
+                way_out=f"Check the address: {self._address()}.",
+            )
+
+    def _address(self) -> str:
+        return self.provider.url or f"the one that the client `{self.provider.client}` has"
 
     def _refused(self, body: JSON, status: int, headers: Mapping[str, str]) -> ProviderFailed:
         return failure(self.provider.name, self.table, body, status=status, headers=headers, secrets=self._secrets())
@@ -186,6 +224,17 @@ def _is_of_the_network(error: Exception) -> bool:
     """Whether the connection failed: the exceptions of an HTTP client, of sockets, and of TLS."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, OSError | TimeoutError | EOFError) or bool(names & {"TransportError", "HTTPError"})
+
+
+def _found_nobody(error: BaseException) -> bool:
+    """Whether there was no connection at all: no such name, nobody there, no answer to the first word."""
+    found: BaseException | None = error
+    while found is not None:
+        names = {kind.__name__ for kind in type(found).__mro__}
+        if names & {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "gaierror", "UnsupportedProtocol"}:
+            return True
+        found = found.__cause__ or found.__context__
+    return False
 
 
 def reason(error: BaseException) -> str:

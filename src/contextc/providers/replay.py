@@ -7,13 +7,14 @@ the others answer in their order. Neither headers nor keys are ever in a recordi
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from contextc._json import JSONObject, decode, encode, well_formed_json
-from contextc.errors import InvalidSetting, ProviderFailed
+from contextc._json import JSON, JSONObject, decode, encode, well_formed_json
+from contextc.errors import InvalidReply, InvalidSetting, ProviderFailed
 from contextc.formats.reading import is_error
 from contextc.providers.endpoint import Call, Endpoint
 from contextc.providers.failures import Table, failure, masked
@@ -40,19 +41,37 @@ class Replay(Endpoint):
     def __init__(self, recordings: str | Path | Iterable[JSONObject], *, seconds: float = 0.0) -> None:
         given = read(recordings) if isinstance(recordings, str | Path) else list(recordings)
         for number, recording in enumerate(given, 1):
-            if not any(kind in recording for kind in KINDS):
-                raise InvalidSetting(f"recording {number} has no `reply`, `events` or `error`.")
+            _check(number, recording)
         self.seconds = seconds
         self.calls: list[Call] = []
         """The calls that were made, as they came."""
-        self._ordered = [each for each in given if "request" not in each]
-        self._named = [each for each in given if "request" in each]
+        numbered = list(enumerate(given, 1))
+        self._ordered = [(number, each) for number, each in numbered if "request" not in each]
+        self._named = [(number, each) for number, each in numbered if "request" in each]
+        self._last: tuple[bytes, int, ProviderFailed | None] = b"", 0, None
 
     async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
         self.calls.append(call)
-        recording = self._taken(call)
+        number, recording = self._taken(call)
+        self._last = call.body, number, None
+        try:
+            async with aclosing(self._played(call, number, recording)) as events:
+                async for event in events:
+                    yield event
+        except ProviderFailed as error:
+            self._last = call.body, number, error
+            raise
+
+    async def _played(self, call: Call, number: int, recording: JSONObject) -> AsyncGenerator[JSONObject, None]:
         table = _table(call.provider)
         whole: list[JSONObject] = [recording["reply"]] if "reply" in recording else []
+        if whole and not is_error(whole[0]):
+            try:
+                call.provider.formatter.decode_reply(whole[0])
+            except InvalidReply as error:
+                raise ProviderFailed(
+                    call.provider.name, "invalid", f"recording {number}: {error}", way_out="Record it anew."
+                ) from None
         for event in cast(list[JSONObject], recording.get("events") or whole):
             await asyncio.sleep(self.seconds)
             yield event
@@ -62,18 +81,22 @@ class Replay(Endpoint):
             headers: dict[str, str] = {"retry-after": str(error["retry_after"])} if error.get("retry_after") else {}
             raise failure(call.provider.name, table, error.get("body"), status=error.get("status"), headers=headers)
 
-    def _taken(self, call: Call) -> JSONObject:
+    def _taken(self, call: Call) -> tuple[int, JSONObject]:
         name = request_name(call.body)
-        found = next((each for each in self._named if each["request"] == name), None)
+        found = next(((number, each) for number, each in self._named if each["request"] == name), None)
         if found is not None:
             self._named.remove(found)
             return found
         if self._ordered:
             return self._ordered.pop(0)
+        body, number, error = self._last
+        if body == call.body and error is not None:  # the same request again, and it fails as it did
+            raise error
+        answered = f", which recording {number} has answered before" if body == call.body and number else ""
         raise ProviderFailed(
             call.provider.name,
             "invalid",
-            f"no recording is left for the request {name[:12]}",
+            f"no recording is left for the request {name[:12]}{answered}",
             way_out="Record it with `Recorder`, or give more recordings.",
         )
 
@@ -127,6 +150,27 @@ def read(path: str | Path) -> list[JSONObject]:
             except MalformedEvent as error:
                 raise InvalidSetting(f"{path}, line {number}: {error}.") from None
     return found
+
+
+def _check(number: int, recording: object) -> None:
+    """Refuse what is no recording, and say which one it is."""
+
+    def wrong(what: str) -> InvalidSetting:
+        return InvalidSetting(f"recording {number} {what}.")
+
+    if not isinstance(recording, dict):
+        raise wrong(f"is a {type(recording).__name__}, and no JSON object")
+    found = cast(JSONObject, recording)
+    if not any(kind in found for kind in KINDS):
+        raise wrong("has no `reply`, `events` or `error`")
+    if "reply" in found and not (isinstance(found["reply"], dict) and found["reply"]):
+        raise wrong("has a `reply` that is no JSON object, or an empty one")
+    events: JSON = found.get("events", [])
+    if not isinstance(events, list) or not all(isinstance(each, dict) for each in cast(list[JSON], events)):
+        raise wrong("has `events` that are no list of JSON objects")
+    error: JSON = found.get("error")
+    if "error" in found and not (isinstance(error, dict) and ("status" in error or "body" in error)):
+        raise wrong("has an `error` without `status` and `body`")
 
 
 def request_name(body: bytes) -> str:

@@ -356,6 +356,9 @@ class Store(Engine[Connection]):
 
     def events(self, conversation: str, *, after: int = 0, limit: int | None = None) -> list[AnyEvent]:
         """What happened in a conversation after event `after`, in order."""
+        for name, value, least in (("after", after, 0), ("limit", limit, 1)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise InvalidInput(f"{name}={value!r}: give a whole number, {least} or more.")
         return self.read(lambda tx: running.events(tx, places.head(tx, conversation).conversation, after, limit))
 
     def enqueue(

@@ -40,6 +40,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
 def check_triggers(triggers: Iterable[Trigger]) -> list[Trigger]:
     """The triggers as a list; `InvalidInput` where something else is among them, or a name is taken twice."""
     found: dict[str, Trigger] = {}
+    if not isinstance(triggers, Iterable):
+        way_out = "Call it" if callable(triggers) else "Give a list of triggers"
+        raise InvalidInput(f"triggers is a {type(triggers).__name__}. {way_out}, such as cc.default_triggers().")
     for each in cast(Iterable[object], triggers):
         if not isinstance(each, Trigger):
             raise InvalidInput(

@@ -1,12 +1,12 @@
 """Triggers that are a plain function: `@trigger("friday", once=True)` over `def friday(moment): …`.
 
 The function gets the moment and returns a text, a `Say`, or None for nothing. One with a second parameter gets its
-state too, and returns a pair: what it says, and what it wants to remember. A function that does anything else, such as
-being async, fails by itself: `evaluate` reports it and goes on.
+state too, and returns a pair: what it says, and what it wants to remember. A function that returns anything else fails
+by itself: `evaluate` reports it and goes on. An async one is refused when it is defined.
 """
 
 from collections.abc import Callable, Iterable
-from inspect import Parameter, iscoroutine, signature
+from inspect import Parameter, iscoroutine, iscoroutinefunction, signature
 from typing import TypeAlias, TypedDict, Unpack, cast
 
 from contextc._json import JSONObject
@@ -63,6 +63,8 @@ def trigger(
     moments = (at,) if isinstance(at, str) else tuple(at)
 
     def made(function: Plain | Remembering) -> FunctionTrigger:
+        if iscoroutinefunction(function):
+            raise InvalidInput(f"Trigger {name!r} is an async function, and a trigger is a plain one.")
         return FunctionTrigger(
             name=name, function=function, remembers=_parameters(name, function) == 2, at=moments, **options
         )

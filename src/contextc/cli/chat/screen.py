@@ -155,15 +155,16 @@ class Screen:
             self.line(_told(event, width), "red", "  ✗ ")
 
     def _show_step(self, event: StepStart | StepFinish | UsageReport | Retry | Compaction) -> None:
+        if isinstance(event, StepStart | UsageReport) and (event.used or not self._used):
+            self._used, self._available = event.used, event.available  # nothing, where something was: not known
         match event:
             case StepStart():
-                self._used, self._available = event.used, event.available
                 why = f": a new epoch, {short(event.why)}" if event.why and event.request > 1 else ""
                 cut = ", old messages are left out" if event.cut else ""
                 if event.step > 1 or why or cut:
                     self.note(f"── step {event.step}{why}{cut}")
             case UsageReport():
-                self._used, self._available = event.used, event.available
+                pass  # the gauge has it
             case StepFinish():
                 self.end_line()
             case Retry():
@@ -202,6 +203,7 @@ class Screen:
             return
         self.end_line()
         usage, cost = (event.usage, event.cost) if event is not None else (None, None)
+        usage = usage if usage is not None and (usage.input or usage.output) else None  # nothing was told of it
         self.around.print(gauge(used, available, usage=usage, cost=cost, more=more), soft_wrap=True)
 
 

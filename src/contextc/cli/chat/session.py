@@ -9,7 +9,6 @@ import logging
 import sys
 from collections.abc import Generator
 from contextlib import AsyncExitStack, contextmanager, suppress
-from datetime import datetime
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -19,6 +18,7 @@ from contextc.cli.chat import commands
 from contextc.cli.chat.approval import Approval
 from contextc.cli.chat.keyboard import Keyboard, interrupts, read_line
 from contextc.cli.chat.screen import Lines, Screen
+from contextc.cli.chat.which import first_conversation
 from contextc.cli.chat.whom import Whom, find
 from contextc.cli.chat.wish import Choice, Wish, system_of, tools_of
 from contextc.cli.chat.words import clean, short
@@ -64,7 +64,7 @@ class Session:
         self._queueing: set[asyncio.Task[None]] = set()
         self._unsolved = ""
         self._stack = AsyncExitStack()
-        self.conversation = self._first_conversation()
+        self.conversation = first_conversation(store, wish.conversation, go_on=wish.go_on)
         self._unnamed = self.conversation if wish.conversation is None and not wish.go_on else None
         whom = find(wish.model, url=wish.url, window=wish.window, key=wish.key)
         if whom.remark:
@@ -126,12 +126,14 @@ class Session:
 
         Whoever asked still has the question: in the shell's history, or in what was piped.
         """
-        if self._unnamed != self.conversation or self._unsolved != "error":
+        if self._unnamed != self.conversation:
             return
         with suppress(UnknownConversation):
-            if not any(message.role == "assistant" for message in self.store.load(self.conversation)):
+            said = [message.role for message in self.store.load(self.conversation)]
+            if not said or (self._unsolved == "error" and "assistant" not in said):
                 self.store.delete(self.conversation)
-                self.screen.note("Nothing was answered, so no conversation is kept.")
+                if said:
+                    self.screen.note("Nothing was answered, so no conversation is kept.")
 
     def _ask(self) -> str | None:
         """A line at the prompt; None where there is none."""
@@ -203,7 +205,8 @@ class Session:
             except Exception as error:
                 failure = error
                 turn.cancel()
-            result = await turn.wait()
+            await turn.wait()
+            result = turn.results[-1]
             if self._queueing:
                 await asyncio.gather(*self._queueing)
         if failure is not None and failure is not result.error:
@@ -321,23 +324,6 @@ class Session:
             return None
         return Approval(self.screen, self.keyboard, self.root)
 
-    def _first_conversation(self) -> str:
-        if self.wish.conversation is not None:
-            return self.wish.conversation
-        found = self.store.conversations()
-        if self.wish.go_on:
-            if not found:
-                raise InvalidSetting("--continue: there is no conversation in this store yet.")
-            return max([each.name for each in found], key=self._spoken)
-        names = {each.name for each in found}
-        first = f"{datetime.now():%Y-%m-%d-%H%M%S}"
-        return next(name for number in range(1, len(names) + 2) if (name := _numbered(first, number)) not in names)
-
-    def _spoken(self, conversation: str) -> int:
-        """When something was last said."""
-        last = self.store.load(conversation, last=1)
-        return last[0].time if last else self.store.conversation(conversation).created
-
     def describe(self) -> str:
         provider, found = self.executor.provider, self.executor.tools
         tools = f"{count(len(found), 'tool')} in {self.root}" if found else "no tools"
@@ -365,7 +351,3 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.screen.note(clean(self.format(record)))
-
-
-def _numbered(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}-{number}"
