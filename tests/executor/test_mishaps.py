@@ -11,7 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import InvalidMessage, ProviderFailed
 from contextc.events import AnyEvent, ToolProgress, ToolStart, TurnFinish
-from contextc.executor.record import INTERRUPTED, STOPPED
+from contextc.executor.ends import INTERRUPTED, STOPPED
 from contextc.messages import Media, Message, Text
 from contextc.providers.endpoint import Call
 from contextc.store.base import Row, T, Transaction

@@ -16,8 +16,9 @@ from typing import TypeAlias, cast
 from contextc.compiler import MessageCompiler
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalRequest, ToolProgress, ToolStart
+from contextc.executor.ends import NOT_RUN
 from contextc.executor.limits import Limits
-from contextc.executor.record import NOT_RUN, Record
+from contextc.executor.record import Record
 from contextc.executor.threads import durable
 from contextc.ledger.render import FETCH
 from contextc.messages import Message, ToolCall, ToolResult

@@ -18,10 +18,11 @@ from contextc.compiler import Compiled
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed
 from contextc.events import FailureKind, Retry
 from contextc.executor.calling import LONGEST_WAIT, RETRIES, Incoming, pause_before
+from contextc.executor.ends import FAILED, STOPPED
 from contextc.executor.limits import MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
 from contextc.executor.preparing import Preparation, Prepared, cuts
 from contextc.executor.progress import Progress
-from contextc.executor.record import FAILED, STOPPED, Record
+from contextc.executor.record import Record
 from contextc.executor.summarizing import with_summaries
 from contextc.executor.threads import durable
 from contextc.executor.tools import Tools

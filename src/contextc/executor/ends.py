@@ -1,0 +1,214 @@
+"""How a turn begins, how it is steered, and how it ends.
+
+A turn ends in one transaction: open calls are answered, what waits opens the next turn or the lease is given back.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.events import (
+    AnyEvent,
+    Failure,
+    FailureKind,
+    InputTaken,
+    TurnFinish,
+    TurnStart,
+)
+from contextc.executor.writing import Writing, now, result_event
+from contextc.messages import AnyPart, Media, Message, Text, tool_result
+from contextc.pairing import open_calls
+from contextc.store import branches, chain, leases, streams, turns
+from contextc.store.base import Transaction
+from contextc.store.places import branch_base, head
+from contextc.store.turns import Queued, TurnRecord
+
+INTERRUPTED = (
+    "Interrupted: the turn ended ({why}) while this tool was running. What it had done by then stays done; it was not "
+    "run again."
+)
+NOT_RUN = "Not run: the turn ended before ({why})."
+STOPPED, FAILED = "it was cancelled", "an error"
+
+
+class Ends(Writing):
+    """Both ends of a turn."""
+
+    def open(self, given: Sequence[Message], *, resume: bool) -> bool:
+        """Begin a turn with what was given, or with what waits; or go on with one that was interrupted.
+
+        False where there is nothing to do.
+        """
+        entries = [self._entry(message) for message in given]
+
+        def work(tx: Transaction) -> tuple[TurnRecord | None, list[AnyEvent], dict[str, JSONObject]]:
+            number = self._checked(tx)
+            self.previous = turns.last_turn(tx, number, self.agent)
+            states = turns.trigger_states(tx, number, self.agent)
+            waiting = turns.queued(tx, number, self.agent)
+            if resume and self.previous is not None and self._is_open(tx, self.previous):
+                turn = replace(self.previous, state="running", ended=0)
+                self.previous = turns.last_turn(tx, number, self.agent, before=turn.number)
+                turns.save_turn(tx, number, turn)
+                told = turns.tell(tx, number, [self._stamped(TurnStart(seq=turn.opened, resumed=True), turn)])
+                return turn, told, states
+            if entries:  # what was to steer a turn that is over was said before this
+                _, taken = self._taken(tx, [each for each in waiting if each.kind == "steer"])
+                opened = chain.append(tx, self.conversation, entries)[-1].seq
+            elif waiting or self._unanswered(tx):
+                opened, taken = self._taken(tx, waiting[:1])
+            else:
+                return None, [], states
+            turn = self._opened(tx, opened)
+            events = [TurnStart(seq=turn.opened), *taken]
+            return turn, turns.tell(tx, number, [self._stamped(event, turn) for event in events]), states
+
+        turn, told, self.states = self.store.write(work)
+        if turn is None:
+            return False
+        self.turn = turn
+        self._hand_on(told)
+        return True
+
+    def close(self, finish: str, *, error: str = "", kind: FailureKind = "internal", why: str = STOPPED) -> bool:
+        """End the turn: open calls are answered, with `why` there is no result, and the lease is given back.
+
+        Returns True where input waits for the next turn; the lease is then kept, and the turn after this one is open.
+        """
+
+        def work(tx: Transaction) -> tuple[TurnRecord, TurnRecord | None, list[AnyEvent]]:
+            number = self._checked(tx)
+            events: list[AnyEvent] = []
+            for uid in streams.open_under(tx, self.conversation, self.agent, self.lease.number):
+                leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
+            for message in self._answers(tx, why):
+                events.append(result_event(message, 0))
+            ended = replace(self.turn, state="finished", finish=finish, error=error, ended=now())
+            turns.save_turn(tx, number, ended)
+            if error:
+                events.append(Failure(kind=kind, error=error))
+            events.append(
+                TurnFinish(
+                    finish=finish,
+                    steps=ended.steps,
+                    tool_calls=ended.tool_calls,
+                    usage=ended.usage,
+                    cost=ended.cost,
+                    error=error,
+                )
+            )
+            told = turns.tell(tx, number, [self._stamped(event, ended) for event in events])
+            waiting = turns.queued(tx, number, self.agent) if finish not in ("cancelled", "error") else []
+            if not waiting:
+                return ended, None, told
+            opened, taken = self._taken(tx, waiting[:1])
+            following = self._opened(tx, opened)
+            begins = [self._stamped(event, following) for event in (TurnStart(seq=opened), *taken)]
+            return ended, following, [*told, *turns.tell(tx, number, begins)]
+
+        ended, following, told = self.store.write(work)
+        self.previous, self.step, self.running = ended, None, set()
+        self.turn = following or ended
+        if following is None:
+            self.store.release(self.lease)
+        self._hand_on(told)
+        return following is not None
+
+    def stands(self, branch: int) -> bool:
+        """Whether what opened this turn is still in the conversation, which goes on on this branch now."""
+        if branch != self._branch and self.store.read(lambda tx: self._is_on(tx, self.turn, branch)):
+            self._branch = branch
+        return branch == self._branch
+
+    def steer(self) -> list[Message]:
+        """Take in what was sent to steer this turn; the messages it became."""
+        if not self._is_steered():
+            return []
+
+        def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
+            number = self._checked(tx)
+            waiting = [each for each in turns.queued(tx, number, self.agent) if each.kind == "steer"]
+            before = head(tx, self.conversation).seq
+            _, taken = self._taken(tx, waiting)
+            told = turns.tell(tx, number, [self._stamped(event) for event in taken])
+            return chain.load(tx, self.conversation, after=before), told
+
+        messages, told = self.store.write(work)
+        self._hand_on(told)
+        return messages
+
+    def _is_steered(self) -> bool:
+        """Asked before every step, so by a single statement where the store can."""
+        asked = turns.STEERED, self.lease.root, self.agent
+        rows = self.store.read_one(*asked)
+        return bool(rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked)))
+
+    def _taken(self, tx: Transaction, waiting: Sequence[Queued]) -> tuple[int, list[AnyEvent]]:
+        """Move input that waits into the chain."""
+        events: list[AnyEvent] = []
+        seq = 0
+        for each in waiting:
+            if turns.withdraw(tx, each.number):
+                stored = chain.append(tx, self.conversation, [self._waited(tx, each.message)])[0]
+                seq = stored.seq
+                events.append(InputTaken(queued=each.number, seq=seq, uid=stored.uid))
+        return seq, events
+
+    def _opened(self, tx: Transaction, seq: int) -> TurnRecord:
+        """A new turn, opened by a message; by the last one where it was not given now."""
+        here = head(tx, self.conversation)
+        seq = seq or here.seq
+        opening = chain.messages_between(tx, here.branch, seq - 1, seq)[0].uid
+        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening, started=now())
+        return turns.open_turn(tx, self.lease.root, turn)
+
+    def _is_open(self, tx: Transaction, turn: TurnRecord) -> bool:
+        """Whether a turn was interrupted, and what opened it is still there."""
+        return turn.state == "interrupted" and self._is_on(tx, turn, head(tx, self.conversation).branch)
+
+    def _is_on(self, tx: Transaction, turn: TurnRecord, branch: int) -> bool:
+        """Whether what opened a turn is on the line of a branch."""
+        found = chain.messages_between(tx, branch, turn.opened - 1, turn.opened)
+        return bool(found) and found[0].uid == turn.opening
+
+    def _waited(self, tx: Transaction, message: Message) -> chain.Entry:
+        """Input as the chain takes it, whatever became of its name and its pictures while it waited."""
+        parts = tuple([_gone(tx, part) or part for part in message.parts])
+        return branches.renamed(tx, head(tx, self.conversation).tree, self._entry(replace(message, parts=parts)))
+
+    def _unanswered(self, tx: Transaction) -> bool:
+        """Whether the conversation ends with something that this agent has not answered."""
+        last = chain.load(tx, self.conversation, last=1)
+        return bool(last) and (last[0].role != "assistant" or last[0].status != "sent")
+
+    def _answers(self, tx: Transaction, why: str) -> list[Message]:
+        """Results for the calls of this turn that nobody answers any more: of what had begun, and of what had not."""
+        if not self.turn.number:
+            return []
+        here = head(tx, self.conversation)
+        start = self.turn.opened - 1
+        if here.branch != leases.check(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
+            start = min(start, branch_base(tx, here.branch))
+        written = chain.load(tx, self.conversation, after=max(0, min(start, here.seq)))
+        results = [
+            tool_result(
+                call.id,
+                call.name,
+                (INTERRUPTED if call.id in self.running else NOT_RUN).format(why=why),
+                is_error=True,
+                author=self.agent,
+                turn=message.turn,
+                step=message.step,
+            )
+            for message, call in open_calls(written)
+            if message.author == self.agent and message.turn == self.turn.number
+        ]
+        return chain.append(tx, self.conversation, [self._entry(result) for result in results]) if results else []
+
+
+def _gone(tx: Transaction, part: AnyPart) -> Text | None:
+    """What stands for a picture that was taken out of the record meanwhile; None where it is there."""
+    if not isinstance(part, Media) or not part.blob or tx.row("SELECT 1 FROM blob WHERE name = ?", part.blob):
+        return None
+    return Text(f"[{part.kind}: it was removed from the record]")

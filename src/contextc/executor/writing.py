@@ -1,0 +1,111 @@
+"""What every page of a turn is written with: the lease that is checked, the numbers and stamps of what is told.
+
+What was stored is handed to watchers when its transaction is over, never before.
+"""
+
+from collections.abc import Sequence
+from time import time
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.events import (
+    AnyEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolError,
+    ToolResult,
+)
+from contextc.executor.threads import afterwards
+from contextc.executor.watching import hub
+from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, admit
+from contextc.store import Lease, Store, chain, leases, turns
+from contextc.store.base import Transaction
+from contextc.store.turns import SHORT, StepRecord, TurnRecord
+
+
+def now() -> int:
+    return int(time() * 1000)
+
+
+class Writing:
+    """What is written, under one lease, of one turn. Methods are called one after the other, from any thread."""
+
+    def __init__(self, store: Store, conversation: str, agent: str, lease: Lease) -> None:
+        self.store, self.conversation, self.agent, self.lease = store, conversation, agent, lease
+        self._hub = hub(store)
+        self.turn = TurnRecord(number=0, agent=agent)
+        self.step: StepRecord | None = None
+        self.states: dict[str, JSONObject] = {}
+        self._branch = 0
+        """On which the opening of the turn was last seen."""
+        self.previous: TurnRecord | None = None
+        """The turn of this agent before this one."""
+        self.running: set[str] = set()
+        """Calls whose tool has been started, and whose result is not stored yet."""
+
+    def tell(self, *events: AnyEvent) -> None:
+        """Store events that belong to nothing else."""
+
+        def work(tx: Transaction) -> list[AnyEvent]:
+            return turns.tell(tx, self._checked(tx), [self._stamped(event) for event in events])
+
+        self._hand_on(self.store.write(work))
+
+    _pending: Sequence[AnyEvent] = ()
+
+    def told(self) -> None:
+        """Hand on what the last transaction of the compiler stored for this turn."""
+        pending, self._pending = self._pending, ()
+        self._hand_on(pending)
+
+    @property
+    def _index(self) -> int | None:
+        return self.step.index if self.step is not None else None
+
+    def _checked(self, tx: Transaction) -> int:
+        """The number of the conversation, which is locked from here on; refused where the lease has ended."""
+        leases.check(tx, self.lease, self.conversation)
+        return self.lease.root
+
+    def _entry(self, message: Message) -> chain.Entry:
+        return chain.entry(admit(message))
+
+    def _stamped(self, event: AnyEvent, turn: TurnRecord | None = None, *, step: int | None = None) -> AnyEvent:
+        index = step if step is not None else (self._index or 0)
+        return replace(event, time=now(), agent=self.agent, turn=(turn or self.turn).number, step=index)
+
+    def _hand_on(self, events: Sequence[AnyEvent]) -> None:
+        if events:
+            afterwards(lambda: self._hub.tell(self.conversation, events))
+
+
+def deltas(uid: str, parts: Sequence[AnyPart]) -> list[AnyEvent]:
+    """Pieces of a reply as events."""
+    events: list[AnyEvent] = []
+    for part in parts:
+        match part:
+            case Text():
+                events.append(TextDelta(uid=uid, text=part.text))
+            case Reasoning():
+                if part.text:
+                    events.append(ReasoningDelta(uid=uid, text=part.text))
+            case ToolCall():
+                events.append(ToolCallDelta(uid=uid, id=part.id, name=part.name, arguments=part.raw or ""))
+            case _:
+                pass
+    return events
+
+
+def result_event(message: Message, milliseconds: int) -> AnyEvent:
+    result = message.tool_results[0]
+    kind = ToolError if result.is_error else ToolResult
+    return kind(
+        id=result.call_id,
+        name=result.name,
+        seq=message.seq,
+        uid=message.uid,
+        text=result.text[:SHORT],
+        milliseconds=milliseconds,
+    )
