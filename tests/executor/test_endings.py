@@ -334,3 +334,31 @@ def noting(ran: list[str]) -> cc.FunctionTool:
         return path
 
     return cc.tool(noted, approval=True)
+
+
+def test_an_approval_that_waits_keeps_nobody_else_waiting(store: cc.Store) -> None:
+    """A function that is not async may ask a person; other turns run on the same loop."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def decide(call: cc.ToolCall, tool: cc.FunctionTool) -> bool:
+        asked.set()
+        return answered.wait(10)
+
+    waits = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[noting([])],
+        approve=decide,
+        endpoint=Scripted([Say(calls=(call(1, "noted", path="a"),)), Say(text="Noted.")]),
+    )
+    other = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Meanwhile.")]))
+
+    async def both() -> list[str]:
+        first = waits.start("one", "go")
+        while not asked.is_set():
+            await asyncio.sleep(0.01)
+        await played(other, "two")
+        answered.set()
+        return [(await first.wait()).text, store.load("two")[-1].text]
+
+    assert asyncio.run(both()) == ["Noted.", "Meanwhile."]

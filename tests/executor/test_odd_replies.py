@@ -142,3 +142,18 @@ def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store
         ("hello ", "error"),
     ]
     assert [step.state for step in store.steps("second")] == ["failed"]
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+def test_a_call_of_no_tool_in_particular_is_answered(store: cc.Store, pause: float) -> None:
+    """SPEC 2.3: nothing crashes, and nothing is lost."""
+    nameless: JSONObject = {"index": 0, "id": "c1", "type": "function", "function": {"name": "", "arguments": "{}"}}
+    line = Raw(chunks({"tool_calls": [nameless]}, finish="tool_calls"), chunks({"content": "Sorry."}), pause=pause)
+    executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=line)
+
+    asyncio.run(played(executor, "demo"))
+
+    results = [result for message in store.load("demo") for result in message.tool_results]
+    assert [result.call_id for result in results] == ["c1"]
+    assert "There is no tool" in results[0].text
+    assert store.load("demo")[-1].text == "Sorry."

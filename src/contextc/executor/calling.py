@@ -17,7 +17,7 @@ from contextc.errors import ProviderFailed
 from contextc.executor.record import Record
 from contextc.executor.threads import durable, settled
 from contextc.formats.base import kept
-from contextc.messages import AnyPart, Message, Reasoning, Text, Usage
+from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, Usage
 from contextc.providers.endpoint import Call, Endpoint
 from contextc.store import chain
 from contextc.store.streams import join
@@ -27,6 +27,7 @@ FIRST_BATCH, BATCH = 0.03, 0.1
 LARGEST = 1 << 53
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """How it shows that an event is JSON, and nothing that this provider's API sends."""
+UNNAMED = "unnamed"
 RETRIES = 2
 """How often a call is made again after a failure that may pass."""
 BACKOFF, LONGEST_WAIT = 0.5, 60.0
@@ -35,6 +36,11 @@ BACKOFF, LONGEST_WAIT = 0.5, 60.0
 def pause_before(error: ProviderFailed, tries: int) -> float:
     """Seconds to wait before the next try: longer each time, and as long as the provider asks."""
     return max(error.retry_after or 0.0, BACKOFF * 2**tries * (0.5 + random.random()))
+
+
+def _named(part: AnyPart) -> AnyPart:
+    """A call of no tool in particular gets a name, by which it can be answered that there is none of it."""
+    return replace(part, name=UNNAMED) if isinstance(part, ToolCall) and not part.name else part
 
 
 class Incoming:
@@ -94,7 +100,8 @@ class Incoming:
             raise self._unreadable(error) from error
         message = self.compiled.formatter.spelling.named(replace(said, usage=counted(said.usage)), self.compiled.tools)
         begun = self.beginning
-        message = replace(message, author=begun.author, turn=begun.turn, step=begun.step)
+        parts = tuple([_named(part) for part in message.parts])
+        message = replace(message, parts=parts, author=begun.author, turn=begun.turn, step=begun.step)
         return replace(message, uid=begun.uid, time=begun.time) if self._batches else message
 
     def rest(self) -> list[AnyPart]:

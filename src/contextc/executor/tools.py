@@ -157,9 +157,12 @@ class Tools:
             return NOBODY
         event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments)
         await durable(self.record.tell, event)
-        answer = self.approve(call, tool)
-        if inspect.isawaitable(answer):
-            answer = await answer
+        if inspect.iscoroutinefunction(self.approve):
+            answer = await self.approve(call, tool)
+        else:  # it may wait for a person, and others run on this loop
+            answer = await asyncio.to_thread(self.approve, call, tool)
+            if inspect.isawaitable(answer):
+                answer = await answer
         if answer is True:
             return ""
         return f"{DECLINED[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED
