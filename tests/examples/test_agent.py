@@ -1,0 +1,50 @@
+"""The example of a whole agent, with the real SDK against a strict stand-in."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import contextc as cc
+from tests.standin import KEY, Call, Reply, Scripted, Standin
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "agent.py"
+QUESTION = "How is Paris? Write home about it."
+
+
+def test_an_agent_asks_its_tools_and_a_person(tmp_path: Path) -> None:
+    """SPEC 11.1, 11.3: and its trigger speaks before the third step."""
+    script = Scripted(
+        [
+            Reply("Let me look.", [Call("get_weather", {"city": "Paris"}), Call("get_weather", {"city": "Cairo"})]),
+            Reply("", [Call("send_postcard", {"city": "Paris", "text": "It rains."})]),
+            Reply("It rains in Paris, and your card is on its way."),
+        ]
+    )
+    with Standin(script) as standin:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "ANTHROPIC_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": standin.url("anthropic"),
+        }
+        done = subprocess.run(
+            [sys.executable, EXAMPLE, "anthropic:claude-opus-5-5", QUESTION],
+            cwd=tmp_path,
+            env=environment,
+            input="y\n",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert standin.refused == []
+        assert standin.defects == []
+
+    assert done.returncode == 0, done.stderr
+    assert "[get_weather: 18 °C, rain]" in done.stdout
+    assert "[two_calls: You have asked for the weather twice. Answer now.]" in done.stdout
+    assert "send_postcard({'city': 'Paris', 'text': 'It rains.'})? y/n" in done.stdout
+    assert done.stdout.endswith("your card is on its way.\nstop after 3 steps and 3 tool calls\n")
+    with cc.open_store(f"sqlite:///{tmp_path / 'agent.db'}") as store:
+        results = [result.text for message in store.load("weather") for result in message.tool_results]
+        assert results == ["18 °C, rain", "34 °C, clear", "A postcard from Paris is on its way: It rains."]
