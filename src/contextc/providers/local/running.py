@@ -7,6 +7,7 @@ rest is left over, and is written anew. A server is stopped by taking `server.js
 the one that was started here and does not come up.
 """
 
+import atexit
 import os
 import socket
 import subprocess
@@ -164,6 +165,13 @@ def _start(place: Place, model: Path, window: int, idle: float, environment: Map
             raise _failed(place, f"it was not ready after {START_SECONDS:g} seconds", retry=True)
         time.sleep(PAUSE)
     raise _failed(place, f"it ended with {process.returncode}", retry=process.returncode < 0)
+
+
+@atexit.register
+def _leave() -> None:
+    """A server outlives who started it, on purpose: Python is not to warn of that."""
+    for process in _started:
+        process.returncode = process.poll() or 0
 
 
 def _failed(place: Place, what: str, *, retry: bool) -> ProviderFailed:
