@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, sleep
 
 from contextc.errors import (
     ContextcError,
@@ -22,6 +22,7 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.store.base import Dialect, Row, T, Transaction
+from contextc.store.engine import jitter
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
 
@@ -109,7 +110,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         )
         try:
             for pragma in pragmas:
-                connection.execute(f"PRAGMA {pragma}").fetchall()
+                _set(connection, pragma)
         except BaseException:
             connection.close()
             raise
@@ -240,6 +241,19 @@ ERRORS: tuple[tuple[str, type[StoreError], str], ...] = (
     ),
     ("SQLITE_TOOBIG", StoreError, "The message is too large for SQLite. Split it, or store it as Media."),
 )
+
+
+def _set(connection: sqlite3.Connection, pragma: str) -> None:
+    """Two who turn a new file to WAL at once: one is told that it is busy, at once, whatever the time it would wait."""
+    end = monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+            return
+        except sqlite3.OperationalError as error:
+            if not (getattr(error, "sqlite_errorname", "") or "").startswith("SQLITE_BUSY") or monotonic() > end:
+                raise
+        sleep(0.005 + jitter(0.02))
 
 
 def _quote(path: str) -> str:

@@ -1,0 +1,27 @@
+"""Processes that open the same new file at the same moment."""
+
+import multiprocessing
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import contextc as cc
+
+PROCESSES = multiprocessing.get_context("forkserver")
+OPENERS, FILES = 4, 25
+
+
+def open_all(folder: str, start: Barrier) -> None:
+    for number in range(FILES):
+        start.wait(60)
+        cc.open_store(f"sqlite:///{folder}/{number}.db").close()
+
+
+def test_all_who_open_a_new_file_at_once_may_have_it(tmp_path: Path) -> None:
+    """SPEC 3.2: whoever makes the file first keeps nobody else out."""
+    start = PROCESSES.Barrier(OPENERS)
+    openers = [PROCESSES.Process(target=open_all, args=(str(tmp_path), start)) for _ in range(OPENERS)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join(120)
+    assert [opener.exitcode for opener in openers] == [0] * OPENERS
