@@ -13,7 +13,9 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.providers.local import model_file
+from contextc.providers.local.model import check_runner
 from tests.cli.chatting import calls, home, recorded, refuses, says
+from tests.conftest import give_up
 
 STORE = ("--store", "sqlite:///chat.db")
 
@@ -320,11 +322,11 @@ def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
 
 def test_the_local_model_answers_and_uses_a_tool(tmp_path: Path) -> None:
     """SPEC 9.11: no key, no network, and still a working agent."""
-    pytest.importorskip("xllamacpp")
     try:
+        check_runner()
         model_file()
-    except cc.InvalidSetting:
-        pytest.skip("there is no local model here")
+    except cc.InvalidSetting as error:
+        give_up(f"the local model: {error}")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.txt").write_text("hi")
     told = chat(tmp_path, "What is the capital of France?", CONTEXTC_LOCAL_IDLE="20s")
