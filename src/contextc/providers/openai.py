@@ -74,16 +74,7 @@ class OpenAIEndpoint(Posting):
     _stream_class: Any = None  # the SDK's, which holds an answer that nobody has read yet
 
     async def _post(self, call: Call) -> Answer:
-        client = self._opened()
-        found = await client.post(
-            PATHS[call.provider.format],
-            content=call.body,
-            cast_to=object,
-            options=self._options(call),
-            stream=True,
-            stream_cls=self._stream_class,
-        )
-        return cast(Answer, found.response)
+        return await self._sent(self._opened(), PATHS[call.provider.format], call, self._stream_class)
 
     def _opened(self) -> "AsyncOpenAI":
         if self._client is not None:

@@ -142,8 +142,15 @@ class Posting(Endpoint):
         said = str(error)
         raise failed from (error if masked(said, self._secrets()) == said else None)
 
+    async def _sent(self, client: Any, path: str, call: Call, stream_class: Any) -> Answer:
+        """Post by a client of OpenAI's or Anthropic's SDK (Any: two classes of one make); the answer is unread."""
+        found = await client.post(
+            path, content=call.body, cast_to=object, options=self._options(call), stream=True, stream_cls=stream_class
+        )
+        return cast(Answer, found.response)
+
     def _options(self, call: Call) -> Any:  # of a private class of each SDK
-        """Headers and time limit of one call, as OpenAI's and Anthropic's SDKs take them."""
+        """Headers and time limit of one call, as those SDKs take them."""
         options: JSONObject = {"headers": {**self._omitted, **call.headers}} if self._omitted or call.headers else {}
         return options if call.timeout is None else options | {"timeout": call.timeout}
 
