@@ -66,7 +66,7 @@ def test_every_provider_that_is_listed_can_be_spoken_to() -> None:
 def test_most_providers_remember_nothing() -> None:
     """SPEC 9.11: an unknown one is stateless."""
     stateful = {name for name in provider_names() if provider(f"{name}:own", window=9_000).session_resumption}
-    assert stateful <= {"openai-session", "claude-code", "codex"}
+    assert stateful <= {"openai-session", "openai-conversation", "claude-code", "codex"}
     assert not provider("acme:own", window=9_000).session_resumption
 
 
@@ -81,16 +81,42 @@ def test_a_response_is_continued_with_its_head_sent_again() -> None:
     assert not session.keeps_static
 
 
+def test_a_conversation_of_openais_cannot_be_brought_back() -> None:
+    """SPEC 9.8: nothing is taken out of it, so after a failure a new one begins."""
+    session, conversation = provider("openai-session:gpt-5"), provider("openai-conversation:gpt-5")
+    assert (session.session_field, conversation.session_field) == ("previous_response_id", "conversation")
+    assert conversation.session_resumption
+    assert conversation.resends_head
+    assert not conversation.reverts
+    assert all("store" not in each.settings for each in (session, conversation))
+
+
 @pytest.mark.parametrize(("spec", "bound"), [("claude-code:claude-opus-5-5", True), ("codex:gpt-6.1-sol", False)])
 def test_the_coding_agents_keep_sessions_of_their_own(spec: str, bound: bool) -> None:
-    """SPEC 9.5 and 9.8: spoken to in a format of today, the facts are those that hold for them."""
-    agent = provider(spec, format="openai_chat")
+    """SPEC 9.5 and 9.8: the facts are those that hold for them."""
+    agent = provider(spec)
+    assert agent.runs_tools
     assert agent.session_resumption
     assert agent.directory_bound is bound
     assert agent.reverts
     assert agent.keeps_static
     assert agent.compacts_itself
-    assert not agent.resends_head
+    assert agent.resends_head
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_a_program_may_choose_its_model_by_itself(name: str) -> None:
+    """SPEC 9.11: named alone, it is asked for the model that it is set to; what was said of it wins."""
+    agent = provider(name)
+    assert agent.asks_for == "default"
+    assert agent.model.window >= 200_000
+    assert provider(name, window=50_000).model.window == 50_000
+
+
+def test_reasoning_is_asked_for_of_those_who_reason() -> None:
+    """Others refuse to be asked."""
+    assert provider("openai:gpt-5.4").settings == {"store": False, "include": ["reasoning.encrypted_content"]}
+    assert provider("openai:gpt-4.1").settings == {"store": False}
 
 
 def test_the_formatter_follows_from_the_models_facts() -> None:

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from contextc.models import Model, Price, cost, model
     from contextc.prompts import AgentCard, Delegation, Prompt, PromptBuilder, PromptFragment, Surroundings
     from contextc.providers import Endpoint, Provider, endpoint, provider
+    from contextc.providers.claude_code.sessions import ClaudeSessions
     from contextc.store import Branch, Conversation, Lease, Recovered, Store, Stream, open_store
     from contextc.todos import Todo
     from contextc.toolbox import FunctionTool, ToolContext, tool
@@ -85,6 +86,7 @@ __all__ = [
     "AnthropicFormatter",
     "Attempt",
     "Branch",
+    "ClaudeSessions",
     "Compiled",
     "Conflict",
     "ContextOverflow",
@@ -201,6 +203,7 @@ _ROOMS = (
     "triggers",
     "toolbox",
     "executor",
+    "providers.claude_code.sessions",
 )
 
 

@@ -260,9 +260,10 @@ class NothingNew(ContextcError):
         )
 
 
-FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "invalid", "abort"]
-"""What helps: waiting (`transient`, `rate`), another key (`auth`), money (`quota`), a shorter request (`context`),
-another request (`invalid`); `abort`: nothing, the call was given up."""
+FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "session", "invalid", "abort"]
+"""What helps: waiting (`transient`, `rate`), another key (`auth`), money (`quota`), a shorter request (`context`), a new
+session (`session`: the provider no longer has the one that was named), another request (`invalid`); `abort`: nothing,
+the call was given up."""
 
 WAYS_OUT: dict[str, str] = {
     "transient": "Nothing is wrong with the request; send it again.",
@@ -270,6 +271,7 @@ WAYS_OUT: dict[str, str] = {
     "auth": "Check the key, and whether it may use this model.",
     "quota": "The account has no credit left; top it up, or use another.",
     "context": "The request is too long for the model; compile it again with a smaller budget.",
+    "session": "Send the whole context into a new session: `SessionManager.invalidate`, then compile again.",
     "invalid": "The provider does not take this request; `contextc lint` may say why.",
     "abort": "The call was given up.",
 }

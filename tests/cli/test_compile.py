@@ -222,7 +222,7 @@ def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: 
             ["compile", "demo", "--from", "x.json", "-m", MODEL],
             "Both 'demo' and --from x.json are named. One of the two is enough.",
         ),
-        (["compile", "--from", "-", "-m", MODEL], "say which: --format anthropic, gemini, openai_chat,"),
+        (["compile", "--from", "-", "-m", MODEL], "say which: --format anthropic, claude_code, codex, gemini,"),
         (["compile", "--from", "-", "-m", MODEL], "Nothing was compiled."),
         (["compile", "nope", "-m", MODEL], "There is no conversation 'nope'"),
         (

@@ -1,13 +1,13 @@
-"""A ledger that schema 2 stored: what it says, and the bytes of its requests, mean the same in every later version.
+"""Ledgers that older schemas stored: what they say, and the bytes of their requests, mean the same in later versions.
 
-`v2.db` was written once, with migrations 0001 and 0002; `v2.json` is what the store said of it then. Both are never
-written anew.
+`v2.db` was written once, with migrations 0001 and 0002; `v2.json` is what the store said of it then. `v3.db` has what
+0003 added, too: turns with their steps and events, what waits, what triggers remember. None of them is written anew.
 """
 
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import msgspec
 import pytest
@@ -16,7 +16,10 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.compilation import NEW_ENCODER
 from contextc.doctor import examine
+from contextc.events import event_to_json
 from contextc.manifest import Manifest
+from contextc.store import places
+from contextc.store.turns import trigger_states
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 
@@ -29,6 +32,11 @@ class Then(TypedDict):
     pinned: list[int]
     todos: dict[str, list[str]]
     channels: list[str]
+    turns: NotRequired[list[JSONObject]]
+    steps: NotRequired[list[JSONObject]]
+    events: NotRequired[list[JSONObject]]
+    queued: NotRequired[list[str]]
+    triggers: NotRequired[dict[str, JSONObject]]
 
 
 class Sent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +56,7 @@ class Sent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Golden(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    schema: int = 0
     providers: dict[str, JSONObject]
     conversations: dict[str, Then]
     requests: list[Sent]
@@ -55,15 +64,16 @@ class Golden(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     summaries: list[str]
 
 
-@pytest.fixture(scope="module")
-def golden() -> Golden:
-    return msgspec.json.decode((GOLDEN / "v2.json").read_bytes(), type=Golden)
+@pytest.fixture(scope="module", params=[2, 3], ids=["v2", "v3"])
+def golden(request: pytest.FixtureRequest) -> Golden:
+    found = msgspec.json.decode((GOLDEN / f"v{request.param}.json").read_bytes(), type=Golden)
+    return msgspec.structs.replace(found, schema=request.param)
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[cc.Store]:
-    copy = tmp_path / "v2.db"
-    copy.write_bytes((GOLDEN / "v2.db").read_bytes())
+def opened(tmp_path: Path, golden: Golden) -> Iterator[cc.Store]:
+    copy = tmp_path / "old.db"
+    copy.write_bytes((GOLDEN / f"v{golden.schema}.db").read_bytes())
     with cc.open_store(copy) as store:
         yield store
 
@@ -79,14 +89,14 @@ def told(manifest: Manifest) -> list[str]:
     ]
 
 
-def test_the_file_is_of_schema_2() -> None:
+def test_the_file_is_of_its_schema(golden: Golden) -> None:
     """Written anew by a later version, it would prove nothing."""
-    with sqlite3.connect(f"file:{GOLDEN / 'v2.db'}?mode=ro&immutable=1", uri=True) as file:
-        assert file.execute("SELECT version FROM schema_version").fetchall() == [(2,)]
+    with sqlite3.connect(f"file:{GOLDEN / f'v{golden.schema}.db'}?mode=ro&immutable=1", uri=True) as file:
+        assert file.execute("SELECT version FROM schema_version").fetchall() == [(golden.schema,)]
     file.close()
 
 
-def test_conversations_stored_by_schema_2_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
+def test_conversations_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
     """SPEC 3.7: older is migrated forward: messages, pins, todos, and where each channel stands."""
     for name, then in golden.conversations.items():
         assert opened.conversation(name).tip == then["tip"]
@@ -102,7 +112,7 @@ def test_conversations_stored_by_schema_2_are_what_they_were(opened: cc.Store, g
     assert {each.code for each in examine(opened)} == {"open-call"}  # one that was never answered
 
 
-def test_requests_stored_by_schema_2_are_built_again_to_the_byte(opened: cc.Store, golden: Golden) -> None:
+def test_requests_of_an_older_schema_are_built_again_to_the_byte(opened: cc.Store, golden: Golden) -> None:
     """SPEC 13.2, 9.2: cuts, a compaction, a fork, a resumed session, an edit; no later encoder changes them."""
     assert {(each.mode, each.why) for each in golden.requests} == {
         ("full", ""),
@@ -119,7 +129,7 @@ def test_requests_stored_by_schema_2_are_built_again_to_the_byte(opened: cc.Stor
         assert rebuilt.decode() == each.body, f"request {each.request} of {each.conversation} for {each.provider}"
 
 
-def test_requests_stored_by_schema_2_are_accounted_for(opened: cc.Store, golden: Golden) -> None:
+def test_requests_of_an_older_schema_are_accounted_for(opened: cc.Store, golden: Golden) -> None:
     """SPEC 13.1: what went in, what stayed out and why."""
     for each in golden.requests:
         account = compiler(opened, golden, each.provider).explain(
@@ -134,7 +144,7 @@ def test_requests_stored_by_schema_2_are_accounted_for(opened: cc.Store, golden:
         assert told(account) == each.lines
 
 
-def test_channels_of_schema_2_go_on_where_they_were(opened: cc.Store, golden: Golden) -> None:
+def test_channels_of_an_older_schema_go_on_where_they_were(opened: cc.Store, golden: Golden) -> None:
     """SPEC 9.2, 9.3: what was shown stays, unless the encoder is newer; then the manifest says so."""
     tool = cc.Tool(
         name="look",
@@ -150,10 +160,25 @@ def test_channels_of_schema_2_go_on_where_they_were(opened: cc.Store, golden: Go
     assert (kept.mode, kept.session_id, kept.revert, kept.manifest.why) == ("resume", "session-2", "c1", "")
 
 
-def test_what_schema_2_had_learned_is_known(opened: cc.Store, golden: Golden) -> None:
+def test_what_an_older_schema_had_learned_is_known(opened: cc.Store, golden: Golden) -> None:
     """SPEC 6.2: the correction factor of each model."""
     for name, (factor, samples) in golden.calibration.items():
         found = opened.read(
             lambda tx, name=name: tx.row("SELECT factor, samples FROM calibration WHERE model = ?", name)
         )
         assert found == (factor, samples)
+
+
+def test_turns_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
+    """SPEC 3.3, 12.1: turns, steps, events, input that waits, what triggers remember."""
+    for name, then in golden.conversations.items():
+        assert [msgspec.to_builtins(each) for each in opened.turns(name)] == then.get("turns", [])
+        assert [msgspec.to_builtins(each) for each in opened.steps(name)] == then.get("steps", [])
+        told = [msgspec.json.decode(event_to_json(each)) for each in opened.events(name)]
+        assert told == then.get("events", [])
+        waiting = [f"{each.number} {each.kind} {each.message.text}" for each in opened.queued(name)]
+        assert waiting == then.get("queued", [])
+        remembered = opened.read(
+            lambda tx, name=name: trigger_states(tx, places.head(tx, name).conversation, "assistant")
+        )
+        assert remembered == then.get("triggers", {})

@@ -225,7 +225,7 @@ class Forgetful(Raw):
     async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
         if len(self.requests) == 1:
             self.requests.append({})
-            raise ProviderFailed("openai", "invalid", "not found", status=400, code="previous_response_not_found")
+            raise ProviderFailed("openai", "session", "not found", status=400, code="previous_response_not_found")
         async for event in super().stream(call):
             yield event
 

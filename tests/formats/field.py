@@ -8,14 +8,34 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import format_names, formatter
+from contextc.prompts import SYSTEM_CONTEXT
 from tests.formats.vendor import problems
 
 NAMES = format_names()
-UNANSWERED = dict(zip(NAMES, ("ANT006", "GEM008", "OAC006", "OAR004", "VER011", "VEL006"), strict=True))
-ORPHAN = dict(zip(NAMES, ("ANT008", "GEM009", "OAC007", "OAR005", "VER012", "VEL008"), strict=True))
+UNANSWERED = {
+    "anthropic": "ANT006",
+    "claude_code": "CLC004",
+    "gemini": "GEM008",
+    "openai_chat": "OAC006",
+    "openai_responses": "OAR004",
+    "vercel": "VER011",
+    "vercel_legacy": "VEL006",
+}
+ORPHAN = {
+    "anthropic": "ANT008",
+    "claude_code": "CLC005",
+    "gemini": "GEM009",
+    "openai_chat": "OAC007",
+    "openai_responses": "OAR005",
+    "vercel": "VER012",
+    "vercel_legacy": "VEL008",
+}
+IN_TWO = [name for name in NAMES if name != "codex"]
+"""The formats in which a call and its result are two things, of which one can get lost."""
 USE: JSONObject = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
 LOOK = cc.Tool(name="look", description="Reads a file.", parameters={"type": "object"})
 every_format = pytest.mark.parametrize("name", NAMES)
+every_format_in_two = pytest.mark.parametrize("name", IN_TWO)
 
 
 def call(id: str, arguments: str = "{}") -> cc.ToolCall:
@@ -45,7 +65,8 @@ def outline(name: str, wire: list[JSONObject]) -> list[str]:
     for message in [*([request.system] if request.system else []), *request.messages]:
         for part in message.parts:
             if isinstance(part, cc.Text):
-                found.append(part.text.removeprefix("<system-reminder>\n").removesuffix("\n</system-reminder>"))
+                text = part.text.removeprefix("<system-reminder>\n").removesuffix("\n</system-reminder>")
+                found.append(text.removeprefix(SYSTEM_CONTEXT))
             elif isinstance(part, cc.ToolCall):
                 found.append(f"call {part.id}")
             elif isinstance(part, cc.ToolResult):
@@ -59,7 +80,8 @@ def without(name: str, history: Sequence[cc.Message], kind: str) -> list[JSONObj
     for turn in reversed(formatter(name).rules.read(wire).turns):
         for piece in reversed(turn.of("call" if kind == "call" else "result")):
             message = wire[cast(int, turn.path[0])]
-            parts: object = message.get("parts", message.get("content"))
+            inner: JSONObject = message.get("message", message)  # Claude Code has it in a line
+            parts: object = inner.get("parts", inner.get("content"))
             if isinstance(parts, list) and len(cast(list[object], parts)) > 1:
                 cast(list[JSONObject], parts).remove(piece.wire)
             else:

@@ -23,7 +23,7 @@ RECORDED: list[tuple[str, Body]] = [
     *(("openai_chat", {"messages": messages}) for messages in transcripts()),
     *(("openai_chat", messages) for messages in transcripts()[:5]),
 ]
-ASIDE = re.compile(r"\[[^\[\]]*(?:not shown|returned by [^\]]*)\]|</?system-reminder>|\s")
+ASIDE = re.compile(r"\[[^\[\]]*(?:not shown|returned by [^\]]*)\]|</?system-reminder>|\[System Context\]:|\s")
 """What a format puts in the place of what it cannot show, and white space: both are named elsewhere."""
 
 

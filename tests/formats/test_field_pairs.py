@@ -14,6 +14,7 @@ from tests.formats.field import (
     call,
     codes,
     every_format,
+    every_format_in_two,
     outline,
     result,
     sent,
@@ -77,7 +78,7 @@ def test_a_cut_among_interleaved_calls_leaves_no_orphan(name: str) -> None:
     ]
 
 
-@every_format
+@every_format_in_two
 @pytest.mark.parametrize("kind", ["call", "result"])
 def test_a_trimmed_request_is_named_and_healed(name: str, kind: str) -> None:
     """litellm#10696, langchain#29637; SPEC 10.6: as another framework's trimming leaves it."""
@@ -162,7 +163,7 @@ def test_what_goes_to_be_counted_is_as_sound_as_what_goes_to_be_answered(name: s
         assert not {"max_tokens", "max_output_tokens", "max_completion_tokens"} & body.keys()
 
 
-@every_format
+@every_format_in_two
 def test_a_request_to_be_counted_is_healed_without_settings_it_does_not_take(name: str) -> None:
     """inspect_ai#3108; SPEC 10.6."""
     key = formatter(name).messages_key

@@ -11,7 +11,7 @@ from contextc._json import JSONObject
 from contextc.formats import formatter
 from contextc.formats.gemini.encode import STAND_IN
 from contextc.pairing import SAID
-from tests.formats.field import NAMES, UNANSWERED, USE, call, codes, every_format, outline, result, sent, sound
+from tests.formats.field import IN_TWO, UNANSWERED, USE, call, codes, every_format, outline, result, sent, sound
 
 
 @every_format
@@ -26,6 +26,8 @@ def test_a_dangling_call_spoils_no_later_request(name: str) -> None:
 PARTIAL = '{"path": "a.'
 CALLED: dict[str, JSONObject] = {
     "anthropic": {"type": "tool_use", "id": "a", "name": "look", "input": {"malformed_arguments": PARTIAL}},
+    "claude_code": {"type": "tool_use", "id": "a", "name": "look", "input": {"malformed_arguments": PARTIAL}},
+    "codex": {"type": "dynamicToolCall", "id": "a", "tool": "look", "arguments": PARTIAL},
     "gemini": {
         "functionCall": {"id": "a", "name": "look", "args": {"malformed_arguments": PARTIAL}},
         "thoughtSignature": STAND_IN,
@@ -234,9 +236,11 @@ def test_a_reminder_between_a_call_and_its_result_comes_after_all_results(
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "openai_responses"])
+@pytest.mark.parametrize("name", [name for name in IN_TWO if name not in ("openai_responses", "claude_code")])
 def test_a_reminder_before_a_result_is_named_and_healed(name: str) -> None:
-    """FIELD-BUGS 13, named by no issue; SPEC 10.6. Responses takes results anywhere after their call."""
+    """FIELD-BUGS 13, named by no issue; SPEC 10.6. Responses takes results anywhere after their call,
+    Claude Code anywhere before the next reply.
+    """
     whole = formatter(name).format([cc.user("hi"), cc.assistant(tool_calls=[call("a")]), result("a")])
     broken = [*whole[:2], cast(JSONObject, formatter(name).rules.message("Be quick.")), *whole[2:]]
     assert UNANSWERED[name] in codes(name, broken)

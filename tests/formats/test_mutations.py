@@ -17,7 +17,7 @@ from contextc.pairing import pair
 from tests.formats.traffic import accepted, transcripts
 
 SIGNATURES = ("signature", "thoughtSignature", "thought_signature", "encrypted_content")
-RESULTS_ANYWHERE = ("openai_responses",)
+RESULTS_ANYWHERE = ("openai_responses", "claude_code")
 BLANK_REFUSED = ("anthropic",)
 
 

@@ -24,10 +24,13 @@ from tests.formats.vendor import problems
 
 TIMES = int(os.environ.get("CONTEXTC_EXAMPLES", "1"))
 NAMES = format_names()
+PROMPTS = ("system", "instructions", "systemInstruction", "developerInstructions", "system_prompt")
 PROMPT_MARK = "«t0»"
 PROMPT = f"Be brief. {PROMPT_MARK}"
 SETTINGS: dict[str, JSONObject] = {
     "anthropic": {"model": "claude-sonnet-4-5", "max_tokens": 100},  # a history may end with its own words
+    "claude_code": {"model": "claude-sonnet-4-5", "effort": "high"},
+    "codex": {"model": "gpt-5.2-codex", "effort": "high"},
     "gemini": {"generationConfig": {"thinkingConfig": {"thinkingLevel": "LOW"}}},
     "openai_chat": {"model": "gpt-5.2"},
     "openai_responses": {"model": "gpt-5.2", "store": False},
@@ -37,6 +40,8 @@ SETTINGS: dict[str, JSONObject] = {
 """What makes a request one of the model that has the most rules."""
 ARGUMENTS: dict[str, Callable[[JSONObject], JSON]] = {
     "anthropic": lambda wire: wire["input"],
+    "claude_code": lambda wire: wire["input"],
+    "codex": lambda wire: wire["arguments"],
     "gemini": lambda wire: camels(camels(wire)["functionCall"])["args"],
     "openai_chat": lambda wire: wire["function"]["arguments"],
     "openai_responses": lambda wire: wire["arguments"],
@@ -180,7 +185,7 @@ def can_be_converted(made: Sent) -> None:
     for target in NAMES:
         body = cc.convert(made.body, source=made.form.name, target=target)
         messages = body.get(formatter(target).messages_key)
-        told = [body.get(name) for name in ("system", "instructions", "systemInstruction")] + [messages]
+        told = [body.get(name) for name in PROMPTS] + [messages]
         assert [mark for mark in marks(text_of(told), "tr") if mark != PROMPT_MARK] == said, target
         assert marks(text_of(body), "t").count(PROMPT_MARK) == 1, target
         assert Counter(marks(text_of(body), "am")) == asked, target

@@ -56,7 +56,7 @@ LISTS = (list, Iterable, Sequence)
 MODEL_MESSAGE = Path(__file__).parent.parent / "data" / "vercel-model-message.schema.json"
 GOOGLE_CALLS = {"functionCall", "functionResponse", "executableCode", "codeExecutionResult", "toolCall", "toolResponse"}
 GOOGLE_DATA = {"text", "inlineData", "fileData", *GOOGLE_CALLS}
-MESSAGES = {"openai_responses": "input", "gemini": "contents"}
+MESSAGES = {"openai_responses": "input", "gemini": "contents", "codex": "items"}
 """Where a body has its messages, if not in `messages`."""
 OTHER = ""
 """A type or role that no member of a union names."""
@@ -78,6 +78,10 @@ def problems(format: str, body: JSONObject | Sequence[JSONObject]) -> list[str]:
             found = _typed(format, given) or _without_call(given.get("input"))
         case "gemini":
             found = _google(given)
+        case "claude_code":
+            found = _claude_code(given)
+        case "codex":
+            found = _codex(given)
         case "vercel" | "vercel_legacy":
             # jsonschema's stubs leave a parameter of this method without a type
             errors = _schema(format).iter_errors(given.get("messages"))  # pyright: ignore[reportUnknownMemberType]
@@ -332,6 +336,44 @@ def _content_request() -> TypeAdapter[Any]:  # Any: what it validates is not use
         "serviceTier": (google.ServiceTier, None),
     }
     return TypeAdapter(create_model("Body", __config__=ConfigDict(extra="forbid"), **fields))
+
+
+# Claude Code: its SDK parses lines, and what is in them is Anthropic's.
+
+
+def _claude_code(body: JSONObject) -> list[Problem]:
+    parser = import_module("claude_agent_sdk._internal.message_parser")
+    lines = cast(list[JSONObject], body.get("messages") or [])
+    found: list[Problem] = []
+    for index, line in enumerate(lines):
+        try:
+            parser.parse_message({**line, "message": {"model": "claude", **line["message"]}})
+        except Exception as error:  # whatever it raises is its objection
+            found.append((("messages", index), str(error)))
+    messages = [line["message"] for line in lines]
+    asked = {"model": "claude", "max_tokens": 1, "messages": messages}
+    return found or min(_typed("anthropic", asked), _typed("anthropic_beta", asked), key=len)
+
+
+# Codex: pydantic models, one for each kind of item.
+
+
+def _codex(body: JSONObject) -> list[Problem]:
+    items, tools = _codex_types()
+    found: list[Problem] = []
+    for key, adapter in (("items", items), ("dynamicTools", tools)):
+        for index, item in enumerate(cast(list[JSON], body.get(key) or [])):
+            try:
+                adapter.validate_python(item)
+            except Refusal as refusal:
+                found += [((key, index, *error["loc"][1:]), error["msg"]) for error in refusal.errors()[:1]]
+    return found
+
+
+@cache
+def _codex_types() -> tuple[TypeAdapter[Any], TypeAdapter[Any]]:  # Any: what they validate is not used
+    types = import_module("openai_codex.generated.v2_all")
+    return TypeAdapter(types.ThreadItem), TypeAdapter(types.DynamicToolSpec)
 
 
 # The AI SDK: JSON Schema.

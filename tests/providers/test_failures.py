@@ -54,7 +54,14 @@ OPENAI: list[tuple[int | None, JSON, FailureKind]] = [
     (400, said("This model's maximum context length is 8192 tokens, however", type="BadRequestError"), "context"),
     (400, said("the request exceeds the available context size", type="exceed_context_size_error"), "context"),
     (400, said("No tool output found for function call call_1.", type="invalid_request_error"), "invalid"),
-    (400, said("Previous response not found", code="previous_response_not_found"), "invalid"),
+    (400, said("Previous response not found", code="previous_response_not_found"), "session"),
+    (404, said("Conversation with id 'conv_1' not found.", type="invalid_request_error", code=None), "session"),
+    (404, said("Prompt with id 'pmpt_1' not found.", type="invalid_request_error", code=None), "invalid"),
+    (
+        400,
+        said("Another process is currently operating on this conversation.", code="conversation_locked"),
+        "transient",
+    ),
     (402, said("Insufficient credits", code=402), "quota"),
     (503, said("The server is overloaded", code="server_is_overloaded"), "transient"),
     (None, {"type": "error", "code": "server_error", "message": "Oops"}, "transient"),
@@ -91,13 +98,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("table", "status", "body", "kind"), CASES, ids=lambda each: str(each)[:48])
-def test_a_refusal_is_one_of_seven_kinds(table: Table, status: int | None, body: JSON, kind: FailureKind) -> None:
+def test_a_refusal_is_one_of_eight_kinds(table: Table, status: int | None, body: JSON, kind: FailureKind) -> None:
     """SPEC 11.11: what is tried again, and what never is."""
     failed = failure("somebody", table, body, status=status)
     assert failed.kind == kind
     assert failed.said
     assert str(failed).startswith(f"somebody failed ({kind}")
-    assert (ELSEWHERE if status == 404 else WAYS_OUT[kind]) in str(failed)
+    assert (ELSEWHERE if status == 404 and kind == "invalid" else WAYS_OUT[kind]) in str(failed)
 
 
 def test_the_message_says_what_happened_and_the_way_out() -> None:

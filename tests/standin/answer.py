@@ -4,13 +4,16 @@ An answer is a value: bytes, and between them what may happen to a line. The ser
 act it out in their own way; a fault is a change to it. Status 0 means that not even a head is sent.
 """
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, encode
 from tests.standin.reply import Reply, Tokens
 
+Outcome: TypeAlias = Literal["done", "refused", "broken"]
+"""How an exchange ended; where the line broke, nobody knows what became of the reply."""
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 SECRETS = ("authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie", "proxy-authorization")
 
@@ -90,10 +93,19 @@ class Record(Struct, kw_only=True):
     reply: Reply | None = None
     tokens: Tokens | None = None
     defects: tuple[str, ...] = ()
+    then: Callable[[Outcome], None] | None = None
+    """What the vendor does when it is over."""
 
     def sent(self) -> None:
         """The last of the answer is on its way."""
         self.completed = self.status == 200 and not self.spoiled
+        self.over()
+
+    def over(self) -> None:
+        """Nothing more is sent, for whatever reason."""
+        then, self.then = self.then, None
+        if then is not None:
+            then("done" if self.completed else "refused" if self.status >= 400 else "broken")
 
 
 class Answer(Struct, frozen=True, kw_only=True):

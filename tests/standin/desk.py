@@ -17,12 +17,12 @@ from contextc.formats.base import Formatter
 from contextc.formats.named import formatter
 from contextc.wire import lint
 from tests.formats.vendor import problems
-from tests.standin.answer import SECRETS, Answer, Head, Record, Refusal, refused
+from tests.standin.answer import SECRETS, Answer, Head, Outcome, Record, Refusal, refused
 from tests.standin.faults import Plan
 from tests.standin.reply import Call, Reply, Tokens
 from tests.standin.scripts import Script
 from tests.standin.tally import Tally
-from tests.standin.vendor import KEY, Ask, Told, Vendor, vendors
+from tests.standin.vendor import KEY, Ask, Memory, Told, Vendor, vendors
 
 
 class Break(NamedTuple):
@@ -49,6 +49,7 @@ class Desk:
         self.attempts: dict[str, int] = {}
         self.admitted = 0
         self.lock = Lock()
+        self.memories: dict[str, Memory] = {}
 
     def answer(self, head: Head, raw: bytes, connection: int = 0) -> tuple[Answer, Record]:
         """What goes back, and the record that whoever sends it shall mark as completed."""
@@ -81,6 +82,12 @@ class Desk:
         if vendor is None:
             raise _Refused(Refusal(404, {"error": {"message": f"Not Found: {head.path}"}}), "no such path")
         record.format = vendor.format
+        memory = self.memory(vendor)
+        if memory.serves(head):
+            _refuse(_of_key(vendor, head))
+            found = memory.answer(head, raw)
+            _refuse((found, "the vendor") if isinstance(found, Refusal) else None)
+            return Answer(status=200, steps=(encode(found),))
         ask = self._admitted(vendor, head, raw)
         record.model, record.identity, record.attempt = ask.model, ask.identity, ask.attempt
         record.defects = tuple(self._defects(ask)) if self.strict else ()
@@ -94,13 +101,17 @@ class Desk:
         record.fault, record.spoiled = fault.name, fault.spoils
         return fault.apply(answer, ask)
 
+    def memory(self, vendor: Vendor) -> Memory:
+        """What this vendor keeps between two requests."""
+        return self.memories.setdefault(vendor.format, vendor.memory())
+
     def _admitted(self, vendor: Vendor, head: Head, raw: bytes) -> Ask:
         _refuse(_of_head(vendor, head))
         try:
             body = msgspec.json.decode(raw, type=JSONObject) if self.strict else _settings(vendor, raw)
         except ValueError as error:
             raise _Refused(vendor.invalid(f"The request body is not a JSON object: {error}")) from error
-        ask = Ask(vendor, head, raw, body)
+        ask = Ask(vendor, head, raw, body, self.memory(vendor))
         if self.strict:
             _refuse(next(self._of_body(ask), None))
         ask.number, ask.attempt = self.admitted, self.attempts.get(ask.identity, 0)
@@ -113,7 +124,7 @@ class Desk:
         vendor = ask.vendor
         for found in lint(vendor.judged(ask), format=vendor.format):
             yield vendor.invalid(found.error or found.message, path=found.path), f"{found.code} {found.path}"
-        for text in problems(vendor.format, ask.body):
+        for text in problems(vendor.format, vendor.typed(ask)):
             yield vendor.invalid(text, path=text.partition(":")[0]), "the SDK's types"
         for found in vendor.objections(ask, self.replies):
             yield (vendor.invalid(found) if isinstance(found, str) else found), "the vendor"
@@ -136,6 +147,8 @@ class Desk:
         told = Told(ask, cast(Reply, record.reply), tokens)
         self.tally.remember(ask)
         self.replies.add(ask.vendor.reply_id(told))
+        if self.strict:
+            record.then = self._then(ask.vendor.keeps(told))
         self.issued |= {call.id: call for call in ask.vendor.call_ids(told) if call.id}
         if not ask.stream:
             return Answer(status=200, steps=(encode(ask.vendor.whole(told)),))
@@ -144,6 +157,14 @@ class Desk:
         if ask.vendor.ends:
             steps.append(f"data: {ask.vendor.ends}{end}{end}".encode())
         return Answer(status=200, steps=tuple(steps), streamed=True)
+
+    def _then(self, keep: Callable[[Outcome], None] | None) -> Callable[[Outcome], None] | None:
+        def locked(outcome: Outcome) -> None:
+            with self.lock:
+                if keep is not None:
+                    keep(outcome)
+
+        return locked if keep is not None else None
 
     def _defects(self, ask: Ask) -> Iterator[str]:
         """Calls that come back twice, or other than they were made. Not every vendor looks; a model would read what it
@@ -192,14 +213,18 @@ def _refuse(found: tuple[Refusal, str] | None) -> None:
 def _of_head(vendor: Vendor, head: Head) -> tuple[Refusal, str] | None:
     if head.method != "POST":
         return vendor.invalid(f"Method {head.method} not allowed.", status=405), "method"
-    key = vendor.key(head)
-    if key != KEY:
-        return vendor.unauthorized(key), "key"
+    if (found := _of_key(vendor, head)) is not None:
+        return found
     kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         return vendor.invalid(f"Unsupported content type: '{kind}'. Use 'application/json'.", status=415), "type"
     unwelcome = vendor.unwelcome(head)
     return (unwelcome, "head") if unwelcome else None
+
+
+def _of_key(vendor: Vendor, head: Head) -> tuple[Refusal, str] | None:
+    key = vendor.key(head)
+    return None if key == KEY else (vendor.unauthorized(key), "key")
 
 
 def _settings(vendor: Vendor, raw: bytes) -> JSONObject:

@@ -73,7 +73,10 @@ class Line:
         while True:
             head, body = await self.request()
             answer, record = self.desk.answer(head, body, self.number)
-            await self.send(answer, record)
+            try:
+                await self.send(answer, record)
+            finally:
+                record.over()
             if self.state.our_state is h11.MUST_CLOSE:
                 return
             self.state.start_next_cycle()

@@ -19,7 +19,7 @@ from tests.standin.faults import Plan
 from tests.standin.scripts import Script
 from tests.standin.server import Server
 from tests.standin.transport import Transport
-from tests.standin.vendor import vendor
+from tests.standin.vendor import Memory, vendor
 
 
 class Standin:
@@ -64,6 +64,10 @@ class Standin:
     def breaks(self) -> list[Break]:
         """Requests that do not extend the one before them in their conversation."""
         return self.desk.breaks()
+
+    def memory(self, format: str) -> Memory:
+        """What a vendor keeps between two requests."""
+        return self.desk.memory(vendor(format))
 
     def url(self, format: str = "") -> str:
         """The address; with a format's name, the one its SDK is to be given."""

@@ -131,6 +131,18 @@ def test_what_only_the_sdks_types_know_is_refused(client: Client, standin: Stand
     assert "colour" in standin.refused[0].refused
 
 
+def test_what_codex_adds_is_taken_and_nothing_else(standin: Standin) -> None:
+    """Codex sends fields that the SDK does not know; they are let in where and as Codex sends them."""
+    (client,) = [each for each in CLIENTS if each.format == "openai_responses"]
+    told: JSONObject = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}
+    body = ask(client) | {"client_metadata": {"thread_id": "1"}, "input": [{**told, "id": "msg_1"}]}
+    client.whole(standin.url(client.format), body)
+    assert not standin.refused
+    others: list[JSONObject] = [{"client_metadata": {"n": 1}}, {"of_ours": {}}, {"input": [{**told, "name": "msg_1"}]}]
+    for other in others:
+        assert refusal(client, standin, {**body, **other})[0] == "BadRequestError"
+
+
 @pytest.mark.parametrize("version", [None, "2031-01-01"])
 def test_a_request_says_which_version_of_the_api_it_is_for(standin: Standin, version: str | None) -> None:
     """WIRE 4: `anthropic-version` is required."""

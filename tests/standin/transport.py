@@ -40,6 +40,9 @@ class Steps(httpx2.AsyncByteStream):
     def __init__(self, answer: Answer, record: Record, request: httpx2.Request) -> None:
         self.answer, self.record, self.request = answer, record, request
 
+    async def aclose(self) -> None:
+        self.record.over()
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for number, step in enumerate(self.answer.steps, 1):
             if number == len(self.answer.steps):

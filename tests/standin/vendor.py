@@ -5,7 +5,7 @@ whole and as events. One more vendor is one more file.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property
 from hashlib import sha256
 from importlib import import_module
@@ -18,7 +18,7 @@ from contextc.formats.base import Formatter, Request
 from contextc.formats.named import formatter
 from contextc.models.facts import Model
 from contextc.models.find import model as find_model
-from tests.standin.answer import Event, Head, Refusal
+from tests.standin.answer import Event, Head, Outcome, Refusal
 from tests.standin.reply import Call, Reply, Tokens
 
 KEY = "stand-in-key-0123456789"
@@ -28,16 +28,30 @@ CREATED = 1_790_000_000
 Trouble: TypeAlias = Literal["rate", "quota", "overloaded", "internal", "unavailable"]
 
 
+class Memory:
+    """What a vendor keeps between two requests, and how it is asked about that. Most keep nothing."""
+
+    def serves(self, head: Head) -> bool:
+        """Whether this is a request that no model is asked for."""
+        return False
+
+    def answer(self, head: Head, raw: bytes) -> JSONObject | Refusal:
+        """The answer to one of those."""
+        raise NotImplementedError
+
+
 class Ask:
     """A request that has been let in: what a script and a plan of faults decide by.
 
     `identity` stands for its content: a request that is sent again has the same one, and the next `attempt`. `number`
     counts the requests that were let in. Both begin with 0. `body` may lack the messages, where nothing is checked;
-    `request` has them.
+    `request` has them, and those that the vendor holds itself.
     """
 
-    def __init__(self, vendor: "Vendor", head: Head, raw: bytes, body: JSONObject) -> None:
-        self.vendor, self.raw, self.body = vendor, raw, body
+    def __init__(
+        self, vendor: "Vendor", head: Head, raw: bytes, body: JSONObject, memory: Memory | None = None
+    ) -> None:
+        self.vendor, self.raw, self.body, self.memory = vendor, raw, body, memory
         self.path = head.path
         self.model = vendor.model(head, body)
         self.stream = vendor.streams(head, body)
@@ -52,8 +66,8 @@ class Ask:
 
     @cached_property
     def request(self) -> Request:
-        """The request in our terms."""
-        return self.formatter.decode_request(decode(self.raw))
+        """What the model sees, in our terms."""
+        return self.formatter.decode_request(self.vendor.seen(self, decode(self.raw)))
 
     @cached_property
     def facts(self) -> Model | None:
@@ -133,8 +147,24 @@ class Vendor(ABC):
     def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
         """The same in the middle of a stream, where `number` events were sent."""
 
+    def memory(self) -> Memory:
+        """What it keeps between two requests; every stand-in has one of its own."""
+        return Memory()
+
+    def seen(self, ask: Ask, body: JSONObject) -> JSONObject:
+        """The body as the model sees it: with what the vendor holds of earlier ones."""
+        return body
+
+    def keeps(self, told: "Told") -> Callable[[Outcome], None] | None:
+        """A reply is on its way: what is to be done when it is over."""
+        return None
+
     def judged(self, ask: Ask) -> JSONObject:
         """The body as it is held against the rules: with what the vendor knows and the body does not say."""
+        return ask.body
+
+    def typed(self, ask: Ask) -> JSONObject:
+        """The body as it is held against the SDK's types: without what the vendor takes and its SDK does not know."""
         return ask.body
 
     def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:

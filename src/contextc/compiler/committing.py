@@ -28,6 +28,7 @@ from contextc.tokens import Counter
 MOVED_ON = (
     "the channel has moved on (another request was committed, its session was given up, or something was redacted)"
 )
+SHORTENED = "the provider shortened its own history"
 
 
 class Spot(NamedTuple):
@@ -141,6 +142,8 @@ def write(
     stored: Sequence[Message],
     usage: Usage | None,
     session: Session | None,
+    notes: Sequence[str],
+    shortened: bool,
     head_is_stored: bool,
     left: book.OpenAttempt | None,
 ) -> Written:
@@ -170,6 +173,7 @@ def write(
         lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
         input=usage.input if usage else 0,
         again=final is not None and final.finish == "pause",
+        shortened=shortened,
     )
     if not book.advance(tx, number, version, standing, left=left):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, MOVED_ON)
@@ -185,6 +189,7 @@ def write(
         time=stored[-1].time if stored else chain.now_ms(),
         usage=usage,
         gave=session.id if session else "",
+        remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ())),
         produced=tuple([place(branch, message.seq) for message in stored]),
     )
     book.keep_manifest(tx, number, record.request, record_to_json(kept))

@@ -117,6 +117,12 @@ class Compiled:
         self._params: JSONObject | None = None
 
     @property
+    def cursor(self) -> str:
+        """Where the session stands that it goes on with, in the provider's words."""
+        session = self.sight.standing.session
+        return session.cursor if self.session_id and session is not None else ""
+
+    @property
     def budget(self) -> Budget:
         return self.draft.budget
 

@@ -5,6 +5,7 @@ with its ledger and manifest, in one transaction, or raises and leaves everythin
 """
 
 import logging
+import os
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
@@ -176,6 +177,8 @@ class MessageCompiler:
         cursor: str = "",
         produced: Sequence[Message] | None = None,
         usage: Usage | None = None,
+        notes: Sequence[str] = (),
+        shortened: bool = False,
         lease: Lease | None = None,
         also: Callable[[Transaction, list[Message]], None] | None = None,
     ) -> list[Message]:
@@ -183,8 +186,9 @@ class MessageCompiler:
 
         `reply` is what the vendor's SDK returned, its JSON, or a message; `produced` is more than one message. One that
         is in the conversation already, because it was streamed into it, is not stored again. `session_id` and `cursor`
-        are a stateful provider's own names for its session and where it stands. `also` is given what was stored, and
-        done in the same transaction.
+        are a stateful provider's own names for its session and where it stands; `shortened` says that it has shortened
+        its own history on the way. `notes` are told by the manifest. `also` is given what was stored, and done in the
+        same transaction.
         """
         self._check(compiled)
         door.check_reply(reply, produced, usage, session_id)
@@ -227,6 +231,8 @@ class MessageCompiler:
                 stored=stored,
                 usage=usage,
                 session=Session(session_id, cursor) if session_id else None,
+                notes=notes,
+                shortened=shortened,
                 head_is_stored=(number, compiled.head.hash) in self._heads_stored,
                 left=committing.still_open(compiled, attempt),
             )
@@ -311,7 +317,7 @@ class MessageCompiler:
 
     def channel(self, conversation: str, *, agent: str = DEFAULT_AGENT, directory: str | None = None) -> Channel:
         """The channel that `compile` with these arguments speaks on."""
-        where = (directory or "") if self.provider.directory_bound else ""
+        where = os.path.realpath(directory or ".") if self.provider.directory_bound else ""
         return Channel(conversation, agent, self.provider.name, self.provider.asks_for, where)
 
     def explain(
@@ -359,11 +365,11 @@ class MessageCompiler:
             raise InvalidInput("This was compiled with dry_run=True, and is not to be sent. Compile again without it.")
 
     def _session_of(self, reply: object) -> str | None:
-        """The session that a reply belongs to, where it is the reply's own id that names it."""
-        if not self.provider.session_field or reply is None or isinstance(reply, Message):
+        """The session that a reply belongs to, where it says so itself."""
+        field = self.provider.session_field
+        if not field or reply is None or isinstance(reply, Message):
             return None
-        name = as_json(reply).get("id")
-        return name if isinstance(name, str) and name else None
+        return self.provider.formatter.session_of(as_json(reply), field) or None
 
     def _decoded(self, compiled: Compiled, reply: object) -> Message:
         if isinstance(reply, Message):
@@ -396,6 +402,8 @@ class Attempt:
         cursor: str = "",
         produced: Sequence[Message] | None = None,
         usage: Usage | None = None,
+        notes: Sequence[str] = (),
+        shortened: bool = False,
     ) -> list[Message]:
         stored = self.compiler.commit(
             self.compiled,
@@ -404,6 +412,8 @@ class Attempt:
             cursor=cursor,
             produced=produced,
             usage=usage,
+            notes=notes,
+            shortened=shortened,
             lease=self.lease,
         )
         self.committed = True

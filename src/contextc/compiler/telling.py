@@ -17,6 +17,8 @@ from contextc.messages import Message, Reasoning, Usage
 from contextc.models import cost as price_of
 from contextc.store.places import SEQ_MASK
 
+REVERTED = "the session goes back to where it stood: the request before this one came to nothing ({why})"
+
 
 def account_of(
     ask: Ask, draft: Draft, standing: Standing, assembled: Assembled, head: HeadParts, session: str
@@ -63,9 +65,11 @@ def account_of(
 
 def _remarks(ask: Ask, draft: Draft, assembled: Assembled) -> tuple[str, ...]:
     warnings = ask.terms.prompt.warnings
-    if not (draft.remarks or draft.unread or warnings or assembled.notes):
+    failed = ask.sight.attempt if draft.resume else None
+    if not (draft.remarks or draft.unread or warnings or assembled.notes or failed):
         return ()
     return (
+        *((REVERTED.format(why=failed.error or "it was interrupted"),) if failed else ()),
         *draft.remarks,
         *(f"skipped the log up to message {draft.unread}: it does not fit" for _ in range(bool(draft.unread))),
         *(warning.message for warning in warnings),

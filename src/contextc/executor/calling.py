@@ -1,13 +1,16 @@
 """One model call: the request goes out, the reply comes in piece by piece, and what came is kept whatever happens.
 
 Deltas are journaled and told in batches: what people see is already stored. A reply that comes at once is never
-journaled: all of it is in the transaction that commits it.
+journaled: all of it is in the transaction that commits it. A provider that runs tools by itself answers with several
+messages; they are journaled as one, results among its parts, and told as what they are.
 """
 
 import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import aclosing
+from itertools import groupby
+from operator import itemgetter
 
 from msgspec.structs import asdict, replace
 
@@ -16,9 +19,9 @@ from contextc.compiler import Compiled
 from contextc.errors import ProviderFailed
 from contextc.executor.record import Record
 from contextc.executor.threads import durable, settled
-from contextc.formats.base import kept
-from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, Usage
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.executor.writing import Piece
+from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage
+from contextc.providers.endpoint import Call, Endpoint, Host
 from contextc.store import chain
 from contextc.store.streams import join
 
@@ -46,8 +49,8 @@ def _named(part: AnyPart) -> AnyPart:
 class Incoming:
     """A reply on its way: what came, what of it is journaled, and what is left for the commit."""
 
-    def __init__(self, record: Record, compiled: Compiled, step: int) -> None:
-        self.record, self.compiled = record, compiled
+    def __init__(self, record: Record, compiled: Compiled, step: int, *, directory: str = "") -> None:
+        self.record, self.compiled, self.directory = record, compiled, directory
         self.reader = compiled.formatter.reader()
         self.beginning = Message(
             role="assistant",
@@ -58,7 +61,9 @@ class Incoming:
             status="pending",
             time=chain.now_ms(),
         )
-        self._waiting: list[AnyPart] = []
+        self._uids = [self.beginning.uid]
+        self._answered = False
+        self._waiting: list[Piece] = []
         self._batches = 0
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -73,14 +78,24 @@ class Incoming:
         """The name of its journal; empty where it has none."""
         return self.beginning.uid if self._batches else ""
 
-    async def receive(self, endpoint: Endpoint) -> Message:
+    async def receive(self, endpoint: Endpoint, host: Host | None = None) -> list[Message]:
         """Send the request, and return the whole reply. Raises `ProviderFailed`."""
         compiled = self.compiled
-        call = Call(provider=compiled.provider, body=compiled.body, arguments=lambda: compiled.arguments)
+        call = Call(
+            provider=compiled.provider,
+            body=compiled.body,
+            arguments=lambda: compiled.arguments,
+            conversation=compiled.channel.conversation,
+            session=compiled.session_id or "",
+            cursor=compiled.cursor,
+            revert=compiled.revert is not None,
+            directory=compiled.channel.directory or self.directory,
+            host=host,
+        )
         try:
             async with aclosing(endpoint.stream(call)) as events:
                 async for event in events:
-                    self._waiting += self._read(event)
+                    self._take(self._read(event))
                     if self._waiting:
                         self._arrange()
         except ProviderFailed as error:
@@ -90,30 +105,48 @@ class Incoming:
             await self._settle()
         if not self.reader.finished:
             raise ProviderFailed(compiled.provider.name, "transient", "the stream ended before the reply did")
-        return self.message()
+        return self.messages()
 
-    def message(self) -> Message:
-        """What has come so far, as it is stored."""
+    def messages(self) -> list[Message]:
+        """What has come so far, as it is stored; the last one is the final answer, if that has come."""
         try:
-            said = self.reader.message()
+            said = self.reader.messages()
         except UNREADABLE as error:
             raise self._unreadable(error) from error
+        found: list[Message] = []
+        replies = 0
+        for message in said:
+            message = self._stamped(message)
+            if message.role == "assistant":
+                if self._batches and replies < len(self._uids):
+                    message = replace(message, uid=self._uids[replies], time=self.beginning.time)
+                replies += 1
+            found.append(message)
+        return found
+
+    def _stamped(self, said: Message) -> Message:
         message = self.compiled.formatter.spelling.named(replace(said, usage=counted(said.usage)), self.compiled.tools)
         begun = self.beginning
         parts = tuple([_named(part) for part in message.parts])
-        message = replace(message, parts=parts, author=begun.author, turn=begun.turn, step=begun.step)
-        return replace(message, uid=begun.uid, time=begun.time) if self._batches else message
+        return replace(message, parts=parts, author=begun.author, turn=begun.turn, step=begun.step)
 
-    def rest(self) -> list[AnyPart]:
+    def rest(self) -> list[Piece]:
         """What was not journaled."""
-        return list(join(self._waiting))
+        return _joined(self._waiting)
 
-    def session(self, message: Message) -> str | None:
-        """The session that the reply belongs to, where it is the reply's own id that names it."""
-        if not self.compiled.provider.session_field:
-            return None
-        name = kept(message.extra, self.compiled.formatter.place).get("id")
-        return name if isinstance(name, str) and name else None
+    @property
+    def session(self) -> str | None:
+        """The session that the reply belongs to."""
+        return (self.reader.session or None) if self.compiled.provider.session_resumption else None
+
+    def _take(self, parts: Sequence[AnyPart]) -> None:
+        """Parts that came, each with the name of the message it belongs to: after results another one begins."""
+        for part in parts:
+            is_result = isinstance(part, ToolResult)
+            if self._answered and not is_result:
+                self._uids.append(chain.new_uid())
+            self._answered = is_result
+            self._waiting.append((self._uids[-1], part))
 
     def _read(self, event: JSONObject) -> Sequence[AnyPart]:
         try:
@@ -141,11 +174,11 @@ class Incoming:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
 
     async def _flush(self) -> None:
-        parts, self._waiting = _without_half(list(join(self._waiting)))
-        if not parts:
+        pieces, self._waiting = _without_half(_joined(self._waiting))
+        if not pieces:
             return
         number, self._batches = self._batches, self._batches + 1
-        await durable(self.record.journal, self.beginning, number, parts)
+        await durable(self.record.journal, self.beginning, number, pieces)
 
     async def _settle(self) -> None:
         """Let a journaling that has begun come to its end, and begin no other."""
@@ -166,10 +199,15 @@ def counted(usage: Usage | None) -> Usage | None:
     return Usage(**{name: int(each) for name, each in figures.items() if 0 < each < LARGEST})
 
 
-def _without_half(parts: list[AnyPart]) -> tuple[list[AnyPart], list[AnyPart]]:
+def _joined(pieces: Sequence[Piece]) -> list[Piece]:
+    """Pieces of one message run together."""
+    return [(uid, part) for uid, group in groupby(pieces, itemgetter(0)) for part in join(part for _, part in group)]
+
+
+def _without_half(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
     """What can be told, and the first half of an emoji at its end, which waits for the other."""
-    last = parts[-1]
+    uid, last = pieces[-1]
     if not isinstance(last, Text | Reasoning) or not "\ud800" <= last.text[-1:] <= "\udbff":
-        return parts, []
+        return pieces, []
     whole, half = replace(last, text=last.text[:-1]), replace(last, text=last.text[-1])
-    return [*parts[:-1], *([whole] if whole.text else [])], [half]
+    return [*pieces[:-1], *([(uid, whole)] if whole.text else [])], [(uid, half)]

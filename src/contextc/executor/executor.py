@@ -116,6 +116,7 @@ class AgentExecutor:
             "output": output,
             "directory": directory,
         }
+        self.directory = directory or ""
         self._given_endpoint = endpoint
         self._endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()
         self._begun: WeakSet[Turn] = WeakSet()
@@ -205,7 +206,7 @@ class AgentExecutor:
             return self._given_endpoint
         loop = asyncio.get_running_loop()
         if loop not in self._endpoints:
-            self._endpoints[loop] = endpoint(self.provider)
+            self._endpoints[loop] = endpoint(self.provider, store=self.store)
         return self._endpoints[loop]
 
     @property

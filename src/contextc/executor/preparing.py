@@ -77,6 +77,8 @@ class Preparation:
     def _asking(self, whens: list[When], index: int, before: dict[str, JSONObject] | None = None) -> Prepared:
         compiled = self.compile()
         states = dict(before or {})
+        if compiled.sight.standing.shortened and "after_compaction" not in whens:
+            whens = ["after_compaction", *whens]
         if not self.record.stands(compiled.sight.at.branch):
             return Prepared(compiled, states, SUPERSEDED)
         for when in whens:

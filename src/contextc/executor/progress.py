@@ -43,16 +43,19 @@ class Progress:
         self.usage = added(self.usage, usage)
         self.cost = None if self.cost is None or more is None else self.cost + more
 
-    def with_reply(self, reply: Message, model: Model) -> tuple[Usage, float | None]:
-        """What the turn has used and cost with one more reply."""
-        more = cost(model, reply.usage) if reply.usage is not None else 0.0
-        return added(self.usage, reply.usage), None if self.cost is None or more is None else self.cost + more
+    def with_replies(self, messages: Sequence[Message], model: Model) -> tuple[Usage, float | None]:
+        """What the turn has used and cost with one more reply, which may be several messages."""
+        usage, spent = self.usage, self.cost
+        for message in messages:
+            more = cost(model, message.usage) if message.usage is not None else 0.0
+            usage, spent = added(usage, message.usage), None if spent is None or more is None else spent + more
+        return usage, spent
 
-    def took(self, reply: Message, model: Model) -> None:
+    def took(self, messages: Sequence[Message], model: Model) -> None:
         """Count one reply."""
-        self.usage, self.cost = self.with_reply(reply, model)
-        self.reply = reply
-        self.take([reply])
+        self.usage, self.cost = self.with_replies(messages, model)
+        self.reply = next((message for message in reversed(messages) if message.role == "assistant"), self.reply)
+        self.take(messages)
 
     def take(self, messages: Sequence[Message]) -> None:
         self.last += messages

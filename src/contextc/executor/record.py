@@ -21,9 +21,8 @@ from contextc.events import (
     UsageReport,
 )
 from contextc.executor.ends import Ends
-from contextc.executor.writing import deltas, now, result_event
+from contextc.executor.writing import Piece, deltas, now, result_event
 from contextc.messages import (
-    AnyPart,
     Hint,
     Message,
     ToolCall,
@@ -111,7 +110,7 @@ class Record(Ends):
     def step_ends(
         self,
         *,
-        rest: Sequence[AnyPart],
+        rest: Sequence[Piece],
         stream: str,
         budget: Budget,
         usage: Usage,
@@ -146,7 +145,7 @@ class Record(Ends):
                 cost=cost,
             )
             turns.save_turn(tx, number, turn)
-            events = deltas(reply.uid, rest)
+            events = deltas(rest if stream else _renamed(rest, stored))
             if reply.usage is not None:
                 used = max(budget.used, reply.usage.input - budget.system - budget.tools) + reply.usage.output
                 events.append(UsageReport(usage=reply.usage, used=used, available=budget.available, cost=cost))
@@ -168,22 +167,22 @@ class Record(Ends):
         self.step, self.turn = self._after
         self.told()
 
-    def journal(self, beginning: Message, number: int, parts: Sequence[AnyPart]) -> None:
+    def journal(self, beginning: Message, number: int, pieces: Sequence[Piece]) -> None:
         """Store a batch of a reply that is still coming in, and tell of it."""
 
         def work(tx: Transaction) -> list[AnyEvent]:
             conversation = self._checked(tx)
             if number == 0:
                 streams.begin(tx, self.lease, beginning)
-            streams.journal(tx, beginning.uid, number, list(parts))
-            events = [self._stamped(event) for event in deltas(beginning.uid, parts)]
+            streams.journal(tx, beginning.uid, number, [part for _, part in pieces])
+            events = [self._stamped(event) for event in deltas(pieces)]
             return turns.tell(tx, conversation, events)
 
         self._hand_on(self.store.write(work))
 
-    def step_fails(self, partial: Message | None, stream: str, error: str, rest: Sequence[AnyPart] = ()) -> None:
+    def step_fails(self, partial: Sequence[Message], stream: str, error: str, rest: Sequence[Piece] = ()) -> None:
         """Keep what came of a reply that broke off, with its status, and tell `rest`: what of it was not told yet."""
-        entries = [self._entry(partial)] if partial is not None and partial.parts else []
+        entries = [self._entry(message) for message in partial if message.parts]
 
         def work(tx: Transaction) -> list[AnyEvent]:
             number = self._checked(tx)
@@ -191,15 +190,15 @@ class Record(Ends):
                 streams.forget(tx, stream)
             stored = chain.append(tx, self.conversation, entries) if entries else []
             if self.step is not None:
-                usage = partial.usage if partial is not None else None
+                usage = partial[-1].usage if partial else None
                 took, seq = now() - self.step.started, stored[0].seq if stored else 0
                 failed = replace(self.step, state="failed", error=error, usage=usage, seq=seq, milliseconds=took)
                 turns.save_step(tx, number, failed)
             turns.save_turn(tx, number, self.turn)
-            events: list[AnyEvent] = [event for message in stored for event in deltas(message.uid, rest)]
+            events = deltas(rest if stream else _renamed(rest, stored)) if stored else []
             events += [
                 StepFinish(finish=message.status, uid=message.uid, seq=message.seq, usage=message.usage)
-                for message in stored
+                for message in stored[-1:]
             ]
             return turns.tell(tx, number, [self._stamped(event) for event in events])
 
@@ -230,3 +229,11 @@ class Record(Ends):
         self.states |= states or {}
         self._hand_on(told)
         return stored
+
+
+def _renamed(pieces: Sequence[Piece], stored: Sequence[Message]) -> list[Piece]:
+    """Pieces of replies that were never journaled, with the names these have since they were stored."""
+    replies = [message.uid for message in stored if message.role == "assistant"]
+    uids = list(dict.fromkeys(uid for uid, _ in pieces))
+    names = dict(zip(uids, replies, strict=False))
+    return [(names.get(uid, uid), part) for uid, part in pieces]

@@ -22,7 +22,8 @@ from contextc.executor.record import Record
 from contextc.executor.threads import durable
 from contextc.ledger.render import FETCH
 from contextc.messages import Message, ToolCall, ToolResult
-from contextc.toolbox import FunctionTool, ToolContext, unknown_tool
+from contextc.toolbox import FunctionTool, ToolContext, tool, unknown_tool
+from contextc.tools import Tool
 from contextc.triggers import Moment, Trigger, Verdict, evaluate
 
 log = logging.getLogger("contextc.executor")
@@ -108,7 +109,7 @@ class Tools:
 
     async def _one(self, call: ToolCall) -> Message:
         began = monotonic()
-        result = await self._answered(call)
+        result = await self.answered(call)
         return await durable(self._stored, result, int((monotonic() - began) * 1000))
 
     def _stored(self, result: ToolResult, took: int) -> Message:
@@ -119,7 +120,7 @@ class Tools:
             self._results.append(stored)
             return stored
 
-    async def _answered(self, call: ToolCall) -> ToolResult:
+    async def answered(self, call: ToolCall) -> ToolResult:
         tool = self.tools.get(call.name)
         if tool is None and call.name == FETCH.name:
             text = await durable(lambda: self.compiler.fetch(self.record.conversation, call, agent=self.record.agent))
@@ -127,7 +128,7 @@ class Tools:
         if tool is None:
             return unknown_tool(call, self.tools)
         if self._asks(call):
-            refusal = await self._refusal(call, tool)
+            refusal = await self.refusal(call, tool)
             if refusal:
                 return _refused(call, refusal)
             await durable(self.record.tell, ToolStart(id=call.id, name=call.name))
@@ -151,7 +152,7 @@ class Tools:
         tool = self.tools.get(call.name)
         return tool is not None and tool.approval and not call.malformed
 
-    async def _refusal(self, call: ToolCall, tool: FunctionTool) -> str:
+    async def refusal(self, call: ToolCall, tool: FunctionTool) -> str:
         """Why it is not run; empty where somebody said yes."""
         if self.approve is None:
             return NOBODY
@@ -196,6 +197,26 @@ class Tools:
 
         tasks: set[asyncio.Task[None]] = set()
         return lambda text: cast(None, loop.call_soon_threadsafe(note, str(text)[:500]))
+
+
+class Hosting:
+    """Serves a provider that runs tools by itself: ours are run for it, and its own are asked for.
+
+    What they gave is stored with the provider's reply, which says so.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    async def approve(self, call: ToolCall) -> str:
+        return await self._tools.refusal(call, tool(Tool(name=call.name), _elsewhere, approval=True))
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        return await self._tools.answered(call)
+
+
+def _elsewhere() -> None:
+    """A provider's own tool is not run here."""
 
 
 def _refused(call: ToolCall, why: str) -> ToolResult:

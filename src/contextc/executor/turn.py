@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from contextc.executor.progress import Progress
 from contextc.executor.record import Record
 from contextc.executor.summarizing import with_summaries
 from contextc.executor.threads import durable
-from contextc.executor.tools import Tools
+from contextc.executor.tools import Hosting, Tools
 from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
 from contextc.providers.endpoint import Endpoint
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("contextc.executor")
 HARDER = 0.75
-LOST_SESSION = ("previous_response_not_found",)
 CONTINUED = 2
 """How often in a row a reply that was cut off at its length is continued."""
 
@@ -45,8 +44,9 @@ class Answered(NamedTuple):
     """A reply, and the request it answers."""
 
     incoming: Incoming
-    message: Message
+    messages: list[Message]
     compiled: Compiled
+    tools: Tools
 
 
 class Loop:
@@ -187,11 +187,12 @@ class Loop:
         compiled, states, tries, hardened = prepared.compiled, prepared.states, 0, False
         while True:
             compiled = await self.executor.shown(compiled, index)
-            incoming = Incoming(self.record, compiled, index)
+            incoming = Incoming(self.record, compiled, index, directory=self.executor.directory)
+            tools = self._tools(compiled, index)
             before = self.record.step
             try:
                 await durable(self._begun, compiled, index, states)
-                return Answered(incoming, await incoming.receive(endpoint), compiled)
+                return Answered(incoming, await incoming.receive(endpoint, Hosting(tools)), compiled, tools)
             except BaseException as error:
                 if self.record.step is before:  # nothing has begun
                     raise
@@ -201,9 +202,12 @@ class Loop:
                 if error.kind == "context" and not hardened:
                     hardened = True
                     smaller = int(compiled.budget.input * HARDER)
+                    if compiled.session_id and compiled.provider.compacts_itself:  # what it holds cannot be cut
+                        await durable(self._given_up, compiled, "the session has become too long for the model")
                     compiled = await durable(self.preparation.again, smaller)
-                elif error.code in LOST_SESSION and compiled.session_id:
-                    compiled = await durable(self._in_new_session, compiled, error)
+                elif error.kind == "session" and compiled.session_id:
+                    await durable(self._given_up, compiled, "the provider no longer has the session")
+                    compiled = await durable(self.preparation.compile)
                 elif error.may_retry and tries < RETRIES and (error.retry_after or 0) <= LONGEST_WAIT:
                     await self._pause(error, tries)
                     tries += 1
@@ -211,10 +215,22 @@ class Loop:
                 else:
                     raise
 
-    def _in_new_session(self, compiled: Compiled, error: ProviderFailed) -> Compiled:
-        """The same request whole, where the provider no longer has the session."""
-        SessionManager(self.record.store).invalidate(compiled.channel, f"the provider has lost it ({error.code})")
-        return self.preparation.compile()
+    def _given_up(self, compiled: Compiled, why: str) -> None:
+        """The session is not used again: the next request is whole, in a new one."""
+        SessionManager(self.record.store).invalidate(compiled.channel, why)
+
+    def _tools(self, compiled: Compiled, index: int) -> Tools:
+        executor = self.executor
+        return Tools(
+            executor.tools,
+            executor.compiler,
+            self.record,
+            executor.limits,
+            step=index,
+            approve=executor.approve,
+            hints=executor.hinting,
+            moment=lambda results, number: self._between(compiled, results, number, index),
+        )
 
     def _begun(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:
         also = self.record.step_begins(compiled, index, states)
@@ -225,18 +241,20 @@ class Loop:
         """Keep what came, with its status. The ledger does not move."""
         cancelled = isinstance(error, asyncio.CancelledError)
         why = "cancelled" if cancelled else _said(error)
-        partial = None
+        partial: list[Message] = []
         if incoming.has_begun:
             with suppress(ProviderFailed):  # what was journaled is kept when the turn ends
-                partial = replace(incoming.message(), status="cancelled" if cancelled else "error", error=why)
-        stream = incoming.stream if partial is not None else ""
+                partial = _broken_off(incoming.messages(), "cancelled" if cancelled else "error", why)
+        stream = incoming.stream if partial else ""
+        if compiled.provider.runs_tools:
+            self.record.running |= {call.id for message in partial for call in message.tool_calls}
         rest = incoming.rest()
 
         def work() -> None:
             self.executor.compiler.abort(compiled, why)
             self.record.step_fails(partial, stream, why, rest)
 
-        if partial is not None:
+        if partial:
             self.progress.took(partial, compiled.provider.model)
             self.record.turn = replace(self.record.turn, usage=self.progress.usage, cost=self.progress.cost)
         await durable(work)
@@ -250,34 +268,35 @@ class Loop:
     async def _persisted(self, answered: Answered, index: int) -> list[Message]:
         """Store the reply with its ledger, then run its tools; the results."""
         executor, record, progress = self.executor, self.record, self.progress
-        incoming, message, compiled = answered
+        incoming, messages, compiled, tools = answered
+        *produced, message = messages
         calls = message.tool_calls
-        tools = Tools(
-            executor.tools,
-            executor.compiler,
-            record,
-            executor.limits,
-            step=index,
-            approve=executor.approve,
-            hints=executor.hinting,
-            moment=lambda results, number: self._between(compiled, results, number, index),
-        )
-        usage, spent = progress.with_reply(message, compiled.provider.model)
+        usage, spent = progress.with_replies(messages, compiled.provider.model)
         also = record.step_ends(
             rest=incoming.rest(),
             stream=incoming.stream,
             budget=compiled.budget,
             usage=usage,
             cost=spent,
-            calls=len(tools.allowed(calls)),
+            calls=len(tools.allowed(calls)) + sum([len(each.tool_calls) for each in produced]),
             starting=tools.starting(calls),
         )
-        session = incoming.session(message)
+        reader = incoming.reader
 
-        def work() -> Message:
-            stored = executor.compiler.commit(compiled, message, session_id=session, lease=record.lease, also=also)
+        def work() -> list[Message]:
+            stored = executor.compiler.commit(
+                compiled,
+                message,
+                produced=produced,
+                session_id=incoming.session,
+                cursor=reader.cursor,
+                notes=reader.notes,
+                shortened=reader.compacted,
+                lease=record.lease,
+                also=also,
+            )
             record.step_ended()
-            return stored[-1]
+            return stored
 
         try:
             stored = await durable(work)
@@ -306,6 +325,13 @@ class Loop:
         if done is None:
             return prepared
         return await durable(self.preparation.after_compaction, index, done, prepared.states)
+
+
+def _broken_off(messages: list[Message], status: Literal["cancelled", "error"], why: str) -> list[Message]:
+    """What came of a reply. What it had done by then is whole; its last words are not."""
+    if not messages or messages[-1].role != "assistant":
+        return messages
+    return [*messages[:-1], replace(messages[-1], status=status, error=why)]
 
 
 def _said(error: BaseException) -> str:

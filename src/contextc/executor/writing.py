@@ -5,6 +5,7 @@ What was stored is handed to watchers when its transaction is over, never before
 
 from collections.abc import Sequence
 from time import time
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -20,9 +21,13 @@ from contextc.events import (
 from contextc.executor.threads import afterwards
 from contextc.executor.watching import hub
 from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, admit
+from contextc.messages import ToolResult as ResultPart
 from contextc.store import Lease, Store, chain, leases, turns
 from contextc.store.base import Transaction
 from contextc.store.turns import SHORT, StepRecord, TurnRecord
+
+Piece: TypeAlias = tuple[str, AnyPart]
+"""A part of a reply that comes in, with the uid of its message."""
 
 
 def now() -> int:
@@ -81,10 +86,10 @@ class Writing:
             afterwards(lambda: self._hub.tell(self.conversation, events))
 
 
-def deltas(uid: str, parts: Sequence[AnyPart]) -> list[AnyEvent]:
-    """Pieces of a reply as events."""
+def deltas(pieces: Sequence[Piece]) -> list[AnyEvent]:
+    """Pieces of a reply as events. A result among them is of a tool that the provider ran by itself."""
     events: list[AnyEvent] = []
-    for part in parts:
+    for uid, part in pieces:
         match part:
             case Text():
                 events.append(TextDelta(uid=uid, text=part.text))
@@ -93,6 +98,9 @@ def deltas(uid: str, parts: Sequence[AnyPart]) -> list[AnyEvent]:
                     events.append(ReasoningDelta(uid=uid, text=part.text))
             case ToolCall():
                 events.append(ToolCallDelta(uid=uid, id=part.id, name=part.name, arguments=part.raw or ""))
+            case ResultPart():
+                kind = ToolError if part.is_error else ToolResult
+                events.append(kind(id=part.call_id, name=part.name, text=part.text[:SHORT]))
             case _:
                 pass
     return events

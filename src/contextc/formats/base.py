@@ -196,6 +196,10 @@ class Formatter(ABC):
     @abstractmethod
     def _decode_reply(self, reply: JSONObject) -> Message: ...
 
+    def session_of(self, reply: JSONObject, field: str) -> str:
+        """The session that a reply belongs to, as far as it says; `field` is the setting that names it in a request."""
+        return text_of(reply.get("id"))
+
     def decode_stream(self, events: Iterable[object]) -> Message:
         """The whole reply, from its events, as the vendor's SDK gave them or as JSON; as much of it as came."""
         return self.spelling.read(self._decode_reply(self._gather(as_json(event) for event in events)))
@@ -366,6 +370,11 @@ def as_json(value: object) -> JSONObject:
             return cast(JSONObject, dump(**options))
     kind = type(value).__name__
     raise InvalidInput(f"A {kind} is not a reply. Give what the vendor's SDK returned, or its JSON as a dict.")
+
+
+def text_of(value: JSON) -> str:
+    """A text that ought to be there; "" where it is not."""
+    return value if isinstance(value, str) else ""
 
 
 def describe_media(media: Media) -> str:

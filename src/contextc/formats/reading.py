@@ -4,17 +4,23 @@ Deltas are for those who watch; the message is read from all events in one go, a
 is stored does not depend on who was watching. What is shown live is the text, the reasoning and the calls of that
 message: joined, the deltas are the same. A provider may also answer with a whole reply where a stream was asked for;
 it is read like a stream of one event.
+
+A provider that runs tools by itself answers with several messages: calls, their results, and the final words. One that
+keeps a session says its name, and where it stands.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar, Protocol, TypeAlias
 
+from msgspec.structs import replace
+
 from contextc._json import JSONObject
 from contextc.formats.spelling import Speller
-from contextc.messages import Message, Reasoning, Text, ToolCall, tool_call
+from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, tool_call
 
-Delta: TypeAlias = Text | Reasoning | ToolCall
+Delta: TypeAlias = Text | Reasoning | ToolCall | ToolResult
+NOTE = "contextc.note"
 
 
 class Decodes(Protocol):
@@ -38,10 +44,21 @@ class Reader(ABC):
         """Whether the provider said that this was all."""
         self.error: JSONObject | None = None
         """The event that said what went wrong, as it came."""
+        self.session = ""
+        """The provider's name for the session that this reply belongs to, as far as it has said."""
+        self.cursor = ""
+        """Where that session stands after this reply, in the provider's words."""
+        self.compacted = False
+        """Whether the provider shortened its own history on the way."""
+        self.notes: list[str] = []
+        """What happened on the way that the account of the request should tell."""
         self._whole: JSONObject | None = None
 
     def read(self, event: JSONObject) -> list[Delta]:
         """What this event adds."""
+        if event.get("type") == NOTE:
+            self.notes.append(event["text"])
+            return []
         self.events.append(event)
         if is_error(event):
             self.error = event
@@ -56,6 +73,12 @@ class Reader(ABC):
             return self.formatter.decode_reply(self._whole)
         return self.formatter.decode_stream(self.events)
 
+    def messages(self) -> list[Message]:
+        """All messages of the reply so far, in order: those of a provider that runs tools by itself; `message` is the
+        last of them.
+        """
+        return [self.message()]
+
     def _is_whole(self, event: JSONObject) -> bool:
         """Whether this is a reply that was not streamed."""
         return False
@@ -64,14 +87,22 @@ class Reader(ABC):
     def _deltas(self, event: JSONObject) -> Iterable[Delta]: ...
 
     def _read_back(self, delta: Delta) -> Delta:
+        if isinstance(delta, ToolResult):
+            return replace(delta, call_id=self._id(delta.call_id), name=self._name(delta.name))
         if not isinstance(delta, ToolCall):
             return delta
-        names, ids = self.formatter.spelling.names, self.formatter.spelling.ids
-        name = names.read(delta.name) if names is not None else delta.name
-        call_id = ids.read(delta.id) if ids is not None else delta.id
+        name, call_id = self._name(delta.name), self._id(delta.id)
         if (name, call_id) == (delta.name, delta.id):
             return delta
         return tool_call(call_id, name, delta.arguments if delta.raw is None else delta.raw)
+
+    def _name(self, name: str) -> str:
+        names = self.formatter.spelling.names
+        return names.read(name) if names is not None else name
+
+    def _id(self, call_id: str) -> str:
+        ids = self.formatter.spelling.ids
+        return ids.read(call_id) if ids is not None else call_id
 
 
 class Growing:
@@ -93,6 +124,11 @@ class Growing:
         piece = "".join(self._waiting)
         self._waiting, self._named, self.given = [], True, self.written
         yield tool_call(call_id, name, piece)
+
+
+def note(text: str) -> JSONObject:
+    """An event of ours among a provider's own: something the account of the request should tell."""
+    return {"type": NOTE, "text": text}
 
 
 def is_error(event: JSONObject) -> bool:

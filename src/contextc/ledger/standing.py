@@ -105,6 +105,8 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Somebody sent another request in place of the one that was compiled, so the prefix is not what the rows say."""
     again: bool = False
     """The provider stopped in the middle and is to be asked again, with nothing new (`pause_turn`)."""
+    shortened: bool = False
+    """The session has shortened its own history with the last request: what was said of old may be gone."""
 
 
 class Sealed(Struct, frozen=True, gc=False):

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from contextc._json import JSONObject
 from contextc.errors import InvalidSetting
+from contextc.messages import ToolCall, ToolResult
 from contextc.providers.named import Provider, has_address
 
 
@@ -25,11 +26,28 @@ def _no_arguments() -> JSONObject:
     return {}
 
 
+class Host(Protocol):
+    """Who serves a provider that runs tools by itself, in the middle of its reply."""
+
+    async def approve(self, call: ToolCall) -> str:
+        """Why a tool of the provider's own may not run; "" is yes."""
+        ...
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """The result of one of the tools in the request."""
+        ...
+
+
 class Call(Struct, frozen=True, kw_only=True):
     """One request as it leaves. `body` is what is sent; `arguments` are the same for SDKs that take no bytes.
 
     `stream` says whether the body asks for a stream. `timeout` is in seconds: between two pieces of an answer, and for
     the connection; None is as the endpoint was opened. `headers` are added to those that the SDK sends.
+
+    For a provider that keeps a session: `session` is the one to go on with ("" is a new one), and `cursor` where it
+    stood after the last reply that was stored. `revert` says that a prompt may be in it that failed: it goes back to
+    the cursor first. `conversation` is whose it is, `directory` where a program runs ("" is where this one does), and
+    `host` who is asked, and who runs the tools in the request.
     """
 
     provider: Provider
@@ -38,6 +56,12 @@ class Call(Struct, frozen=True, kw_only=True):
     stream: bool = True
     timeout: float | None = None
     headers: Mapping[str, str] = {}
+    conversation: str = ""
+    session: str = ""
+    cursor: str = ""
+    revert: bool = False
+    directory: str = ""
+    host: Host | None = None
 
 
 class Endpoint(ABC):
@@ -72,8 +96,9 @@ class Client(Protocol):
 def endpoint(provider: Provider, **options: object) -> Endpoint:
     """An open line to this provider, for the event loop it is first used on.
 
-    Options: `http_client`, a client of the kind the vendor's SDK takes (a proxy, a test's transport); `timeout` in
-    seconds. A client may have more.
+    Options: `timeout` in seconds; `http_client`, a client of the kind the vendor's SDK takes (a proxy, a test's
+    transport). For a provider that is a program: `store`, where the record of its sessions is kept; `env`, added to its
+    environment. A client may have more.
     """
     if not provider.client:
         raise InvalidSetting(

@@ -29,6 +29,8 @@ from contextc.models.find import entry_of, is_house_name, is_open, model, writte
 FILE = Path(__file__).parent / "providers.toml"
 COMPATIBLE = "openai_chat"
 MUCH = 1 << 30
+OWN_CHOICE = "default"
+"""The model of a provider that chooses by itself, as a program does that has a configuration of its own."""
 VARIABLE = re.compile(r"(?!sk_|pk_|rk_|gsk_|xai_|AIza)[A-Za-z_][A-Za-z0-9_]*")
 HOW = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model.'
 
@@ -36,13 +38,14 @@ HOW = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whom we talk to, and about which model.
 
-    `asks_for` is the model's name as this provider takes it. `session_resumption`: it remembers a conversation by
-    itself; the other facts are about such sessions. `directory_bound`: they belong to a working directory.
-    `system_in_session`: a resumed one takes a system message of its own with a turn. `reverts`: one can be brought
-    back after a failed prompt. `keeps_static`: one keeps the system prompt it began with, and ignores another.
-    `compacts_itself`: it shortens its own history. `resends_head`: system prompt and tools go along every time.
-    `session_field`: the setting that names the session in a request, where it is one. `speaks`: a formatter to be used
-    in place of the one that follows from all this.
+    `asks_for` is the model's name as this provider takes it; "default" is a program's own choice. `runs_tools`: it has
+    tools of its own and runs them by itself. `session_resumption`: it remembers a conversation by itself; the other
+    facts are about such sessions. `directory_bound`: they belong to a working directory. `system_in_session`: a resumed
+    one takes a system message of its own with a turn. `reverts`: one can be brought back after a failed prompt.
+    `keeps_static`: one keeps the system prompt it began with, and ignores another. `compacts_itself`: it shortens its
+    own history. `resends_head`: system prompt and tools go along every time. `session_field`: the setting that names
+    the session in a request, where it is one. `speaks`: a formatter to be used in place of the one that follows from
+    all this.
 
     How it is called: `client` is the module of `contextc.providers` that does it. `url` is where; "" is as the vendor's
     SDK has it. `key` names the environment variable that holds the key; where it is "", the vendor's SDK looks for one
@@ -53,6 +56,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: Model
     format: str
     asks_for: str
+    runs_tools: bool = False
     session_resumption: bool = False
     directory_bound: bool = False
     system_in_session: bool = False
@@ -81,7 +85,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def settings(self) -> JSONObject:
         """What a request has to say that nobody asked for, so that nothing is lost between two steps."""
-        return self._called("settings")
+        return self._called("settings") | (self._called("reasoning_settings") if self.model.reasoning else {})
 
     @property
     def stream_settings(self) -> JSONObject:
@@ -137,6 +141,8 @@ def provider(
     if written := _written().get(name):
         written = {"format": entry.get("format", COMPATIBLE), **written}
         format = _taken_over(written, asks_for, told, own, format)
+    if asks_for == OWN_CHOICE:
+        told = {**entry.get("facts", {}), **{fact: value for fact, value in told.items() if value is not None}}
     speaks = _spoken(name, format or entry.get("format", COMPATIBLE))
     known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FACTS, *CALLED) if fact in entry}
     if "url" in own or client_of(speaks) != client_of(entry.get("format", COMPATIBLE)):

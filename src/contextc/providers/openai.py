@@ -2,11 +2,17 @@
 
 The body is sent as it is. An address that is not OpenAI's gets neither OpenAI's key nor the names of organization and
 project that the SDK takes from the environment.
+
+A provider whose sessions are OpenAI's conversations begins one by making it: a request that names none gets the name of
+a new one, in front of what was compiled. A call that is for no conversation of ours, such as a summary, begins none.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import msgspec
+
+from contextc._json import JSON, encode
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.endpoint import Call
 from contextc.providers.failures import Table
@@ -16,6 +22,7 @@ from contextc.providers.posting import Answer, Posting, body_of, missing
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+CONVERSATION = "conversation"
 PATHS = {"openai_responses": "/responses", "openai_chat": "/chat/completions"}
 TABLE = Table(
     codes={
@@ -29,6 +36,8 @@ TABLE = Table(
         "context_length_exceeded": "context",
         "exceed_context_size_error": "context",  # llama.cpp
         "1261": "context",  # Z.ai
+        "previous_response_not_found": "session",
+        "conversation_locked": "transient",  # by another response; its status is 400
         "server_is_overloaded": "transient",
         "slow_down": "transient",
         "engine_overloaded_error": "transient",  # Moonshot
@@ -45,6 +54,7 @@ TABLE = Table(
             "quota",
         ),
         (r"incorrect api key|invalid api key|no auth credentials", "auth"),
+        (r"^conversation with id '[^']*' not found", "session"),  # it has no code
     ),
     types={
         "server_error": "transient",
@@ -56,10 +66,15 @@ TABLE = Table(
         "permission_error": "auth",
         "invalid_prompt": "invalid",
         "invalid_request_error": "invalid",
-        "previous_response_not_found": "invalid",
         "model_not_found": "invalid",
     },
 )
+
+
+class _Named(msgspec.Struct):
+    """What is looked at of a body."""
+
+    conversation: JSON = None
 
 
 def open(provider: Provider, **options: object) -> "OpenAIEndpoint":
@@ -74,7 +89,22 @@ class OpenAIEndpoint(Posting):
     _stream_class: Any = None  # the SDK's, which holds an answer that nobody has read yet
 
     async def _post(self, call: Call) -> Answer:
-        return await self._sent(self._opened(), PATHS[call.provider.format], call, self._stream_class)
+        client = self._opened()
+        if call.provider.session_field == CONVERSATION and call.conversation:
+            call = await self._in_a_conversation(client, call)
+        return await self._sent(client, PATHS[call.provider.format], call, self._stream_class)
+
+    async def _in_a_conversation(self, client: "AsyncOpenAI", call: Call) -> Call:
+        """The call, with the name of a new conversation where it has none."""
+        if msgspec.json.decode(call.body, type=_Named).conversation is not None:
+            return call
+        from openai import not_given
+
+        headers: Any = {**self._omitted, **call.headers}  # Omit() is of a type that is no header's
+        patience = not_given if call.timeout is None else call.timeout
+        made = await client.conversations.create(extra_headers=headers, timeout=patience)
+        name = encode({CONVERSATION: made.id})
+        return msgspec.structs.replace(call, body=name[:-1] + b"," + call.body.lstrip()[1:])
 
     def _opened(self) -> "AsyncOpenAI":
         if self._client is not None:

@@ -46,7 +46,9 @@ class Posting(Endpoint):
 
     table: ClassVar[Table]
 
-    def __init__(self, provider: Provider, *, http_client: object = None, timeout: object = None) -> None:
+    def __init__(
+        self, provider: Provider, *, http_client: object = None, timeout: object = None, store: object = None
+    ) -> None:
         if timeout is not None and (not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout <= 0):
             raise InvalidSetting(f"timeout = {timeout!r}: give a number of seconds.")
         if provider.url and not provider.url.startswith(("http://", "https://")):

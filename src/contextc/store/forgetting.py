@@ -1,6 +1,7 @@
 """What goes from the ledgers when content goes from the record.
 
-A ledger holds what was sent, so it holds what is to be forgotten too. Rows keep their place; their words go.
+A ledger holds what was sent, so it holds what is to be forgotten too. Rows keep their place; their words go. A session
+of which we keep the transcript, or whose system prompt they stand in, is given up.
 """
 
 import re
@@ -10,7 +11,9 @@ from typing import cast
 from contextc._json import JSONObject, decode, encode
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_MASK, place
+from contextc.store.transcripts import drop_owned, forget
 
+REDACTED = "redacted"
 PLACES = re.compile(rb'"p":(\d+)')
 
 
@@ -23,11 +26,16 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
         " WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?) ORDER BY number",
         tree,
     )
+    sessions = forget(tx, tree)
     changed = False
     for channel, state, attempt in rows:
-        if not {*(decode(bytes(state)).get("lead") or ())}.isdisjoint(places):  # they stand in the system prompt too
+        standing: JSONObject = decode(bytes(state))
+        leads = not {*(standing.get("lead") or ())}.isdisjoint(places)
+        if leads:  # they stand in the system prompt too
             tx.run("DELETE FROM head WHERE channel = ?", channel)
             changed = True
+        if (held := standing.get("session")) and (leads or held["id"] in sessions):
+            _give_up(tx, channel)
         if attempt is not None:  # an error may quote what was sent
             sent: JSONObject = {**decode(bytes(attempt)), "error": ""}
             tx.run("UPDATE channel SET attempt = ? WHERE number = ?", encode(sent), channel)
@@ -48,6 +56,15 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
             tx.run("UPDATE channel SET version = version + 1 WHERE number = ?", channel)
 
 
+def _give_up(tx: Transaction, channel: int) -> None:
+    """The session of a channel is not to be gone on with: the next request is a full one, and says why."""
+    row = tx.row(f"SELECT state FROM channel WHERE number = ?{tx.dialect.lock}", channel)
+    standing: JSONObject = decode(bytes(row[0])) if row else {}
+    if standing.pop("session", None):
+        sql = "UPDATE channel SET state = ?, version = version + 1 WHERE number = ?"
+        tx.run(sql, encode({**standing, "lost": REDACTED}), channel)
+
+
 def _blanked(items: bytes, places: Collection[int], first: int, *, merged: bool) -> bytes | None:
     """The row without the words it holds of these messages; None where it has none of them."""
     held = {int(found) for found in PLACES.findall(items)}
@@ -66,7 +83,8 @@ def _blanked(items: bytes, places: Collection[int], first: int, *, merged: bool)
 
 
 def drop_channels(tx: Transaction, conversation: str) -> None:
-    """Remove everything a conversation was shown as."""
+    """Remove everything a conversation was shown as, and what providers keep of it with us."""
+    drop_owned(tx, conversation)
     for (channel,) in tx.rows("SELECT number FROM channel WHERE conversation = ?", conversation):
         for table in ("shown", "manifest", "replaced"):
             low, high = place(channel, 0), place(channel, SEQ_MASK)

@@ -104,7 +104,7 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     messages = _answer_open_calls(tx, lease.conversation, lease.agent, since, FAILED) if failed else []
     ending = Message(role="assistant", status="error", error=LEFT_OPEN)
     for uid in streams.open_under(tx, lease.conversation, lease.agent, lease.number):
-        messages.append(close_stream(tx, lease.conversation, uid, ending))
+        messages += close_stream(tx, lease.conversation, uid, ending)
     turns.interrupt(tx, lease.root, lease.agent, now_ms(), len(messages), LEFT_OPEN)
     tx.run(
         "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
@@ -164,7 +164,7 @@ def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Reco
         return None
     ending = Message(role="assistant", status="error", error=DIED)
     open_streams = streams.open_under(tx, conversation, agent, number)
-    messages = [close_stream(tx, conversation, uid, ending) for uid in open_streams]
+    messages = [message for uid in open_streams for message in close_stream(tx, conversation, uid, ending)]
     messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), UNANSWERED)
     turns.interrupt(tx, here.conversation, agent, now_ms(), len(messages), DIED)
     tx.run(
@@ -173,14 +173,17 @@ def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Reco
     return Recovered(conversation=conversation, agent=agent, lease=number, messages=tuple(messages))
 
 
-def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -> Message:
-    """Move a message that was being written into the chain: `final`, with what was journaled where it has no parts."""
+def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -> list[Message]:
+    """Move a message that was being written into the chain: `final`, with what was journaled where it has no parts.
+
+    It is several where a provider ran tools in the middle of it.
+    """
     message = streams.assemble(tx, uid, final)
     if message is None:  # closed before, by a try whose answer was lost
-        return load(tx, conversation, upto=uid, last=1)[0]
+        return [load(tx, conversation, upto=uid, last=1)[0]]
     streams.forget(tx, uid)
     free = free_uid(tx, head(tx, conversation).tree, uid)  # somebody may have taken the name meanwhile
-    return append(tx, conversation, [entry(admit(replace(message, uid=free)))])[0]
+    return append(tx, conversation, [entry(admit(each)) for each in streams.split(replace(message, uid=free))])
 
 
 def _answer_open_calls(

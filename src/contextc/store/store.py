@@ -19,13 +19,14 @@ from contextc.errors import (
 )
 from contextc.events import AnyEvent
 from contextc.messages import Admitted, AnyPart, Message, admit
-from contextc.store import branches, chain, leases, pins, places, redaction, streams
+from contextc.store import branches, chain, leases, pins, places, redaction, streams, transcripts
 from contextc.store import todos as todo_lists
 from contextc.store import turns as running
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
 from contextc.store.engine import Connection, Engine, jitter
 from contextc.store.keeper import warn
 from contextc.store.places import Head, check_name
+from contextc.store.transcripts import TranscriptKey
 from contextc.store.turns import Queued, QueueKind, StepRecord, TurnRecord
 from contextc.todos import Todo, TodoChange, TodoState, check_text, numbered
 
@@ -189,15 +190,23 @@ class Store(Engine[Connection]):
         return message
 
     def expire(self, age: timedelta) -> int:
-        """Redact every message older than `age`, and say how many it were."""
+        """Redact every message older than `age`, and say how many it were.
+
+        Transcripts of sessions that are as old, and belong to no conversation, go too.
+        """
         if not isinstance(age, timedelta) or age <= timedelta(0):
             raise InvalidSetting(f"{age!r} is no age. Give a timedelta above zero, such as timedelta(days=90).")
         before, total = chain.now_ms() - int(age.total_seconds() * 1000), 0
         while count := self.write(lambda tx: redaction.expire(tx, before, EXPIRE_BATCH)):
             total += count
-        if total:
+        if self.write(lambda tx: transcripts.expire(tx, before)) or total:
             self._scrub()
         return total
+
+    def drop_transcript(self, key: TranscriptKey) -> None:
+        """Remove a provider's own record of a session for good: of a part of it, or of all."""
+        self.write(lambda tx: transcripts.drop(tx, key), repeatable=True)
+        self._scrub()
 
     # ── todos ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -331,7 +340,7 @@ class Store(Engine[Connection]):
                 leases.check(tx, lease, lease.conversation)
                 if parts:
                     streams.journal(tx, uid, number, parts)
-                return leases.close_stream(tx, lease.conversation, uid, final)
+                return leases.close_stream(tx, lease.conversation, uid, final)[-1]
 
             stored = self.write(work, repeatable=True)
             self._streams.pop(uid, None)

@@ -22,6 +22,7 @@ from contextc.messages import (
     Reasoning,
     Text,
     ToolCall,
+    ToolResult,
     Usage,
     admit,
     from_json,
@@ -129,6 +130,27 @@ def join(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
             continue
         joined.append(delta)
     return tuple(joined)
+
+
+def split(message: Message) -> list[Message]:
+    """A reply with results among its parts, as the messages it is made of: calls, their results, what came after them.
+
+    So a provider answers that runs tools by itself. How the reply ended is said of the last one.
+    """
+    runs: list[list[AnyPart]] = [[]]
+    for part in message.parts:
+        if runs[-1] and isinstance(part, ToolResult) != isinstance(runs[-1][-1], ToolResult):
+            runs.append([])
+        runs[-1].append(part)
+    whole = replace(message, status="sent", finish="tool_calls", error=None, usage=None)
+    messages: list[Message] = []
+    for index, run in enumerate(runs):
+        is_last, uid = index == len(runs) - 1, message.uid if index == 0 else ""
+        if run and isinstance(run[0], ToolResult):
+            messages.append(replace(whole, role="tool", finish=None, parts=tuple(run), uid=uid))
+        else:
+            messages.append(replace(message if is_last else whole, parts=tuple(run), uid=uid))
+    return messages
 
 
 def _merged(before: AnyPart, delta: AnyPart) -> AnyPart | None:

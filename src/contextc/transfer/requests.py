@@ -58,7 +58,7 @@ def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[chain.Entry
     shaped = readable(form, body)
     request = form.decode_request(shaped.body)
     said = [*([request.system] if request.system is not None else []), *request.messages]
-    kept = [message for message in said if _says_something(message)]
+    kept = [message for message in said if says_something(message)]
     if not kept:
         raise InvalidRequest(f"there is no message in {name!r}.")
     notes = [Note("left out", f"the setting `{setting}`") for setting in request.settings]
@@ -86,7 +86,8 @@ def export_request(store: Store, conversation: str, *, format: str) -> Exported:
     return Exported(written.body, list(dict.fromkeys(warnings)))
 
 
-def _says_something(message: Message) -> bool:
+def says_something(message: Message) -> bool:
+    """Whether there is anything in a message to store; what is wrong with it otherwise is said when it is stored."""
     try:
         admit(message)
     except InvalidMessage:

@@ -1,20 +1,23 @@
 """OpenAI's Responses API. Its reasoning is encrypted, and bound to the item that holds it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.openai_responses.errors import ENCRYPTED
-from tests.standin.answer import Event, Refusal
+from tests.standin.answer import Event, Outcome, Refusal
 from tests.standin.reply import Call, pieces
 from tests.standin.seals import read_token_seal, token_seal
 from tests.standin.shapes import as_list, as_object
-from tests.standin.vendor import CREATED, Ask, Told, Trouble
+from tests.standin.vendor import CREATED, Ask, Memory, Told, Trouble
 from tests.standin.vendors._openai import SAID, OpenAI, refusal
+from tests.standin.vendors._openai_kept import CONVERSATIONS, RESPONSES, Kept, conversation_of, given
 
+HISTORIES = ("previous_response_id", "conversation")
 LIMITS = {"length": "max_output_tokens", "filter": "content_filter"}
 ECHOED: JSONObject = {
+    "conversation": None,
     "instructions": None,
     "max_output_tokens": None,
     "max_tool_calls": None,
@@ -41,7 +44,7 @@ class OpenAIResponses(OpenAI):
     format: ClassVar[str] = "openai_responses"
 
     def serves(self, path: str) -> bool:
-        return path == "/v1/responses"
+        return path == "/v1/responses" or path.startswith((f"{RESPONSES}resp_", CONVERSATIONS))
 
     def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
         said = "Your input exceeds the context window of this model. Please adjust your input and try again."
@@ -62,11 +65,36 @@ class OpenAIResponses(OpenAI):
         }
         return [_event("response.failed", response=response, sequence_number=number)]
 
+    def typed(self, ask: Ask) -> JSONObject:
+        """Codex sends texts about itself along, and fields that the SDK does not know; the API takes them."""
+        body = dict(ask.body)
+        told = as_object(body.get("client_metadata"))
+        if told and all(isinstance(each, str) for each in told.values()):
+            del body["client_metadata"]
+        if isinstance(body.get("input"), list):
+            body["input"] = [_as_known(item) for item in as_list(body["input"])]
+        return body
+
+    def memory(self) -> Memory:
+        return Kept()
+
+    def seen(self, ask: Ask, body: JSONObject) -> JSONObject:
+        history = _kept(ask).history(ask)
+        if history is None or sum(body.get(name) is not None for name in HISTORIES) != 1:
+            return body
+        rest = {name: value for name, value in body.items() if name not in HISTORIES}
+        return {**rest, "input": [*history, *given(body)]}
+
+    def judged(self, ask: Ask) -> JSONObject:
+        """Held against the rules is everything that the model sees."""
+        return self.seen(ask, ask.body)
+
+    def keeps(self, told: Told) -> Callable[[Outcome], None]:
+        return _kept(told.ask).begins(told, self.whole(told))
+
     def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
-        before: JSON = ask.body.get("previous_response_id")
-        if before is not None and before not in replies:
-            said, code = f"Previous response with id '{before}' not found.", "previous_response_not_found"
-            yield refusal(400, said, "invalid_request_error", code, param="previous_response_id")
+        if (lacking := _kept(ask).lacks(ask)) is not None:
+            yield lacking
         for item in as_list(ask.body.get("input")):
             content: JSON = item.get("encrypted_content")
             sealed = read_token_seal(content)
@@ -156,10 +184,22 @@ def _message(told: Told, text: str, phase: str) -> tuple[JSONObject, list[Event]
     ]
 
 
+def _as_known(item: JSONObject) -> JSONObject:
+    """An item of Codex as the SDK knows it: what people said has no id there, and reasoning no empty content."""
+    unknown = "id" if item.get("type") == "message" and item.get("role") in ("user", "developer") else ""
+    if item.get("type") == "reasoning" and item.get("content", "") is None:
+        unknown = "content"
+    return {key: value for key, value in item.items() if key != unknown}
+
+
 def _begun(item: JSONObject) -> JSONObject:
     """An item when it begins: without what is yet to come."""
     empty: JSONObject = {"status": "in_progress", "content": [], "summary": [], "arguments": ""}
     return {key: empty.get(key, value) for key, value in item.items()}
+
+
+def _kept(ask: Ask) -> Kept:
+    return cast(Kept, ask.memory) if ask.memory is not None else Kept()
 
 
 def _event(type: str, **fields: JSON) -> Event:
@@ -173,7 +213,10 @@ def _echo(ask: Ask) -> JSONObject:
         for tool in as_list(ask.body.get("tools"))
     ]
     frame: JSONObject = {"object": "response", "created_at": CREATED, "model": ask.model, "background": False}
-    return {**frame, "error": None, "incomplete_details": None, **ECHOED, **said, "tools": tools, "usage": None}
+    echo = {**frame, "error": None, "incomplete_details": None, **ECHOED, **said, "tools": tools, "usage": None}
+    if (name := conversation_of(ask.body)) is not None:
+        echo["conversation"] = {"id": name}
+    return {**echo, "store": False} if _kept(ask).forgets and _kept(ask).owns_up else echo
 
 
 def _usage(told: Told) -> JSONObject:

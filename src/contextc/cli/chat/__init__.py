@@ -31,7 +31,10 @@ def run(
     ] = None,
     tools: Annotated[
         Literal["all", "read", "none"] | None,
-        typer.Option("--tools", help="What the model may use (default: all; none for the local model)."),
+        typer.Option(
+            "--tools",
+            help="What the model may use (default: all; none for the local model and for programs with their own).",
+        ),
     ] = None,
     root: Annotated[Path, typer.Option("--root", help="The folder that tools work in.")] = Path("."),
     yes: Annotated[bool, typer.Option("--yes", help="Approve everything. Commands run without asking.")] = False,

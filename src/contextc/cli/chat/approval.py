@@ -72,6 +72,8 @@ def described(call: ToolCall, root: Path) -> tuple[str, list[str]]:
         return f"{'change' if call.name == 'edit_file' else 'write'} {visible(path)}", _difference(
             call.name, given, root
         )
+    if isinstance(command, str):  # a provider's own tool
+        return f"{visible(call.name)}: run a command in {root}", visible(command).split("\n")
     shown = msgspec.json.format(encode(given), indent=2).decode()
     return f"{visible(call.name)}, with these arguments", visible(shown).split("\n")
 

@@ -295,9 +295,11 @@ class Session:
         """An agent on this store, and the line it speaks on."""
         wish = self.wish
         options = {"progress": self.screen.note} if whom.provider.client == "local" else {}
-        line = endpoint(whom.provider, **whom.options, **options)
+        line = endpoint(whom.provider, store=self.store, **whom.options, **options)
         tools = tools_of(self._choice(whom.provider), self.root)
         parts = ["behaviour", "identity", "todos", *(["project"] if tools else [])]
+        if whom.provider.runs_tools:  # an agent itself: it knows who it is, and how to work
+            parts = ["todos"]
         executor = AgentExecutor(
             self.store,
             whom.provider,
@@ -315,7 +317,7 @@ class Session:
         return executor, line
 
     def _choice(self, provider: Provider) -> Choice:
-        return self.wish.tools or ("none" if provider.client == "local" else "all")
+        return self.wish.tools or ("none" if provider.client == "local" or provider.runs_tools else "all")
 
     def _approve(self) -> Approve | None:
         if self.wish.yes:
@@ -327,6 +329,8 @@ class Session:
     def describe(self) -> str:
         provider, found = self.executor.provider, self.executor.tools
         tools = f"{count(len(found), 'tool')} in {self.root}" if found else "no tools"
+        if provider.runs_tools:
+            tools = f"its own tools in {self.root}" + (f", and {count(len(found), 'tool')} of ours" if found else "")
         at = f" at {masked(provider.url)}" if provider.url and provider.client != "replay" else ""
         return f"{provider.name}:{provider.asks_for}{at} · {self.conversation} · {tools}"
 

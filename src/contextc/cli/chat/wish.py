@@ -25,7 +25,9 @@ class Wish(Struct, frozen=True, kw_only=True):
     agent: str
     system: str | None = None
     tools: Choice | None = None
-    """None: all, but none for the local model, which is too small to use them well and slow to read about them."""
+    """None: all, but none for the local model, which is too small to use them well and slow to read about them, and
+    none for a program that has its own.
+    """
     root: Path = Path(".")
     yes: bool = False
     steps: int | None = None

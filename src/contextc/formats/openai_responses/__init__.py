@@ -97,6 +97,9 @@ class OpenAIResponsesFormatter(Formatter):
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider)
 
+    def session_of(self, reply: JSONObject, field: str) -> str:
+        return decode.session_of(reply, field)
+
     def reader(self) -> Reader:
         return ResponsesReader(self)
 

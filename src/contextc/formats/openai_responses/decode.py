@@ -11,7 +11,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, grow, remember
+from contextc.formats.base import Request, grow, remember, text_of
 from contextc.formats.media import from_data_url, guessed
 from contextc.formats.openai_responses.encode import (
     BARE,
@@ -100,6 +100,15 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     problem = cast(JSON, reply.get("error") or {})
     said = cast(JSONObject, problem).get("message") if isinstance(problem, dict) else problem
     return replace(message, status="error", error=str(said or "The provider gave no reason."))
+
+
+def session_of(reply: JSONObject, field: str) -> str:
+    """The session that a response belongs to: the conversation it is in, or its own id, where it was stored."""
+    if reply.get("store") is False:
+        return ""
+    conversation: JSON = reply.get("conversation")
+    within = cast(JSONObject, conversation) if isinstance(conversation, dict) else {"id": conversation}
+    return text_of((within if field == "conversation" else reply).get("id"))
 
 
 def _output(reply: JSONObject) -> list[JSONObject]:

@@ -1,14 +1,15 @@
 """What each event of a Responses stream adds.
 
 Items come whole at the end, and some endpoints send nothing else: what the deltas of an item had not given by then is
-given with it.
+given with it. The session is the conversation that a response is in, or else the response itself; none where it is not
+stored.
 """
 
 from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSONObject
-from contextc.formats.openai_responses.decode import TEXTS
+from contextc.formats.openai_responses.decode import TEXTS, session_of
 from contextc.formats.reading import Decodes, Delta, Reader
 from contextc.messages import Reasoning, Text, ToolCall, tool_call
 
@@ -37,6 +38,13 @@ class ResponsesReader(Reader):
         super().__init__(formatter)
         self._model: str | None = None
         self._items: dict[int, _Item] = {}
+
+    def read(self, event: JSONObject) -> list[Delta]:
+        response = event if self._is_whole(event) else event.get("response")
+        if isinstance(response, dict):
+            said = cast(JSONObject, response)
+            self.session = session_of(said, "conversation" if said.get("conversation") else "")
+        return super().read(event)
 
     def _is_whole(self, event: JSONObject) -> bool:
         return "type" not in event and isinstance(event.get("output"), list)

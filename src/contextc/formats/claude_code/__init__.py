@@ -1,0 +1,117 @@
+"""Claude Code, an agent that is a provider: its stream of JSON lines, and its transcripts.
+
+A request is a set of options of its SDK and a list of lines; a line holds a message of Anthropic's API. What a session
+must hold before it is asked, and what is asked, are told apart by `split`; `transcript_entries` writes the first of
+them as Claude Code keeps it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from contextc._json import JSONObject
+from contextc.formats.anthropic import AnthropicFormatter
+from contextc.formats.anthropic.decode import gather
+from contextc.formats.base import Encoded, Formatter, Request, as_json, text_of
+from contextc.formats.checking import RuleBook
+from contextc.formats.claude_code import decode
+from contextc.formats.claude_code.decode import NAME, PREFIX
+from contextc.formats.claude_code.encode import PROMPT, encode_held, encode_prompt, encode_segment, encode_tool
+from contextc.formats.claude_code.entries import split, transcript_entries
+from contextc.formats.claude_code.lines import line
+from contextc.formats.claude_code.reader import ClaudeCodeReader
+from contextc.formats.claude_code.rules import BOOK
+from contextc.formats.claude_code.settings import SETTINGS
+from contextc.formats.reading import Reader
+from contextc.formats.reasoning import Policy
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller, Spelling
+from contextc.messages import Message
+from contextc.tools import Tool
+
+NOBODY_YET: JSONObject = {"role": "user", "content": []}
+
+__all__ = ["ClaudeCodeFormatter", "split", "transcript_entries"]
+
+
+class _Names(Spelling):
+    """Names of tools. Ours come back from Claude Code with the name of the server that offers them."""
+
+    def read(self, text: str) -> str:
+        return super().read(text.removeprefix(PREFIX))
+
+
+class ClaudeCodeFormatter(Formatter):
+    """`messages` are lines; the system prompt is `system_prompt`, and `resume` names the session to go on with."""
+
+    name: ClassVar[str] = "claude_code"
+    rules: ClassVar[RuleBook] = BOOK
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller(
+        "claude_code",
+        ids=Spelling("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_-]+"),
+        names=_Names("a-zA-Z0-9_-", 128 - len(PREFIX)),
+    )
+    unique_ids: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
+    marks: ClassVar[tuple[str, ...]] = (NAME, "id", "model", "stop_reason")
+
+    def __init__(self, *, provider: str = "claude-code", reasoning: Policy = "native") -> None:
+        self.provider, self.reasoning = provider, reasoning
+        self._inner = AnthropicFormatter(provider=provider)
+
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+        return encode_segment(segment, provider=self.provider, blobs=blobs)
+
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        """As Anthropic's are joined, except that these may begin with a reply: a session may hold what it answers."""
+        # What stands before may be no line but a role, in the place of one that nobody has at hand.
+        start: list[JSONObject] = [each.get("message", each) for each in before]
+        known = {id(message): each for message, each in zip(start, before, strict=True)}
+        bare = [
+            Encoded(tuple([each["message"] for each in segment.messages]), (), segment.apart) for segment in segments
+        ]
+        joined = self._inner.join(bare, start or [NOBODY_YET])
+        if joined[0] is NOBODY_YET:
+            joined = joined[1:]
+        return [known[id(message)] if id(message) in known else line(message) for message in joined]
+
+    def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
+        body: JSONObject = {**request.settings, "messages": messages}
+        if request.system is not None and (said := encode_prompt(request.system, body.get(PROMPT), self.provider)):
+            body[PROMPT] = said
+        if tools := self.encode_tools(request.tools):
+            body["tools"] = tools
+        return body
+
+    def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
+        """Results of calls that the session holds are sent too, though no call stands here."""
+        if request.settings.get("resume") is None:
+            return request.messages
+        return encode_held(request.messages, provider=self.provider, blobs=blobs)
+
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        return encode_tool(tool)
+
+    def _decode_request(self, body: JSONObject) -> Request:
+        return decode.decode_request(body, self.provider)
+
+    def _is_reply(self, reply: JSONObject) -> bool:
+        return decode.reply_in(reply) is not None
+
+    def _decode_reply(self, reply: JSONObject) -> Message:
+        return decode.decode_reply(decode.reply_in(reply) or {}, self.provider)
+
+    def session_of(self, reply: JSONObject, field: str) -> str:
+        return text_of(reply.get("session_id"))
+
+    def decode_stream(self, events: Iterable[object]) -> Message:
+        reader = self.reader()
+        for event in events:
+            reader.read(as_json(event))
+        return reader.message()
+
+    def reader(self) -> Reader:
+        return ClaudeCodeReader(self)
+
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return gather(event["event"] for event in events if event.get("type") == "stream_event")

@@ -1,0 +1,120 @@
+"""A transcript as it is read again: from its last line back to the first, by `parentUuid`.
+
+What lies beside that way was abandoned. Two things are fetched back, as Claude Code does itself: blocks and results of
+a reply that asked for several tools at once (each result hangs on the block of its call, so the way leads through one
+of them alone), and the messages that a compaction kept, which stand behind its summary.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.claude_code.lines import results
+
+Index = int
+
+
+def is_transcript(lines: Sequence[JSONObject]) -> bool:
+    return any("parentUuid" in line for line in lines)
+
+
+def followed(lines: Sequence[JSONObject]) -> list[Index]:
+    """Where the lines of the conversation stand, in its order; of what is no transcript, all of them."""
+    if not is_transcript(lines):
+        return list(range(len(lines)))
+    return _Chain(lines).indexes()
+
+
+class _Chain:
+    def __init__(self, lines: Sequence[JSONObject]) -> None:
+        self.lines = lines
+        linked = [
+            index for index, line in enumerate(lines) if "parentUuid" in line and isinstance(line.get("uuid"), str)
+        ]
+        self.places: dict[str, Index] = {lines[index]["uuid"]: index for index in linked}
+        self.children: dict[str, list[Index]] = {}
+        for index in linked:
+            if isinstance(parent := lines[index]["parentUuid"], str):
+                self.children.setdefault(parent, []).append(index)
+        own = [index for index in linked if not lines[index].get("isSidechain")]
+        self.leaf = own[-1] if own else None
+
+    def indexes(self) -> list[Index]:
+        return self._with_siblings(self._with_kept(self._way(self.leaf)))
+
+    def _way(self, leaf: Index | None) -> list[Index]:
+        found: dict[Index, None] = {}
+        while leaf is not None and leaf not in found:
+            found[leaf] = None
+            parent: JSON = self.lines[leaf]["parentUuid"]
+            leaf = self.places.get(parent) if isinstance(parent, str) else None
+        return list(found)[::-1]
+
+    def _with_kept(self, way: list[Index]) -> list[Index]:
+        """With the messages that a compaction kept, behind the summary it put in the place of all others."""
+        for boundary in [index for index in way if self.lines[index].get("subtype") == "compact_boundary"]:
+            told: JSON = self.lines[boundary].get("compactMetadata")
+            kept: JSON = cast(JSONObject, told).get("preservedMessages") if isinstance(told, dict) else None
+            if not isinstance(kept, dict):
+                continue
+            known = cast(JSONObject, kept)
+            names = cast(list[JSON], known["uuids"]) if isinstance(known.get("uuids"), list) else []
+            here = [self.places[str(name)] for name in names if str(name) in self.places]
+            anchor = self.places.get(str(known.get("anchorUuid")))
+            if anchor in way:
+                place = way.index(anchor) + 1
+                way[place:place] = [index for index in here if index not in way]
+        return way
+
+    def _with_siblings(self, way: list[Index]) -> list[Index]:
+        found: list[Index] = []
+        on_way, place = set(way), 0
+        answered = {str(block.get("tool_use_id")) for index in way for block in results(self.lines[index])}
+        while place < len(way):
+            end = self._reply_end(way, place)
+            run, place = way[place:end], end
+            found += run
+            if place < len(way) and results(self.lines[way[place]]) and self.lines[run[-1]].get("type") == "assistant":
+                beside = self._beside(run, on_way, answered)
+                found += [index for index in beside if self.lines[index]["type"] == "assistant"]
+                answers = [index for index in beside if self.lines[index]["type"] == "user"]
+                answers += [index for index in self._answers(way, place) if index not in answers]
+                found += sorted(answers)
+                place += len(self._answers(way, place))
+        return found
+
+    def _reply_end(self, way: list[Index], place: int) -> int:
+        """Behind the last line of the reply that begins here."""
+        name = self._reply(way[place])
+        end = place + 1
+        while name and end < len(way) and self._reply(way[end]) == name:
+            end += 1
+        return end
+
+    def _reply(self, index: Index) -> str:
+        line = self.lines[index]
+        message: JSON = line.get("message") if line.get("type") == "assistant" else None
+        return str(cast(JSONObject, message).get("id") or "") if isinstance(message, dict) else ""
+
+    def _answers(self, way: list[Index], place: int) -> list[Index]:
+        end = place
+        while end < len(way) and results(self.lines[way[end]]):
+            end += 1
+        return way[place:end]
+
+    def _beside(self, run: list[Index], on_way: set[Index], answered: set[str]) -> list[Index]:
+        """Blocks of the same reply, and results of its calls, that the way does not lead through."""
+        name, open_lines = self._reply(run[-1]), list(run)
+        beside: list[Index] = []
+        while name and open_lines:
+            for child in self.children.get(self.lines[open_lines.pop(0)]["uuid"], []):
+                if child not in on_way and self._reply(child) == name:
+                    beside.append(child)
+                    open_lines.append(child)
+                elif child not in on_way and results(self.lines[child]):
+                    beside.append(child)
+        return sorted(index for index in beside if not self._is_old(index, answered))
+
+    def _is_old(self, index: Index, answered: set[str]) -> bool:
+        """Whether this is the result of a call that has another one on the way."""
+        return any(str(block.get("tool_use_id")) in answered for block in results(self.lines[index]))

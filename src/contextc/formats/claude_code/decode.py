@@ -1,0 +1,114 @@
+"""Requests, transcripts and events of Claude Code as our messages.
+
+Any list of its lines is read: those of a request, what came from the program, a transcript from disk. A line of a
+reply that says more than the message (the model, what it cost, how it ended) is read as a reply.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.anthropic import decode as anthropic
+from contextc.formats.base import OPENING, Request, kept, remember
+from contextc.formats.claude_code.chain import followed
+from contextc.formats.claude_code.encode import PROMPT, TEXTS, encode_tool
+from contextc.formats.claude_code.lines import is_said, whole
+from contextc.messages import AnyPart, Message, ToolCall, ToolResult, system
+from contextc.tools import NativeTool, Tool
+
+PREFIX = "mcp__contextc__"
+"""How the names of our tools begin, where Claude Code is told of them."""
+NAME = "name"
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    messages = decode_lines(cast(list[JSONObject], body.get("messages", [])), provider)
+    if len(messages) > 1 and messages[0].text == OPENING and messages[1].role == "assistant":
+        messages = messages[1:]  # a line of ours
+    settings = {name: value for name, value in body.items() if name not in ("messages", "tools", PROMPT)}
+    prompt, rest = decode_prompt(body.get(PROMPT))
+    if rest is not None:
+        settings[PROMPT] = rest
+    return Request(
+        messages=tuple(messages),
+        system=system(prompt) if prompt else None,
+        tools=tuple(decode_tool(tool, provider) for tool in cast(list[JSONObject], body.get("tools") or [])),
+        settings=settings,
+    )
+
+
+def decode_prompt(given: JSON) -> tuple[str, JSON]:
+    """The text of a system prompt, and the object it stood in without it."""
+    if not isinstance(given, dict):
+        return (given, None) if isinstance(given, str) else ("", given)
+    prompt = cast(JSONObject, given)
+    place = TEXTS.get(str(prompt.get("type")), "")
+    text: JSON = prompt.get(place)
+    if not isinstance(text, str) or not text:
+        return "", prompt
+    return text, {name: value for name, value in prompt.items() if name != place}
+
+
+def decode_lines(
+    lines: Sequence[JSONObject], provider: str, called: Mapping[str, str] = MappingProxyType({})
+) -> list[Message]:
+    """The messages of the conversation. `called` are the names of calls that stand before it, by their ids."""
+    own = [lines[index] for index in followed(lines) if is_said(lines[index])]
+    names = dict(called)
+    found: list[Message] = []
+    for wire in whole(own):
+        for message in _decoded(wire, provider):
+            names |= {call.id: call.name for call in message.tool_calls}
+            found.append(_named(message, names, provider))
+    return found
+
+
+def reply_in(given: JSONObject) -> JSONObject | None:
+    """The reply in what the SDK or the program returned: a line of the assistant's, the last line, or a message."""
+    if given.get("type") == "result":
+        said = str(given.get("result") or "")
+        if given.get("is_error"):
+            return {**given, "content": [], "error": {"message": said or given.get("subtype")}}
+        return {**given, "content": [{"type": "text", "text": said}] if said else []}
+    reply: JSON = given.get("message") if given.get("type") == "assistant" else given
+    if not isinstance(reply, dict) or not isinstance(cast(JSONObject, reply).get("content"), list):
+        return None
+    return None if "parts" in reply else cast(JSONObject, reply)
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    return _named(anthropic.decode_reply(reply, provider), {}, provider)
+
+
+def _decoded(wire: JSONObject, provider: str) -> Iterator[Message]:
+    if wire["role"] == "assistant" and isinstance(wire.get("usage"), dict):
+        reply = anthropic.decode_reply(wire, provider)
+        if reply.parts:  # what is not over has been counted before it was written
+            yield reply if wire.get("stop_reason") else replace(reply, usage=None)
+        return
+    bare: JSONObject = {"role": wire["role"], "content": wire["content"]}
+    yield from anthropic.decode_request({"messages": [bare]}, provider).messages
+
+
+def _named(message: Message, names: dict[str, str], provider: str) -> Message:
+    """The message with the names of the calls its results answer, and the whole names of our tools kept."""
+
+    def named(part: AnyPart) -> AnyPart:
+        if isinstance(part, ToolResult):
+            return replace(part, name=names.get(part.call_id, part.name))
+        if isinstance(part, ToolCall) and part.name.startswith(PREFIX):
+            own = {**kept(part.extra, provider), NAME: part.name}
+            return replace(part, extra={**(part.extra or {}), provider: own})
+        return part
+
+    return replace(message, parts=tuple([named(part) for part in message.parts]))
+
+
+def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
+    if not isinstance(tool.get("name"), str) or tool.get("type") not in (None, "custom"):
+        return NativeTool(provider=provider, data=tool)
+    made = Tool(name=tool["name"], description=tool.get("description") or "", parameters=tool.get("inputSchema") or {})
+    return replace(made, extra=remember(tool, encode_tool(made), provider))

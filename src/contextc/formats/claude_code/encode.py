@@ -1,0 +1,76 @@
+"""Our messages as lines of Claude Code. What a line holds is Anthropic's, and Anthropic's encoder writes it.
+
+There is no system role between messages: what the system says there is user text, marked as `SYSTEM_CONTEXT`, so that
+the user is answered and not the context.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.anthropic import encode as anthropic
+from contextc.formats.base import Encoded, Note
+from contextc.formats.claude_code.lines import line
+from contextc.messages import AnyPart, Message, Native, Text, ToolResult
+from contextc.prompts import SYSTEM_CONTEXT
+from contextc.tools import Tool
+
+PROMPT = "system_prompt"
+TEXTS = {"preset": "append", "custom": "prompt"}
+"""Where a system prompt that is an object has its text, by its type."""
+
+
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+    told = [_marked(message) if message.role == "system" else message for message in segment]
+    made = anthropic.encode_segment(told, provider=provider, system_between=False, blobs=blobs)
+    tagged = [
+        Note("tagged", f"a system message, as user text behind {SYSTEM_CONTEXT.strip()}")
+        for message in segment
+        if message.role == "system"
+    ]
+    return Encoded(tuple([line(message) for message in made.messages]), (*tagged, *made.notes), made.apart)
+
+
+def _marked(message: Message) -> Message:
+    return replace(message, role="user", parts=tuple([_marked_part(part) for part in message.parts]), extra=None)
+
+
+def _marked_part(part: AnyPart) -> AnyPart:
+    if not isinstance(part, Text) or not part.text.strip() or part.text.startswith(SYSTEM_CONTEXT):
+        return part
+    return replace(part, text=SYSTEM_CONTEXT + part.text)
+
+
+def encode_prompt(system: Message, given: JSON, provider: str) -> JSON:
+    """The system prompt: a text, or that text in the object a caller gave."""
+    blocks = anthropic.encode_system(system, provider)
+    text = "\n\n".join([block["text"] for block in blocks if "text" in block])
+    prompt = cast(JSONObject, given) if isinstance(given, dict) else {}
+    if place := TEXTS.get(str(prompt.get("type"))):
+        return {**prompt, place: text} if text else prompt
+    return text
+
+
+def encode_tool(tool: Tool) -> JSONObject:
+    described: JSONObject = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name, **described, "inputSchema": tool.parameters or {"type": "object"}}
+
+
+def encode_held(messages: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
+    """The messages that go into a session: results of calls that only the session holds are sealed as they go out."""
+    here = {call.id for message in messages for call in message.tool_calls}
+
+    def sealed(part: AnyPart) -> AnyPart:
+        if not isinstance(part, ToolResult) or part.call_id in here:
+            return part
+        here.add(part.call_id)
+        made = anthropic.encode_segment(
+            [Message(role="tool", parts=(part,))], provider=provider, system_between=False, blobs=blobs
+        )
+        return Native(provider=provider, data=made.messages[0]["content"][0])
+
+    first = next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
+    held = [replace(message, parts=tuple([sealed(part) for part in message.parts])) for message in messages[:first]]
+    return (*held, *messages[first:])

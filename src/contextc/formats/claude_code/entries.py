@@ -1,0 +1,115 @@
+"""A request's lines as Claude Code keeps them: entries of a transcript, and what is left to be asked.
+
+An entry is a line with its place: `parentUuid` is the entry before it. The same line at the same place of the same
+session always has the same `uuid`. One entry holds a whole message; Claude Code sends such a history word for word,
+with three exceptions that are seen to here: neighbours of the user are one entry (it would put a line break between
+them), a history begins with the user, and the results of a call are part of the history (in a prompt it leaves them
+out, and says that the call was interrupted).
+
+Where a history ends with results, Claude Code puts "No response requested." behind them before it takes a prompt. With
+`CLAUDE_CODE_RESUME_INTERRUPTED_TURN=1` and no prompt it goes on from the results instead, behind them the text of
+`CLAUDE_CODE_RESUME_PROMPT`.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import NAMESPACE_OID, uuid5
+
+from contextc._json import JSONObject, canonical
+from contextc.formats.base import OPENING
+from contextc.formats.claude_code.decode import PREFIX
+from contextc.formats.claude_code.lines import blocks, is_said, line, said
+
+VERSION = "2.1.325"
+NOBODY = "unknown"
+"""The model of a reply that nobody is known to have given; it may be any but that of a line made up."""
+START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def split(messages: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
+    """What was said already, and the blocks of the prompt: what came after the last reply and the results of its tools.
+
+    Without a block there is nothing to ask: the list ends with results that are to be gone on from, or with a reply.
+    """
+    own = [each for each in messages if is_said(each)]
+    end = max((index for index, each in enumerate(own) if each["type"] == "assistant"), default=-1) + 1
+    after = [block for each in own[end:] for block in blocks(each["message"])]
+    results = [block for block in after if block.get("type") == "tool_result"]
+    history = own[:end] + ([line({"role": "user", "content": results})] if results else [])
+    return history, [block for block in after if block.get("type") != "tool_result"]
+
+
+def transcript_entries(
+    messages: Sequence[JSONObject],
+    *,
+    session: str,
+    cwd: str,
+    after: str | None = None,
+    version: str = VERSION,
+    time: int = 0,
+    model: str = NOBODY,
+    tools: Collection[str] = (),
+) -> list[JSONObject]:
+    """The lines as entries of a session's transcript, behind the entry `after`.
+
+    `time` is when the first of them was written, in milliseconds. `tools` are the tools of ours that Claude Code is
+    told of: calls of these are written under the names it knows them by.
+    """
+    parent = after or None
+    found: list[JSONObject] = []
+    for index, message in enumerate(_sound(messages, begins=parent is None)):
+        if message["role"] == "assistant":
+            message = _reply(message, model, tools)
+        name = str(uuid5(NAMESPACE_OID, f"{session} {parent} {canonical(message).decode()}"))
+        if message["role"] == "assistant":
+            message = {"id": f"msg_{name.replace('-', '')}", **message}
+        found.append(
+            {
+                "type": message["role"],
+                "uuid": name,
+                "parentUuid": parent,
+                "sessionId": session,
+                "timestamp": _written(time + index),
+                "isSidechain": False,
+                "cwd": cwd,
+                "version": version,
+                "userType": "external",
+                "message": message,
+            }
+        )
+        parent = name
+    return found
+
+
+def _sound(messages: Sequence[JSONObject], *, begins: bool) -> list[JSONObject]:
+    found: list[JSONObject] = []
+    for message in [said(each) for each in messages if is_said(each)]:
+        if found and message["role"] == found[-1]["role"] == "user":
+            message = {**message, "content": [*blocks(found.pop()), *blocks(message)]}
+        found.append(message)
+    if begins and found and found[0]["role"] == "assistant":
+        found.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
+    return found
+
+
+def _reply(message: JSONObject, model: str, tools: Collection[str]) -> JSONObject:
+    content = [_called(block, tools) for block in blocks(message)]
+    asks = any(block.get("type") == "tool_use" for block in content)
+    return {
+        "type": "message",
+        "model": model,
+        "stop_reason": "tool_use" if asks else "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 0, "output_tokens": 0},
+        **message,
+        "content": content,
+    }
+
+
+def _called(block: JSONObject, tools: Collection[str]) -> JSONObject:
+    ours = block.get("type") == "tool_use" and block.get("name") in tools
+    return {**block, "name": PREFIX + block["name"]} if ours else block
+
+
+def _written(time: int) -> str:
+    return (START + timedelta(milliseconds=time)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,120 @@
+"""A line of Claude Code: `{"type": "user" | "assistant", "message": {"role": …, "content": …}}`, and what surrounds it.
+
+The same lines are given to it, come from it, and are its transcript on disk. Many more kinds of lines stand between
+them, which say what it did and not what was said; and some that look like messages are not the conversation's: those
+of a subagent, and those it made up itself, such as the text of an error.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+
+SAID = ("user", "assistant")
+ASIDE = frozenset(
+    (
+        "agent-name",
+        "agent-setting",
+        "ai-title",
+        "api-request",
+        "api-request-blob",
+        "api-request-shape",
+        "atis-latch",
+        "attachment",
+        "auth_status",
+        "content-replacement",
+        "context-collapse-commit",
+        "context-collapse-snapshot",
+        "control_cancel_request",
+        "control_request",
+        "control_response",
+        "conversation_reset",
+        "cost-state",
+        "custom-title",
+        "file-history-snapshot",
+        "keep_alive",
+        "last-prompt",
+        "marble-origami-commit",
+        "mode",
+        "permission-mode",
+        "pr-link",
+        "progress",
+        "prompt_suggestion",
+        "queue-operation",
+        "rate_limit_event",
+        "result",
+        "speculation-accept",
+        "streamlined_text",
+        "streamlined_tool_use_summary",
+        "stream_event",
+        "summary",
+        "system",
+        "tag",
+        "task-summary",
+        "tool_progress",
+        "tool_use_summary",
+        "tools-used",
+        "transcript_mirror",
+        "worktree-state",
+    )
+)
+"""Types of lines that are no messages; a note of ours among them has its own."""
+SYNTHETIC = "<synthetic>"
+"""The model that is named in what Claude Code says in place of a model."""
+MADE_UP = ("isSidechain", "parent_tool_use_id", "isMeta", "isSynthetic", "isApiErrorMessage", "is_api_error_message")
+"""Marks of lines that are not the conversation's own."""
+
+
+def line(message: JSONObject) -> JSONObject:
+    return {"type": message["role"], "message": message}
+
+
+def said(given: JSONObject) -> JSONObject:
+    """The message of a line; the line's type says whose it is."""
+    return {**given["message"], "role": given["type"]}
+
+
+def is_said(given: JSONObject) -> bool:
+    """Whether a line is a message of the conversation."""
+    if given.get("type") not in SAID or not isinstance(given.get("message"), dict):
+        return False
+    return not any(given.get(mark) for mark in MADE_UP) and given["message"].get("model") != SYNTHETIC
+
+
+def blocks(message: JSONObject) -> list[JSONObject]:
+    """The content of a message as a list of blocks."""
+    content: JSON = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return cast(list[JSONObject], content) if isinstance(content, list) else []
+
+
+def results(given: JSONObject) -> list[JSONObject]:
+    """The results in a line of the user's."""
+    found = blocks(given["message"]) if given.get("type") == "user" and isinstance(given.get("message"), dict) else []
+    return [block for block in found if isinstance(block, dict) and block.get("type") == "tool_result"]
+
+
+def whole(given: Iterable[JSONObject]) -> Iterator[JSONObject]:
+    """The messages of these lines: of a reply there is a line a block, and results may stand between them."""
+    reply: JSONObject | None = None
+    waiting: list[JSONObject] = []
+    for each in given:
+        message = said(each)
+        if reply is not None and _continues(reply, message):
+            news = {name: value for name, value in message.items() if value is not None}
+            reply = {**reply, **news, "content": [*blocks(reply), *blocks(message)]}
+        elif reply is not None and results(each) and message["role"] == "user":
+            waiting.append(message)
+        else:
+            yield from _ended(reply, waiting)
+            reply, waiting = (message, []) if message["role"] == "assistant" else (None, [message])
+    yield from _ended(reply, waiting)
+
+
+def _continues(reply: JSONObject, message: JSONObject) -> bool:
+    return message["role"] == "assistant" and bool(reply.get("id")) and reply.get("id") == message.get("id")
+
+
+def _ended(reply: JSONObject | None, waiting: list[JSONObject]) -> list[JSONObject]:
+    return [*([reply] if reply is not None else []), *waiting]

@@ -1,0 +1,147 @@
+"""What each line from Claude Code adds to its answer: calls, the results of its tools, and what it says.
+
+A reply of the model comes as events of Anthropic's stream, where partial messages were asked for, and then as a line a
+block; it is shown once. Every reply has the usage of its own call. What was streamed of an attempt that Claude Code
+gave up is not part of the answer, because its session does not hold it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.formats.anthropic.decode import FINISH, gather
+from contextc.formats.anthropic.reader import AnthropicReader
+from contextc.formats.claude_code.decode import decode_lines, decode_reply
+from contextc.formats.claude_code.lines import blocks, is_said, line, results, whole
+from contextc.formats.reading import Decodes, Delta
+from contextc.messages import Message, Reasoning, Text, ToolCall, Usage
+
+
+class _Reply:
+    """One reply of the model: what was streamed of it, and the lines it came as."""
+
+    def __init__(self) -> None:
+        self.events: list[JSONObject] = []
+        self.lines: list[JSONObject] = []
+
+    def wire(self) -> JSONObject:
+        if self.events:
+            return gather(self.events)
+        return next(whole(self.lines))
+
+
+class ClaudeCodeReader(AnthropicReader):
+    def __init__(self, formatter: Decodes) -> None:
+        super().__init__(formatter)
+        self._said: list[_Reply | Message] = []
+        self._replies: dict[str, _Reply] = {}
+        self._names: dict[str, str] = {}
+        self._streaming: _Reply | None = None
+        self._result: JSONObject = {}
+
+    def _is_whole(self, event: JSONObject) -> bool:
+        return False
+
+    def _deltas(self, event: JSONObject) -> Iterable[Delta]:
+        self.session = event.get("session_id") or self.session
+        match event.get("type"):
+            case "stream_event" if not event.get("parent_tool_use_id"):
+                yield from self._streamed(event["event"])
+            case "assistant" if is_said(event):
+                yield from self._spoken(event)
+            case "user" if is_said(event) and results(event):
+                yield from self._answered(event)
+            case "system" if event.get("subtype") == "compact_boundary":
+                self.compacted = True
+                self.notes.append("Claude Code shortened its own history.")
+            case "result":
+                self._result, failed = event, bool(event.get("is_error"))
+                self.finished, self.error = not failed, event if failed else None
+            case _:
+                pass
+
+    def _streamed(self, event: JSONObject) -> Iterator[Delta]:
+        if event.get("type") == "error":  # Claude Code tries again, or says so itself
+            return
+        if event.get("type") == "message_start" or self._streaming is None:
+            self._streaming = self._started(str(cast(JSONObject, event.get("message") or {}).get("id") or ""))
+        self._streaming.events.append(event)
+        yield from super()._deltas(event)
+        self.finished = False
+
+    def _spoken(self, event: JSONObject) -> Iterator[Delta]:
+        message = event["message"]
+        name = str(message.get("id") or event.get("uuid") or "")
+        reply = self._replies.get(name) or self._started(name)
+        reply.lines.append(event)
+        self.cursor = event.get("uuid") or self.cursor
+        self._names |= {block["id"]: block["name"] for block in blocks(message) if block.get("type") == "tool_use"}
+        if not reply.events:
+            parts = decode_reply(message, self.formatter.provider).parts
+            yield from [part for part in parts if isinstance(part, Text | Reasoning | ToolCall)]
+
+    def _answered(self, event: JSONObject) -> Iterator[Delta]:
+        given = line({"role": "user", "content": results(event)})
+        self.cursor = event.get("uuid") or self.cursor
+        for message in decode_lines([given], self.formatter.provider, self._names):
+            self._said.append(message)
+            yield from message.tool_results
+
+    def _started(self, name: str) -> _Reply:
+        reply = _Reply()
+        self._said.append(reply)
+        if name:
+            self._replies[name] = reply
+        return reply
+
+    def message(self) -> Message:
+        return self.messages()[-1]
+
+    def messages(self) -> list[Message]:
+        said = [each for each in self._said if not self.finished or not isinstance(each, _Reply) or each.lines]
+        found = [self._read(each) for each in said]
+        kept = [place for place, each in enumerate(found) if each.parts]
+        found, said = [found[place] for place in kept], [said[place] for place in kept]
+        if self._result:
+            found = _counted(found, [isinstance(each, _Reply) and not each.events for each in said], self._result)
+        if self.error is not None:
+            return _failed(found, self.error)
+        return found or [Message(role="assistant", parts=())]
+
+    def _read(self, said: _Reply | Message) -> Message:
+        decoded = decode_reply(said.wire(), self.formatter.provider) if isinstance(said, _Reply) else said
+        message = self.formatter.spelling.read(decoded)
+        if message.finish is None and message.tool_calls and self._result:
+            return replace(message, finish="tool_calls")
+        return message
+
+
+def _counted(messages: list[Message], rough: list[bool], result: JSONObject) -> list[Message]:
+    """The messages with what only the last line says: how the answer ended, and how long replies were of which only
+    lines came, which are written before that is known. The last of those has what the others do not account for.
+    """
+    usage, reason = cast(JSONObject, result.get("usage") or {}), cast(str | None, result.get("stop_reason"))
+    last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    if last >= 0 and messages[last].finish is None and reason:
+        messages[last] = replace(messages[last], finish=FINISH.get(reason, reason))
+    counts = [message.usage or Usage() for message in messages]
+    place = max((index for index, is_rough in enumerate(rough) if is_rough), default=-1)
+    read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+    total = (usage.get("input_tokens") or 0) + read + written
+    if place >= 0 and total == sum(count.input for count in counts):
+        others = sum(count.output for index, count in enumerate(counts) if index != place)
+        output = max(counts[place].output, (usage.get("output_tokens") or 0) - others)
+        messages[place] = replace(messages[place], usage=replace(counts[place], output=output))
+    return messages
+
+
+def _failed(messages: list[Message], error: JSONObject) -> list[Message]:
+    """The messages, the last of which says what went wrong."""
+    said = error.get("result") or "; ".join(map(str, error.get("errors") or [])) or error.get("error")
+    if isinstance(message := error.get("message"), dict):
+        said = " ".join([block["text"] for block in blocks(cast(JSONObject, message)) if "text" in block]) or said
+    end = messages[-1] if messages and messages[-1].role == "assistant" else Message(role="assistant", parts=())
+    before = messages[:-1] if messages and messages[-1].role == "assistant" else messages
+    return [*before, replace(end, status="error", finish="error", error=str(said or error.get("subtype") or "failed"))]

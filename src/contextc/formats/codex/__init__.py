@@ -1,0 +1,91 @@
+"""Codex: the items of a thread of its app-server."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.formats.base import Encoded, Formatter, Request, text_of
+from contextc.formats.checking import RuleBook
+from contextc.formats.codex import decode, replies
+from contextc.formats.codex.encode import BARE, ITEM, encode_segment, encode_text
+from contextc.formats.codex.names import SPELLER
+from contextc.formats.codex.reader import CodexReader
+from contextc.formats.codex.rules import BOOK
+from contextc.formats.codex.settings import SETTINGS
+from contextc.formats.reading import Reader
+from contextc.formats.reasoning import Policy
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller
+from contextc.messages import Message, ToolResult
+from contextc.pairing import Paired
+from contextc.tools import Tool
+
+
+class CodexFormatter(Formatter):
+    """The `messages` of this format are the items of a thread; the system prompt is `developerInstructions`."""
+
+    name: ClassVar[str] = "codex"
+    rules: ClassVar[RuleBook] = BOOK
+    messages_key: ClassVar[str] = "items"
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = SPELLER
+    unique_ids: ClassVar[bool] = True
+    marks: ClassVar[tuple[str, ...]] = (BARE, ITEM, "turn", "text_elements")
+
+    def __init__(self, *, provider: str = "codex", reasoning: Policy = "native") -> None:
+        self.provider, self.reasoning = provider, reasoning
+
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+        return encode_segment(segment, provider=self.provider, blobs=blobs)
+
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        return [*before, *(item for segment in segments for item in segment.messages)]
+
+    def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> Paired:
+        """Results stand in the order of their calls, for each is in the item of its call."""
+        paired = super().paired(history, taken=taken)
+        return Paired(_in_order_of_calls(paired.messages), paired.repairs)
+
+    def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
+        body: JSONObject = {**request.settings}
+        if request.system is not None and (text := encode_text(request.system, self.provider)):
+            body["developerInstructions"] = text
+        if tools := self.encode_tools(request.tools):
+            body["dynamicTools"] = tools
+        return {**body, "items": messages}
+
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        return decode.encode_tool(tool)
+
+    def _decode_request(self, body: JSONObject) -> Request:
+        return decode.decode_request(body, self.provider)
+
+    def _is_reply(self, reply: JSONObject) -> bool:
+        return isinstance(reply.get("items", reply.get("steps")), list) and "status" in reply
+
+    def _decode_reply(self, reply: JSONObject) -> Message:
+        """The final answer of a turn; `reader` gives all messages of one."""
+        return replies.last_of(replies.decode_turn(reply, self.provider))
+
+    def session_of(self, reply: JSONObject, field: str) -> str:
+        return text_of(reply.get("threadId"))
+
+    def reader(self) -> Reader:
+        return CodexReader(self)
+
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return replies.gather(events)
+
+
+def _in_order_of_calls(messages: list[Message]) -> list[Message]:
+    found: list[Message] = []
+    for message in messages:
+        if found and message.role == "tool" and len(message.parts) > 1 and found[-1].role == "assistant":
+            order = [call.id for call in found[-1].tool_calls]
+            ids = [part.call_id if isinstance(part, ToolResult) else "" for part in message.parts]
+            if len(order) > 1 and sorted(order) == sorted(ids) and order != ids:
+                message = replace(message, parts=tuple(message.parts[ids.index(each)] for each in order))
+        found.append(message)
+    return found

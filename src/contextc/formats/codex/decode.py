@@ -1,0 +1,195 @@
+"""Threads of Codex as our messages.
+
+What an agent did without a break becomes one assistant message, with the results of its calls in a tool message behind
+it; words after a call belong to the next one, for a model speaks only when it has its results. An item we have no part
+for stays whole as a `Native`. A call keeps the rest of its item, so that it goes back as what it came.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.base import Request, remember, text_of
+from contextc.formats.codex import rollout
+from contextc.formats.codex.encode import BARE, ITEM, SILENCE, Encoder
+from contextc.formats.codex.events import THINKS, is_event, items_of, thought
+from contextc.formats.codex.kinds import CALLS, Kind, answered, is_error, is_running, stripped
+from contextc.formats.media import from_data_url, guessed
+from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult, tool_call
+from contextc.tools import NativeTool, Tool
+
+OWN = ("items", "developerInstructions", "dynamicTools")
+
+
+class Asked(NamedTuple):
+    """A call, and its result where it has one."""
+
+    call: ToolCall
+    result: ToolResult | None
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    instructions: JSON = body.get("developerInstructions")
+    prompt = isinstance(instructions, str) and bool(instructions.strip())
+    given: list[JSONObject] = [item for item in cast(list[JSON], body.get("items") or []) if isinstance(item, dict)]
+    recorded = rollout.is_rollout(given)
+    messages = rollout.messages(given, provider) if recorded else decode_items(plain(given), provider)
+    taken = OWN if prompt else ("items", "dynamicTools")
+    tools = cast(list[JSONObject], body.get("dynamicTools") or [])
+    return Request(
+        messages=tuple(messages),
+        system=Message(role="system", parts=(Text(cast(str, instructions)),)) if prompt else None,
+        tools=tuple(decode_tool(tool, provider) for tool in tools),
+        settings={name: value for name, value in body.items() if name not in taken or value == []},
+    )
+
+
+def plain(given: Sequence[JSONObject]) -> list[JSONObject]:
+    """The items of a thread, in whatever events they came."""
+    return items_of(given) if any(is_event(each) for each in given) else list(given)
+
+
+def decode_items(items: Iterable[JSONObject], provider: str) -> list[Message]:
+    """The items, what an agent did without a break in one message."""
+    decoder = Decoder(provider)
+    found: list[Message] = []
+    run: list[JSONObject] = []
+    for item in items:
+        own = decoder.user(item)
+        after_calls = run and item.get("type") not in CALLS and run[-1].get("type") in CALLS
+        if own is not None or after_calls or item == SILENCE:
+            found += decoder.whole(run)
+            run = []
+        if own is None:
+            run.append(item)
+        else:
+            found.append(own)
+    return [*found, *decoder.whole(run)]
+
+
+class Decoder:
+    def __init__(self, provider: str, model: str | None = None) -> None:
+        self.provider, self.model = provider, model
+
+    def user(self, item: JSONObject) -> Message | None:
+        """A message of the user; None where it is something that the agent did."""
+        if item.get("type") == "hookPrompt":
+            return Message(role="user", parts=(Native(provider=self.provider, data=item),))
+        if item.get("type") != "userMessage":
+            return None
+        blocks = cast(list[JSONObject], item.get("content") or [])
+        message = Message(role="user", parts=tuple(part for block in blocks if (part := self.block(block)) is not None))
+        ours = Encoder(self.provider, {}).said(message)
+        return replace(message, extra=self.rest(item, ours[0] if len(ours) == 1 else {})) if ours else message
+
+    def whole(self, items: Sequence[JSONObject]) -> Iterator[Message]:
+        """The same, of which it is not known where each answer of the model began."""
+        bare = bool(items) and items[0].get("type") in CALLS
+        for message in self.run(items):
+            marked = bare and message.role == "assistant"
+            yield replace(message, extra={self.provider: {BARE: True}}) if marked else message
+
+    def run(self, items: Sequence[JSONObject]) -> Iterator[Message]:
+        """What an agent did in one go, and what its tools returned."""
+        parts: list[AnyPart] = []
+        results: list[ToolResult] = []
+        running: set[str] = set()
+        for item in items:
+            if (kind := CALLS.get(item.get("type") or "")) is not None:
+                asked = self.asked(item, kind)
+                if asked.call.id not in running or item["type"] != "functionCallOutput":
+                    parts.append(asked.call)
+                if asked.result is None:
+                    running.add(asked.call.id)
+                results += [asked.result] if asked.result is not None else []
+            elif (part := self.part(item)) is not None:
+                parts.append(part)
+        if parts:
+            yield Message(role="assistant", parts=tuple(parts))
+        if results:
+            yield Message(role="tool", parts=tuple(results))
+
+    def block(self, block: JSONObject) -> AnyPart | None:
+        url, held = text_of(block.get("url")), block.get("fileId")
+        part: AnyPart
+        match block.get("type"):
+            case "text":
+                if not block.get("text"):
+                    return None
+                part = Text(block["text"])
+            case "image" | "audio" as kind if url:
+                default = "image/png" if kind == "image" else "audio/wav"
+                part = from_data_url(url) or Media(mime_type=guessed(url, default), url=url)
+                if part.kind != kind:
+                    return Native(provider=self.provider, data=block)
+            case "image" if isinstance(held, str):
+                part = Media(mime_type="image/png", file_id=held, provider=self.provider)
+            case _:
+                return Native(provider=self.provider, data=block)
+        ours = Encoder(self.provider, {}).block(part)
+        return replace(part, extra=remember(block, ours or {}, self.provider))
+
+    def part(self, item: JSONObject) -> AnyPart | None:
+        """What an item other than a call says; None where it says nothing."""
+        match item.get("type"):
+            case "agentMessage":
+                return self.kept(Text(text_of(item.get("text"))), item) if item.get("text") else None
+            case "reasoning":
+                return self.reasoning(item) if item != SILENCE else None
+            case _:
+                return Native(provider=self.provider, data=item)
+
+    def reasoning(self, item: JSONObject) -> AnyPart | None:
+        text, known = thought(item), {name: value for name, value in item.items() if name != THINKS}
+        part = Reasoning(text=text, id=item.get("id"), provider=self.provider, model=self.model)
+        return self.kept(part, known) if text or part.id else None
+
+    def kept(self, part: Text | Reasoning, item: JSONObject) -> AnyPart:
+        ours = Encoder(self.provider, {}).item(part)
+        return replace(part, extra=self.rest(item, ours or {}))
+
+    def asked(self, item: JSONObject, kind: Kind) -> Asked:
+        call_id = text_of(item.get("id"))
+        call = tool_call(call_id, kind.name(item), _arguments(kind.arguments(item)))
+        result: ToolResult | None = None
+        if not is_running(item):
+            result = ToolResult(call_id=call_id, name=call.name, content=kind.output(item), is_error=is_error(item))
+        if kind is CALLS["dynamicToolCall"]:
+            ours = Encoder(self.provider, {}).call(call, result)
+            return Asked(replace(call, extra=self.rest(item, ours)), result)
+        rest = stripped(item, kind)
+        if result is not None and answered(rest, kind, result) != item:
+            rest = item
+        rest = {name: value for name, value in rest.items() if name != "id" and value is not None}
+        return Asked(replace(call, extra={self.provider: {ITEM: rest}}), result)
+
+    def rest(self, item: JSONObject, ours: JSONObject) -> Extra | None:
+        """What of an item we would have written otherwise."""
+        rest = (remember(item, ours, self.provider) or {}).get(self.provider, {})
+        return {self.provider: {ITEM: rest}} if rest else None
+
+
+def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
+    if tool.get("type", "function") != "function" or not isinstance(tool.get("name"), str):
+        return NativeTool(provider=provider, data=tool)
+    schema: JSON = tool.get("inputSchema")
+    made = Tool(
+        name=tool["name"],
+        description=tool.get("description") or "",
+        parameters=cast(JSONObject, schema) if isinstance(schema, dict) else {},
+    )
+    return replace(made, extra=remember(tool, encode_tool(made), provider))
+
+
+def encode_tool(tool: Tool) -> JSONObject:
+    """A tool of ours. Codex wants a description, though it may be empty."""
+    schema = tool.parameters or {"type": "object", "properties": {}}
+    return {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": schema}
+
+
+def _arguments(given: JSON) -> str | JSONObject:
+    if isinstance(given, str | dict):
+        return cast("str | JSONObject", given)
+    return {} if given is None else encode(given).decode()

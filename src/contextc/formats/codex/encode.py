@@ -1,0 +1,272 @@
+"""Our messages as the items of a Codex thread.
+
+A reply is several items: reasoning, messages, and calls, each of which holds its result too. So words that stood
+between the calls of one reply go before them. A call of a tool that Codex does not have is a `dynamicToolCall`; one of
+Codex's own goes back as the item it came as. A reply of calls alone begins with an empty thought (`SILENCE`), or its
+calls would be taken for more of the reply before it. A thread has no place for system text in the middle: it is the
+user's, marked. The id of an item that is ours is made of what it says.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import assert_never, cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, canonical
+from contextc.formats.base import (
+    Encoded,
+    Note,
+    describe_media,
+    describe_native,
+    error_unsaid,
+    is_foreign,
+    kept,
+    restored,
+    text_of,
+)
+from contextc.formats.codex.kinds import BLOCKS, CALLS, COMPLETED, FAILED, ITEMS, RUNNING, USERS, answered, block_of
+from contextc.formats.codex.names import NAMES
+from contextc.formats.media import data_url
+from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.parts import Hint
+from contextc.prompts.escape import SYSTEM_CONTEXT
+
+ITEM = "item"
+"""In `extra`: what of an item we would have written otherwise, such as the id that Codex gave it."""
+
+
+BARE = "bare"
+"""In `extra`: that a reply of calls alone came without anything before them."""
+
+
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+    encoder = Encoder(provider, blobs)
+    called = {call.id for message in segment for call in message.tool_calls}
+    results: dict[str, ToolResult] = {}
+    for result in [result for message in segment for result in message.tool_results]:
+        results.setdefault(result.call_id, result)
+    encoder.strays = {name: result for name, result in results.items() if name not in called}
+    items: list[JSONObject] = []
+    for message in segment:
+        items += encoder.reply(message, results) if message.role == "assistant" else encoder.said(message)
+    return Encoded(tuple(items), tuple(encoder.notes))
+
+
+def encode_text(message: Message, provider: str) -> str:
+    """One text of the whole message: the instructions of a thread."""
+    encoder = Encoder(provider, {})
+    return "\n\n".join(text for part in message.parts if (text := encoder.words(part)))
+
+
+def encode_result(result: ToolResult, blobs: Mapping[str, bytes] = {}) -> JSONObject:
+    """What `item/tool/call` is answered with."""
+    return {"contentItems": Encoder("", blobs).returned(result), "success": not result.is_error}
+
+
+def item_id(item: JSONObject) -> str:
+    """A name for an item that nobody named, made of what it says."""
+    said = {name: value for name, value in item.items() if name != "id"}
+    return f"item_{sha256(canonical(said)).hexdigest()[:24]}"
+
+
+SILENCE: JSONObject = {"type": "reasoning", "summary": [], "content": []}
+SILENCE["id"] = item_id(SILENCE)
+
+
+def written(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
+    """Our item, with what Codex had said otherwise."""
+    rest = cast(JSONObject, kept(extra, provider).get(ITEM) or {})
+    return restored(ours, {provider: rest}, provider) if rest else ours
+
+
+class Encoder:
+    """Writes items, and notes what they could not say."""
+
+    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
+        self.provider, self.blobs = provider, blobs
+        self.notes: list[Note] = []
+        self.strays: dict[str, ToolResult] = {}
+        """Results whose calls stand elsewhere: each is an item of its own."""
+
+    def said(self, message: Message) -> list[JSONObject]:
+        """A message of the user, of the system, or what else than results stands in one of a tool."""
+        items: list[JSONObject] = []
+        blocks: list[JSONObject] = []
+        for part in self.marked(message) if message.role == "system" else message.parts:
+            if isinstance(part, Native) and self.is_own(part, ITEMS):
+                items += self.user(message, blocks)
+                items.append(cast(JSONObject, part.data))
+                blocks = []
+            elif isinstance(part, ToolResult):
+                items += [self.output(part)] if self.strays.get(part.call_id) is part else []
+            else:
+                blocks += [block] if (block := self.block(part)) is not None else []
+        if blocks and message.role == "tool":
+            self.notes.append(Note("moved", "what is no result, from a tool message into a user message"))
+        return [*items, *self.user(message, blocks)]
+
+    def user(self, message: Message, blocks: list[JSONObject]) -> list[JSONObject]:
+        if not blocks:
+            return []
+        item: JSONObject = {"type": "userMessage", "content": blocks}
+        return [written({**item, "id": item_id(item)}, message.extra, self.provider)]
+
+    def marked(self, message: Message) -> Iterable[AnyPart]:
+        """System text as the user's, marked so that nobody takes it for his."""
+        text = "\n\n".join(words for part in message.parts if (words := self.words(part)))
+        if not text:
+            return ()
+        self.notes.append(Note("changed", "a system message, into text of the user that is marked as context"))
+        return (Text(text if text.startswith(SYSTEM_CONTEXT) else SYSTEM_CONTEXT + text),)
+
+    def words(self, part: AnyPart) -> str:
+        """A part where only text can stand."""
+        block = self.block(part) if isinstance(part, Text) else self.described(part)
+        return cast(str, block["text"]) if block is not None and str(block["text"]).strip() else ""
+
+    def block(self, part: AnyPart) -> JSONObject | None:
+        """What a part is in a message of the user."""
+        match part:
+            case Text():
+                if not part.text:
+                    return None
+                return restored({"type": "text", "text": part.text, "text_elements": []}, part.extra, self.provider)
+            case Media():
+                url = data_url(part, self.blobs) or part.url
+                if url is not None and part.kind in ("image", "audio"):
+                    return restored({"type": part.kind, "url": url}, part.extra, self.provider)
+                if part.file_id is not None and part.provider == self.provider:
+                    return restored({"type": "image", "fileId": part.file_id}, part.extra, self.provider)
+                return self.described(part)
+            case Native():
+                return cast(JSONObject, part.data) if self.is_own(part, BLOCKS) else self.described(part)
+            case Reasoning() | ToolCall() | ToolResult() | Hint():
+                return None
+            case _:
+                assert_never(part)
+
+    def described(self, part: AnyPart) -> JSONObject | None:
+        """One line in place of what cannot be shown."""
+        if isinstance(part, Media):
+            self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+            text = describe_media(part)
+        elif isinstance(part, Native):
+            self.notes.append(Note("described", f"a block of {part.provider}"))
+            text = describe_native(part)
+        else:
+            return None
+        return {"type": "text", "text": text, "text_elements": []}
+
+    def reply(self, message: Message, results: Mapping[str, ToolResult]) -> list[JSONObject]:
+        """What a model said, then what it asked for, each call with its result."""
+        said: list[JSONObject] = []
+        calls: list[JSONObject] = []
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls.append(self.call(part, results.get(part.id)))
+            elif (item := self.item(part)) is not None:
+                if calls:
+                    self.notes.append(Note("moved", "words that stood behind a call, before the calls of their reply"))
+                said.append(item)
+        silent = calls and not said and not kept(message.extra, self.provider).get(BARE)
+        return [*([SILENCE] if silent else said), *calls]
+
+    def item(self, part: AnyPart) -> JSONObject | None:
+        match part:
+            case Text():
+                return self.message(part.text, part.extra) if part.text else None
+            case Media():
+                return self.message(cast(JSONObject, self.described(part))["text"], None)
+            case Native():
+                if self.is_own(part, ITEMS):
+                    return cast(JSONObject, part.data)
+                return self.message(cast(JSONObject, self.described(part))["text"], None)
+            case Reasoning():
+                return self.reasoning(part)
+            case ToolCall() | ToolResult() | Hint():
+                return None
+            case _:
+                assert_never(part)
+
+    def message(self, text: str, extra: Extra | None) -> JSONObject:
+        item: JSONObject = {"type": "agentMessage", "text": text}
+        return written({**item, "id": item_id(item)}, extra, self.provider)
+
+    def reasoning(self, part: Reasoning) -> JSONObject | None:
+        if is_foreign(part, self.provider) or not (part.text or part.id):
+            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            return None
+        if part.data or part.signature:
+            self.notes.append(Note("left out", "what proves the reasoning of Codex, which only its own thread holds"))
+        item: JSONObject = {"type": "reasoning", "summary": [part.text] if part.text else [], "content": []}
+        return written({**item, "id": part.id or item_id(item)}, part.extra, self.provider)
+
+    def call(self, part: ToolCall, result: ToolResult | None) -> JSONObject:
+        """A call with its result, as Codex's own item where it was one and is still the same call."""
+        if (own := self.own(part)) is not None:
+            kind = CALLS[text_of(own["type"])]
+            if result is None:
+                return {**own, **({"status": RUNNING} if "status" in own else {})}
+            return answered(own, kind, result)
+        given: JSON = part.raw if part.malformed else part.arguments
+        item: JSONObject = {"type": "dynamicToolCall", "id": part.id, "tool": part.name, "arguments": given}
+        extra = part.extra if "type" not in self.rest(part) else None
+        if result is None:
+            return written({**item, "status": RUNNING}, extra, self.provider)
+        item["status"] = FAILED if result.is_error else COMPLETED
+        item |= {"contentItems": self.returned(result), "success": not result.is_error}
+        return written(item, extra, self.provider)
+
+    def rest(self, part: ToolCall) -> JSONObject:
+        """What Codex said of a call beyond our words: of one of its own, the whole item."""
+        return cast(JSONObject, kept(part.extra, self.provider).get(ITEM) or {})
+
+    def output(self, result: ToolResult) -> JSONObject:
+        """A result by itself."""
+        if result.is_error:
+            self.notes.append(error_unsaid(result))
+        if not isinstance(result.content, str) and any(isinstance(part, Media) for part in result.content):
+            self.notes.append(Note("left out", f"media in the result of {result.name}, whose call is not here"))
+        return {"type": "functionCallOutput", "id": result.call_id, "name": result.name, "output": result.text}
+
+    def own(self, part: ToolCall) -> JSONObject | None:
+        """The item that a call of Codex's own was; None where it is not one, or asks for something else by now."""
+        item = self.rest(part)
+        kind = CALLS.get(item.get("type") or "")
+        if kind is None:
+            return None
+        given, name = kind.arguments(item), kind.name(item)
+        if (
+            part.name not in (name, NAMES.spell(name))
+            or part.malformed
+            or (given if isinstance(given, dict) else {}) != part.arguments
+        ):
+            return None
+        return {**item, "id": part.id}
+
+    def returned(self, result: ToolResult) -> list[JSONObject]:
+        """What a tool returned, in the blocks that Codex takes."""
+        if isinstance(result.content, str):
+            return [{"type": "inputText", "text": result.content}] if result.content else []
+        blocks: list[JSONObject] = []
+        for part in result.content:
+            held = part
+            if isinstance(part, Media) and part.blob is not None and part.blob in self.blobs:
+                held = replace(part, data=self.blobs[part.blob], blob=None)
+            block = block_of(held)
+            if block is None:
+                self.notes.append(Note("described", f"{cast(Media, part).kind} of type {cast(Media, part).mime_type}"))
+                block = {"type": "inputText", "text": describe_media(cast(Media, part))}
+            blocks.append(restored(block, part.extra, self.provider))
+        return blocks
+
+    def is_own(self, part: Native, kinds: Mapping[str, object]) -> bool:
+        """Whether it came from Codex, as an item or as a block."""
+        if part.provider != self.provider or not isinstance(part.data, dict):
+            return False
+        return cast(JSONObject, part.data).get("type") in kinds
+
+
+def is_users(item: JSONObject) -> bool:
+    return item.get("type") in USERS

@@ -1,0 +1,237 @@
+"""What a Codex tells while it works: notifications of the app-server, or the lines of `codex exec --json`.
+
+One reading of the events serves both who watches and who stores: `Gathering.read` says what an event adds, and its
+steps hold all that came. A step is one answer of the model with what its tools returned; it ends where the usage of
+the call is told, or where the model goes on after a result. Events of other threads, such as those of sub-agents, are
+passed over.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import grow, text_of
+from contextc.formats.codex.kinds import CALLS, USERS, is_running
+from contextc.formats.codex.lines import WARNING, Notification, is_line, notification
+
+BETWEEN = "\n\n"
+THINKS = "thinks"
+"""In a reasoning item that was streamed: which of its two texts came first, and was shown."""
+THOUGHTS = {
+    "item/reasoning/summaryTextDelta": ("summary", "summaryIndex"),
+    "item/reasoning/textDelta": ("content", "contentIndex"),
+}
+COMPACTION = "contextCompaction"
+What: TypeAlias = Literal["text", "reasoning", "call", "result"]
+
+
+class News(NamedTuple):
+    """What an event adds to an item: a piece of text or reasoning, a call, or the result of one."""
+
+    what: What
+    item: JSONObject
+    text: str = ""
+
+
+class Step:
+    """One answer of the model: its items by their ids, and the tokens of the call."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, JSONObject] = {}
+        self.usage: JSONObject | None = None
+        self.answered = False
+
+
+def is_event(wire: JSONObject) -> bool:
+    """Whether this is a notification or a line, and not an item."""
+    return isinstance(wire.get("method"), str) or is_line(wire)
+
+
+def items_of(events: Iterable[JSONObject]) -> list[JSONObject]:
+    """All items of the events, the user's too, each as it was last."""
+    gathered = Gathering(users=True)
+    for event in events:
+        gathered.read(event)
+    return [item for step in gathered.steps for item in step.items.values()]
+
+
+def thought(item: JSONObject) -> str:
+    """The text of a reasoning item: its summary, or else what the model thought in its own words."""
+    names = ("content", "summary") if item.get(THINKS) == "content" else ("summary", "content")
+    texts = next((item[name] for name in names if item.get(name)), ())
+    return BETWEEN.join(cast(list[str], texts))
+
+
+class Gathering:
+    """Everything a turn has told so far. With `users` what the users said is taken too, of however many turns."""
+
+    def __init__(self, *, users: bool = False) -> None:
+        self.users = users
+        self.thread = self.turn = self.status = ""
+        self.model: str | None = None
+        self.error: JSONObject | None = None
+        self.compacted = False
+        self.notes: list[str] = []
+        self.steps: list[Step] = []
+        self._places: dict[str, Step] = {}
+        self._given: dict[str, int] = {}
+        self._done: set[str] = set()
+        self._compacting = False
+        self._total: JSON = None
+
+    def read(self, event: JSONObject) -> list[News]:
+        """What this event adds."""
+        told = notification(event) if is_line(event) else _told(event)
+        if "id" in event or not self._is_ours(told.params):
+            return []  # a question to the client, or somebody else's
+        match told.method:
+            case "thread/started" | "thread/settings/updated" | "model/rerouted":
+                self._settled(told.params)
+            case "turn/started":
+                self.turn = text_of(_inner(told.params.get("turn")).get("id")) or self.turn
+            case "item/started" | "item/completed":
+                return list(self._item(_inner(told.params.get("item")), done=told.method == "item/completed"))
+            case "item/agentMessage/delta":
+                return self._grown(told.params)
+            case "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta":
+                return self._thought(told.params, *THOUGHTS[told.method])
+            case "thread/tokenUsage/updated":
+                self._counted(_inner(told.params.get("tokenUsage")))
+            case "thread/compacted":
+                self.compacted = True
+            case "error":
+                self._failed(told.params)
+            case "turn/completed":
+                return list(self._ended(_inner(told.params.get("turn"))))
+            case _:
+                pass
+        return []
+
+    def _is_ours(self, params: JSONObject) -> bool:
+        thread = text_of(params.get("threadId") or _inner(params.get("thread")).get("id"))
+        turn = text_of(params.get("turnId") or _inner(params.get("turn")).get("id"))
+        self.thread = self.thread or thread
+        if thread not in ("", self.thread):
+            return False
+        return self.users or not (turn and self.turn and turn != self.turn)
+
+    def _settled(self, params: JSONObject) -> None:
+        settings = _inner(params.get("threadSettings")) or _inner(params.get("thread"))
+        self.model = text_of(params.get("toModel") or settings.get("model")) or self.model
+        if params.get("toModel"):
+            self.notes.append(f"Codex went on with another model: {params['toModel']}")
+
+    def _item(self, item: JSONObject, *, done: bool) -> Iterator[News]:
+        kind = text_of(item.get("type"))
+        if kind == COMPACTION:
+            self.compacted, self._compacting = True, not done
+        if kind == WARNING:
+            self.notes.append(f"Codex warns: {text_of(item.get('message'))}")
+            return
+        if not kind or (not self.users and (kind in USERS or kind == COMPACTION)):
+            return
+        call, name = CALLS.get(kind), text_of(item.get("id"))
+        if call is not None and call.late and not done:
+            return  # what it asks for is known when it is done
+        step, known = self._step(name), name in self._places
+        self._places[name] = step
+        self._done |= {name} if done else set()
+        before = step.items.get(name, {})
+        step.items[name] = {**before, **item} if before.get("type") == kind else {**item}
+        if call is not None:
+            yield from self._called(step, name, known=known, done=done)
+        elif kind in ("agentMessage", "reasoning"):
+            whole = step.items[name]
+            text = thought(whole) if kind == "reasoning" else text_of(whole.get("text"))
+            if rest := text[self._given.get(name, 0) :]:
+                self._given[name] = len(text)
+                yield News("reasoning" if kind == "reasoning" else "text", whole, rest)
+
+    def _called(self, step: Step, name: str, *, known: bool, done: bool) -> Iterator[News]:
+        item = step.items[name]
+        if not known:
+            yield News("call", item)
+        if done and not is_running(item):
+            step.answered = True
+            yield News("result", item)
+
+    def _step(self, name: str) -> Step:
+        """Where an item is: in the step it began in, or in the last, or in a new one."""
+        if name in self._places:
+            return self._places[name]
+        if not self.steps or self.steps[-1].usage is not None or self.steps[-1].answered:
+            self.steps.append(Step())
+        return self.steps[-1]
+
+    def _begun(self, params: JSONObject, item: JSONObject) -> JSONObject:
+        """The item that a piece belongs to, which may have begun before we listened."""
+        name = text_of(params.get("itemId"))
+        step = self._places.setdefault(name, self._step(name))
+        return step.items.setdefault(name, {**item, "id": name})
+
+    def _grown(self, params: JSONObject) -> list[News]:
+        item, piece = self._begun(params, {"type": "agentMessage", "text": ""}), text_of(params.get("delta"))
+        grow(item, "text", piece)
+        self._given[item["id"]] = self._given.get(item["id"], 0) + len(piece)
+        return [News("text", item, piece)] if piece else []
+
+    def _thought(self, params: JSONObject, place: str, number: str) -> list[News]:
+        item, piece = self._begun(params, {"type": "reasoning"}), text_of(params.get("delta"))
+        texts = list(cast(list[str], item.get(place) or []))
+        index: JSON = params.get(number)
+        index = max(index, 0) if isinstance(index, int) else 0
+        gap = BETWEEN * max(0, index - max(len(texts) - 1, 0))
+        texts += [""] * (index + 1 - len(texts))
+        texts[index] += piece
+        item[place] = texts
+        if item.setdefault(THINKS, place) != place:
+            return []
+        self._given[item["id"]] = self._given.get(item["id"], 0) + len(gap + piece)
+        return [News("reasoning", item, gap + piece)] if gap + piece else []
+
+    def _counted(self, usage: JSONObject) -> None:
+        """The tokens of one call. What is told again, or while the history is shortened, is no answer of the model."""
+        last, total = _inner(usage.get("last")), _inner(usage.get("total")).get("totalTokens")
+        if not (last.get("inputTokens") or last.get("outputTokens")) or (total is not None and total == self._total):
+            return
+        self._total = total
+        said = f"{last.get('inputTokens')} tokens in, {last.get('outputTokens')} out"
+        if self._compacting:
+            self.notes.append(f"Codex asked its model to shorten the history: {said}")
+        elif self.steps and self.steps[-1].usage is None:
+            self.steps[-1].usage = last
+        elif self.turn:
+            self.notes.append(f"Codex asked its model for something that it did not show: {said}")
+
+    def _failed(self, params: JSONObject) -> None:
+        error = _inner(params.get("error"))
+        if params.get("willRetry"):
+            self._abandon(self.steps[-1:])
+            self.notes.append(f"Codex tried again: {text_of(error.get('message'))}")
+        else:
+            self.error = error
+
+    def _ended(self, turn: JSONObject) -> Iterator[News]:
+        self.turn = text_of(turn.get("id")) or self.turn
+        self.status = text_of(turn.get("status"))
+        self.error = _inner(turn.get("error")) or (None if self.status == "completed" else self.error)
+        for item in cast(list[JSON], turn.get("items") or []):
+            if isinstance(item, dict) and text_of(cast(JSONObject, item).get("id")) not in self._places:
+                yield from self._item(cast(JSONObject, item), done=True)
+        if self.status == "completed":
+            self._abandon(self.steps)
+
+    def _abandon(self, steps: Iterable[Step]) -> None:
+        """Take out words that were begun and never ended: Codex asked again, and its thread does not hold them."""
+        for step in steps:
+            for name, item in list(step.items.items()):
+                if name not in self._done and item.get("type") in ("agentMessage", "reasoning"):
+                    del step.items[name], self._places[name]
+
+
+def _told(event: JSONObject) -> Notification:
+    return Notification(text_of(event.get("method")), _inner(event.get("params")))
+
+
+def _inner(value: JSON) -> JSONObject:
+    return cast(JSONObject, value) if isinstance(value, dict) else {}

@@ -1,0 +1,95 @@
+"""What a client of Codex needs of a list of items: what is history and what is the prompt, and how history is imported.
+
+`thread/inject_items` takes items of the Responses API, not items of a thread. So they go through our own messages into
+that format. What only the thread they came from could prove, reasoning, stays behind.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import text_of
+from contextc.formats.codex.decode import decode_items, plain
+from contextc.formats.codex.encode import is_users
+from contextc.formats.codex.kinds import BLOCKS
+from contextc.formats.openai_responses import OpenAIResponsesFormatter
+from contextc.messages import AnyPart, Message, Native, Text
+from contextc.prompts.escape import SYSTEM_CONTEXT
+
+GO_ON = "Go on."
+"""The prompt of a turn in which the user says nothing."""
+CODEX = "codex"
+
+
+class Split(NamedTuple):
+    """Items up to the last thing the agent did, and the `input` of `turn/start` for what was said after it."""
+
+    history: list[JSONObject]
+    prompt: list[JSONObject]
+
+
+def split(items: Sequence[JSONObject]) -> Split:
+    """What a new thread has to be told of before, and what it is asked now."""
+    behind = next((len(items) - back for back, item in enumerate(reversed(items)) if not is_users(item)), 0)
+    prompt = [block for item in items[behind:] for block in _input(item)]
+    return Split(list(items[:behind]), prompt or [{"type": "text", "text": GO_ON}])
+
+
+def response_items(items: Sequence[JSONObject], *, provider: str = CODEX) -> list[JSONObject]:
+    """The items as `thread/inject_items` takes them: whole messages, and every call with its output."""
+    history = [each for message in decode_items(plain(items), provider) for each in _told(message)]
+    return [_whole(item) for item in OpenAIResponsesFormatter().encode_history(history)]
+
+
+def _input(item: JSONObject) -> Iterator[JSONObject]:
+    if item.get("type") == "hookPrompt":
+        for fragment in cast(list[JSONObject], item.get("fragments") or []):
+            yield {"type": "text", "text": text_of(fragment.get("text"))}
+        return
+    for block in cast(list[JSONObject], item.get("content") or []):
+        if block.get("type") in BLOCKS:
+            yield {name: value for name, value in block.items() if value not in (None, [])}
+
+
+def _told(message: Message) -> Iterator[Message]:
+    """A message as another thread can be told of it: marked texts as the system's, which has a place here."""
+    parts = [part for each in message.parts if (part := _readable(each)) is not None]
+    if message.role != "user":
+        yield replace(message, parts=tuple(parts))
+        return
+    said: list[AnyPart] = []
+    for part in parts:
+        if not isinstance(part, Text) or not part.text.startswith(SYSTEM_CONTEXT):
+            said.append(part)
+            continue
+        if said:
+            yield Message(role="user", parts=tuple(said))
+            said = []
+        yield Message(role="system", parts=(Text(part.text.removeprefix(SYSTEM_CONTEXT)),))
+    if said:
+        yield Message(role="user", parts=tuple(said))
+
+
+def _readable(part: AnyPart) -> AnyPart | None:
+    """A part without what the Responses API has no word for."""
+    if not isinstance(part, Native) or not isinstance(part.data, dict):
+        return replace(part, extra=None)
+    data = cast(JSONObject, part.data)
+    if data.get("type") == "plan":
+        return Text(text_of(data.get("text")))
+    if data.get("type") == "hookPrompt":
+        texts = [text_of(fragment.get("text")) for fragment in cast(list[JSONObject], data.get("fragments") or [])]
+        return Text("\n\n".join(texts)) if any(texts) else None
+    return Text(f"[{data['type']}: {data['path']}]") if data.get("type") in BLOCKS and data.get("path") else None
+
+
+def _whole(item: JSONObject) -> JSONObject:
+    """An item as Codex takes it: with its type, and with its content in blocks."""
+    if "role" not in item:
+        return item
+    content: JSON = item["content"]
+    if isinstance(content, str):
+        content = [{"type": "output_text" if item["role"] == "assistant" else "input_text", "text": content}]
+    return {"type": "message", **item, "content": content}

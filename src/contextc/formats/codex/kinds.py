@@ -1,0 +1,237 @@
+"""The items of a Codex thread: which fields each kind has, and which kinds are calls of a tool with their result.
+
+An item of Codex holds a call and what came of it. To us these are two parts, so each kind of call says how it is read:
+the name of the tool, the arguments, the output; and where an output is put back. The call keeps the rest of the item
+(`extra`), and with it goes back as the very item it came as.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias, cast
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.base import text_of
+from contextc.formats.checking import Fields
+from contextc.formats.media import data_url, from_data_url, guessed, unpacked
+from contextc.messages import Media, Text, ToolResult
+
+Content: TypeAlias = str | tuple[Text | Media, ...]
+
+RUNNING, COMPLETED, FAILED = "inProgress", "completed", "failed"
+STATES = (RUNNING, COMPLETED, FAILED, "declined", "interrupted")
+AGREED = (COMPLETED, RUNNING)
+ITEMS: dict[str, Fields] = {
+    "userMessage": {"content": list, "clientId?": str},
+    "hookPrompt": {"fragments": list},
+    "agentMessage": {"text": str, "phase?": str, "questions?": list},
+    "functionCallOutput": {"name": str, "output": (str, list), "namespace?": str},
+    "plan": {"text": str},
+    "reasoning": {"summary?": list, "content?": list},
+    "commandExecution": {
+        "command": str,
+        "commandActions": list,
+        "cwd": str,
+        "status": str,
+        "aggregatedOutput?": str,
+        "exitCode?": int,
+    },
+    "fileChange": {"changes": list, "status": str},
+    "mcpToolCall": {"server": str, "tool": str, "status": str, "result?": dict, "error?": dict},
+    "dynamicToolCall": {"tool": str, "status": str, "contentItems?": list, "success?": bool, "namespace?": str},
+    "collabAgentToolCall": {
+        "agentsStates": dict,
+        "receiverThreadIds": list,
+        "senderThreadId": str,
+        "status": str,
+        "tool": str,
+        "prompt?": str,
+    },
+    "subAgentActivity": {"agentPath": str, "agentThreadId": str, "kind": str},
+    "webSearch": {"query": str, "action?": dict, "results?": list},
+    "imageView": {"path": str},
+    "sleep": {"durationMs": int},
+    "imageGeneration": {"result": str, "status": str, "revisedPrompt?": str},
+    "enteredReviewMode": {"review": str},
+    "exitedReviewMode": {"review": str},
+    "contextCompaction": {},
+}
+BLOCKS: dict[str, Fields] = {
+    "text": {"text": str, "text_elements?": list},
+    "image": {"url?": str, "fileId?": str, "detail?": str},
+    "localImage": {"path": str, "detail?": str},
+    "audio": {"url": str},
+    "localAudio": {"path": str},
+    "skill": {"name": str, "path": str},
+    "mention": {"name": str, "path": str},
+}
+"""What a user's message is made of, which is also what `turn/start` takes."""
+RETURNED: dict[str, Fields] = {
+    "inputText": {"text": str},
+    "inputImage": {"imageUrl": str},
+    "inputAudio": {"audioUrl": str},
+}
+"""What a tool of ours returns."""
+USERS = ("userMessage", "hookPrompt")
+
+
+class Kind(NamedTuple):
+    """How a kind of item is read as a call and its result.
+
+    `field` is where its output stands, and `write` what is put there. What a `late` kind asks for is known only when it
+    is done.
+    """
+
+    name: Callable[[JSONObject], str]
+    arguments: Callable[[JSONObject], JSON]
+    output: Callable[[JSONObject], Content]
+    field: str = ""
+    write: Callable[[JSONObject, ToolResult], JSON] | None = None
+    late: bool = False
+
+
+def is_running(item: JSONObject) -> bool:
+    return item.get("status") == RUNNING
+
+
+def is_error(item: JSONObject) -> bool:
+    return item.get("success") is False or item.get("status", COMPLETED) not in AGREED or bool(item.get("error"))
+
+
+def stripped(item: JSONObject, kind: Kind) -> JSONObject:
+    return {name: value for name, value in item.items() if name != kind.field}
+
+
+def answered(item: JSONObject, kind: Kind, result: ToolResult) -> JSONObject:
+    """The item with this result in it, in place of any other."""
+    state = item.get("status")
+    if state is not None and (state == RUNNING or is_error(item) != result.is_error):
+        item = {**item, "status": FAILED if result.is_error else COMPLETED}
+    if kind.write is None or kind.output(item) == result.content:
+        return item
+    return {**item, kind.field: kind.write(item, result)}
+
+
+def block_of(part: Text | Media) -> JSONObject | None:
+    """A part of a result as a tool of ours returns it; None where Codex takes no such thing."""
+    if isinstance(part, Text):
+        return {"type": "inputText", "text": part.text}
+    url = data_url(part, {}) or part.url
+    if url is None or part.kind not in ("image", "audio"):
+        return None
+    return {"type": "inputImage", "imageUrl": url} if part.kind == "image" else {"type": "inputAudio", "audioUrl": url}
+
+
+def content_of(blocks: Iterable[JSONObject]) -> Content:
+    """What a tool of ours returned: one text as such, anything else in its parts."""
+    parts = [_part(block) for block in blocks]
+    if not parts:
+        return ""
+    return parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) and parts[0].text else tuple(parts)
+
+
+def _part(block: JSONObject) -> Text | Media:
+    url = text_of(block.get("imageUrl") or block.get("audioUrl"))
+    if block.get("type") not in ("inputImage", "inputAudio") or not url:
+        return Text(text_of(block.get("text")))
+    default = "image/png" if block["type"] == "inputImage" else "audio/wav"
+    return from_data_url(url) or Media(mime_type=guessed(url, default), url=url)
+
+
+def _returned(item: JSONObject, result: ToolResult) -> JSON:
+    parts = (Text(result.content),) if isinstance(result.content, str) and result.content else result.content
+    return [block for part in cast(tuple[Text | Media, ...], parts or ()) if (block := block_of(part)) is not None]
+
+
+def _said(item: JSONObject) -> Content:
+    return content_of(cast(list[JSONObject], item.get("contentItems") or []))
+
+
+def _mcp_said(item: JSONObject) -> Content:
+    """What a server returned, in MCP's own blocks, or the sentence it failed with."""
+    error, result = _inner(item.get("error")), _inner(item.get("result"))
+    parts: list[Text | Media] = []
+    for block in cast(list[JSON], result.get("content") or []):
+        said = _inner(block)
+        data = unpacked(text_of(said.get("data"))) if said.get("type") in ("image", "audio") else None
+        kind = text_of(said.get("mimeType"))
+        if said.get("type") == "text":
+            parts.append(Text(text_of(said.get("text"))))
+        elif data and "/" in kind:
+            parts.append(Media(mime_type=kind, data=data))
+        else:
+            parts.append(Text(encode(block).decode()))
+    if error:
+        parts.append(Text(text_of(error.get("message"))))
+    return parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else tuple(parts) or ""
+
+
+def _mcp_returned(item: JSONObject, result: ToolResult) -> JSON:
+    return {**_inner(item.get("result")), "content": [{"type": "text", "text": result.text}]}
+
+
+def _picture(item: JSONObject) -> Content:
+    data = unpacked(text_of(item.get("result")))
+    return (Media(mime_type="image/png", data=data),) if data else text_of(item.get("status"))
+
+
+def _listed(name: str) -> Callable[[JSONObject], Content]:
+    def output(item: JSONObject) -> Content:
+        value: JSON = item.get(name)
+        return value if isinstance(value, str) else encode(value).decode() if value else ""
+
+    return output
+
+
+def _only(*names: str) -> Callable[[JSONObject], JSON]:
+    """The arguments that these fields of an item are."""
+    return lambda item: {name: item[name] for name in names if item.get(name) is not None}
+
+
+def _called(name: str) -> Callable[[JSONObject], str]:
+    return lambda item: name
+
+
+def _inner(value: JSON) -> JSONObject:
+    return cast(JSONObject, value) if isinstance(value, dict) else {}
+
+
+def _dynamic_name(item: JSONObject) -> str:
+    space = item.get("namespace")
+    return f"{space}__{item['tool']}" if space else text_of(item.get("tool"))
+
+
+def _mcp_name(item: JSONObject) -> str:
+    return f"mcp__{item.get('server')}__{item.get('tool')}"
+
+
+def _given(item: JSONObject) -> JSON:
+    return item.get("arguments")
+
+
+def _nothing(item: JSONObject) -> JSON:
+    return {}
+
+
+def _plainly(item: JSONObject, result: ToolResult) -> JSON:
+    return result.text
+
+
+def _field(name: str) -> Callable[[JSONObject], str]:
+    def text(item: JSONObject) -> str:
+        return text_of(item.get(name))
+
+    return text
+
+
+CALLS: dict[str, Kind] = {
+    "dynamicToolCall": Kind(_dynamic_name, _given, _said, "contentItems", _returned),
+    "commandExecution": Kind(
+        _called("shell"), _only("command", "cwd"), _listed("aggregatedOutput"), "aggregatedOutput", _plainly
+    ),
+    "fileChange": Kind(_called("apply_patch"), _only("changes"), _field("status")),
+    "mcpToolCall": Kind(_mcp_name, _given, _mcp_said, "result", _mcp_returned),
+    "collabAgentToolCall": Kind(_field("tool"), _only("prompt", "receiverThreadIds", "model"), _listed("agentsStates")),
+    "webSearch": Kind(_called("web_search"), _only("query", "action"), _listed("results"), late=True),
+    "imageView": Kind(_called("view_image"), _only("path"), _listed("")),
+    "imageGeneration": Kind(_called("image_generation"), _only("revisedPrompt"), _picture, late=True),
+    "functionCallOutput": Kind(_field("name"), _nothing, _listed("output"), "output", _plainly, late=True),
+}

@@ -1,0 +1,93 @@
+"""The lines of `codex exec --json` as notifications of the app-server, which say the same in other words."""
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import text_of
+
+SNAKES = {
+    "agent_message": "agentMessage",
+    "reasoning": "reasoning",
+    "command_execution": "commandExecution",
+    "file_change": "fileChange",
+    "mcp_tool_call": "mcpToolCall",
+    "collab_tool_call": "collabAgentToolCall",
+    "web_search": "webSearch",
+    "todo_list": "plan",
+}
+HAPPENED = {"item.started": "item/started", "item.updated": "item/started", "item.completed": "item/completed"}
+LINES = ("thread.started", "turn.started", "turn.completed", "turn.failed", "error", *HAPPENED)
+WARNING = "error"
+"""An item that is no part of the thread: something Codex wants the user to know."""
+
+
+class Notification(NamedTuple):
+    method: str
+    params: JSONObject
+
+
+def is_line(event: JSONObject) -> bool:
+    return event.get("type") in LINES and "id" not in event
+
+
+def notification(event: JSONObject) -> Notification:
+    """What a line says. The usage it tells is that of the whole thread so far, and so it is not taken."""
+    kind = text_of(event.get("type"))
+    if kind in HAPPENED:
+        item = event.get("item")
+        return Notification(HAPPENED[kind], {"item": camel(cast(JSONObject, item) if isinstance(item, dict) else {})})
+    if kind == "thread.started":
+        return Notification("thread/started", {"thread": {"id": event.get("thread_id")}})
+    if kind == "error":  # it may try again; `turn.failed` says that it did not
+        return Notification("error", {"error": {"message": event.get("message")}, "willRetry": True})
+    if kind == "turn.started":
+        return Notification("turn/started", {})
+    ended: JSONObject = {"status": "failed" if kind == "turn.failed" else "completed", "error": event.get("error")}
+    return Notification("turn/completed", {"turn": ended})
+
+
+def camel(item: JSONObject) -> JSONObject:
+    """An item of `codex exec --json` as one of a thread; any other as it is."""
+    kind = text_of(item.get("type"))
+    if kind not in SNAKES or (kind == "reasoning" and "text" not in item):
+        return item
+    made = {_camel(name): value for name, value in item.items()} | {"type": SNAKES[kind]}
+    if isinstance(status := made.get("status"), str):
+        made["status"] = _camel(status)
+    return SHAPED[kind](made) if kind in SHAPED else made
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _command(item: JSONObject) -> JSONObject:
+    return {"cwd": "", "commandActions": [], **item}
+
+
+def _reasoning(item: JSONObject) -> JSONObject:
+    return {"type": "reasoning", "id": item.get("id"), "summary": [text_of(item.get("text"))], "content": []}
+
+
+def _change(item: JSONObject) -> JSONObject:
+    def shaped(change: JSONObject) -> JSONObject:
+        kind: JSON = change.get("kind")
+        return {"diff": "", **change, "kind": {"type": kind} if isinstance(kind, str) else kind}
+
+    return {**item, "changes": [shaped(change) for change in cast(list[JSONObject], item.get("changes") or [])]}
+
+
+def _plan(item: JSONObject) -> JSONObject:
+    todos = cast(list[JSONObject], item.get("items") or [])
+    lines = [f"- [{'x' if todo.get('completed') else ' '}] {text_of(todo.get('text'))}" for todo in todos]
+    return {"type": "plan", "id": item.get("id"), "text": "\n".join(lines)}
+
+
+SHAPED: dict[str, Callable[[JSONObject], JSONObject]] = {
+    "command_execution": _command,
+    "reasoning": _reasoning,
+    "file_change": _change,
+    "todo_list": _plan,
+}

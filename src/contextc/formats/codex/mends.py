@@ -1,0 +1,61 @@
+"""Repairs of what decoding and encoding does not put right by itself: the thread, and the tools."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.checking import Turn
+from contextc.formats.codex.encode import item_id
+from contextc.formats.codex.kinds import CALLS, is_running
+from contextc.formats.codex.names import NAMES
+
+UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+
+
+def left_running(turns: Sequence[Turn]) -> list[Turn]:
+    """Calls that still run though the thread has gone on. Calls beside them may run at the same time."""
+    found: list[Turn] = []
+    gone_on = False
+    for turn in reversed(turns):
+        if turn.wire.get("type") not in CALLS:
+            gone_on = gone_on or turn.role != "record"
+        elif is_running(turn.wire) and gone_on:
+            found.insert(0, turn)
+    return found
+
+
+def is_thread(name: JSON) -> bool:
+    return isinstance(name, str) and UUID.fullmatch(name) is not None
+
+
+def with_ids(body: JSONObject) -> JSONObject:
+    def named(item: JSONObject) -> JSONObject:
+        return item if item.get("id") else {**item, "id": item_id(item)}
+
+    return {**body, "items": [named(item) for item in cast(list[JSONObject], body["items"])]}
+
+
+def without_thread(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name != "threadId"}
+
+
+def with_spelled_names(body: JSONObject) -> JSONObject:
+    return _with_tools(body, lambda tool: {**tool, "name": NAMES.spell(tool["name"])})
+
+
+def with_names_once(body: JSONObject) -> JSONObject:
+    seen: set[str] = set()
+
+    def once(tool: JSONObject) -> JSONObject | None:
+        if tool["name"] in seen:
+            return None
+        seen.add(tool["name"])
+        return tool
+
+    return _with_tools(body, once)
+
+
+def _with_tools(body: JSONObject, change: Callable[[JSONObject], JSONObject | None]) -> JSONObject:
+    tools = [change(tool) for tool in cast(list[JSONObject], body["dynamicTools"])]
+    return {**body, "dynamicTools": [tool for tool in tools if tool is not None]}

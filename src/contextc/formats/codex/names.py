@@ -1,0 +1,32 @@
+"""How Codex wants the names of tools and the ids of calls: as the Responses API, but for names it keeps for itself.
+
+"dynamic tool name is reserved: mcp__x": such a name is spelled as any that has a letter too many.
+"""
+
+from typing import ClassVar
+
+from contextc.formats.spelling import Speller, Spelling
+
+RESERVED = "mcp__"
+SPELLED = "mcp_x5F__"
+
+
+class Names(Spelling):
+    """Names without those that Codex gives to the tools of MCP servers."""
+
+    reserved: ClassVar[str] = RESERVED
+
+    def writes(self, text: str) -> bool:
+        return super().writes(text) and not text.startswith(self.reserved)
+
+    def _spelled_anew(self, text: str) -> str:
+        if not text.startswith(self.reserved):
+            return super()._spelled_anew(text)
+        rest = super()._spelled_anew(text.removeprefix(self.reserved)) if text != self.reserved else ""
+        whole = SPELLED + rest
+        return whole if self._sound.fullmatch(whole) else super()._spelled_anew(f"_{text}")
+
+
+IDS = Spelling("a-zA-Z0-9_-", 64, taken=".{1,64}")
+NAMES = Names("a-zA-Z0-9_-", 128)
+SPELLER = Speller("codex", ids=IDS, names=NAMES)

@@ -1,0 +1,55 @@
+"""What each notification of a turn adds, and what the turn says of its session.
+
+Calls are told when they begin and results when they are there. Codex's own retries and compactions are noted.
+"""
+
+from collections.abc import Iterable
+
+from contextc._json import JSONObject
+from contextc.formats.codex.decode import Decoder
+from contextc.formats.codex.events import Gathering, News
+from contextc.formats.codex.kinds import CALLS
+from contextc.formats.codex.replies import decode_turn, last_of, whole
+from contextc.formats.reading import Decodes, Delta, Reader
+from contextc.messages import Message, Reasoning, Text
+
+
+class CodexReader(Reader):
+    """Reads one turn. `session` is the thread, `cursor` the turn."""
+
+    def __init__(self, formatter: Decodes) -> None:
+        super().__init__(formatter)
+        self._gathered = Gathering()
+
+    def message(self) -> Message:
+        return last_of(self.messages())
+
+    def messages(self) -> list[Message]:
+        found = decode_turn(whole(self._gathered), self.formatter.provider)
+        return [self.formatter.spelling.read(message) for message in found]
+
+    def _deltas(self, event: JSONObject) -> Iterable[Delta]:
+        gathered, noted = self._gathered, len(self._gathered.notes)
+        news = gathered.read(event)
+        self.session, self.cursor = gathered.thread, gathered.turn
+        self.notes += gathered.notes[noted:]
+        if gathered.compacted and not self.compacted:
+            self.compacted = True
+            self.notes.append("Codex shortened its own history")
+        if gathered.error is not None or gathered.status == "failed":
+            self.error = self.error or event
+        if gathered.status == "completed":
+            self.finished, self.error = True, None
+        return [delta for each in news for delta in self._delta(each)]
+
+    def _delta(self, news: News) -> Iterable[Delta]:
+        item = news.item
+        if news.what == "text":
+            return [Text(news.text)]
+        decoder = Decoder(self.formatter.provider, model=self._gathered.model)
+        if news.what == "reasoning":
+            return [Reasoning(text=news.text, id=item.get("id"), provider=decoder.provider, model=decoder.model)]
+        call, result = decoder.asked(item, CALLS[item["type"]])
+        if news.what == "call":
+            return [call]
+        return [result] if result is not None else []

@@ -1,0 +1,91 @@
+"""A turn of Codex as our messages: each answer of its model with the results of its tools, and how the turn ended."""
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import text_of
+from contextc.formats.codex.decode import Decoder
+from contextc.formats.codex.events import Gathering
+from contextc.formats.settings import inner
+from contextc.messages import Message, Usage
+
+NO_REASON = "Codex gave no reason."
+
+
+def gather(events: Iterable[JSONObject]) -> JSONObject:
+    """A turn as it would have come whole."""
+    gathered = Gathering()
+    for event in events:
+        gathered.read(event)
+    return whole(gathered)
+
+
+def whole(gathered: Gathering) -> JSONObject:
+    return {
+        "threadId": gathered.thread,
+        "id": gathered.turn,
+        "model": gathered.model,
+        "status": gathered.status,
+        "error": gathered.error,
+        "steps": [{"items": list(step.items.values()), "usage": step.usage} for step in gathered.steps],
+    }
+
+
+def decode_turn(turn: JSONObject, provider: str) -> list[Message]:
+    """All messages of a turn, as far as it came. There is always one of the assistant."""
+    decoder = Decoder(provider, model=turn.get("model"))
+    found = [message for step in _steps(turn) for message in _step(step, decoder)]
+    spoken = [index for index, message in enumerate(found) if message.role == "assistant"]
+    if not spoken:
+        spoken, found = [len(found)], [*found, Message(role="assistant")]
+    for index in spoken[:-1]:
+        found[index] = replace(found[index], finish="tool_calls" if found[index].tool_calls else "stop")
+    rest = {name: turn[name] for name in ("threadId", "id", "model") if turn.get(name)}
+    found[spoken[-1]] = _ended(replace(found[spoken[-1]], extra={provider: {"turn": rest}} if rest else None), turn)
+    return found
+
+
+def last_of(messages: list[Message]) -> Message:
+    return next(message for message in reversed(messages) if message.role == "assistant")
+
+
+def usage_of(last: JSONObject) -> Usage:
+    """The tokens of one call of the model."""
+    return Usage(
+        input=last.get("inputTokens") or 0,
+        output=last.get("outputTokens") or 0,
+        cache_read=last.get("cachedInputTokens") or 0,
+        cache_write=last.get("cacheWriteInputTokens") or 0,
+        reasoning=last.get("reasoningOutputTokens") or 0,
+    )
+
+
+def _steps(turn: JSONObject) -> list[JSONObject]:
+    """The steps that were gathered, or all that a turn holds that came whole, between its calls."""
+    given: JSON = turn.get("steps")
+    if isinstance(given, list):
+        return cast(list[JSONObject], given)
+    items = [item for item in cast(list[JSONObject], turn.get("items") or []) if isinstance(item, dict)]
+    events: list[JSONObject] = [{"method": "item/completed", "params": {"item": item}} for item in items]
+    return cast(list[JSONObject], gather(events)["steps"])
+
+
+def _step(step: JSONObject, decoder: Decoder) -> Iterator[Message]:
+    usage = inner(step.get("usage"))
+    for message in decoder.run(cast(list[JSONObject], step["items"])):
+        spoken = message.role == "assistant" and bool(usage)
+        yield replace(message, usage=usage_of(usage)) if spoken else message
+
+
+def _ended(message: Message, turn: JSONObject) -> Message:
+    match turn.get("status"):
+        case "completed":
+            return replace(message, finish="stop")
+        case "failed":
+            said = text_of(inner(turn.get("error")).get("message"))
+            return replace(message, finish="error", status="error", error=said or NO_REASON)
+        case _:
+            return message  # it broke off, or is still going on

@@ -1,0 +1,93 @@
+"""The record that Codex keeps of a thread on disk: JSON Lines of what went to the API, and of what happened.
+
+The history is in the `response_item` lines, which are items of the Responses API and are read by that format. Codex
+puts texts of its own among them (the surroundings, its skills, that a turn was interrupted): they are the harness
+speaking, neither the user nor us, and are left out. Where a history was compacted, what took its place is the history.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import text_of
+from contextc.formats.openai_responses import OpenAIResponsesFormatter
+from contextc.messages import Message
+
+LINES = ("response_item", "event_msg", "session_meta", "turn_context", "compacted")
+OTHERS = ("world_state", "token_usage_record")
+TOLD = ("user.", "compaction.summary")
+"""The kinds of content that are part of the history; of one that is unknown its beginning decides."""
+HARNESS = (
+    "<environment_context>",
+    "<user_instructions>",
+    "<skills_instructions>",
+    "<permissions instructions>",
+    "<turn_aborted>",
+    "<user_shell_command>",
+    "# AGENTS.md instructions",
+)
+"""How texts of Codex's own begin, where a record does not say so itself."""
+
+
+def is_rollout(lines: Sequence[JSONObject]) -> bool:
+    return bool(lines) and all(is_line(line) for line in lines)
+
+
+def is_line(line: JSONObject) -> bool:
+    return line.get("type") in (*LINES, *OTHERS) and isinstance(line.get("payload"), dict)
+
+
+def messages(lines: Iterable[JSONObject], provider: str) -> list[Message]:
+    """The history as it stood at the end of the record."""
+    form = OpenAIResponsesFormatter(provider=provider)
+    return list(form.decode_request({"input": _history(lines)}).messages)
+
+
+def _history(lines: Iterable[JSONObject]) -> list[JSONObject]:
+    items: list[JSONObject] = []
+    for line in lines:
+        said = cast(JSONObject, line["payload"])
+        if line["type"] == "response_item" and not _inner(line.get("metadata")).get("compaction_output"):
+            items += _without_harness(said)
+        elif line["type"] == "compacted":
+            instead: JSON = said.get("replacement_history")
+            if isinstance(instead, list):
+                items = [item for each in cast(list[JSONObject], instead) for item in _without_harness(each)]
+            else:
+                items = [{"type": "message", "role": "user", "content": text_of(said.get("message"))}]
+        elif said.get("type") == "thread_rolled_back":
+            items = _rolled_back(items, said.get("num_turns"))
+    return items
+
+
+def _without_harness(item: JSONObject) -> Iterator[JSONObject]:
+    """The item without what Codex has added to it, if anything is left."""
+    name = "internal_chat_message_metadata_passthrough"
+    kinds: JSON = _inner(item.get(name)).get("content_item_kinds")
+    plain = {key: value for key, value in item.items() if key != name and value is not None}
+    content: JSON = item.get("content")
+    if item.get("type") != "message" or item.get("role") == "assistant" or not isinstance(content, list):
+        yield plain
+        return
+    blocks = cast(list[JSONObject], content)
+    told = cast(list[JSON], kinds) if isinstance(kinds, list) and len(cast(list[JSON], kinds)) == len(blocks) else []
+    said = [block for index, block in enumerate(blocks) if not _is_harness(block, told[index] if told else None)]
+    if said:
+        yield {**plain, "content": said}
+
+
+def _is_harness(block: JSONObject, kind: JSON) -> bool:
+    if isinstance(kind, str) and kind != "unknown":
+        return not kind.startswith(TOLD)
+    return text_of(block.get("text")).lstrip().startswith(HARNESS)
+
+
+def _rolled_back(items: list[JSONObject], turns: JSON) -> list[JSONObject]:
+    """The history without its last turns, each of which begins with the user."""
+    begun = [index for index, item in enumerate(items) if item.get("role") == "user"]
+    count = turns if isinstance(turns, int) else 0
+    return items[: begun[-min(count, len(begun))]] if count > 0 and begun else items
+
+
+def _inner(value: JSON) -> JSONObject:
+    return cast(JSONObject, value) if isinstance(value, dict) else {}

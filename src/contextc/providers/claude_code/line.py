@@ -1,0 +1,173 @@
+"""The line to Claude Code: which running program a call goes to, and which programs run.
+
+A program serves a call if it stands at the call's cursor, in its directory, with the same options; else it is ended and
+another begun from the session's record. That record lies in the `store` that was given, else in memory. One call of a
+session at a time; a program that nobody needs is ended after a while, and the longest idle where there are too many.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, cast
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+from contextc._json import JSONObject
+from contextc.errors import InvalidSetting, ProviderFailed
+from contextc.formats.reading import note
+from contextc.providers.claude_code.failing import refusal
+from contextc.providers.claude_code.live import Live
+from contextc.providers.claude_code.preparing import Start, prepared
+from contextc.providers.claude_code.wish import Wish, wish
+from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.named import Provider
+from contextc.providers.posting import missing
+from contextc.store import Store
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import SessionStore
+
+IDLE_SECONDS = 300.0
+PROGRAMS = 4
+RETRIES = 0
+"""How often the CLI itself asks its API again, which it would do for minutes: whoever calls decides that."""
+
+
+class ClaudeCodeEndpoint(Endpoint):
+    """Options: `store`, `env` and `timeout` as everywhere. `prompt="replace"`: our system prompt is the whole of it.
+    `retries`: of the CLI at its API. `programs` and `idle`: how many are kept, and for how many seconds. `cli_path`:
+    another program than the SDK's."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        store: object = None,
+        env: object = None,
+        timeout: object = None,
+        prompt: object = "append",
+        retries: object = RETRIES,
+        programs: object = PROGRAMS,
+        idle: object = IDLE_SECONDS,
+        cli_path: object = None,
+    ) -> None:
+        self.provider, self.store, self.prompt, self.cli_path = provider, cast(Store | None, store), prompt, cli_path
+        self.env = dict(cast(Mapping[str, str], env or {}))
+        self.timeout = None if timeout is None else _number("timeout", timeout)
+        self.idle, self.retries = _number("idle", idle), int(_number("retries", retries))
+        self.programs = int(_number("programs", programs))
+        self._in_memory: SessionStore | None = None
+        self._begin(None)
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._begin(loop)  # programs ended with the loop they were started on
+        if self._in_memory is None:
+            self._in_memory = await asyncio.to_thread(_loaded)
+        asked = wish(call, prompt=cast(str, self.prompt), retries=self.retries, env=self.env)
+        session = call.session or str(uuid4())
+        lock = self._locks.setdefault(session, asyncio.Lock())
+        async with lock, aclosing(self._answer(call, asked, session)) as lines:
+            async for line in lines:
+                yield line
+
+    async def close(self) -> None:
+        if self._loop is asyncio.get_running_loop():
+            await asyncio.gather(*(live.end() for live in list(self.running)))
+        self._begin(None)
+
+    async def _answer(self, call: Call, asked: Wish, session: str) -> AsyncGenerator[JSONObject, None]:
+        live = self._live.pop(session, None)
+        if live is not None and not _serves(live, call, asked):
+            await live.end()
+            live = None
+        if live is None:
+            start = await prepared(call, asked, session, self._sessions(call))
+            for text in start.notes:
+                yield note(text)
+            for line in start.lines:
+                yield line
+            if start.lines:
+                return
+            live = await self._started(call, asked, start)
+        async with aclosing(self._asked(live, call, asked)) as lines:
+            async for line in lines:
+                yield line
+
+    async def _asked(self, live: Live, call: Call, asked: Wish) -> AsyncGenerator[JSONObject, None]:
+        """One turn. A program whose turn did not end well is ended: its session may hold what must not be in it."""
+        is_whole, live.serving.host = False, call.host
+        timeout = self.timeout if call.timeout is None else call.timeout
+        try:
+            async with aclosing(live.turn(asked.prompt, timeout)) as lines:
+                async for line in lines:
+                    yield _told(line)
+                    if line.get("type") == "result" and line.get("is_error"):
+                        raise refusal(call.provider.name, line, live.secrets)
+            is_whole = True
+        except TimeoutError:
+            raise ProviderFailed(call.provider.name, "transient", f"nothing came for {timeout:g} seconds") from None
+        finally:
+            live.serving.host = None
+            if is_whole and not live.is_over:
+                self._keep(live)
+            else:
+                await live.end()
+
+    async def _started(self, call: Call, asked: Wish, start: Start) -> Live:
+        live = Live(call.provider.name, start.session, asked, self.running)
+        await live.start(**start.options, session_store=self._sessions(call), cli_path=self.cli_path)
+        return live
+
+    def _begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
+        self._live: dict[str, Live] = {}
+        self.running: set[Live] = set()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _keep(self, live: Live) -> None:
+        """Have it ready for the next call."""
+        self._live[live.session] = live
+        live.rest(self.idle)
+        for session in list(self._live)[: max(len(self._live) - self.programs, 0)]:
+            self._live.pop(session).rest(0)
+
+    def _sessions(self, call: Call) -> "SessionStore":
+        if self.store is not None:
+            from contextc.providers.claude_code.sessions import ClaudeSessions
+
+            return cast("SessionStore", ClaudeSessions(self.store, call.conversation))
+        assert self._in_memory is not None
+        return self._in_memory
+
+
+def _serves(live: Live, call: Call, asked: Wish) -> bool:
+    stands = not call.cursor or call.cursor in live.stands
+    return stands and not call.revert and not asked.history and not live.is_over and live.wish.key == asked.key
+
+
+def _told(line: JSONObject) -> JSONObject:
+    """The CLI's line; what only the account of the request should tell is a note."""
+    match line.get("subtype") if line.get("type") == "system" else "":
+        case "api_retry":
+            why = " ".join(str(line[name]) for name in ("error_status", "error") if line.get(name))
+            return note(f"Claude Code asked its API again ({why}).")
+        case "mirror_error":
+            return note(f"The record of the session could not be written: {line.get('error')}")
+        case _:
+            return line
+
+
+def _loaded() -> "SessionStore":
+    """Load the SDK, which takes a while; a store of sessions in memory."""
+    try:
+        from claude_agent_sdk import InMemorySessionStore
+    except ImportError:
+        raise missing("claude-agent-sdk", "claude-code") from None
+    return InMemorySessionStore()
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
+        raise InvalidSetting(f"{name} = {value!r}: give a number.")
+    return value

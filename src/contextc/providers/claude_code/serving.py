@@ -1,0 +1,87 @@
+"""What a running CLI asks of us in the middle of a turn: whether a tool of its own may run, and the tools of ours.
+
+Ours are offered as an MCP server inside this process, with their schemas as they are; they run without the CLI asking,
+because the host asks by itself. Without a host the CLI's own rules decide, and what would need a question is denied.
+"""
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, cast
+
+from contextc._json import JSONObject
+from contextc.messages import Media, ToolCall, ToolResult, tool_call
+from contextc.providers.endpoint import Host
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, ToolPermissionContext
+
+SERVER = "contextc"
+PREFIX = f"mcp__{SERVER}__"
+CALL_ID = "claudecode/toolUseId"
+"""Where the CLI names the call that a request to a server is for."""
+INLINE = {"anthropic/maxResultSizeChars": 500_000}
+"""Up to here a result is shown to the model as it is; a longer one the CLI puts into a file."""
+
+
+class Serving:
+    """Serves one running CLI, for the host of the call that it is at."""
+
+    def __init__(self) -> None:
+        self.host: Host | None = None
+
+    def server(self, tools: list[JSONObject]) -> JSONObject:
+        """The server as the SDK takes it."""
+        from mcp.server import Server
+        from mcp.types import CallToolResult, ListToolsResult, Tool
+
+        offered = ListToolsResult(tools=[Tool.model_validate({**tool, "_meta": INLINE}) for tool in tools])
+
+        async def listed(context: object, params: object) -> ListToolsResult:
+            return offered
+
+        async def called(context: object, params: Any) -> CallToolResult:  # its class has another name in each version
+            call_id = cast(str, cast(JSONObject, params.meta or {}).get(CALL_ID, ""))
+            result = await self._run(tool_call(call_id, params.name, params.arguments or {}))
+            return CallToolResult.model_validate({"content": _content(result), "isError": result.is_error})
+
+        made = Server(SERVER, on_list_tools=listed, on_call_tool=called)
+        return {"type": "sdk", "name": SERVER, "instance": made, "alwaysLoad": True, "disableAutoBackground": True}
+
+    async def permit(
+        self, name: str, input: JSONObject, context: "ToolPermissionContext"
+    ) -> "PermissionResultAllow | PermissionResultDeny":
+        """Ask the host whether a tool of the CLI's own may run."""
+        from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
+
+        if self.host is None:
+            return PermissionResultDeny(message="Nobody is there to be asked.")
+        try:
+            why_not = await self.host.approve(tool_call(context.tool_use_id or "", name, input))
+        except Exception as error:
+            why_not = f"Asking failed: {error}"
+        return PermissionResultDeny(message=why_not) if why_not else PermissionResultAllow()
+
+    async def _run(self, call: ToolCall) -> ToolResult:
+        said = "Nobody is there to run it."
+        if self.host is not None:
+            try:
+                return await self.host.run(call)
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+        return ToolResult(call_id=call.id, name=call.name, content=said, is_error=True)
+
+
+def _content(result: ToolResult) -> list[JSONObject]:
+    if isinstance(result.content, str):
+        return [{"type": "text", "text": result.content}]
+    return [_media(part) if isinstance(part, Media) else {"type": "text", "text": part.text} for part in result.content]
+
+
+def _media(part: Media) -> JSONObject:
+    if part.data is not None and part.kind in ("image", "audio"):
+        return {"type": part.kind, "data": b64encode(part.data).decode(), "mimeType": part.mime_type}
+    return {"type": "text", "text": f"[{part.kind}: {part.name or part.url or part.mime_type}]"}
+
+
+def names(tools: list[JSONObject]) -> list[str]:
+    """What the CLI calls these tools."""
+    return [PREFIX + cast(str, tool["name"]) for tool in tools]

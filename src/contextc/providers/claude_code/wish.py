@@ -1,0 +1,144 @@
+"""What a call asks of Claude Code, taken apart: the options of a running program, and the words for this turn.
+
+The keys of a body are options of `ClaudeAgentOptions`, as plain data. Those that say which session, where and for whom
+are a call's or ours and are refused, like keys that the SDK does not know. `tools` are ours; the CLI's own tools are
+chosen by `builtin_tools`. Our system prompt comes behind Claude Code's own; `prompt="replace"` puts it in its place.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import Struct
+
+from contextc._json import JSON, JSONObject, canonical, decode
+from contextc.errors import InvalidSetting, ProviderFailed
+from contextc.formats.claude_code import split
+from contextc.prompts import SYSTEM_CONTEXT
+from contextc.providers.claude_code.serving import SERVER, Serving, names
+from contextc.providers.endpoint import Call
+from contextc.providers.named import OWN_CHOICE, Provider
+
+OURS = {
+    *("tools", "cwd", "env", "stderr", "debug_stderr", "can_use_tool", "hooks", "permission_prompt_tool_name", "user"),
+    *("resume", "session_id", "fork_session", "resume_session_at", "resume_drops_turn", "continue_conversation"),
+    *("session_store", "session_store_flush", "load_timeout_ms", "cli_path"),
+}
+APART = ("messages", "tools", "resume", "model", "system_prompt", "prompt", "builtin_tools")
+PROMPTS = ("append", "replace")
+GO_ON = f"{SYSTEM_CONTEXT}Go on where you were."
+"""What is asked where there is nothing to ask: a turn that broke off has only the results of its tools."""
+ONE_TURN = {
+    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    "CLAUDE_CODE_DISABLE_CRON": "1",
+}
+"""A turn ends with its answer: the CLI neither asks a second time in another way, nor goes on by itself later."""
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """`history` are lines to be taken over, `prompt` is the message to be answered."""
+
+    options: JSONObject
+    tools: list[JSONObject]
+    env: dict[str, str]
+    directory: str
+    is_asked: bool
+    history: list[JSONObject]
+    prompt: JSONObject
+
+    @property
+    def key(self) -> bytes:
+        """What a running program must have been started with to serve this."""
+        return canonical([self.options, self.tools, self.env, self.directory, self.is_asked])
+
+    def settled(self, serving: Serving, **more: object) -> Any:  # the SDK is loaded late, and so is its class
+        """The SDK's options."""
+        from claude_agent_sdk import ClaudeAgentOptions
+
+        options: JSONObject = {**self.options, "cwd": self.directory or None, "env": self.env, **more}
+        if agents := options.get("agents"):
+            options["agents"] = _agents(agents)
+        if self.tools:
+            servers: JSONObject = options.get("mcp_servers") or {}
+            options["mcp_servers"] = {**servers, SERVER: serving.server(self.tools)}
+            options["allowed_tools"] = [*options.get("allowed_tools", ()), *names(self.tools)]
+        if self.is_asked:
+            options["can_use_tool"] = serving.permit
+        return ClaudeAgentOptions(**options)
+
+
+def wish(call: Call, *, prompt: str, retries: int, env: Mapping[str, str]) -> Wish:
+    body: JSONObject = decode(call.body)
+    history, asked = split(body["messages"])
+    return Wish(
+        options=_options(body, body.get("prompt", prompt)),
+        tools=body.get("tools") or [],
+        env={**ONE_TURN, "CLAUDE_CODE_MAX_RETRIES": str(retries), **_place(call, env), **env},
+        directory=os.path.abspath(call.directory) if call.directory else "",
+        is_asked=call.host is not None,
+        history=history,
+        prompt={"role": "user", "content": asked or [{"type": "text", "text": GO_ON}]},
+    )
+
+
+def _options(body: JSONObject, prompt: JSON) -> JSONObject:
+    if prompt not in PROMPTS:
+        raise InvalidSetting(f'prompt = {prompt!r}: write "append" or "replace".')
+    options: JSONObject = {"verbatim_prompts": True}  # else a path in a prompt would be a file that is read
+    options |= {name: value for name, value in body.items() if name not in APART}
+    _check(options)
+    if (model := body.get("model")) and model != OWN_CHOICE:
+        options["model"] = model
+    if "builtin_tools" in body:
+        options["tools"] = body["builtin_tools"]
+    said: JSON = body.get("system_prompt") or ""
+    if isinstance(said, str) and prompt == "append":
+        said = {"type": "preset", "preset": "claude_code", **({"append": said} if said else {})}
+    return {**options, "system_prompt": said}
+
+
+def _check(options: JSONObject) -> None:
+    from claude_agent_sdk import ClaudeAgentOptions
+
+    known = {field.name for field in fields(ClaudeAgentOptions)} - OURS
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(sorted(known))}."
+            raise InvalidSetting(f"{name!r} is no setting of Claude Code that a request can have.{hint}")
+
+
+def _agents(written: JSONObject) -> JSONObject:
+    from claude_agent_sdk import AgentDefinition
+
+    try:
+        return {name: AgentDefinition(**agent) for name, agent in written.items()}
+    except TypeError as error:
+        raise InvalidSetting(f"agents: {error}") from None
+
+
+def _place(call: Call, env: Mapping[str, str]) -> dict[str, str]:
+    """Where the CLI's API is, and its key; an address of one's own is not given the user's own key."""
+    provider, found = call.provider, dict[str, str]()
+    if provider.url:
+        found["ANTHROPIC_BASE_URL"] = provider.url
+    if provider.key or provider.url:
+        found["ANTHROPIC_API_KEY"] = key_of(provider, env) or "none"
+    if call.headers:
+        found["ANTHROPIC_CUSTOM_HEADERS"] = "\n".join(f"{name}: {value}" for name, value in call.headers.items())
+    return found
+
+
+def key_of(provider: Provider, env: Mapping[str, str]) -> str:
+    """The key that the provider names; "" where it names none."""
+    if not provider.key:
+        return ""
+    key = (env.get(provider.key) or os.environ.get(provider.key) or "").strip()
+    if not key:
+        way_out = f"Set {provider.key}, or name another variable: cc.provider(…, key=…)."
+        said = f"the environment variable {provider.key} is not set"
+        raise ProviderFailed(provider.name, "auth", said, way_out=way_out)
+    return key

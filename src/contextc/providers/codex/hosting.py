@@ -1,0 +1,76 @@
+"""What the program asks of us in the middle of a turn: to run a tool of ours, and whether it may run one of its own.
+
+The host of the call answers. Without one, nothing that needs approval is done. What nobody here can answer, such as a
+question to the user, is answered with nothing, so that the turn goes on.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.codex.kinds import block_of
+from contextc.messages import Text, ToolCall, ToolResult
+from contextc.providers.codex.server import UNKNOWN_METHOD
+from contextc.providers.endpoint import Call, Host
+
+COMMAND, PATCH, PERMISSIONS = "shell", "apply_patch", "request_permissions"
+NOBODY = "Nobody is here to run this tool."
+
+
+async def answer(message: JSONObject, call: Call, items: Mapping[str, JSONObject]) -> JSONObject:
+    """The answer to a request of the program. `items` are those of the turn so far, by their ids."""
+    params: JSONObject = message.get("params") or {}
+    match message["method"]:
+        case "item/tool/call":
+            result = await _result(params, call)
+        case "item/commandExecution/requestApproval":
+            result = _decision(await _approved(call.host, params, COMMAND, _told(params, "command", "cwd", "reason")))
+        case "item/fileChange/requestApproval":
+            changes: JSON = items.get(params.get("itemId", ""), {}).get("changes", [])
+            told = {"changes": changes, **_told(params, "grantRoot", "reason")}
+            result = _decision(await _approved(call.host, params, PATCH, told))
+        case "item/permissions/requestApproval":
+            told = _told(params, "permissions", "cwd", "reason")
+            is_granted = await _approved(call.host, params, PERMISSIONS, told)
+            result: JSONObject = {"permissions": params.get("permissions", {}) if is_granted else {}}
+        case "item/tool/requestUserInput":
+            result = {"answers": {}}
+        case "mcpServer/elicitation/request":
+            result = {"action": "decline"}
+        case other:
+            return {"id": message["id"], "error": {"code": UNKNOWN_METHOD, "message": f"contextc has no {other}"}}
+    return {"id": message["id"], "result": result}
+
+
+def _told(params: JSONObject, *names: str) -> JSONObject:
+    return {name: params[name] for name in names if params.get(name) is not None}
+
+
+def _decision(is_approved: bool) -> JSONObject:
+    return {"decision": "accept" if is_approved else "decline"}
+
+
+async def _approved(host: Host | None, params: JSONObject, name: str, arguments: JSONObject) -> bool:
+    if host is None:
+        return False
+    return await host.approve(ToolCall(id=str(params.get("itemId", "")), name=name, arguments=arguments)) == ""
+
+
+async def _result(params: JSONObject, call: Call) -> JSONObject:
+    names = call.provider.formatter.spelling.names
+    name = str(params["tool"])
+    asked = ToolCall(
+        id=str(params["callId"]),
+        name=name if names is None else names.read(name),
+        arguments=params.get("arguments") or {},
+    )
+    found = ToolResult(call_id=asked.id, name=asked.name, content=NOBODY, is_error=True)
+    if call.host is not None:
+        found = await call.host.run(asked)
+    parts = (Text(found.content),) if isinstance(found.content, str) else found.content
+    blocks = [block_of(part) or {"type": "inputText", "text": _described(part)} for part in parts]
+    return {"contentItems": blocks, "success": not found.is_error}
+
+
+def _described(part: object) -> str:
+    return f"[{cast(str, getattr(part, 'mime_type', 'something'))}: it cannot be shown here]"

@@ -1,0 +1,214 @@
+"""The line to Codex: one program for all calls of an endpoint, and one call of a thread at a time.
+
+The program is started with the first call, again if it died or if the environment says something else, and ends when
+nobody has called for a while, when the line is closed, or with the event loop it was used on.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import cast
+
+from contextc._json import JSONObject
+from contextc.errors import InvalidSetting, ProviderFailed
+from contextc.formats.reading import note
+from contextc.providers.codex import failing
+from contextc.providers.codex.asked import Asked, asked
+from contextc.providers.codex.launching import Launch
+from contextc.providers.codex.server import AppServer, Ended, Refused
+from contextc.providers.codex.threads import Threads
+from contextc.providers.codex.turns import Turn, replayed
+from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.named import Provider
+
+THREAD_SECONDS, PROGRAM_SECONDS = 10.0, 300.0
+OWN_TRIES = 10
+"""How often Codex may try again by itself where its configuration is the user's."""
+
+
+class Running:
+    """The program, as it was started, and its threads."""
+
+    def __init__(self, launch: Launch, server: AppServer, threads: Threads) -> None:
+        self.launch, self.server, self.threads = launch, server, threads
+        self.ending: asyncio.TimerHandle | None = None
+
+    async def close(self) -> None:
+        if self.ending is not None:
+            self.ending.cancel()
+        self.threads.forget()
+        await self.server.close()
+
+
+class CodexEndpoint(Endpoint):
+    """`idle`: seconds for which a thread stays with us after a turn. `program`: a `codex` other than the package's."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        store: object = None,  # Codex keeps its own record
+        program: str = "",
+        idle: float = THREAD_SECONDS,
+    ) -> None:
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(cast(object, timeout), int | float)):
+            raise InvalidSetting(f"timeout = {timeout!r}: give a number of seconds.")
+        if provider.url and not provider.url.startswith(("http://", "https://")):
+            raise InvalidSetting(f"url = {provider.url!r}: an address begins with http:// or https://.")
+        self.provider, self.timeout, self.env, self.program, self.idle = provider, timeout, env or {}, program, idle
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._open: AsyncGenerator[None, None] | None = None
+        self._running: Running | None = None
+        self._older: list[Running] = []
+        self._starting, self._locks, self._wanted = asyncio.Lock(), dict[str, asyncio.Lock](), Counter[str]()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def pid(self) -> int | None:
+        """The program, if it runs."""
+        running = self._running
+        return running.server.process.pid if running is not None and running.server.alive else None
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        await self._on_this_loop()
+        wanted = asked(call)
+        async with self._alone(wanted.session):
+            running = await self._started()
+            try:
+                async with aclosing(self._called(running, call, wanted)) as events:
+                    async for event in events:
+                        yield event
+            except Refused as refused:
+                raise failing.of_request(self.provider.name, str(refused), self._secrets()) from None
+            except Ended as ended:
+                raise failing.of_end(self.provider.name, ended, self._secrets()) from None
+            except TimeoutError:
+                raise ProviderFailed(self.provider.name, "transient", "the program does not answer") from None
+            finally:
+                running.server.users -= 1
+                self._rest(running)
+
+    async def close(self) -> None:
+        found, self._open = self._open, None
+        if found is not None and self._loop is asyncio.get_running_loop():
+            await found.aclose()
+        self._loop = None
+
+    async def _called(self, running: Running, call: Call, wanted: Asked) -> AsyncGenerator[JSONObject, None]:
+        threads = running.threads
+        opened = await threads.open(wanted)
+        try:
+            for each in opened.notes:
+                yield note(each)
+            if opened.recorded is not None:
+                for event in replayed(opened):
+                    yield event
+                return
+            threads.sending(opened.id)
+            turn = Turn(
+                running.server,
+                call,
+                opened.id,
+                patience=0 if self.provider.url else OWN_TRIES,
+                timeout=call.timeout if call.timeout is not None else self.timeout,
+                secrets=self._secrets(),
+            )
+            async with aclosing(turn.run(wanted)) as events:
+                async for event in events:
+                    if event.get("method") == "turn/completed" and event["params"]["turn"]["status"] == "completed":
+                        threads.stands(opened.id, turn.id)
+                    yield event
+        finally:
+            await asyncio.shield(threads.rest(opened.id))
+
+    async def _started(self) -> Running:
+        """The program, in use by one more."""
+        async with self._starting:
+            launch = Launch.of(self.provider, self.env, self.program)
+            running = self._running
+            if running is None or not running.server.alive or running.launch != launch:
+                if running is not None:
+                    self._retire(running)
+                running = self._running = await self._start(launch)
+            if running.ending is not None:
+                running.ending.cancel()
+                running.ending = None
+            running.server.users += 1
+            return running
+
+    async def _start(self, launch: Launch) -> Running:
+        try:
+            server = await AppServer.start(launch.command, launch.environment)
+        except Ended as ended:
+            raise failing.of_end(self.provider.name, ended, self._secrets(), at_once=True) from None
+        except TimeoutError:
+            raise ProviderFailed(self.provider.name, "transient", "the program did not start in time") from None
+        except OSError as error:
+            raise InvalidSetting(f"{launch.command[0]} does not start: {error}") from None
+        except Refused as refused:
+            raise failing.of_request(self.provider.name, str(refused), self._secrets()) from None
+        return Running(launch, server, Threads(self.provider.name, server, self.idle))
+
+    def _retire(self, running: Running) -> None:
+        """Another one takes its place; calls that are under way end first."""
+        if running.server.users:
+            self._older.append(running)
+        else:
+            self._close_soon(running)
+
+    def _rest(self, running: Running) -> None:
+        if running.server.users:
+            return
+        if running in self._older:
+            self._older.remove(running)
+            self._close_soon(running)
+        elif running is self._running and self._loop is not None:
+            seconds = max(PROGRAM_SECONDS, self.idle)
+            running.ending = self._loop.call_later(seconds, self._close_soon, running)
+
+    def _close_soon(self, running: Running) -> None:
+        if running is self._running:
+            self._running = None
+        task = asyncio.get_running_loop().create_task(running.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    @asynccontextmanager
+    async def _alone(self, session: str) -> AsyncGenerator[None, None]:
+        """Nobody else calls this thread meanwhile; a new one nobody knows yet."""
+        if not session:
+            yield
+            return
+        self._wanted[session] += 1
+        try:
+            async with self._locks.setdefault(session, asyncio.Lock()):
+                yield
+        finally:
+            self._wanted[session] -= 1
+            if not self._wanted[session]:
+                del self._wanted[session], self._locks[session]
+
+    async def _on_this_loop(self) -> None:
+        """The program belongs to one event loop: with another loop comes another program."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._loop, self._open = loop, self._until_the_loop_ends()
+            self._running, self._starting = None, asyncio.Lock()
+            self._older, self._locks, self._wanted = [], {}, Counter[str]()
+            await anext(self._open)
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
+        """A loop that ends closes its generators: so a program that nobody ended is ended with it."""
+        try:
+            yield
+        finally:
+            running, self._running = self._running, None
+            for each in [*self._older, *filter(None, [running])]:
+                await each.close()
+            await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _secrets(self) -> tuple[str, ...]:
+        environment = self._running.launch.environment if self._running is not None else self.env
+        return tuple(filter(None, [environment.get(self.provider.key, "").strip()])) if self.provider.key else ()

@@ -1,0 +1,192 @@
+"""The program, as something that is asked and that speaks: JSON-RPC over its standard input and output, in lines.
+
+What it says about a thread goes to whoever listens to that thread; what it says about nothing in particular, to nobody.
+When it ends, for whatever reason, everybody who waits is told. It is never left behind: it ends by itself when its
+input does, so also when this process is killed.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from itertools import count
+from typing import Literal, Self, TypeAlias, cast
+
+import msgspec
+
+from contextc._json import JSONObject, encode
+
+Heard: TypeAlias = "asyncio.Queue[JSONObject | None]"
+"""What is said about a thread, in order; None is the end of the program."""
+CHUNK = 1 << 16
+REQUEST_SECONDS = 60.0
+CLOSE_SECONDS, LAST_SECONDS = 2.0, 0.2
+LAST_LINES = 8
+UNKNOWN_METHOD = -32601
+
+
+class Refused(Exception):
+    """A request was answered with an error."""
+
+
+class Ended(Exception):
+    """The program is gone. `code` is what it ended with, where that is known."""
+
+    def __init__(self, said: str, code: int | None) -> None:
+        super().__init__(said)
+        self.code = code
+
+
+class AppServer:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.users = 0
+        """How many calls are under way."""
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[JSONObject]] = {}
+        self._listeners: dict[str, Heard] = {}
+        self._complaints: deque[str] = deque(maxlen=LAST_LINES)
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._read_complaints())]
+
+    @classmethod
+    async def start(cls, command: Sequence[str], environment: Mapping[str, str]) -> Self:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+            start_new_session=os.name == "posix",  # Ctrl-C in a terminal is for us to deal with
+        )
+        server = cls(process)
+        try:
+            told: JSONObject = {"name": "contextc", "title": "contextc", "version": version("contextc")}
+            await server.request("initialize", {"clientInfo": told, "capabilities": {"experimentalApi": True}})
+            server.send({"method": "initialized"})
+        except BaseException:
+            await server.close()
+            raise
+        return server
+
+    @property
+    def alive(self) -> bool:
+        return self.process.returncode is None and not self._tasks[0].done()
+
+    async def request(self, method: str, params: JSONObject, *, seconds: float = REQUEST_SECONDS) -> JSONObject:
+        """What it answers. Raises `Refused`, `Ended`, and `TimeoutError`."""
+        if not self.alive:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self.send({"id": number, "method": method, "params": params})
+            async with asyncio.timeout(seconds):
+                with suppress(ConnectionError):  # its end is told by the other side
+                    await self._input.drain()
+                return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    def send(self, message: JSONObject) -> None:
+        if not self.alive:
+            raise self.ended()
+        self._input.write(encode(message) + b"\n")
+
+    @contextmanager
+    def listen(self, thread: str) -> Generator[Heard]:
+        """What is said about a thread from now on. A thread has one listener."""
+        heard: Heard = asyncio.Queue()
+        self._listeners[thread] = heard
+        if not self.alive:
+            heard.put_nowait(None)
+        try:
+            yield heard
+        finally:
+            if self._listeners.get(thread) is heard:
+                del self._listeners[thread]
+
+    def ended(self) -> Ended:
+        code = self.process.returncode
+        lines = [f"it ended with {code}" if code is not None else "it ended", *self._complaints]
+        return Ended("\n".join(lines), code)
+
+    async def close(self) -> None:
+        """End it, and wait until it has."""
+        self._input.close()
+        for last_word in (self.process.terminate, self.process.kill, None):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self.process.wait()
+                    break
+            if last_word is not None:
+                with suppress(ProcessLookupError):
+                    last_word()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tell_end()
+
+    @property
+    def _input(self) -> asyncio.StreamWriter:
+        return cast(asyncio.StreamWriter, self.process.stdin)
+
+    async def _read(self) -> None:
+        rest = b""
+        output = cast(asyncio.StreamReader, self.process.stdout)
+        try:
+            while piece := await output.read(CHUNK):
+                *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else (rest + piece,)
+                for line in lines:
+                    with suppress(msgspec.DecodeError):  # what is not JSON is not for us
+                        self._take(msgspec.json.decode(line, type=JSONObject))
+            await self._last_words()
+        finally:
+            self._tell_end()
+
+    def _take(self, message: JSONObject) -> None:
+        if "method" not in message:
+            waiting = self._waiting.get(message.get("id", 0))
+            if waiting is not None and not waiting.done():
+                _settle(waiting, message)
+            return
+        thread = named(message, "thread")
+        if thread in self._listeners:
+            self._listeners[thread].put_nowait(message)
+        elif "id" in message:
+            error = {"code": UNKNOWN_METHOD, "message": "nobody is here to answer this"}
+            self.send({"id": message["id"], "error": error})
+
+    async def _read_complaints(self) -> None:
+        output = cast(asyncio.StreamReader, self.process.stderr)
+        while piece := await output.read(CHUNK):
+            self._complaints.extend(piece.decode("utf-8", "replace").splitlines())
+
+    async def _last_words(self) -> None:
+        """Wait for the number it ended with, and for what it said about it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.process.wait()
+        await asyncio.wait(self._tasks[1:], timeout=LAST_SECONDS)
+
+    def _tell_end(self) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(self.ended())
+        for heard in self._listeners.values():
+            heard.put_nowait(None)
+
+
+def named(message: JSONObject, what: Literal["thread", "turn"]) -> str:
+    """Which thread or turn a message is about; "" where it is about none."""
+    params: JSONObject = message.get("params") or {}
+    whole: JSONObject = params.get(what) or {}
+    return str(params.get(f"{what}Id") or whole.get("id") or "")
+
+
+def _settle(waiting: "asyncio.Future[JSONObject]", answer: JSONObject) -> None:
+    if "error" in answer:
+        waiting.set_exception(Refused(str(answer["error"].get("message", answer["error"]))))
+    else:
+        waiting.set_result(answer.get("result") or {})

@@ -1,0 +1,158 @@
+"""One turn of a thread: history goes in, the prompt is sent, and what Codex says about it comes back as it said it.
+
+What is left early is interrupted, and waited for: nothing of it runs on. A program that does not obey is ended.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+from contextc._json import JSONObject
+from contextc.errors import ProviderFailed
+from contextc.formats.reading import note
+from contextc.providers.codex import failing, hosting
+from contextc.providers.codex.asked import Asked
+from contextc.providers.codex.history import importable, without
+from contextc.providers.codex.server import AppServer, Ended, Heard, Refused, named
+from contextc.providers.codex.threads import USAGE, Opened
+from contextc.providers.endpoint import Call
+
+INTERRUPT_SECONDS = 5.0
+WORK = ("commandExecution", "fileChange", "mcpToolCall", "dynamicToolCall", "collabAgentToolCall", "webSearch", "sleep")
+"""Items that may take as long as they like without a word."""
+
+
+class Turn:
+    """`patience`: how many times Codex may try again by itself. `timeout`: seconds between two words."""
+
+    def __init__(
+        self,
+        server: AppServer,
+        call: Call,
+        thread: str,
+        *,
+        patience: int,
+        timeout: float | None,
+        secrets: tuple[str, ...],
+    ) -> None:
+        self.server, self.call, self.thread = server, call, thread
+        self.patience, self.timeout, self.secrets = patience, timeout, secrets
+        self.provider = call.provider.name
+        self.id = ""
+        self.is_over = False
+        self.items: dict[str, JSONObject] = {}
+        self._at_work: set[str] = set()
+        self._answering: set[asyncio.Task[None]] = set()
+
+    async def run(self, asked: Asked) -> AsyncGenerator[JSONObject, None]:
+        with self.server.listen(self.thread) as heard:
+            async for event in self._take_in(asked.history):
+                yield event
+            params = {**asked.turn, "threadId": self.thread, "input": asked.input, "cwd": asked.thread["cwd"]}
+            params["clientUserMessageId"] = asked.name
+            starting = asyncio.ensure_future(self.server.request("turn/start", params))
+            try:
+                self.id = (await asyncio.shield(starting))["turn"]["id"]
+                async with aclosing(self._events(heard)) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                for task in self._answering:
+                    task.cancel()
+                if not self.is_over:
+                    await asyncio.shield(self._interrupt(starting, heard))
+
+    async def _take_in(self, history: list[JSONObject]) -> AsyncGenerator[JSONObject, None]:
+        items, as_text = importable(history)
+        while items:
+            try:
+                await self.server.request("thread/inject_items", {"threadId": self.thread, "items": items})
+                break
+            except Refused as refused:
+                if (others := without(items, str(refused))) is None:
+                    raise
+                items, as_text = others, as_text + 1
+        if as_text:
+            yield note(f"{as_text} of {len(items)} items of the history went to Codex as text: it does not take them.")
+
+    async def _events(self, heard: Heard) -> AsyncGenerator[JSONObject, None]:
+        while not self.is_over:
+            message = await self._next(heard)
+            if "id" in message:
+                task = asyncio.create_task(self._answer(message))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+            elif self._is_ours(message):
+                self._keep(message)
+                yield {"method": message["method"], "params": message["params"]}
+                self._check(message)
+
+    async def _next(self, heard: Heard) -> JSONObject:
+        is_waiting = not self._at_work and not self._answering
+        try:
+            async with asyncio.timeout(self.timeout if is_waiting else None):
+                message = await heard.get()
+        except TimeoutError:
+            said = f"nothing came for {self.timeout:g} seconds"
+            raise ProviderFailed(self.provider, "transient", said) from None
+        if message is None:
+            self.is_over = True
+            raise self.server.ended()
+        return message
+
+    def _is_ours(self, message: JSONObject) -> bool:
+        return named(message, "turn") == self.id and message["method"] != "serverRequest/resolved"
+
+    def _keep(self, message: JSONObject) -> None:
+        """What has to be known of the turn: its items, what is at work, and whether it is over."""
+        method, params = message["method"], message["params"]
+        if method in ("item/started", "item/completed"):
+            item = params["item"]
+            self.items[item["id"]] = item
+            if method == "item/started" and item["type"] in WORK:
+                self._at_work.add(item["id"])
+            else:
+                self._at_work.discard(item["id"])
+        self.is_over = self.is_over or method == "turn/completed"
+
+    def _check(self, message: JSONObject) -> None:
+        """Raise what the turn failed with; and what it would try again, once that was often enough."""
+        params = message["params"]
+        if message["method"] == "error" and params.get("willRetry"):
+            self.patience -= 1
+            if self.patience < 0:
+                raise failing.of_error(self.provider, params["error"], self.secrets)
+        if message["method"] == "turn/completed" and params["turn"]["status"] != "completed":
+            raise failing.of_turn(self.provider, params["turn"], self.secrets)
+
+    async def _answer(self, message: JSONObject) -> None:
+        try:
+            answered = await hosting.answer(message, self.call, self.items)
+        except Exception as error:
+            answered = {"id": message["id"], "error": {"code": -32000, "message": f"{type(error).__name__}: {error}"}}
+        with suppress(Ended):
+            self.server.send(answered)
+
+    async def _interrupt(self, starting: "asyncio.Future[JSONObject]", heard: Heard) -> None:
+        try:
+            async with asyncio.timeout(INTERRUPT_SECONDS):
+                self.id = (await starting)["turn"]["id"]
+                await self.server.request("turn/interrupt", {"threadId": self.thread, "turnId": self.id})
+                while not self.is_over and (message := await heard.get()) is not None:
+                    self.is_over = self._is_ours(message) and message["method"] == "turn/completed"
+        except Refused:  # it never began, or is over
+            self.is_over = True
+        except (TimeoutError, Ended):
+            await self.server.close()
+
+
+def replayed(opened: Opened) -> list[JSONObject]:
+    """A turn that is in a thread already, as what was said while it ran."""
+    turn: JSONObject = opened.recorded or {}
+    place = {"threadId": opened.id, "turnId": turn["id"]}
+    bare: JSONObject = {**turn, "items": [], "itemsView": "notLoaded"}
+    events: list[JSONObject] = [{"method": "turn/started", "params": {"threadId": opened.id, "turn": bare}}]
+    events += [{"method": "item/completed", "params": {**place, "item": item}} for item in turn["items"]]
+    if opened.usage is not None:
+        events.append({"method": USAGE, "params": opened.usage["params"]})
+    return [*events, {"method": "turn/completed", "params": {"threadId": opened.id, "turn": bare}}]

@@ -1,0 +1,67 @@
+"""Claude Code's transcripts: `projects/<directory>/<session>.jsonl` in its folder, a session a file.
+
+The name of a directory's folder is its path with everything but letters and digits as a dash, so two directories may
+share one; then the directory that a transcript itself names decides. Transcripts of subagents lie beneath a session,
+and are not sessions of their own.
+"""
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from contextc._json import JSONObject
+from contextc.transfer.sources import Transcript, first_lines, modified
+
+FORMAT = "claude_code"
+LONGEST = 200  # of a folder's name; a longer one is cut, and has a hash behind it
+HEAD = 40  # lines in which a transcript says where its program ran
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def recognises(lines: Sequence[JSONObject]) -> bool:
+    spoken = [line for line in lines if line.get("type") in ("user", "assistant")]
+    return any("parentUuid" in line and isinstance(line.get("uuid"), str) for line in spoken)
+
+
+def session_of(lines: Sequence[JSONObject]) -> str:
+    return _last(lines, "sessionId")
+
+
+def title_of(lines: Sequence[JSONObject]) -> str:
+    """The name a person gave it, or Claude Code's own; where a summary stands at its beginning, the last prompt."""
+    shortened = any(line.get("isCompactSummary") for line in lines)
+    return _last(lines, "customTitle") or _last(lines, "aiTitle") or (_last(lines, "lastPrompt") if shortened else "")
+
+
+def found(directory: str | None) -> Iterator[Transcript]:
+    projects = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
+    wanted = None if directory is None else _real(directory)
+    for folder in sorted(projects.iterdir()) if projects.is_dir() else []:
+        if wanted is not None and not _may_be(folder.name, wanted):
+            continue
+        for path in sorted(folder.glob("*.jsonl")):
+            if not UUID.fullmatch(path.stem):
+                continue
+            ran = next((each for line in first_lines(path, HEAD) if isinstance(each := line.get("cwd"), str)), "")
+            if wanted is None or not ran or _real(ran) == wanted or not _may_be(folder.name, _real(ran)):
+                yield Transcript(id=path.stem, path=path, directory=ran, time=modified(path))
+
+
+def whole(path: Path | None, lines: Sequence[JSONObject]) -> list[JSONObject]:
+    return list(lines)
+
+
+def _last(lines: Sequence[JSONObject], name: str) -> str:
+    return next((found for line in reversed(lines) if isinstance(found := line.get(name), str) and found), "")
+
+
+def _real(directory: str) -> str:
+    return unicodedata.normalize("NFC", os.path.realpath(directory))
+
+
+def _may_be(folder: str, directory: str) -> bool:
+    """Whether a folder is the one of a directory, or of another whose name comes out the same."""
+    name = re.sub("[^a-zA-Z0-9]", "-", directory)
+    return folder == name if len(name) <= LONGEST else folder.startswith(f"{name[:LONGEST]}-")

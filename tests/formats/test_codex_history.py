@@ -1,0 +1,105 @@
+"""What a client of Codex does with items: history that is imported, and the prompt of a turn."""
+
+import pytest
+from hypothesis import given, settings
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.formats.codex.history import GO_ON, response_items, split
+from contextc.prompts import SYSTEM_CONTEXT
+from tests.formats.codex_samples import FORM, SAMPLES, answer, called, lines, ran, said
+from tests.formats.histories import History, histories
+
+PICTURE: JSONObject = {"type": "image", "url": "data:image/png;base64,iVBORw=="}
+
+
+def test_history_ends_with_the_last_thing_the_agent_did() -> None:
+    """SPEC 9.10: what the user said after it is the prompt, of however many messages."""
+    before = [said("hi"), called(), answer("Rain.")]
+    after = [
+        said(f"{SYSTEM_CONTEXT}It is late."),
+        {**said("And now?"), "content": [PICTURE, *said("And now?")["content"]]},
+    ]
+    history, prompt = split([*before, *after])
+    assert history == before
+    assert prompt == [
+        {"type": "text", "text": f"{SYSTEM_CONTEXT}It is late."},
+        PICTURE,
+        {"type": "text", "text": "And now?"},
+    ]
+
+
+def test_without_a_word_of_the_user_the_agent_is_told_to_go_on() -> None:
+    """SPEC 9.9: a turn needs a prompt."""
+    assert split([said("hi"), called()]) == ([said("hi"), called()], [{"type": "text", "text": GO_ON}])
+    assert split([]) == ([], [{"type": "text", "text": GO_ON}])
+    assert split([said("hi")]) == ([], [{"type": "text", "text": "hi"}])
+
+
+def test_history_is_imported_as_items_of_the_responses_api() -> None:
+    """SPEC 9.10: whole messages, every call with its output, context as the developer's."""
+    items = [
+        said(f"{SYSTEM_CONTEXT}It is late."),
+        {
+            **said("Weather?"),
+            "content": [*said("Weather?")["content"], PICTURE, {"type": "localImage", "path": "a.png"}],
+        },
+        {"type": "reasoning", "id": "rs_1", "summary": ["Hm."], "content": []},
+        {**answer("Let me see."), "phase": "commentary"},
+        called(),
+        ran("failed", "no\n"),
+        {"type": "contextCompaction", "id": "x"},
+        {"type": "plan", "id": "p", "text": "Look."},
+        answer("Rain."),
+    ]
+    assert response_items(items) == [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "It is late."}]},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "Weather?"},
+                {"type": "input_image", "detail": "auto", "image_url": PICTURE["url"]},
+                {"type": "input_text", "text": "[localImage: a.png]"},
+            ],
+        },
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city":"Oslo"}'},
+        {
+            "type": "function_call",
+            "call_id": "x1",
+            "name": "shell",
+            "arguments": '{"command":"echo hello","cwd":"/project"}',
+        },
+        {"type": "function_call_output", "call_id": "c1", "output": "rain"},
+        {"type": "function_call_output", "call_id": "x1", "output": "no\n"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Look."}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Rain."}]},
+    ]
+
+
+def test_a_call_that_never_ended_is_imported_with_a_result_that_says_so() -> None:
+    """SPEC 5.3: the API would refuse every later request."""
+    call, output, words = response_items([called("inProgress"), answer("Anyway.")])
+    assert (call["type"], output["type"], words["role"]) == ("function_call", "function_call_output", "assistant")
+    assert output["output"].startswith("Interrupted")
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if not name.startswith("rollout")])
+def test_what_a_real_codex_said_can_be_imported_again(name: str) -> None:
+    """SPEC 9.6: a new session gets the whole history."""
+    items = response_items(lines(name))
+    assert cc.lint(items, format="openai_responses") == [] or items == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(history=histories())
+def test_whatever_a_log_holds_can_be_imported(history: History) -> None:
+    """SPEC 9.10: by the rules of the Responses API; Codex wants a type and blocks in every message."""
+    before, prompt = split(FORM.format(history.messages))
+    assert prompt
+    items = response_items(before)
+    assert cc.lint(items, format="openai_responses") == [] or items == []
+    assert all(item.get("type") and isinstance(item.get("content", []), list) for item in items)
+    calls = [call for message in history.messages for call in message.tool_calls]
+    assert len([item for item in items if item["type"] == "function_call"]) == len(calls)

@@ -1,0 +1,308 @@
+"""Claude Code as it is, asked through our client: what its API is shown, turn by turn, is the conversation and no more.
+
+The CLI is the real one, the API a strict stand-in on this machine. All of it stands on two private names of the SDK
+(the CLI's lines, and its process), so an SDK without them fails here first.
+"""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc.errors import ProviderFailed
+from tests.providers.claude_cli import (
+    SLOW,
+    Said,
+    assistant,
+    call_of,
+    echo,
+    first_words,
+    gone,
+    opened,
+    said,
+    shown,
+    slow_where_asked,
+    user,
+)
+from tests.standin import Reply, Standin, faults
+
+pytest.importorskip("claude_agent_sdk")
+
+
+def test_a_session_goes_on_in_one_program_which_is_given_only_what_is_new(tmp_path: Path) -> None:
+    """SPEC 9.4: seed A's problem: a history that is sent again would be in the request twice. A path in a prompt is
+    text, and no file is read for it."""
+    with Standin(echo) as standin:
+
+        async def run() -> tuple[Said, Said]:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, "Look at @/etc/hostname")
+                second = await said(endpoint, tmp_path, "And now?", after=first)
+            assert await gone(first.pid)
+            return first, second
+
+        first, second = asyncio.run(run())
+        assert first.session == second.session
+        assert first.pid == second.pid != 0
+        assert [shown(record) for record in standin.records] == [
+            [("user", "Look at @/etc/hostname")],
+            [
+                ("user", "Look at @/etc/hostname"),
+                ("assistant", "You said: Look at @/etc/hostname"),
+                ("user", "And now?"),
+            ],
+        ]
+        assert second.text == "You said: And now?"
+        assert first.lines[-1]["type"] == "result"
+        assert not standin.refused
+
+
+def test_another_process_goes_on_with_the_session_from_the_store(tmp_path: Path) -> None:
+    """SPEC 9.5: the record of a session lies with the conversation, so that it can be resumed from anywhere; a program
+    that is ended loses nothing."""
+    store = cc.open_store(f"sqlite:{tmp_path / 'store.db'}")
+    store.append("talk", cc.user("Hello"))
+    with Standin(echo) as standin:
+
+        async def turn(home: str, text: str, after: Said | None = None) -> Said:
+            async with opened(standin, tmp_path / home, store=store) as endpoint:
+                return await said(endpoint, tmp_path, text, after=after, conversation="talk")
+
+        first = asyncio.run(turn("one", "Hello"))
+        second = asyncio.run(turn("two", "Are you there?", first))
+        assert (second.session, second.notes) == (first.session, [])
+        assert shown(standin.records[-1]) == [
+            ("user", "Hello"),
+            ("assistant", "You said: Hello"),
+            ("user", "Are you there?"),
+        ]
+
+
+def test_a_prompt_that_failed_is_not_in_the_next_request(tmp_path: Path) -> None:
+    """SPEC 9.8: the CLI keeps a prompt that its API refused, and would show it beside the next one."""
+    with Standin(echo, faults=faults.listed(None, faults.overloaded())) as standin:
+
+        async def run() -> tuple[Said, Said, ProviderFailed]:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, "Hello")
+                with pytest.raises(ProviderFailed) as failed:
+                    await said(endpoint, tmp_path, "Fails", after=first)
+                assert await gone(first.pid)
+                again = await said(endpoint, tmp_path, "Once more", after=first, revert=True)
+                return first, again, failed.value
+
+        first, again, failed = asyncio.run(run())
+        assert (failed.kind, failed.status) == ("transient", 529)
+        assert len(standin.records) == 3, "the CLI asked by itself again"
+        assert shown(standin.records[-1]) == [
+            ("user", "Hello"),
+            ("assistant", "You said: Hello"),
+            ("user", "Once more"),
+        ]
+        assert again.session != first.session
+        assert first.session in again.notes[0]
+        assert again.session in again.notes[0]
+
+
+def test_a_program_that_is_killed_in_the_stream_leaves_no_prompt_behind(tmp_path: Path) -> None:
+    """SPEC 9.8. Nothing else is lost with it: what was acknowledged before is in the next request."""
+    with Standin(echo, faults=slow_where_asked) as standin:
+
+        async def run() -> None:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, "Hello")
+                lines = await first_words(endpoint, call_of(endpoint, tmp_path, SLOW, after=first))
+                os.kill(first.pid, signal.SIGKILL)
+                with pytest.raises(ProviderFailed, match="the program ended") as failed:
+                    await anext(lines)
+                assert failed.value.kind == "transient"
+                await said(endpoint, tmp_path, "Once more", after=first, revert=True)
+
+        asyncio.run(run())
+        assert shown(standin.records[-1]) == [
+            ("user", "Hello"),
+            ("assistant", "You said: Hello"),
+            ("user", "Once more"),
+        ]
+
+
+def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_path: Path) -> None:
+    """SPEC 9.8: a call found to have gone through after all is acknowledged, and not sent a second time. Another prompt
+    is: the answer was not to it."""
+    store = cc.open_store("memory:")
+    with Standin(echo) as standin:
+
+        async def turn(text: str, after: Said | None = None, **fields: object) -> Said:
+            async with opened(standin, tmp_path, store=store) as endpoint:
+                return await said(endpoint, tmp_path, text, after=after, **fields)
+
+        first = asyncio.run(turn("Hello"))
+        lost = asyncio.run(turn("Are you there?", first))
+        found = asyncio.run(turn("Are you there?", first, revert=True))
+        assert len(standin.records) == 2
+        assert (found.text, found.cursor, found.session) == (lost.text, lost.cursor, lost.session)
+        assert "answered this already" in found.notes[0]
+        other = asyncio.run(turn("Something else", first, revert=True))
+        assert shown(standin.records[-1])[-1] == ("user", "Something else")
+        assert ("user", "Are you there?") not in shown(standin.records[-1])
+        assert other.session != lost.session
+
+
+def test_a_session_that_is_not_in_the_record_is_said_to_be_gone(tmp_path: Path) -> None:
+    """SPEC 9.5, 9.6: whoever calls begins a new one. No program is started for it, and nothing is sent."""
+    with Standin(echo) as standin:
+
+        async def run() -> list[str]:
+            async with opened(standin, tmp_path) as endpoint:
+                kinds: list[str] = []
+                first = await said(endpoint, tmp_path, "Hello")
+                for fields in (
+                    {"session": "7b0c3f6e-5d1f-4f0e-9d0a-2f1c4b5a6d7e", "cursor": first.cursor},
+                    {"session": first.session, "cursor": "7b0c3f6e-5d1f-4f0e-9d0a-2f1c4b5a6d7e"},
+                    {"session": first.session, "revert": True},
+                ):
+                    with pytest.raises(ProviderFailed) as failed:
+                        await said(endpoint, tmp_path, "Are you there?", **fields)
+                    kinds.append(failed.value.kind)
+                return kinds
+
+        assert asyncio.run(run()) == ["session"] * 3
+        assert len(standin.records) == 1
+
+
+def test_a_history_from_elsewhere_is_the_sessions_own_with_its_tool_calls(tmp_path: Path) -> None:
+    """SPEC 9.10: through the CLI's own import, so that calls and results are calls and results to the model."""
+    call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {"of": [2, 2]}}
+    result = user([{"type": "tool_result", "tool_use_id": "toolu_01a", "content": "4"}])
+    history = [user("What is 2 + 2?"), assistant("I add.", call), result, assistant("It is 4.")]
+    with Standin(echo) as standin:
+
+        async def run() -> tuple[Said, Said]:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, *history, "And 3 + 3?")
+                return first, await said(endpoint, tmp_path, "Thank you.", after=first)
+
+        first, second = asyncio.run(run())
+        imported = [
+            ("user", "What is 2 + 2?"),
+            ("assistant", "I add."),
+            ("assistant", 'toolu_01a: sum({"of":[2,2]})'),
+            ("user", "toolu_01a: 4"),
+            ("assistant", "It is 4."),
+            ("user", "And 3 + 3?"),
+        ]
+        assert shown(standin.records[0]) == imported
+        assert shown(standin.records[1]) == [
+            *imported,
+            ("assistant", "You said: And 3 + 3?"),
+            ("user", "Thank you."),
+        ]
+        assert (second.session, second.pid) == (first.session, first.pid)
+
+
+def test_a_turn_that_broke_off_after_its_tools_is_gone_on_with(tmp_path: Path) -> None:
+    """SPEC 9.8: there is nothing to ask, and the CLI answers prompts only: it is asked to go on. A session that ends
+    with anything but a reply is ended by the CLI in its own words, which is told."""
+    call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {}}
+    result = user([{"type": "tool_result", "tool_use_id": "toolu_01a", "content": "4"}])
+    with Standin(echo) as standin:
+
+        async def run() -> Said:
+            async with opened(standin, tmp_path) as endpoint:
+                return await said(endpoint, tmp_path, "What is 2 + 2?", assistant(call), result)
+
+        assert "No response requested." in asyncio.run(run()).notes[0]
+        assert shown(standin.records[0]) == [
+            ("user", "What is 2 + 2?"),
+            ("assistant", "toolu_01a: sum({})"),
+            ("user", "toolu_01a: 4"),
+            ("assistant", "No response requested."),
+            ("user", "[System Context]: Go on where you were."),
+        ]
+
+
+def test_what_was_said_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Path) -> None:
+    """SPEC 9.10: a delta may hold replies of another provider; they go into the session, and are not answered."""
+    with Standin(echo) as standin:
+
+        async def run() -> tuple[Said, Said]:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, "Hello")
+                delta = ["Who else is there?", assistant("Another model."), "And you?"]
+                return first, await said(endpoint, tmp_path, *delta, after=first)
+
+        first, second = asyncio.run(run())
+        assert second.session == first.session
+        assert shown(standin.records[-1]) == [
+            ("user", "Hello"),
+            ("assistant", "You said: Hello"),
+            ("user", "Who else is there?"),
+            ("assistant", "Another model."),
+            ("user", "And you?"),
+        ]
+
+
+def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_other(tmp_path: Path) -> None:
+    """SPEC 9.5: each is shown what its cursor stands for. Left alone, two resumes lose one of their branches."""
+    with Standin(echo) as standin:
+
+        async def run() -> tuple[Said, Said, Said]:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, "Hello")
+                left, right = await asyncio.gather(
+                    said(endpoint, tmp_path, "Left", after=first), said(endpoint, tmp_path, "Right", after=first)
+                )
+                return first, left, right
+
+        first, left, right = asyncio.run(run())
+        began = [("user", "Hello"), ("assistant", "You said: Hello")]
+        assert [shown(record) for record in standin.records[1:]] == [
+            [*began, ("user", "Left")],
+            [*began, ("user", "Right")],
+        ]
+        assert left.session == first.session != right.session
+
+
+def test_whoever_stops_listening_ends_the_program_at_once(tmp_path: Path) -> None:
+    """SPEC 11.10: nothing is left running, and the prompt that was given up is not in the next request."""
+    with Standin(echo, faults=slow_where_asked) as standin:
+
+        async def run() -> None:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, "Hello")
+                lines = await first_words(endpoint, call_of(endpoint, tmp_path, SLOW, after=first))
+                await asyncio.wait_for(lines.aclose(), 2.0)
+                assert await gone(first.pid, 0.0)
+                assert endpoint.running == set()
+                second = await said(endpoint, tmp_path, "Once more", after=first, revert=True)
+                reading = asyncio.create_task(said(endpoint, tmp_path, SLOW, after=second))
+                await asyncio.sleep(0.3)
+                reading.cancel()
+                await asyncio.wait({reading}, timeout=2.0)
+                assert reading.cancelled()
+                assert await gone(second.pid, 0.0)
+
+        asyncio.run(run())
+        requests = [shown(record) for record in standin.records]
+        assert requests[2] == [("user", "Hello"), ("assistant", "You said: Hello"), ("user", "Once more")]
+
+
+def test_a_closed_endpoint_ends_its_calls(tmp_path: Path) -> None:
+    """A call that is still running ends with an error, and its program with it."""
+    with Standin(lambda ask: Reply("word " * 100), faults=lambda ask: faults.slow(0.05)) as standin:
+
+        async def run() -> str:
+            async with opened(standin, tmp_path) as endpoint:
+                lines = await first_words(endpoint, call_of(endpoint, tmp_path, "Hello"))
+                (live,) = endpoint.running
+                await endpoint.close()
+                assert await gone(live.pid, 0.0)
+                with pytest.raises(ProviderFailed) as failed:
+                    async for _ in lines:
+                        pass
+                return failed.value.kind
+
+        assert asyncio.run(run()) == "abort"

@@ -1,0 +1,250 @@
+"""What a call may ask of Claude Code beyond its words: tools, permission, a directory, a system prompt; and its errors.
+
+The CLI is the real one, the API a strict stand-in on this machine.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from contextc._json import JSONObject, decode
+from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
+from contextc.messages import ToolCall, ToolResult
+from contextc.providers.claude_code.failing import refusal
+from tests.providers.claude_cli import KEY_NAME, Host, Said, echo, gone, opened, said, shown
+from tests.standin import Ask, Call, Plan, Reply, Script, Standin, faults
+
+pytest.importorskip("claude_agent_sdk")
+
+WEATHER: JSONObject = {
+    "name": "weather",
+    "description": "How it is outside.",
+    "inputSchema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+def calling(name: str, **arguments: object) -> Reply:
+    return Reply("I look.", calls=[Call(name, arguments, id="toolu_01look")])
+
+
+def then_done(first: Reply) -> Script:
+    """A script: one call, and a word when its result is there."""
+
+    def script(ask: Ask) -> Reply:
+        return Reply("Done.") if b'"tool_result"' in ask.raw else first
+
+    return script
+
+
+def once(standin: Standin, home: Path, *, options: JSONObject | None = None, **fields: object) -> Said:
+    async def run() -> Said:
+        async with opened(standin, home, **(options or {})) as endpoint:
+            return await said(endpoint, home, "Hello", **fields)
+
+    return asyncio.run(run())
+
+
+def test_a_tool_of_ours_is_run_by_the_host_under_the_calls_own_id(tmp_path: Path) -> None:
+    """SPEC 9: our tools are offered with their schemas as they are, and run in the turn without the CLI asking."""
+    host = Host("12 degrees")
+    with Standin(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin:
+        reply = once(standin, tmp_path, host=host, body={"tools": [WEATHER]})
+        (call,) = host.ran
+        assert (call.id, call.name, call.arguments) == ("toolu_01look", "weather", {"city": "Oslo"})
+        assert host.asked == []
+        assert reply.text == "Done."
+        assert shown(standin.records[-1])[-1] == ("user", "toolu_01look: 12 degrees")
+        offered = {tool["name"]: tool for tool in decode(standin.records[0].raw)["tools"]}
+        assert offered["mcp__contextc__weather"]["input_schema"] == WEATHER["inputSchema"]
+
+
+def test_a_tool_of_the_clis_own_is_asked_for_and_may_be_denied(tmp_path: Path) -> None:
+    """SPEC 11: the host is asked with the call as it was made; why not is what the model reads."""
+    host = Host(why_not="Not today.")
+    script = then_done(calling("Bash", command="touch forbidden", description="Touch"))
+    with Standin(script) as standin:
+        once(standin, tmp_path, host=host, body={"builtin_tools": ["Bash"]})
+        assert [(call.id, call.name) for call in host.asked] == [("toolu_01look", "Bash")]
+        assert shown(standin.records[-1])[-1] == ("user", "toolu_01look: Not today.")
+        allowed = Host(why_not="")
+        once(standin, tmp_path, host=allowed, body={"builtin_tools": ["Bash"]})
+        assert (tmp_path / "forbidden").exists()
+
+
+def test_without_a_host_the_clis_own_rules_decide(tmp_path: Path) -> None:
+    """Nobody can be asked, so what would need a question does not run."""
+    with Standin(then_done(calling("Bash", command="touch forbidden", description="Touch"))) as standin:
+        reply = once(standin, tmp_path, body={"builtin_tools": ["Bash"]})
+        assert reply.lines[-1]["permission_denials"][0]["tool_name"] == "Bash"
+        assert not (tmp_path / "forbidden").exists()
+
+
+def test_our_system_prompt_comes_behind_the_clis_own_or_in_its_place(tmp_path: Path) -> None:
+    """SPEC 8: the static fragments are the session's system prompt."""
+    with Standin(echo) as standin:
+        once(standin, tmp_path, options={"prompt": "append"})
+        once(standin, tmp_path, options={"prompt": "replace"})
+        behind, whole = ([block["text"] for block in decode(record.raw)["system"]] for record in standin.records)
+        assert behind[-1].endswith("Be brief.")
+        assert len(behind[-1]) > 1000
+        assert whole[-1] == "Be brief."
+
+
+def test_headers_of_a_call_reach_the_api(tmp_path: Path) -> None:
+    """What a proxy asks for is sent with every request of the CLI."""
+    with Standin(echo) as standin:
+        once(standin, tmp_path, headers={"x-team": "blue", "x-room": "4"})
+        assert [standin.records[0].headers.get(name) for name in ("x-team", "x-room")] == ["blue", "4"]
+
+
+def test_options_that_the_program_does_not_take_are_told_in_its_words(tmp_path: Path) -> None:
+    """SPEC 15: it ends at once, and another attempt would not help."""
+    with Standin(echo) as standin, pytest.raises(ProviderFailed, match="no-such-flag") as failed:
+        once(standin, tmp_path, body={"extra_args": {"no-such-flag": None}})
+    assert failed.value.kind == "invalid"
+
+
+def test_the_program_runs_in_the_calls_directory(tmp_path: Path) -> None:
+    """SPEC 9.1: a session belongs to a directory. In one that is not there nothing is run."""
+    (tmp_path / "work").mkdir()
+    with Standin(echo) as standin:
+        reply = once(standin, tmp_path, directory=str(tmp_path / "work"))
+        assert reply.lines[0]["cwd"] == str(tmp_path / "work")
+        with pytest.raises(ProviderFailed, match="does not exist") as failed:
+            once(standin, tmp_path, directory=str(tmp_path / "nowhere"))
+        assert failed.value.kind == "invalid"
+
+
+def test_another_option_needs_another_program_and_goes_on_with_the_session(tmp_path: Path) -> None:
+    """A program serves the calls it was started for; nothing of the conversation is lost with it."""
+    with Standin(echo) as standin:
+
+        async def run() -> tuple[Said, Said]:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, "Hello")
+                second = await said(endpoint, tmp_path, "Now think", after=first, body={"effort": "low"})
+                assert await gone(first.pid)
+                return first, second
+
+        first, second = asyncio.run(run())
+        assert (second.session, second.notes) == (first.session, [])
+        assert second.pid != first.pid
+        assert decode(standin.records[-1].raw)["output_config"] == {"effort": "low"}
+        assert shown(standin.records[-1])[0] == ("user", "Hello")
+
+
+def test_programs_that_nobody_needs_are_ended(tmp_path: Path) -> None:
+    """No more than `programs` are kept, and none for longer than `idle` seconds; the session goes on all the same."""
+    with Standin(echo) as standin:
+
+        async def run() -> None:
+            async with opened(standin, tmp_path, programs=1, idle=0.4) as endpoint:
+                first = await said(endpoint, tmp_path, "Hello")
+                second = await said(endpoint, tmp_path, "Another one")
+                assert await gone(first.pid, 0.35)
+                assert not await gone(second.pid, 0.0)
+                assert await gone(second.pid)
+                again = await said(endpoint, tmp_path, "Still there?", after=first)
+                assert again.session == first.session
+
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"permision_mode": "plan"}, "Did you mean 'permission_mode'"),
+        ({"fork_session": True}, "no setting of Claude Code"),
+        ({"prompt": "prepend"}, '"append" or "replace"'),
+    ],
+)
+def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, settings: JSONObject, says: str) -> None:
+    """SPEC 15: before anything is started, and with the way out."""
+    with Standin(echo) as standin:
+        with pytest.raises(InvalidSetting, match=says):
+            once(standin, tmp_path, body=settings)
+        assert standin.records == []
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "kind", "status"),
+    [
+        (faults.listed(faults.rate()), {}, "rate", 429),
+        (faults.listed(faults.quota()), {}, "quota", 400),
+        (faults.listed(faults.cut()), {}, "transient", None),
+        (None, {"env": {KEY_NAME: "sk-wrong-key-000"}}, "auth", 401),
+    ],
+)
+def test_what_the_api_refuses_is_told_as_everywhere(
+    tmp_path: Path, plan: Plan | None, options: JSONObject, kind: FailureKind, status: int | None
+) -> None:
+    """SPEC 11.11: `subtype` says success even so. The CLI's own retries are off: whoever calls decides about them."""
+    with Standin(lambda ask: Reply("Some words that can be cut."), faults=plan) as standin:
+        with pytest.raises(ProviderFailed) as failed:
+            once(standin, tmp_path, options=options)
+        assert (failed.value.kind, failed.value.status) == (kind, status)
+        assert "sk-wrong" not in str(failed.value)
+        assert len(standin.records) == 1
+
+
+def test_retries_that_were_asked_for_are_told(tmp_path: Path) -> None:
+    """SPEC 11.11: a retry is announced, and is no error."""
+    with Standin(echo, faults=faults.listed(faults.overloaded())) as standin:
+        reply = once(standin, tmp_path, options={"retries": 1})
+        assert reply.notes == ["Claude Code asked its API again (529 overloaded)."]
+        assert reply.text == "You said: Hello"
+
+
+def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) -> None:
+    """SPEC 7: the CLI tries to shorten its own history, fails, and leaves a session that goes back to its cursor."""
+    with Standin(echo, window=1500) as standin:
+
+        async def run() -> tuple[FailureKind, Said]:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, "Hello")
+                with pytest.raises(ProviderFailed) as failed:
+                    await said(endpoint, tmp_path, "long " * 3000, after=first)
+                return failed.value.kind, await said(endpoint, tmp_path, "Short", after=first, revert=True)
+
+        kind, reply = asyncio.run(run())
+        assert kind == "context"
+        assert reply.text == "You said: Short"
+        assert shown(standin.records[-1])[0] == ("user", "Hello")
+
+
+def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(tmp_path: Path) -> None:
+    """SPEC 11.2: a time limit is between two pieces of an answer."""
+
+    class Slow(Host):
+        async def run(self, call: ToolCall) -> ToolResult:
+            await asyncio.sleep(0.8)
+            return await super().run(call)
+
+    with Standin(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin:
+        once(standin, tmp_path)  # so that the stand-in has loaded all it needs
+        reply = once(standin, tmp_path, host=Slow(), body={"tools": [WEATHER]}, timeout=0.6)
+        assert reply.text == "Done."
+    with (
+        Standin(echo, faults=faults.listed(faults.hang())) as standin,
+        pytest.raises(ProviderFailed, match=r"nothing came for 0\.6 seconds") as failed,
+    ):
+        once(standin, tmp_path, timeout=0.6)
+    assert failed.value.kind == "transient"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ({"subtype": "error_max_turns", "errors": ["Reached maximum number of turns (3)"]}, "abort"),
+        ({"subtype": "error_max_budget_usd"}, "quota"),
+        ({"subtype": "error_during_execution", "errors": ["No conversation found with session ID: 1"]}, "session"),
+        ({"subtype": "success", "result": "Prompt is too long"}, "context"),
+        ({"subtype": "success", "result": "Not logged in · Please run /login"}, "auth"),
+        ({"subtype": "success", "result": "API Error: Connection to the API was lost (ECONNRESET)."}, "transient"),
+        ({"subtype": "success", "api_error_status": 500, "api_error_type": "api_error"}, "transient"),
+    ],
+)
+def test_the_last_line_of_a_turn_says_what_helps(line: JSONObject, kind: FailureKind) -> None:
+    """SPEC 15: the CLI's own sentences, and what its API answered."""
+    assert refusal("claude-code", {"type": "result", "is_error": True, **line}).kind == kind

@@ -1,0 +1,142 @@
+"""Tools in the middle of a turn of Codex: ours, and its own that need approval. With the real program."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from contextc._json import JSONObject, decode
+from tests.providers.codexes import LOOK, Codex, Host, is_alive, seen
+from tests.standin import Ask, Call, Reply, Scripted, Standin
+
+
+def last_said(ask: Ask) -> JSONObject:
+    return decode(ask.raw)["input"][-1]
+
+
+async def ended(pid: int) -> None:
+    """Wait for the end of a process, whose parent has yet to notice."""
+    async with asyncio.timeout(2):
+        while is_alive(pid):
+            await asyncio.sleep(0.01)
+
+
+def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
+    """A thread is told of our tools; Codex calls, and the host's result goes on to the model."""
+
+    def script(ask: Ask) -> Reply:
+        if last_said(ask)["type"] == "message":
+            return Reply("Let me look.", [Call("look", {"thing": "the key"})])
+        return Reply(f"I see: {last_said(ask)['output']}.")
+
+    async def run() -> None:
+        host = Host()
+        with Standin(script) as standin:
+            codex = Codex(tmp_path / "home", standin)
+            async with codex.line() as line:
+                tools = {"dynamicTools": [LOOK]}
+                told = await codex.ask(line, "Look for it.", host=host, settings=tools)
+                alone = await codex.ask(line, "Look again.", told, settings=tools)
+            assert [(call.name, call.arguments) for call in host.ran] == [("look", {"thing": "the key"})]
+            assert told.text == "I see: the key is there."
+            assert [message.role for message in told.reader.messages()] == ["assistant", "tool", "assistant"]
+            assert alone.text == "I see: Nobody is here to run this tool.."
+            assert not standin.refused
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("approved", [(), ("shell",)])
+def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approved: tuple[str, ...]) -> None:
+    """What the host declines is not run; the turn goes on either way."""
+    made = tmp_path / "made.txt"
+
+    def script(ask: Ask) -> Reply:
+        if last_said(ask)["type"] == "message":
+            asks = {"sandbox_permissions": "require_escalated", "justification": "May I?", "login": False}
+            return Reply(None, [Call("exec_command", {"cmd": f"echo made > {made}", **asks})])
+        return Reply("Done.")
+
+    async def run() -> None:
+        host = Host(*approved)
+        with Standin(script) as standin:
+            codex = Codex(tmp_path / "home", standin)
+            async with codex.line() as line:
+                told = await codex.ask(line, "Make it.", host=host, settings={"approvalPolicy": "on-request"})
+            (call,) = host.asked
+            assert call.name == "shell"
+            assert str(made) in call.arguments["command"]
+            assert call.arguments["reason"] == "May I?"
+            assert told.text == "Done."
+            assert made.exists() is bool(approved)
+
+    asyncio.run(run())
+
+
+def test_nothing_that_needs_approval_is_done_without_a_host(tmp_path: Path) -> None:
+    patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: made.txt\n+hi\n*** End Patch\nEOF\n"
+
+    def script(ask: Ask) -> Reply:
+        return Reply(None, [Call("exec_command", {"cmd": patch})]) if ask.number == 0 else Reply("Done.")
+
+    async def run() -> None:
+        with Standin(script) as standin:
+            codex = Codex(tmp_path / "home", standin)
+            async with codex.line() as line:
+                told = await codex.ask(line, "Make it.", settings={"approvalPolicy": "untrusted"})
+            changes = [event["params"]["item"] for event in told.events if event["method"] == "item/completed"]
+            assert [item["status"] for item in changes if item["type"] == "fileChange"] == ["declined"]
+            assert told.text == "Done."
+            assert not (codex.home / "made.txt").exists()
+
+    asyncio.run(run())
+
+
+def test_closing_a_stream_interrupts_the_turn_and_ends_its_commands(tmp_path: Path) -> None:
+    """SPEC 11.10: what is cancelled leaves nothing running; the program stays for the next call."""
+    started = tmp_path / "started"
+
+    def script(ask: Ask) -> Reply:
+        command = f"echo $$ > {started}; exec sleep 60"
+        return Reply(None, [Call("exec_command", {"cmd": command, "login": False})]) if ask.number == 0 else Reply("ok")
+
+    async def run() -> None:
+        with Standin(script) as standin:
+            codex = Codex(tmp_path / "home", standin)
+            async with codex.line() as line:
+                free = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
+                async with aclosing(line.stream(codex.call("Wait.", settings=free))) as events:
+                    async for _ in events:
+                        if started.exists() and started.read_text().strip():
+                            break
+                        await asyncio.sleep(0)
+                pid = line.pid
+                await ended(int(started.read_text()))
+                assert (await codex.ask(line, "Another.")).text == "ok"
+                assert line.pid == pid
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("again", ["the same program", "another program"])
+def test_a_thread_cannot_be_given_other_tools(tmp_path: Path, again: str) -> None:
+    """SPEC 9.3: Codex would go on with the old ones and not say so; a new thread is asked for instead."""
+    other = {**LOOK, "name": "listen"}
+
+    async def run() -> None:
+        with Standin(Scripted(["answer 1", "answer 2"])) as standin:
+            codex = Codex(tmp_path / "home", standin)
+            async with codex.line() as line:
+                first = await codex.ask(line, "one", settings={"dynamicTools": [LOOK]})
+                if again == "another program":
+                    await line.close()
+                refused = await codex.ask(line, "two", first, settings={"dynamicTools": [LOOK, other]})
+                second = await codex.ask(line, "two", first, settings={"dynamicTools": [LOOK]})
+            assert refused.error is not None
+            assert refused.error.kind == "session"
+            assert "has other tools than the request" in refused.error.said
+            assert second.session == first.session
+            assert [seen(record) for record in standin.records] == [["one"], ["one", "answer 1", "two"]]
+
+    asyncio.run(run())

@@ -1,0 +1,125 @@
+"""The real Claude Code and the real Codex, each in a throw-away home, on a strict stand-in of its vendor's API.
+
+Everything that is said bears a mark of its own, so that what reaches the model can be counted at the API: lost, once,
+or twice.
+"""
+
+import asyncio
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+from msgspec import Struct
+
+import contextc as cc
+from contextc.events import AnyEvent
+from contextc.providers.endpoint import Endpoint, endpoint
+from tests.standin import KEY, Ask, Record, Reply, Standin
+
+VARIABLE = "CONTEXTC_STANDIN_KEY"
+MARK = re.compile(r"«\w+»")
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """A program that is a provider: two of its models, and the format its vendor's API speaks."""
+
+    name: str
+    model: str
+    other: str
+    format: str
+    bash: str
+    """The name of the tool with which it runs commands."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CLAUDE = Program(
+    name="claude-code", model="claude-sonnet-4-5", other="claude-opus-4-5", format="anthropic", bash="Bash"
+)
+CODEX = Program(name="codex", model="gpt-5.4", other="gpt-5.2", format="openai_responses", bash="exec_command")
+PROGRAMS = (CLAUDE, CODEX)
+
+
+class Marked:
+    """Answers every request with a mark that no other answer has."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __call__(self, ask: Ask) -> Reply:
+        self.given += 1
+        return Reply(f"«a{self.given}» I have read it.")
+
+
+class House:
+    """A store, a home for the programs, and the line between them."""
+
+    def __init__(self, store: cc.Store, home: Path) -> None:
+        self.store, self.home = store, home
+        self.work = home / "work"
+        for folder in (self.work, home / "claude", home / "codex"):
+            folder.mkdir(parents=True, exist_ok=True)
+        os.environ[VARIABLE] = KEY
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.home),
+            "CLAUDE_CONFIG_DIR": str(self.home / "claude"),
+            "CODEX_HOME": str(self.home / "codex"),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+
+    def provider(self, program: Program, standin: Standin, model: str = "") -> cc.Provider:
+        spec = f"{program.name}:{model or program.model}"
+        return cc.provider(spec, url=standin.url(program.format), key=VARIABLE)
+
+    def line(self, provider: cc.Provider) -> Endpoint:
+        return endpoint(provider, store=self.store, env=self.env)
+
+    def agent(
+        self, program: Program, standin: Standin, *, model: str = "", directory: Path | None = None, **options: object
+    ) -> cc.AgentExecutor:
+        provider = self.provider(program, standin, model)
+        given = {"directory": str(directory or self.work), "endpoint": self.line(provider), **options}
+        return cc.AgentExecutor(self.store, provider, **given)  # pyright: ignore[reportArgumentType] - any option
+
+
+async def turn(executor: cc.AgentExecutor, conversation: str, text: str | None) -> list[AnyEvent]:
+    """One turn; what was told of it."""
+    async with aclosing(executor.run(conversation, text)) as events:
+        return [event async for event in events]
+
+
+def run_turns(executor: cc.AgentExecutor, conversation: str, *texts: str) -> None:
+    """Turns, one after the other, on an event loop of their own; the line is closed behind them."""
+
+    async def work() -> None:
+        line = await executor.open_endpoint()
+        try:
+            for text in texts:
+                await turn(executor, conversation, text)
+        finally:
+            await line.close()
+
+    asyncio.run(work())
+
+
+def answered(standin: Standin) -> list[Record]:
+    """The requests that were answered, without what a program asks on the side."""
+    return [record for record in standin.records if record.reply is not None]
+
+
+def marks(record: Record) -> Counter[str]:
+    """How often each mark is in a request."""
+    return Counter(MARK.findall(record.raw.decode()))
+
+
+def twice(found: Counter[str]) -> Iterator[str]:
+    return (mark for mark, times in found.items() if times > 1)

@@ -1,0 +1,44 @@
+"""Ten turns with somebody else's words between them: at the API everything is there, and nothing is there twice."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from tests.sessions.programs import PROGRAMS, House, Marked, Program, answered, marks, turn
+from tests.standin import Standin
+
+TURNS, RESTART = 10, 6
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_ten_turns_with_injections_are_shown_once_each(program: Program, tmp_path: Path) -> None:
+    """SPEC 9.2, 9.4: the program holds the conversation, and is given what is new; also after a restart."""
+    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+
+    async def work(standin: Standin, first: int, last: int) -> cc.AgentExecutor:
+        agent = house.agent(program, standin, system_prompt="«static» Be brief.")
+        for number in range(first, last + 1):
+            if number % 2:
+                house.store.append("talk", cc.system(f"«s{number}» The clock says {number}."))
+            await turn(agent, "talk", f"«u{number}» Question {number}.")
+        await (await agent.open_endpoint()).close()
+        return agent
+
+    with Standin(Marked()) as standin:
+        asyncio.run(work(standin, 1, RESTART - 1))
+        agent = asyncio.run(work(standin, RESTART, TURNS))
+        last = marks(answered(standin)[-1])
+
+    expected = {"«static»", *(f"«u{number}»" for number in range(1, TURNS + 1))}
+    expected |= {f"«s{number}»" for number in range(1, TURNS + 1, 2)}
+    expected |= {f"«a{number}»" for number in range(1, TURNS)}
+    assert last == dict.fromkeys(expected, 1)
+    assert not standin.refused
+    assert len(answered(standin)) == TURNS, "one request a turn"
+
+    sizes = [len(agent.compiler.rebuild("talk", number, directory=str(house.work))) for number in range(2, TURNS + 1)]
+    assert max(sizes) - min(sizes) < 200, "what is sent to the program does not grow with the conversation"
+    modes = [agent.compiler.explain("talk", each, directory=str(house.work)).mode for each in range(1, TURNS + 1)]
+    assert modes == ["full", *["resume"] * (TURNS - 1)]

@@ -1,0 +1,167 @@
+"""What OpenAI keeps between two requests: responses that may be continued, and conversations with their items.
+
+A response is kept when it is complete, unless the request said `store: false`. A conversation gets the input and the
+output of a response together, when that is complete; until then it is locked. Of a response whose line broke nobody
+knows whether it was completed: here that is decided by its id, so both happen. What is refused is refused with the
+words that the API was seen to use.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from itertools import count
+from typing import cast
+
+from contextc._json import JSON, JSONObject, decode
+from tests.standin.answer import Head, Outcome, Refusal
+from tests.standin.shapes import as_list, as_object
+from tests.standin.vendor import CREATED, Ask, Memory, Told
+from tests.standin.vendors._openai import refusal
+
+RESPONSES, CONVERSATIONS = "/v1/responses/", "/v1/conversations"
+MOST_ITEMS = 20
+PREFIXES = {"message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_"}
+LOCKED = "Another process is currently operating on this conversation. Please retry in a few seconds."
+TOO_MANY = (
+    "Invalid 'items': array too long. Expected an array with maximum length 20, but got an array with length {0} "
+    "instead."
+)
+
+
+class Kept(Memory):
+    """`forgets`: nothing is stored, whatever a request says, as for organizations that have agreed on that; `owns_up`:
+    a response then says so."""
+
+    def __init__(self) -> None:
+        self.responses: dict[str, list[JSONObject]] = {}
+        """Everything that a response has seen and said, by its id."""
+        self.whole: dict[str, JSONObject] = {}
+        self.conversations: dict[str, list[JSONObject]] = {}
+        self.locked: set[str] = set()
+        self.forgets, self.owns_up = False, True
+        self._numbers = count(1)
+
+    def stores(self, body: JSONObject) -> bool:
+        return body.get("store") is not False and not self.forgets
+
+    def history(self, ask: Ask) -> list[JSONObject] | None:
+        """What a request goes on with; None where there is no such thing."""
+        if (name := conversation_of(ask.body)) is not None:
+            return self.conversations.get(name)
+        before: JSON = ask.body.get("previous_response_id")
+        return [] if before is None else self.responses.get(str(before))
+
+    def lacks(self, ask: Ask) -> Refusal | None:
+        """Why a request cannot go on where it wants to."""
+        name, before = conversation_of(ask.body), cast(JSON, ask.body.get("previous_response_id"))
+        if name is not None and name not in self.conversations:
+            return _no_conversation(name)
+        if name in self.locked:
+            return refusal(400, LOCKED, "invalid_request_error", "conversation_locked", param="conversation")
+        if before is not None and before not in self.responses:
+            said, code = f"Previous response with id '{before}' not found.", "previous_response_not_found"
+            return refusal(400, said, "invalid_request_error", code, param="previous_response_id")
+        return None
+
+    def begins(self, told: Told, response: JSONObject) -> Callable[[Outcome], None]:
+        """Remember what runs; what is returned is called when it is over."""
+        body, history = told.body, self.history(told.ask) or []
+        new = [_named(item, f"{response['id']} {number}") for number, item in enumerate(given(body))]
+        added, name = [*new, *as_list(response["output"])], conversation_of(body)
+        if name is not None:
+            self.locked.add(name)
+
+        def over(outcome: Outcome) -> None:
+            self.locked.discard(name or "")
+            if outcome == "refused" or (outcome == "broken" and int(response["id"][-1], 16) % 2):
+                return
+            if name in self.conversations:
+                self.conversations[name] += added
+            if self.stores(body):
+                self.responses[response["id"]], self.whole[response["id"]] = [*history, *added], response
+
+        return over
+
+    # ── requests that no model is asked for ───────────────────────────────────────────────────────────────────────────
+
+    def serves(self, head: Head) -> bool:
+        return head.path.startswith((RESPONSES, CONVERSATIONS))
+
+    def answer(self, head: Head, raw: bytes) -> JSONObject | Refusal:
+        if head.path.startswith(RESPONSES):
+            return self._response(head.method, head.path.removeprefix(RESPONSES))
+        name, _, rest = head.path.removeprefix(CONVERSATIONS).strip("/").partition("/")
+        if not name and head.method == "POST":
+            return self._created(as_object(decode(raw)) if raw else {})
+        if name not in self.conversations:
+            return _no_conversation(name)
+        match head.method, rest:
+            case "GET", "":
+                return _conversation(name)
+            case "DELETE", "":
+                del self.conversations[name]
+                return {"id": name, "object": "conversation.deleted", "deleted": True}
+            case "GET", "items":
+                return _page(self.conversations[name], head.query)
+            case _:
+                said = f"Invalid URL ({head.method} {head.path})"
+                return refusal(404, said, "invalid_request_error", None)
+
+    def _created(self, body: JSONObject) -> JSONObject | Refusal:
+        items = as_list(body.get("items"))
+        if len(items) > MOST_ITEMS:
+            said = TOO_MANY.format(len(items))
+            return refusal(400, said, "invalid_request_error", "array_above_max_length", param="items")
+        name = f"conv_{sha256(str(next(self._numbers)).encode()).hexdigest()[:48]}"
+        self.conversations[name] = [_named(item, f"{name} {number}") for number, item in enumerate(items)]
+        return _conversation(name)
+
+    def _response(self, method: str, name: str) -> JSONObject | Refusal:
+        if name not in self.responses:
+            return refusal(404, f"Response with id '{name}' not found.", "invalid_request_error", None)
+        if method == "GET":
+            return self.whole[name]
+        del self.responses[name]
+        return {"id": name, "object": "response", "deleted": True}
+
+
+def conversation_of(body: JSONObject) -> str | None:
+    """The conversation that a request is in: by its name, or as an object that holds it."""
+    found: JSON = body.get("conversation")
+    return None if found is None else str(as_object(found).get("id") or found)
+
+
+def given(body: JSONObject) -> list[JSONObject]:
+    """The input as items."""
+    found: JSON = body.get("input")
+    return [{"role": "user", "content": found}] if isinstance(found, str) else as_list(found)
+
+
+def _named(item: JSONObject, seed: str) -> JSONObject:
+    """An item as it is kept: it has an id, and says what it is."""
+    kind = str(item.get("type") or "message")
+    item = {"type": kind, "status": "completed", **item}
+    item.setdefault("id", PREFIXES.get(kind, "item_") + sha256(seed.encode()).hexdigest()[:48])
+    if isinstance(text := item.get("content"), str):
+        side = "output_text" if item.get("role") == "assistant" else "input_text"
+        part: JSONObject = {"type": side, "text": text}
+        item["content"] = [{**part, "annotations": [], "logprobs": []} if side == "output_text" else part]
+    return item
+
+
+def _page(items: list[JSONObject], query: dict[str, str]) -> JSONObject:
+    """The latest first, unless asked otherwise."""
+    ordered = items if query.get("order") == "asc" else items[::-1]
+    if after := query.get("after"):
+        place = next((number for number, item in enumerate(ordered, 1) if item["id"] == after), len(ordered))
+        ordered = ordered[place:]
+    shown = ordered[: int(query.get("limit", "20"))]
+    ends = {"first_id": shown[0]["id"], "last_id": shown[-1]["id"]} if shown else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": shown, "has_more": len(shown) < len(ordered), **ends}
+
+
+def _conversation(name: str) -> JSONObject:
+    return {"id": name, "object": "conversation", "created_at": CREATED, "metadata": {}}
+
+
+def _no_conversation(name: str) -> Refusal:
+    return refusal(404, f"Conversation with id '{name}' not found.", "invalid_request_error", None)
