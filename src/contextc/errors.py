@@ -261,9 +261,9 @@ class NothingNew(ContextcError):
 
 
 FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "session", "invalid", "abort"]
-"""What helps: waiting (`transient`, `rate`), another key (`auth`), money (`quota`), a shorter request (`context`), a new
-session (`session`: the provider no longer has the one that was named), another request (`invalid`); `abort`: nothing,
-the call was given up."""
+"""What helps: waiting (`transient`, `rate`), another key (`auth`), money (`quota`), a shorter request (`context`), a
+new session (`session`: the provider no longer has the one that was named), another request (`invalid`); `abort`:
+nothing, the call was given up."""
 
 WAYS_OUT: dict[str, str] = {
     "transient": "Nothing is wrong with the request; send it again.",
