@@ -101,7 +101,7 @@ def test_the_coding_agents_keep_sessions_of_their_own(spec: str, bound: bool) ->
     assert agent.reverts
     assert agent.keeps_static
     assert agent.compacts_itself
-    assert agent.resends_head
+    assert not agent.resends_head
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])

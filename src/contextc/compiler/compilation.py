@@ -130,6 +130,7 @@ def _compiled(ask: Ask, draft: Draft, revert: str | None) -> Compiled:
         assembled=assembled,
         head=head,
         account=lambda: account_of(ask, draft, standing, assembled, head, session_id or ""),
+        opening=lambda: head_parts(ask, draft.budget, resume=False, marked=False) if resume else head,
         session_id=session_id,
         revert=revert,
         dry_run=ask.dry_run,

@@ -95,6 +95,7 @@ class Compiled:
         assembled: Assembled,
         head: HeadParts,
         account: Callable[[], Account],
+        opening: Callable[[], HeadParts],
         session_id: str | None,
         revert: str | None,
         dry_run: bool,
@@ -110,7 +111,7 @@ class Compiled:
         self.fresh_counts: dict[bytes, int] = {}
         self.token = os.urandom(8).hex()
         """By which the attempt to send it knows itself again."""
-        self._tell = account
+        self._tell, self._opening = account, opening
         self._account: Account | None = None
         self.replaced = False
         self._body: bytes | None = None
@@ -157,6 +158,14 @@ class Compiled:
         draft = self.draft
         messages = self.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
         return draft.budget.system + draft.budget.tools + messages
+
+    @property
+    def opening(self) -> JSONObject:
+        """System prompt, tools and settings as a session begins with them, also where this request goes on with one and
+        does not say them again.
+        """
+        head = self._opening()
+        return {name: value for name, value in head.body.items() if name != head.key}
 
     @property
     def params(self) -> JSONObject:

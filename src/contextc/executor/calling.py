@@ -89,6 +89,7 @@ class Incoming:
             session=compiled.session_id or "",
             cursor=compiled.cursor,
             revert=compiled.revert is not None,
+            opening=lambda: compiled.opening,
             directory=compiled.channel.directory or self.directory,
             host=host,
         )

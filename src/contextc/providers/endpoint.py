@@ -16,7 +16,7 @@ from typing import Protocol, Self, cast
 
 from msgspec import Struct
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, decode
 from contextc.errors import InvalidSetting
 from contextc.messages import ToolCall, ToolResult
 from contextc.providers.named import Provider, has_address
@@ -46,8 +46,10 @@ class Call(Struct, frozen=True, kw_only=True):
 
     For a provider that keeps a session: `session` is the one to go on with ("" is a new one), and `cursor` where it
     stood after the last reply that was stored. `revert` says that a prompt may be in it that failed: it goes back to
-    the cursor first. `conversation` is whose it is, `directory` where a program runs ("" is where this one does), and
-    `host` who is asked, and who runs the tools in the request.
+    the cursor first. `opening` is what a session begins with (system prompt, tools), which a request that goes on with
+    one does not say again, and a program that is started anew has to be told. `conversation` is whose it is,
+    `directory` where a program runs ("" is where this one does), and `host` who is asked, and who runs the tools in
+    the request.
     """
 
     provider: Provider
@@ -60,8 +62,14 @@ class Call(Struct, frozen=True, kw_only=True):
     session: str = ""
     cursor: str = ""
     revert: bool = False
+    opening: Callable[[], JSONObject] = _no_arguments
     directory: str = ""
     host: Host | None = None
+
+
+    def request(self) -> JSONObject:
+        """The body as it was meant, with what its session began with."""
+        return {**self.opening(), **decode(self.body)}
 
 
 class Endpoint(ABC):

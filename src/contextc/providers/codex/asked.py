@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
-import msgspec
 from msgspec import Struct
 
 from contextc._json import JSONObject, canonical
@@ -51,7 +50,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 def asked(call: Call) -> Asked:
-    body: JSONObject = msgspec.json.decode(call.body)
+    body = call.request()
     items: list[JSONObject] = body.pop("items", [])
     session = call.session or str(body.pop("threadId", None) or "")
     body.pop("threadId", None)
