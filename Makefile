@@ -40,13 +40,14 @@ floors: setup
 tests: setup
 	$(BIN)/python -m pytest
 
-bench: $(PEERS)/.ready
+bench: setup $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/import.py
 	$(PEERS)/bin/python benchmarks/store.py
 	$(PEERS)/bin/python benchmarks/convert.py
 	$(PEERS)/bin/python benchmarks/compile.py
 	$(PEERS)/bin/python benchmarks/cache.py
 	$(PEERS)/bin/python benchmarks/turn.py
+	$(BIN)/python benchmarks/sessions.py
 
 $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)

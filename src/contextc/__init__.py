@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
     from contextc.formats import (
         AnthropicFormatter,
+        ClaudeCodeFormatter,
+        CodexFormatter,
         GeminiFormatter,
         OpenAIFormatter,
         OpenAIResponsesFormatter,
@@ -86,7 +88,9 @@ __all__ = [
     "AnthropicFormatter",
     "Attempt",
     "Branch",
+    "ClaudeCodeFormatter",
     "ClaudeSessions",
+    "CodexFormatter",
     "Compiled",
     "Conflict",
     "ContextOverflow",

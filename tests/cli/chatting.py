@@ -12,6 +12,8 @@ import subprocess
 import sys
 import termios
 import time
+from codecs import getincrementaldecoder
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -68,9 +70,12 @@ def _events(deltas: list[JSONObject], finish: str, tokens: tuple[int, int]) -> J
 class Terminal:
     """`contextc chat` on a pseudo-terminal. `seen` is everything that was printed, to the byte."""
 
-    def __init__(self, folder: Path, *arguments: str, columns: int = 100) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, columns: int = 100, more: Mapping[str, str] | None = None
+    ) -> None:
         self.seen = ""
         self._at = 0
+        self._decoder = getincrementaldecoder("utf-8")("replace")
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self.process = subprocess.Popen(
@@ -79,7 +84,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             cwd=folder,
-            env=home(folder, TERM="xterm-256color"),
+            env=home(folder, TERM="xterm-256color", **(more or {})),
             start_new_session=True,
         )
         os.close(slave)
@@ -115,7 +120,7 @@ class Terminal:
     def interrupt(self) -> None:
         """Ctrl-C. Python's prompt is printed a little before it listens to signals."""
         time.sleep(0.2)
-        self.process.send_signal(signal.SIGINT)
+        os.killpg(self.process.pid, signal.SIGINT)  # as a terminal does: whatever it has started hears it too
 
     def leave(self) -> int:
         """Wait for the end; the exit code."""
@@ -134,5 +139,5 @@ class Terminal:
             piece = os.read(self._master, 1 << 16)
         except OSError:  # the other side is closed
             return False
-        self.seen += piece.decode(errors="replace")
+        self.seen += self._decoder.decode(piece)
         return bool(piece)

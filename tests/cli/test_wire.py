@@ -86,6 +86,40 @@ def test_convert_writes_the_target_and_names_what_is_lost(run: Run) -> None:
     assert json.loads(machine.stdout)[0]["warnings"][0].startswith("left out: the setting `model`")
 
 
+SESSION = Path(__file__).parent.parent / "data"
+
+
+def test_a_session_of_a_program_needs_no_format(run: Run, tmp_path: Path) -> None:
+    """SPEC 10.6: its lines are one conversation, and come out as one request."""
+    transcript = str(SESSION / "claude_code" / "transcript-parallel.jsonl")
+    assert run("lint", transcript).stdout == "nothing to complain about\n"
+    made = run("convert", transcript, "--to", "anthropic", "-o", "body.json")
+    assert (made.returncode, made.stderr) == (0, "left out: reasoning of claude-code\n")
+    body = json.loads((tmp_path / "body.json").read_text())
+    assert [each["role"] for each in body] == ["user", "assistant", "user", "assistant"]
+    assert run("lint", "body.json", "-f", "anthropic").returncode == 0
+    thread = run("convert", str(SESSION / "codex" / "rollout.jsonl"), "--to", "claude_code")
+    assert {json.loads(line)["type"] for line in thread.stdout.splitlines()} == {"user", "assistant"}
+    assert run("fix", "-", text=thread.stdout).stdout == thread.stdout
+
+
+def test_a_session_is_told_of_what_it_could_not_read(run: Run) -> None:
+    """SPEC 1.2: the program was killed while it wrote its last line."""
+    torn = (SESSION / "codex" / "exec.jsonl").read_text() + '{"type":"item.comp'
+    found = run("lint", "-", text=torn)
+    assert (found.returncode, found.stderr) == (0, "left out: 1 line that cannot be read\n")
+    failed = run("lint", str(SESSION / "claude_code" / "stdout-unauthorized.jsonl"), "-f", "claude_code")
+    assert (failed.returncode, failed.stdout) == (0, "nothing to complain about\n")
+
+
+def test_what_is_no_session_needs_a_format(run: Run) -> None:
+    """SPEC 15.1."""
+    for asked in (["lint"], ["fix"], ["convert", "--to", "gemini"]):
+        refused = run(asked[0], "-", *asked[1:], text=json.dumps(CHAT))
+        assert refused.returncode == 2
+        assert refused.stderr.startswith("error: Say which format this is in: anthropic, claude_code, codex, ")
+
+
 def test_what_is_not_json_exits_with_2_and_says_where(run: Run) -> None:
     """SPEC 15.1."""
     broken = run("lint", "-", "-f", "anthropic", text='{"role": "user"}\n{"role"')
@@ -104,7 +138,9 @@ def test_rule_explains_a_code(run: Run) -> None:
     assert run("rule", "ANT999").returncode == 2
 
 
-@pytest.mark.parametrize("format", ["anthropic", "gemini", "openai_chat", "openai_responses", "vercel"])
+@pytest.mark.parametrize(
+    "format", ["anthropic", "claude_code", "codex", "gemini", "openai_chat", "openai_responses", "vercel"]
+)
 def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, format: str) -> None:
     """SPEC 3.8: every format in both directions."""
     address = f"sqlite:///{tmp_path}/chat.db"

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -16,9 +17,19 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.events import AnyEvent, StepFinish, TextDelta, ToolCallDelta, ToolResult, TurnFinish
-from contextc.messages import Message
+from contextc.events import (
+    AnyEvent,
+    ApprovalRequest,
+    StepFinish,
+    TextDelta,
+    ToolCallDelta,
+    ToolResult,
+    TurnFinish,
+)
+from contextc.messages import Message, ToolCall
 from contextc.pairing import open_calls
+from contextc.providers import Call, Endpoint
+from contextc.tokens import load_calibration
 
 DATA = Path(__file__).parent.parent / "data" / "codex"
 
@@ -150,3 +161,44 @@ def test_what_it_had_done_survives_the_death_of_our_process(tmp_path: Path) -> N
     assert shape(messages)[:3] == ["user sent", "assistant sent", "tool sent"]
     assert not list(open_calls(messages))
     assert all(message.status == "error" for message in messages[3:])
+
+
+class Asking(Endpoint):
+    """Asks for its command as soon as it has said that it wants to run it."""
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        assert call.host is not None
+        for event in recorded("turn"):
+            yield event
+            if event["method"] == "item/started" and event["params"]["item"]["type"] == "commandExecution":
+                await call.host.approve(ToolCall(id="c", name="shell", arguments={"command": "ls"}))
+
+
+def test_what_it_said_before_it_asks_is_told_before_the_question(store: cc.Store) -> None:
+    """SPEC 12.1: events are in the order in which things happened, also where they are stored in batches."""
+    provider = cc.provider("codex:gpt-5.4", client="replay")
+    executor = cc.AgentExecutor(store, provider, endpoint=Asking(), approve=lambda call, tool: True)
+    events = asyncio.run(told(executor, "Run it."))
+    asked = next(index for index, event in enumerate(events) if isinstance(event, ApprovalRequest))
+    (call,) = [event for event in events[:asked] if isinstance(event, ToolCallDelta)]
+    assert "command" in json.loads(call.arguments), "as a model writes them"
+    assert shape(store.load("demo")) == ["user sent", "assistant sent", "tool sent", "assistant sent"]
+
+
+def test_its_own_prompt_takes_room_and_is_no_error_of_our_count(store: cc.Store) -> None:
+    """SPEC 7.1: the figure of the last request stands, however far it is from ours; no factor is learned from it."""
+    events = recorded("turn")
+    for event in events:
+        if event["method"] == "thread/tokenUsage/updated":
+            event["params"]["tokenUsage"]["last"]["inputTokens"] += 20_000
+    provider = cc.provider("codex:gpt-5.4", client="replay")
+    line = cc.endpoint(provider, recordings=[{"events": events}])
+    executor = cc.AgentExecutor(store, provider, endpoint=line)
+    asyncio.run(told(executor, "Run it. " + "word " * 60))
+    usage = store.load("demo", last=1)[0].usage
+    store.append("demo", cc.user("Again."))
+    compiled = executor.compiler.compile("demo")
+    assert usage is not None
+    assert usage.input > 2 * compiled.estimated > 100
+    assert (compiled.budget.measured, compiled.budget.input > usage.input) == (True, True)
+    assert store.read(lambda tx: load_calibration(tx, "gpt-5.4")).samples == 0

@@ -135,7 +135,7 @@ def test_an_answer_that_took_too_many_turns_keeps_what_it_did() -> None:
 def test_a_compaction_is_told() -> None:
     """SPEC 9.3: what the session holds is no longer what it was given."""
     reader, _ = read(sample("stdout-compacted"))
-    assert (reader.compacted, reader.notes) == (True, ["Claude Code shortened its own history."])
+    assert (reader.compacted, reader.notes) == (True, [])
     assert outline(reader.messages()) == ["assistant: Two."]
 
 
@@ -155,6 +155,23 @@ def test_what_was_streamed_of_an_attempt_given_up_is_not_the_answer() -> None:
     given_up = [event(begun), event(piece)]
     assert outline(read(given_up)[0].messages()) == ["assistant: Hel"]
     assert outline(read([*given_up, assistant(text("Hello.")), ended])[0].messages()) == ["assistant: Hello."]
+
+
+def test_of_a_reply_that_was_cut_the_lines_count_where_claude_code_went_on() -> None:
+    """SPEC 9.7: the session holds the words that had ended, and not the call that had only begun."""
+    begun: JSONObject = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant"}}
+    words: JSONObject = {"type": "content_block_start", "index": 0, "content_block": text("Let me see.")}
+    half: JSONObject = {"type": "content_block_start", "index": 1, "content_block": use("a")}
+    said = {"role": "assistant", "id": "msg_1", "content": [text("Let me see.")]}
+    cut = [event(begun), event(words), {"type": "assistant", "message": said}, event(half)]
+    assert outline(read(cut)[0].messages()) == ["assistant: Let me see.", "assistant calls look as a"]
+    given_up = event({"type": "message_stop"}, abandoned_blocks={"from_block_index": 1})
+    assert outline(read([*cut, given_up])[0].messages()) == ["assistant: Let me see."]
+    again: JSONObject = {"type": "message_start", "message": {"id": "msg_2", "role": "assistant"}}
+    ended: JSONObject = {"type": "result", "subtype": "success", "is_error": False}
+    for before in (cut, [*cut, given_up]):
+        reader, _ = read([*before, event(again), assistant(text("Here it is.")), ended])
+        assert outline(reader.messages()) == ["assistant: Let me see.", "assistant: Here it is."]
 
 
 def test_what_subagents_say_is_not_the_answer() -> None:

@@ -86,12 +86,18 @@ def environment(home: Path) -> dict[str, str]:
 
 @asynccontextmanager
 async def opened(standin: Standin, home: Path, **options: JSON) -> AsyncGenerator[ClaudeCodeEndpoint, None]:
+    """An endpoint that is closed behind it."""
+    async with line_to(standin, home, **options) as found:
+        yield found
+
+
+def line_to(standin: Standin, home: Path, **options: JSON) -> ClaudeCodeEndpoint:
     """An endpoint. Its system prompt is ours alone, so that requests are small."""
     spoken = provider(f"claude-code:{MODEL}", url=standin.url("anthropic"), key=KEY_NAME)
     env = environment(home) | options.pop("env", {})
-    async with endpoint(spoken, **{"env": env, "prompt": "replace", **options}) as found:
-        assert isinstance(found, ClaudeCodeEndpoint)
-        yield found
+    found = endpoint(spoken, **{"env": env, "prompt": "replace", **options})
+    assert isinstance(found, ClaudeCodeEndpoint)
+    return found
 
 
 def user(content: JSON) -> JSONObject:
@@ -116,8 +122,8 @@ def call_of(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | st
     }
     after: Said | None = fields.pop("after", None)
     where: JSONObject = {"session": after.session, "cursor": after.cursor} if after is not None else {}
-    given: JSONObject = {"directory": str(home), **where, **fields}
-    return Call(provider=endpoint.provider, body=encode(body), **given)
+    given: JSONObject = {"provider": endpoint.provider, "directory": str(home), **where, **fields}
+    return Call(body=encode(body), **given)
 
 
 async def said(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | str, **fields: JSON) -> Said:

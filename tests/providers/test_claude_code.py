@@ -5,6 +5,7 @@ The CLI is the real one, the API a strict stand-in on this machine. All of it st
 """
 
 import asyncio
+import gc
 import os
 import signal
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.providers.claude_cli import (
     echo,
     first_words,
     gone,
+    line_to,
     opened,
     said,
     shown,
@@ -86,7 +88,7 @@ def test_a_prompt_that_failed_is_not_in_the_next_request(tmp_path: Path) -> None
     with Standin(echo, faults=faults.listed(None, faults.overloaded())) as standin:
 
         async def run() -> tuple[Said, Said, ProviderFailed]:
-            async with opened(standin, tmp_path) as endpoint:
+            async with opened(standin, tmp_path, retries=0) as endpoint:
                 first = await said(endpoint, tmp_path, "Hello")
                 with pytest.raises(ProviderFailed) as failed:
                     await said(endpoint, tmp_path, "Fails", after=first)
@@ -133,11 +135,12 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
     """SPEC 9.8: a call found to have gone through after all is acknowledged, and not sent a second time. Another prompt
     is: the answer was not to it."""
     store = cc.open_store("memory:")
+    store.append("talk", cc.user("Hello"))
     with Standin(echo) as standin:
 
         async def turn(text: str, after: Said | None = None, **fields: object) -> Said:
             async with opened(standin, tmp_path, store=store) as endpoint:
-                return await said(endpoint, tmp_path, text, after=after, **fields)
+                return await said(endpoint, tmp_path, text, after=after, conversation="talk", **fields)
 
         first = asyncio.run(turn("Hello"))
         lost = asyncio.run(turn("Are you there?", first))
@@ -306,3 +309,19 @@ def test_a_closed_endpoint_ends_its_calls(tmp_path: Path) -> None:
                 return failed.value.kind
 
         assert asyncio.run(run()) == "abort"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.02])
+def test_a_loop_that_ends_while_a_program_does_leaves_nothing_open(tmp_path: Path, seconds: float) -> None:
+    """What the SDK has open is closed also then; what was not would be an error of whatever test comes next."""
+    with Standin(echo) as standin:
+
+        async def run() -> int:
+            endpoint = line_to(standin, tmp_path, idle=0)
+            first = await said(endpoint, tmp_path, "Hello")
+            await asyncio.sleep(seconds)
+            return first.pid
+
+        pid = asyncio.run(run())
+        assert not os.path.exists(f"/proc/{pid}")
+        gc.collect()

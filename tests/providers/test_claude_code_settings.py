@@ -11,6 +11,7 @@ import pytest
 from contextc._json import JSONObject, decode
 from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.messages import ToolCall, ToolResult
+from contextc.providers import provider
 from contextc.providers.claude_code.failing import refusal
 from tests.providers.claude_cli import KEY_NAME, Host, Said, echo, gone, opened, said, shown
 from tests.standin import Ask, Call, Plan, Reply, Script, Standin, faults
@@ -89,6 +90,17 @@ def test_our_system_prompt_comes_behind_the_clis_own_or_in_its_place(tmp_path: P
         assert behind[-1].endswith("Be brief.")
         assert len(behind[-1]) > 1000
         assert whole[-1] == "Be brief."
+
+
+def test_a_model_of_few_words_is_asked_for_no_more(tmp_path: Path) -> None:
+    """SPEC 7: the CLI lets any model go on for 32,000 tokens or more, and a small one may not find an end."""
+    with Standin(echo) as standin:
+        small = provider("claude-code:tiny", url=standin.url("anthropic"), key=KEY_NAME, window=8192, output=512)
+        once(standin, tmp_path, provider=small)
+        once(standin, tmp_path)
+        few, own = (decode(record.raw)["max_tokens"] for record in standin.records)
+        assert few == 512
+        assert own >= 32_000
 
 
 def test_headers_of_a_call_reach_the_api(tmp_path: Path) -> None:
@@ -179,21 +191,43 @@ def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, setting
 def test_what_the_api_refuses_is_told_as_everywhere(
     tmp_path: Path, plan: Plan | None, options: JSONObject, kind: FailureKind, status: int | None
 ) -> None:
-    """SPEC 11.11: `subtype` says success even so. The CLI's own retries are off: whoever calls decides about them."""
+    """SPEC 11.11: `subtype` says success even so. Here the CLI does not ask again."""
     with Standin(lambda ask: Reply("Some words that can be cut."), faults=plan) as standin:
         with pytest.raises(ProviderFailed) as failed:
-            once(standin, tmp_path, options=options)
+            once(standin, tmp_path, options={"retries": 0, **options})
         assert (failed.value.kind, failed.value.status) == (kind, status)
         assert "sk-wrong" not in str(failed.value)
         assert len(standin.records) == 1
 
 
-def test_retries_that_were_asked_for_are_told(tmp_path: Path) -> None:
-    """SPEC 11.11: a retry is announced, and is no error."""
-    with Standin(echo, faults=faults.listed(faults.overloaded())) as standin:
-        reply = once(standin, tmp_path, options={"retries": 1})
-        assert reply.notes == ["Claude Code asked its API again (529 overloaded)."]
-        assert reply.text == "You said: Hello"
+def test_the_cli_asks_its_api_again_and_says_so(tmp_path: Path) -> None:
+    """SPEC 11.11: a retry is announced, and is no error. A turn whose tools have run goes on."""
+    plan = faults.listed(faults.overloaded(), None, faults.reset())
+    with Standin(then_done(calling("mcp__contextc__weather", city="Oslo")), faults=plan) as standin:
+        host = Host()
+        reply = once(standin, tmp_path, host=host, body={"tools": [WEATHER]})
+        assert reply.notes == [
+            "Claude Code asked its API again (529 overloaded).",
+            "Claude Code asked its API again (the line broke).",
+        ]
+        assert reply.text == "Done."
+        assert len(host.ran) == 1
+
+
+def test_an_api_that_stays_overloaded_fails_the_turn_soon(tmp_path: Path) -> None:
+    """SPEC 11.11, 9.8: after two more requests, and nothing of the prompt is in the next one."""
+    with Standin(echo, faults=lambda ask: faults.overloaded() if b"Fails" in ask.raw else None) as standin:
+
+        async def run() -> ProviderFailed:
+            async with opened(standin, tmp_path) as endpoint:
+                first = await said(endpoint, tmp_path, "Hello")
+                with pytest.raises(ProviderFailed) as failed:
+                    await asyncio.wait_for(said(endpoint, tmp_path, "Fails", after=first), 10.0)
+                await said(endpoint, tmp_path, "Once more", after=first, revert=True)
+                return failed.value
+
+        assert (asyncio.run(run()).kind, len(standin.records)) == ("transient", 5)
+        assert shown(standin.records[-1])[-1] == ("user", "Once more")
 
 
 def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) -> None:
@@ -238,6 +272,7 @@ def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(tmp_path: Path) 
     [
         ({"subtype": "error_max_turns", "errors": ["Reached maximum number of turns (3)"]}, "abort"),
         ({"subtype": "error_max_budget_usd"}, "quota"),
+        ({"subtype": "success", "api_error_type": "max_output_tokens"}, "abort"),
         ({"subtype": "error_during_execution", "errors": ["No conversation found with session ID: 1"]}, "session"),
         ({"subtype": "success", "result": "Prompt is too long"}, "context"),
         ({"subtype": "success", "result": "Not logged in · Please run /login"}, "auth"),

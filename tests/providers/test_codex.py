@@ -17,7 +17,7 @@ from contextc.providers.codex import failing
 from contextc.providers.codex.asked import asked
 from contextc.providers.codex.history import importable, without
 from tests.providers.codexes import Codex, answered, body, directory, is_alive, said, seen
-from tests.standin import Reply, Scripted, Standin, faults
+from tests.standin import Ask, Fault, Reply, Scripted, Standin, faults
 
 
 def replies() -> Scripted:
@@ -136,7 +136,7 @@ def test_calls_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_fails_says_how(tmp_path: Path) -> None:
-    """SPEC 11.11: whoever calls tries again, and nobody else does: one request, one failure."""
+    """SPEC 11.11: where Codex is not to try again, one request is one failure."""
     failures = {
         faults.overloaded(): ("transient", None),
         faults.unavailable(): ("transient", 503),
@@ -149,12 +149,38 @@ def test_a_turn_that_fails_says_how(tmp_path: Path) -> None:
     async def run() -> None:
         with Standin(replies(), faults=faults.listed(*failures)) as standin:
             codex = Codex(tmp_path / "home", standin)
-            async with codex.line() as line:
+            async with codex.line(retries=0) as line:
                 told = [await codex.ask(line, "one") for _ in failures]
             errors = [each.error for each in told if each.error is not None]
             assert [(error.kind, error.status) for error in errors] == list(failures.values())
             assert {each.methods[-1] for each in told} == {"turn/completed"}
             assert len(standin.records) == len(failures)
+
+    asyncio.run(run())
+
+
+def test_what_goes_wrong_for_a_moment_is_mended_in_the_turn(tmp_path: Path) -> None:
+    """SPEC 11.11: Codex asks again, twice at most. It tells only of a stream that broke."""
+
+    def plan(ask: Ask) -> Fault | None:
+        return faults.overloaded() if "It stays so" in ask.raw.decode() else once(ask)
+
+    once = faults.listed(None, faults.overloaded(), None, faults.cut(0.6))
+
+    async def run() -> None:
+        with Standin(replies(), faults=plan) as standin:
+            codex = Codex(tmp_path / "home", standin)
+            async with codex.line() as line:
+                first = await codex.ask(line, "one")
+                second = await codex.ask(line, "two", first)
+                third = await codex.ask(line, "three", second)
+                failed = await asyncio.wait_for(codex.ask(line, "It stays so", third), 10.0)
+                await codex.ask(line, "four", third, revert=True)
+            assert [record.fault for record in standin.records[:5]] == ["", "overloaded", "", "cut", ""]
+            assert [len(each.reader.notes) for each in (first, second, third)] == [0, 0, 1]
+            assert failed.error is not None
+            assert (failed.error.kind, len(standin.records)) == ("transient", 9)
+            assert seen(standin.records[-1]) == ["one", first.text, "two", second.text, "three", third.text, "four"]
 
     asyncio.run(run())
 

@@ -29,7 +29,7 @@ def test_a_failed_prompt_is_taken_back_in_place(tmp_path: Path) -> None:
     async def run() -> None:
         with Standin(replies(), faults=second(faults.overloaded())) as standin:
             codex = Codex(tmp_path / "home", standin)
-            async with codex.line() as line:
+            async with codex.line(retries=0) as line:
                 first = await codex.ask(line, "one")
                 failed = await codex.ask(line, "two, and it fails", first)
                 third = await codex.ask(line, "three", first, revert=True)
@@ -49,7 +49,7 @@ def test_history_of_a_failed_attempt_is_taken_back_with_it(tmp_path: Path) -> No
     async def run() -> None:
         with Standin(replies(), faults=second(faults.overloaded())) as standin:
             codex = Codex(tmp_path / "home", standin)
-            async with codex.line() as line:
+            async with codex.line(retries=0) as line:
                 first = await codex.ask(line, [said("zero"), answered("nought"), said("one")])
                 await codex.ask(line, [said("elsewhere"), answered("of another time"), said("two")], first)
                 third = await codex.ask(

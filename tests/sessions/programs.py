@@ -80,8 +80,9 @@ class House:
         spec = f"{program.name}:{model or program.model}"
         return cc.provider(spec, url=standin.url(program.format), key=VARIABLE)
 
-    def line(self, provider: cc.Provider) -> Endpoint:
-        return endpoint(provider, store=self.store, env=self.env)
+    def line(self, provider: cc.Provider, **options: object) -> Endpoint:
+        """`retries=0`: the program does not ask its API again, so that a turn fails with the first error."""
+        return endpoint(provider, store=self.store, env=self.env, **options)
 
     def agent(
         self, program: Program, standin: Standin, *, model: str = "", directory: Path | None = None, **options: object

@@ -25,7 +25,7 @@ from tests.sessions.programs import (
     run_turns,
     turn,
 )
-from tests.standin import Ask, Fault, Plan, Record, Standin, faults
+from tests.standin import Ask, Call, Fault, Plan, Record, Reply, Standin, faults
 from tests.standin.answer import refused
 
 each_program = pytest.mark.parametrize("program", PROGRAMS, ids=str)
@@ -60,11 +60,36 @@ def test_an_overloaded_api_and_then_success(program: Program, house: House) -> N
     """SPEC 9.8: a prompt that failed is in the session, and is taken back before it is sent again."""
     plan = faults.listed(None, faults.overloaded())
     with Standin(Marked(), faults=plan) as standin:
-        agent = house.agent(program, standin)
+        line = house.line(house.provider(program, standin), retries=0)
+        agent = house.agent(program, standin, endpoint=line)
         run_turns(agent, "talk", "«u1» Hello.", "«u2» Are you there?", "«u3» And now?")
         once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«a1»")
     assert not standin.refused
     assert [message.status for message in house.store.load("talk")] == ["sent"] * 6
+
+
+@each_program
+def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(program: Program, house: House) -> None:
+    """SPEC 9.8, 11.11: what its tools did cannot be sent again, so the program itself asks again."""
+
+    def look(thing: str) -> str:
+        """Look at a thing."""
+        looked.append(thing)
+        return "«seen» It is there."
+
+    def script(ask: Ask) -> Reply:
+        is_asked = "«use look»" in ask.request.messages[-1].text
+        return Reply("I look.", [Call(name, {"thing": "cup"})]) if is_asked else marked(ask)
+
+    name = "mcp__contextc__look" if program is CLAUDE else "look"
+    looked, marked = list[str](), Marked()
+    with Standin(script, faults=faults.listed(None, None, faults.overloaded())) as standin:
+        agent = house.agent(program, standin, tools=[look])
+        run_turns(agent, "talk", "«u1» Hello.", "«u2» Please «use look».", "«u3» And now?")
+        once(answered(standin)[-1], "«u1»", "«u2»", "«u3»", "«seen»", "«a1»", "«a3»")
+    assert looked == ["cup"]
+    assert [record.fault for record in standin.records] == ["", "", "overloaded", "", ""]
+    assert [message.status for message in house.store.load("talk")] == ["sent"] * 8
 
 
 @each_program

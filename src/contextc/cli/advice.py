@@ -21,6 +21,10 @@ ADVICE: tuple[tuple[str, str], ...] = (
         "or name the variable that holds the key: --key VARIABLE, or key in contextc.toml.",
     ),
     (
+        r"or name a variable with a key: cc\.provider\(…, key=…\)\.",
+        "or name the variable that holds a key: --key VARIABLE.",
+    ),
+    (
         r"For an endpoint of that name, say what it speaks: format=\"\w+\"\.",
         "For an endpoint of that name, write its url and its format below [providers.NAME] in contextc.toml.",
     ),

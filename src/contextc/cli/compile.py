@@ -192,7 +192,7 @@ def _taken(store: Store, source: str, format: str | None) -> tuple[str, tuple[To
                 f"{source} is not in our own format ({str(error).partition('. Nothing')[0]}). If it is a provider's, "
                 f"say which: --format {', '.join(format_names())}. Nothing was compiled."
             ) from error
-    bodies = read_requests(data).named(name)
+    bodies = read_requests(data, format).named(name)
     if len(bodies) > 1:
         raise InvalidRequest(f"{source} holds {len(bodies)} requests. Give one of them.")
     (taken,) = import_requests(store, bodies, format=format)

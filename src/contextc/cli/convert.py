@@ -4,28 +4,31 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.files import read, write
+from contextc.cli.files import requests_in, write
 from contextc.cli.fix import OutputOption
 from contextc.cli.lint import FileArgument
 from contextc.cli.terminal import JSONOption, err, plain, print_json
 from contextc.wire import convert
-from contextc.wire.files import read_requests, write_requests
+from contextc.wire.files import shape_for, write_requests
 
 
 def run(
     file: FileArgument,
-    source: Annotated[str, typer.Option("--from", "-s", help="The format it is in: openai_chat, anthropic, …")],
     target: Annotated[str, typer.Option("--to", "-t", help="The format it should have.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--from", "-s", help="The format it is in: openai_chat, anthropic, … (default: a session's own)"),
+    ] = None,
     output: OutputOption = "-",
     json: JSONOption = False,
 ) -> None:
     """Write a request as another provider takes it, and say what it could not take along."""
-    requests = read_requests(read(file))
-    made = [convert(body, source=source, target=target) for body in requests.bodies]
+    requests, known = requests_in(file, source)
+    made = [convert(body, source=known, target=target) for body in requests.bodies]
     if json:
         print_json([{"body": each, "warnings": each.warnings} for each in made])
         return
     for index, each in enumerate(made):
         for warning in each.warnings:
             err.print(plain(" ".join(filter(None, [requests.label(index), warning]))), soft_wrap=True)
-    write(output, write_requests(made, requests.shape))
+    write(output, write_requests(made, shape_for(requests.shape, target)))

@@ -1,4 +1,4 @@
-"""`contextc doctor`: what is configured, and whether the store is sound."""
+"""`contextc doctor`: what is configured, which programs are here, and whether the store is sound."""
 
 import os
 
@@ -9,6 +9,7 @@ from rich.table import Table
 from contextc.cli.terminal import JSONOption, StoreOption, count, missing_file, opened, out, plain, print_json, progress
 from contextc.config import Settings, masked, read_providers, read_settings
 from contextc.doctor import Finding, examine
+from contextc.providers.programs import PROGRAMS
 from contextc.store import Conversation, Recovered, Store
 
 
@@ -21,9 +22,20 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True):
     key_is_set: bool = False
 
 
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that is a provider: where it is ("" is nowhere), and the folder it keeps its own things in."""
+
+    program: str = ""
+    version: str = ""
+    folder: str = ""
+    install: str = ""
+    """What to do where it cannot be used yet."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, dict[str, str]]
     providers: dict[str, Configured]
+    programs: dict[str, Installed]
     conversations: list[Conversation]
     recovered: list[Recovered]
     findings: list[Finding]
@@ -34,7 +46,7 @@ def run(store: StoreOption = None, json: JSONOption = False) -> None:
     settings = read_settings(store)
     settings.retention_age()
     if missing_file(settings) and settings.store.source == "default":
-        report = Report(settings=_shown(settings), providers=_providers(), conversations=[], recovered=[], findings=[])
+        report = _report(settings)
     else:
         with opened(store) as handle:
             report = _examine(handle, settings)
@@ -48,12 +60,21 @@ def run(store: StoreOption = None, json: JSONOption = False) -> None:
 def _examine(store: Store, settings: Settings) -> Report:
     with progress("checking") as bar:
         findings = list(examine(store, bar))
+    conversations, recovered = store.conversations(), list(store.recovered)
+    return msgspec.structs.replace(
+        _report(settings), conversations=conversations, recovered=recovered, findings=findings
+    )
+
+
+def _report(settings: Settings) -> Report:
+    """What there is to say without a store."""
     return Report(
         settings=_shown(settings),
         providers=_providers(),
-        conversations=store.conversations(),
-        recovered=list(store.recovered),
-        findings=findings,
+        programs=_programs(),
+        conversations=[],
+        recovered=[],
+        findings=[],
     )
 
 
@@ -74,6 +95,26 @@ def _providers() -> dict[str, Configured]:
     return found
 
 
+def _programs() -> dict[str, Installed]:
+    found: dict[str, Installed] = {}
+    for program in PROGRAMS.values():
+        install = "" if program.is_installed else f"pip install 'contextc[{program.provider}]'"
+        path, version = program.path, program.version
+        found[program.provider] = Installed(program=path, version=version, folder=str(program.home), install=install)
+    return found
+
+
+def _show_programs(programs: dict[str, Installed]) -> None:
+    table = Table("program", "version", "its folder", "where", box=None, header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for name, each in programs.items():
+        where = f"[yellow]not installed[/]: {plain(each.install)}" if each.install else plain(each.program) or "nowhere"
+        table.add_row(name, plain(each.version) or "-", plain(each.folder), where)
+    out.print()
+    out.print(table)
+
+
 def _show_providers(providers: dict[str, Configured]) -> None:
     table = Table("provider", "url", "format", "key", box=None, header_style="bold")
     for name, each in providers.items():
@@ -90,6 +131,7 @@ def _show(report: Report) -> None:
     out.print(table)
     if report.providers:
         _show_providers(report.providers)
+    _show_programs(report.programs)
     messages = sum(conversation.length for conversation in report.conversations)
     out.print(f"\n{count(len(report.conversations), 'conversation')}, {count(messages, 'message')}")
     for recovered in report.recovered:

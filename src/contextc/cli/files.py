@@ -3,7 +3,9 @@
 import os
 import sys
 
+from contextc.cli.terminal import count, err
 from contextc.errors import InvalidSetting
+from contextc.wire.files import Requests, read_requests, session_format
 
 
 def read(file: str) -> bytes:
@@ -14,6 +16,16 @@ def read(file: str) -> bytes:
             return source.read()
     except OSError as error:
         raise InvalidSetting(f"{file} cannot be read: {error.strerror}.") from error
+
+
+def requests_in(file: str, format: str | None) -> tuple[Requests, str]:
+    """What is in a file, and its format: the one that is given, or that of the program whose session it is."""
+    data = read(file)
+    known = format or session_format(data)
+    found = read_requests(data, known)
+    if found.unread:
+        err.print(f"left out: {count(found.unread, 'line')} that cannot be read", soft_wrap=True)
+    return found, known
 
 
 def write(file: str, data: bytes) -> None:

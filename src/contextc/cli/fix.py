@@ -4,20 +4,20 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.files import read, write
+from contextc.cli.files import requests_in, write
 from contextc.cli.lint import FileArgument
 from contextc.cli.terminal import FormatOption, JSONOption, err, plain, print_json
 from contextc.wire import fix, lint
-from contextc.wire.files import read_requests, write_requests
+from contextc.wire.files import write_requests
 
 OutputOption = Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")]
 
 
-def run(file: FileArgument, format: FormatOption, output: OutputOption = "-", json: JSONOption = False) -> None:
+def run(file: FileArgument, format: FormatOption = None, output: OutputOption = "-", json: JSONOption = False) -> None:
     """Repair what the provider would refuse, and say how. Exit code 1 where something remains."""
-    requests = read_requests(read(file))
-    fixed = [fix(body, format=format) for body in requests.bodies]
-    left = [violation for body, _ in fixed for violation in lint(body, format=format)]
+    requests, known = requests_in(file, format)
+    fixed = [fix(body, format=known) for body in requests.bodies]
+    left = [violation for body, _ in fixed for violation in lint(body, format=known)]
     if json:
         print_json([{"body": body, "repairs": repairs} for body, repairs in fixed])
     else:

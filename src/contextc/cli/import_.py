@@ -83,7 +83,7 @@ def _from_file(
         return _told(import_transcript(store, data, path=path, name=kind, into=name))
     if format is None:
         return [import_lines(store, data.splitlines(), name, report)], []
-    bodies = read_requests(data).named(name or Path(file).stem)
+    bodies = read_requests(data, format).named(name or Path(file).stem)
     taken = import_requests(store, bodies, format=format, progress=report)
     return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
 

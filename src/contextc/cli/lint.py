@@ -5,23 +5,27 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.files import read
+from contextc.cli.files import requests_in
 from contextc.cli.terminal import FormatOption, JSONOption, count, out, plain, print_json
 from contextc.wire import Violation, lint
-from contextc.wire.files import read_requests
 
 MOST_SHOWN = 200
-FileArgument = Annotated[str, typer.Argument(help="JSON or JSON Lines: requests or messages; - for standard input.")]
+FileArgument = Annotated[
+    str,
+    typer.Argument(
+        help="JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; - for standard input."
+    ),
+]
 
 
 def run(
     file: FileArgument,
-    format: FormatOption,
+    format: FormatOption = None,
     json: JSONOption = False,
 ) -> None:
     """Name every rule of the provider that a request breaks. Exit code 1 where there is one."""
-    requests = read_requests(read(file))
-    found = [(requests.label(index), lint(body, format=format)) for index, body in enumerate(requests.bodies)]
+    requests, known = requests_in(file, format)
+    found = [(requests.label(index), lint(body, format=known)) for index, body in enumerate(requests.bodies)]
     if json:
         print_json(
             [{"where": where, "violations": violations} for where, violations in found]

@@ -23,8 +23,10 @@ StoreOption = Annotated[
     str | None, typer.Option("--store", help="sqlite:///chat.db, postgresql://… (default: what is configured)")
 ]
 FormatOption = Annotated[
-    str,
-    typer.Option("--format", "-f", help="The format it is in: openai_chat, openai_responses, anthropic, gemini, …"),
+    str | None,
+    typer.Option(
+        "--format", "-f", help="The format it is in: openai_chat, anthropic, gemini, … (default: a session's own)"
+    ),
 ]
 JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 

@@ -379,6 +379,8 @@ class MessageCompiler:
 
     def _learned(self, compiled: Compiled, usage: Usage | None) -> Calibration | None:
         """The calibration after this request; None where it has not moved enough to be written."""
+        if self.provider.runs_tools:  # its own prompt is in the figure, and is no error of ours
+            return None
         if usage is None or not usage.input or self._reader.calibration is None:
             return None
         learned = self._reader.calibration.learned(compiled.estimated, usage.input)

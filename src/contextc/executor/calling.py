@@ -20,7 +20,8 @@ from contextc.errors import ProviderFailed
 from contextc.executor.record import Record
 from contextc.executor.threads import durable, settled
 from contextc.executor.writing import Piece
-from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage
+from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_result
+from contextc.pairing import open_calls
 from contextc.providers.endpoint import Call, Endpoint, Host
 from contextc.store import chain
 from contextc.store.streams import join
@@ -31,6 +32,7 @@ LARGEST = 1 << 53
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """How it shows that an event is JSON, and nothing that this provider's API sends."""
 UNNAMED = "unnamed"
+UNENDED = "No result: this was still running when the reply ended."
 RETRIES = 2
 """How often a call is made again after a failure that may pass."""
 BACKOFF, LONGEST_WAIT = 0.5, 60.0
@@ -60,9 +62,10 @@ class Incoming:
             step=step,
             status="pending",
             time=chain.now_ms(),
+            finish="tool_calls" if compiled.provider.runs_tools else None,  # for whoever finds it broken off
         )
-        self._uids = [self.beginning.uid]
-        self._answered = False
+        self._uids = {0: self.beginning.uid}
+        self._at, self._answered, self.hosted = 0, False, False
         self._waiting: list[Piece] = []
         self._batches = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -70,8 +73,8 @@ class Incoming:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the model has said anything."""
-        return bool(self._waiting or self._batches)
+        """Whether the model has said anything, or had a tool of ours run."""
+        return bool(self._waiting or self._batches or self.hosted)
 
     @property
     def stream(self) -> str:
@@ -89,9 +92,9 @@ class Incoming:
             session=compiled.session_id or "",
             cursor=compiled.cursor,
             revert=compiled.revert is not None,
-            opening=lambda: compiled.opening,
+            opening=lambda: {} if compiled.replaced else compiled.opening,
             directory=compiled.channel.directory or self.directory,
-            host=host,
+            host=Orderly(self, host) if host is not None else None,
         )
         try:
             async with aclosing(endpoint.stream(call)) as events:
@@ -106,7 +109,17 @@ class Incoming:
             await self._settle()
         if not self.reader.finished:
             raise ProviderFailed(compiled.provider.name, "transient", "the stream ended before the reply did")
-        return self.messages()
+        return whole_reply(self.messages()) if compiled.provider.runs_tools else self.messages()
+
+    async def told(self) -> None:
+        """Come back when what has come so far is stored, and people were told of it."""
+        for _ in range(2):  # what is being stored, then what has come since
+            if self._flushing is not None:
+                await asyncio.wait({self._flushing})
+            self._arrange()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._start()
 
     def messages(self) -> list[Message]:
         """What has come so far, as it is stored; the last one is the final answer, if that has come."""
@@ -119,8 +132,9 @@ class Incoming:
         for message in said:
             message = self._stamped(message)
             if message.role == "assistant":
-                if self._batches and replies < len(self._uids):
-                    message = replace(message, uid=self._uids[replies], time=self.beginning.time)
+                place = self.reader.begun[replies] if self.reader.begun else replies
+                if self._batches and place in self._uids:
+                    message = replace(message, uid=self._uids[place], time=self.beginning.time)
                 replies += 1
             found.append(message)
         return found
@@ -141,13 +155,17 @@ class Incoming:
         return (self.reader.session or None) if self.compiled.provider.session_resumption else None
 
     def _take(self, parts: Sequence[AnyPart]) -> None:
-        """Parts that came, each with the name of the message it belongs to: after results another one begins."""
+        """Parts that came, each with the name of the message it belongs to. The reader says so; else another one begins
+        after results.
+        """
         for part in parts:
             is_result = isinstance(part, ToolResult)
-            if self._answered and not is_result:
-                self._uids.append(chain.new_uid())
+            if self.reader.at is not None:
+                self._at = self.reader.at
+            elif self._answered and not is_result:
+                self._at += 1
             self._answered = is_result
-            self._waiting.append((self._uids[-1], part))
+            self._waiting.append((self._uids.setdefault(self._at, chain.new_uid()), part))
 
     def _read(self, event: JSONObject) -> Sequence[AnyPart]:
         try:
@@ -190,6 +208,44 @@ class Incoming:
             task, self._flushing = self._flushing, None
             await settled(task)
             task.result()
+
+
+class Orderly:
+    """A host who is asked for something in the middle of a reply after people have seen what came before it."""
+
+    def __init__(self, incoming: Incoming, host: Host) -> None:
+        self._incoming, self._host = incoming, host
+
+    async def approve(self, call: ToolCall) -> str:
+        await self._incoming.told()
+        return await self._host.approve(call)
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        await self._incoming.told()
+        self._incoming.hosted = True
+        return await self._host.run(call)
+
+
+def whole_reply(messages: list[Message]) -> list[Message]:
+    """A reply of a provider that runs tools by itself, as it is stored: every call has a result, and the last message
+    is an answer, though it may be empty.
+    """
+    found: list[Message] = []
+    still = [(id(message), call) for message, call in open_calls(messages)]
+    asking = None
+    for index, message in enumerate(messages):
+        found.append(replace(message, finish="tool_calls") if message.tool_calls else message)
+        asking = message if message.role == "assistant" else asking
+        if asking is not None and (index + 1 == len(messages) or messages[index + 1].role == "assistant"):
+            found += [
+                tool_result(call.id, call.name, UNENDED, author=asking.author, turn=asking.turn, step=asking.step)
+                for asker, call in still
+                if asker == id(asking)
+            ]
+    if found and found[-1].role != "assistant":
+        last = found[-1]
+        found.append(Message(role="assistant", author=last.author, turn=last.turn, step=last.step, finish="stop"))
+    return found
 
 
 def counted(usage: Usage | None) -> Usage | None:

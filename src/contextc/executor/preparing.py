@@ -19,6 +19,8 @@ from contextc.triggers import Moment, Trigger, Verdict, When, evaluate
 
 log = logging.getLogger("contextc.executor")
 SUPERSEDED = "superseded"
+SHORTENED = "contextc.shortened"
+"""Under which it is remembered, with the states of triggers, that a provider's own compaction was told of."""
 SESSION_GAP = 3_600_000
 """Milliseconds without a turn after which the next one begins a session."""
 
@@ -77,8 +79,10 @@ class Preparation:
     def _asking(self, whens: list[When], index: int, before: dict[str, JSONObject] | None = None) -> Prepared:
         compiled = self.compile()
         states = dict(before or {})
-        if compiled.sight.standing.shortened and "after_compaction" not in whens:
+        request = compiled.sight.standing.requests
+        if compiled.sight.standing.shortened and self.record.states.get(SHORTENED) != {"request": request}:
             whens = ["after_compaction", *whens]
+            states[SHORTENED] = {"request": request}  # it is said once, though the request may fail
         if not self.record.stands(compiled.sight.at.branch):
             return Prepared(compiled, states, SUPERSEDED)
         for when in whens:

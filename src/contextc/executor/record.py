@@ -5,6 +5,7 @@ after every method.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from contextc.events import (
     UsageReport,
 )
 from contextc.executor.ends import Ends
+from contextc.executor.limits import added
 from contextc.executor.writing import Piece, deltas, now, result_event
 from contextc.messages import (
     Hint,
@@ -127,12 +129,13 @@ class Record(Ends):
             if stream:
                 streams.forget(tx, stream)
             reply = stored[-1]
+            spent = total_usage(stored)
             took = now() - begun.started
             step = replace(
                 begun,
                 state="finished",
                 finish=reply.finish or "",
-                usage=reply.usage,
+                usage=spent,
                 seq=reply.seq,
                 milliseconds=took,
             )
@@ -146,13 +149,12 @@ class Record(Ends):
             )
             turns.save_turn(tx, number, turn)
             events = deltas(rest if stream else _renamed(rest, stored))
-            if reply.usage is not None:
-                used = max(budget.used, reply.usage.input - budget.system - budget.tools) + reply.usage.output
-                events.append(UsageReport(usage=reply.usage, used=used, available=budget.available, cost=cost))
+            last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
+            if spent is not None and last is not None:
+                used = max(budget.used, last.input - budget.system - budget.tools) + last.output
+                events.append(UsageReport(usage=spent, used=used, available=budget.available, cost=cost))
             events.append(
-                StepFinish(
-                    finish=reply.finish or "", uid=reply.uid, seq=reply.seq, usage=reply.usage, milliseconds=took
-                )
+                StepFinish(finish=reply.finish or "", uid=reply.uid, seq=reply.seq, usage=spent, milliseconds=took)
             )
             events += [ToolStart(id=call.id, name=call.name) for call in starting]
             self._pending = turns.tell(tx, number, [self._stamped(event, step=begun.index) for event in events])
@@ -190,7 +192,7 @@ class Record(Ends):
                 streams.forget(tx, stream)
             stored = chain.append(tx, self.conversation, entries) if entries else []
             if self.step is not None:
-                usage = partial[-1].usage if partial else None
+                usage = total_usage(partial)
                 took, seq = now() - self.step.started, stored[0].seq if stored else 0
                 failed = replace(self.step, state="failed", error=error, usage=usage, seq=seq, milliseconds=took)
                 turns.save_step(tx, number, failed)
@@ -229,6 +231,12 @@ class Record(Ends):
         self.states |= states or {}
         self._hand_on(told)
         return stored
+
+
+def total_usage(messages: Sequence[Message]) -> Usage | None:
+    """What a reply took, which may be several messages; None where nothing was told."""
+    found = [message.usage for message in messages if message.usage is not None]
+    return found[0] if len(found) == 1 else reduce(added, found, Usage()) if found else None
 
 
 def _renamed(pieces: Sequence[Piece], stored: Sequence[Message]) -> list[Piece]:

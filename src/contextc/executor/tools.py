@@ -1,7 +1,8 @@
 """The tools of one step: asked for at once, run side by side where they may, each result stored as it ends.
 
 A tool runs only after the reply that asks for it is stored, and is never run again: what a dead process left open is
-answered as interrupted. Nobody's yes means no.
+answered as interrupted. Nobody's yes means no. A provider that runs tools by itself calls ours in the middle of its
+reply; what has come of that is stored first.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ from contextc.triggers import Moment, Trigger, Verdict, evaluate
 log = logging.getLogger("contextc.executor")
 Answer: TypeAlias = bool | str | None
 Approve: TypeAlias = Callable[[ToolCall, FunctionTool], Answer | Awaitable[Answer]]
-"""Asked before a tool with `approval` runs. True is yes; a text is no, with the reason, which the model is told."""
+"""Asked before a tool with `approval` runs. True is yes; a text is no, with the reason, which the model is told
+where its provider can."""
 
 NOBODY = "Not run: this tool needs a person's approval, and nobody is there to give it."
 DECLINED = "Not run: the user declined."
@@ -59,6 +61,9 @@ class Tools:
         self._storing = threading.Lock()
         self._progress: dict[str, str] = {}
         self._running: set[str] = set()
+        self.asking: set[str] = set()
+        """Calls that somebody is being asked about."""
+        self._hosted, self._alone = 0, asyncio.Lock()
 
     def allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Those that the limit of tool calls leaves room for."""
@@ -152,10 +157,30 @@ class Tools:
         tool = self.tools.get(call.name)
         return tool is not None and tool.approval and not call.malformed
 
+    async def hosted(self, call: ToolCall) -> ToolResult:
+        """The result of a call that a provider makes in the middle of its reply, by the rules for all tools.
+
+        It is on paper before it runs, as far as the provider has told of it; its result is stored with the reply.
+        """
+        self._hosted += 1
+        if self._room is not None and self._hosted > self._room:
+            return _refused(call, NOT_RUN.format(why="its limit of tool calls"))
+        verdict = await durable(self._hints, self._before + self._hosted)
+        if verdict.says or verdict.states:
+            await durable(lambda: self.record.speak(verdict.says, verdict.states, step=self.step))
+        if not self._asks(call):
+            await durable(self.record.tell, ToolStart(id=call.id, name=call.name))  # refused, where the lease is lost
+        tool = self.tools.get(call.name)
+        if tool is None or (tool.parallel and not tool.approval):
+            return await self.answered(call)
+        async with self._alone:
+            return await self.answered(call)
+
     async def refusal(self, call: ToolCall, tool: FunctionTool) -> str:
         """Why it is not run; empty where somebody said yes."""
         if self.approve is None:
             return NOBODY
+        self.asking.add(call.id)
         event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments)
         await durable(self.record.tell, event)
         if inspect.iscoroutinefunction(self.approve):
@@ -164,6 +189,7 @@ class Tools:
             answer = await asyncio.to_thread(self.approve, call, tool)
             if inspect.isawaitable(answer):
                 answer = await answer
+        self.asking.discard(call.id)
         if answer is True:
             return ""
         return f"{DECLINED[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED
@@ -212,7 +238,7 @@ class Hosting:
         return await self._tools.refusal(call, tool(Tool(name=call.name), _elsewhere, approval=True))
 
     async def run(self, call: ToolCall) -> ToolResult:
-        return await self._tools.answered(call)
+        return await self._tools.hosted(call)
 
 
 def _elsewhere() -> None:

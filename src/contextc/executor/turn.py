@@ -28,7 +28,9 @@ from contextc.executor.threads import durable
 from contextc.executor.tools import Hosting, Tools
 from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
+from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint
+from contextc.store.streams import has_run
 from contextc.triggers import Moment
 
 if TYPE_CHECKING:
@@ -196,7 +198,7 @@ class Loop:
             except BaseException as error:
                 if self.record.step is before:  # nothing has begun
                     raise
-                await self._failed(compiled, incoming, error)
+                await self._failed(compiled, incoming, error, tools)
                 if not isinstance(error, ProviderFailed) or incoming.has_begun:
                     raise
                 if error.kind == "context" and not hardened:
@@ -237,17 +239,21 @@ class Loop:
         self.executor.compiler.begin(compiled, lease=self.record.lease, also=also)
         self.record.step_begun(states)
 
-    async def _failed(self, compiled: Compiled, incoming: Incoming, error: BaseException) -> None:
+    async def _failed(self, compiled: Compiled, incoming: Incoming, error: BaseException, tools: Tools) -> None:
         """Keep what came, with its status. The ledger does not move."""
         cancelled = isinstance(error, asyncio.CancelledError)
         why = "cancelled" if cancelled else _said(error)
         partial: list[Message] = []
         if incoming.has_begun:
             with suppress(ProviderFailed):  # what was journaled is kept when the turn ends
-                partial = _broken_off(incoming.messages(), "cancelled" if cancelled else "error", why)
+                partial = incoming.messages()
+                partial = _broken_off(partial, "cancelled" if cancelled else "error", why, compiled.provider)
         stream = incoming.stream if partial else ""
         if compiled.provider.runs_tools:
-            self.record.running |= {call.id for message in partial for call in message.tool_calls}
+            calls = {call.id for message in partial for call in message.tool_calls}
+            self.record.running |= calls - tools.asking
+            turn = self.record.turn
+            self.record.turn = replace(turn, tool_calls=turn.tool_calls + len(calls))
         rest = incoming.rest()
 
         def work() -> None:
@@ -301,7 +307,7 @@ class Loop:
         try:
             stored = await durable(work)
         except Exception as error:  # the conversation was changed meanwhile: what was said is kept all the same
-            await self._failed(compiled, incoming, error)
+            await self._failed(compiled, incoming, error, tools)
             raise
         progress.took(stored, compiled.provider.model)
         results = await tools.run(calls) if calls else []
@@ -327,11 +333,19 @@ class Loop:
         return await durable(self.preparation.after_compaction, index, done, prepared.states)
 
 
-def _broken_off(messages: list[Message], status: Literal["cancelled", "error"], why: str) -> list[Message]:
-    """What came of a reply. What it had done by then is whole; its last words are not."""
+def _broken_off(
+    messages: list[Message], status: Literal["cancelled", "error"], why: str, provider: Provider
+) -> list[Message]:
+    """What came of a reply. What it had done by then is whole; its last words are not.
+
+    Calls of a provider that runs tools by itself may have been run: they stay, and are answered as interrupted.
+    """
     if not messages or messages[-1].role != "assistant":
         return messages
-    return [*messages[:-1], replace(messages[-1], status=status, error=why)]
+    *before, last = messages
+    if provider.runs_tools and has_run("tool_calls", last.parts):
+        return [*before, replace(last, status="sent", error=None, finish="tool_calls")]
+    return [*before, replace(last, status=status, error=why)]
 
 
 def _said(error: BaseException) -> str:

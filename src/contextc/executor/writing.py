@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, encode
 from contextc.events import (
     AnyEvent,
     ReasoningDelta,
@@ -97,13 +97,20 @@ def deltas(pieces: Sequence[Piece]) -> list[AnyEvent]:
                 if part.text:
                     events.append(ReasoningDelta(uid=uid, text=part.text))
             case ToolCall():
-                events.append(ToolCallDelta(uid=uid, id=part.id, name=part.name, arguments=part.raw or ""))
+                events.append(ToolCallDelta(uid=uid, id=part.id, name=part.name, arguments=_written(part)))
             case ResultPart():
                 kind = ToolError if part.is_error else ToolResult
                 events.append(kind(id=part.call_id, name=part.name, text=part.text[:SHORT]))
             case _:
                 pass
     return events
+
+
+def _written(call: ToolCall) -> str:
+    """The arguments as a model writes them; a provider that runs its tools itself may tell them at once, as data."""
+    if call.raw is None and call.arguments:
+        return encode(call.arguments).decode()
+    return call.raw or ""
 
 
 def result_event(message: Message, milliseconds: int) -> AnyEvent:

@@ -7,6 +7,8 @@ from contextc.formats.named import format_names, formatter
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.formats.anthropic import AnthropicFormatter
+    from contextc.formats.claude_code import ClaudeCodeFormatter
+    from contextc.formats.codex import CodexFormatter
     from contextc.formats.gemini import GeminiFormatter
     from contextc.formats.openai_chat import OpenAIFormatter
     from contextc.formats.openai_responses import OpenAIResponsesFormatter
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnthropicFormatter",
+    "ClaudeCodeFormatter",
+    "CodexFormatter",
     "GeminiFormatter",
     "OpenAIFormatter",
     "OpenAIResponsesFormatter",
@@ -26,6 +30,8 @@ __all__ = [
 
 _FACES = {
     "AnthropicFormatter": "anthropic",
+    "ClaudeCodeFormatter": "claude_code",
+    "CodexFormatter": "codex",
     "GeminiFormatter": "gemini",
     "OpenAIFormatter": "openai_chat",
     "OpenAIResponsesFormatter": "openai_responses",

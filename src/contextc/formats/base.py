@@ -92,6 +92,8 @@ class Formatter(ABC):
     """Whether `join` merges neighbours of one role."""
     prefix_settings: ClassVar[tuple[str, ...]] = ()
     """Settings with which a provider's cache, or its reasoning, does not outlive a change."""
+    lines: ClassVar[tuple[str, ...]] = ()
+    """What each line of a session has one of, where a file of lines is one conversation; elsewhere each is its own."""
     needs_length: ClassVar[bool] = False
     """Whether every request must say how long the answer may be."""
     version: ClassVar[int] = 1

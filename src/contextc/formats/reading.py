@@ -50,6 +50,10 @@ class Reader(ABC):
         """Where that session stands after this reply, in the provider's words."""
         self.compacted = False
         """Whether the provider shortened its own history on the way."""
+        self.at: int | None = None
+        """Which of its messages the last deltas belong to, from 0 as they began; None where results part them."""
+        self.begun: list[int] = []
+        """Of each assistant message that `messages` gave last, how manieth it was to begin, where `at` is told."""
         self.notes: list[str] = []
         """What happened on the way that the account of the request should tell."""
         self._whole: JSONObject | None = None

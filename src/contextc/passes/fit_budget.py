@@ -58,7 +58,10 @@ def _measured(draft: Draft, tail: int) -> Draft:
     budget, last = draft.budget, draft.standing.input
     if last and not draft.epoch:
         counted = budget.system + budget.tools + before
-        last = min(max(last, counted // 2), counted * 2)  # what is further off was counted otherwise than we mean it
+        if not draft.provider.runs_tools:  # such a program has a prompt of its own, which takes its room
+            last = min(
+                max(last, counted // 2), counted * 2
+            )  # what is further off was counted otherwise than we mean it
         own = {item.place for item in draft.standing.produced}
         replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
         total = next_input(last, replayed, int((tail - replayed) * draft.factor))
@@ -76,7 +79,8 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
     budget = draft.budget
     if cut:
         counted = sum([item.tokens for item in items])
-        factor = max(draft.factor, draft.budget.used / counted) if counted and budget.measured else draft.factor
+        is_ours = counted and budget.measured and not draft.provider.runs_tools
+        factor = max(draft.factor, draft.budget.used / counted) if is_ours else draft.factor
         room = _Room(draft, items, factor)
         items, budget = room.made(), replace(room.budget, wanted=draft.budget.used)
         left += tuple(room.left)

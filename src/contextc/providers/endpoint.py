@@ -66,7 +66,6 @@ class Call(Struct, frozen=True, kw_only=True):
     directory: str = ""
     host: Host | None = None
 
-
     def request(self) -> JSONObject:
         """The body as it was meant, with what its session began with."""
         return {**self.opening(), **decode(self.body)}

@@ -6,7 +6,7 @@ into the chain in the same transaction that removes the journal, so it is never 
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
@@ -135,7 +135,8 @@ def join(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
 def split(message: Message) -> list[Message]:
     """A reply with results among its parts, as the messages it is made of: calls, their results, what came after them.
 
-    So a provider answers that runs tools by itself. How the reply ended is said of the last one.
+    So a provider answers that runs tools by itself, which is said by how it was to end. How the reply broke off is said
+    of its last words; calls that it had made are whole, and may have been run.
     """
     runs: list[list[AnyPart]] = [[]]
     for part in message.parts:
@@ -145,12 +146,21 @@ def split(message: Message) -> list[Message]:
     whole = replace(message, status="sent", finish="tool_calls", error=None, usage=None)
     messages: list[Message] = []
     for index, run in enumerate(runs):
-        is_last, uid = index == len(runs) - 1, message.uid if index == 0 else ""
+        uid = message.uid if index == 0 else ""
         if run and isinstance(run[0], ToolResult):
             messages.append(replace(whole, role="tool", finish=None, parts=tuple(run), uid=uid))
+        elif index < len(runs) - 1 or has_run(message.finish, run):
+            messages.append(replace(whole, parts=tuple(run), uid=uid))
         else:
-            messages.append(replace(message if is_last else whole, parts=tuple(run), uid=uid))
+            finish = None if message.finish == "tool_calls" and message.status != "sent" else message.finish
+            messages.append(replace(message, parts=tuple(run), uid=uid, finish=finish))
     return messages
+
+
+def has_run(finish: str | None, parts: Sequence[AnyPart]) -> bool:
+    """Whether a reply that broke off ends with calls that its provider may have run."""
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    return finish == "tool_calls" and bool(calls) and not any(call.malformed for call in calls)
 
 
 def _merged(before: AnyPart, delta: AnyPart) -> AnyPart | None:

@@ -1,4 +1,8 @@
-"""Requests in files: one as JSON, or a bare list of messages, or JSON Lines of requests, of lists or of messages."""
+"""Requests in files: one as JSON, or a bare list of messages, or JSON Lines of requests, of lists or of messages.
+
+Where a program writes its sessions as lines, those of a file are one conversation, and the program may have died while
+it wrote one: what is no JSON among them is left out, and counted.
+"""
 
 import json
 from collections.abc import Sequence
@@ -7,16 +11,22 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 import msgspec
 
 from contextc._json import JSON, JSONObject, encode, well_formed_json
-from contextc.errors import InvalidRequest
+from contextc.errors import InvalidRequest, InvalidSetting
+from contextc.formats import format_names, formatter
+from contextc.formats.base import Formatter
 
-Shape: TypeAlias = Literal["whole", "lines", "messages"]
+Shape: TypeAlias = Literal["whole", "lines", "messages", "session"]
 
 
 class Requests(NamedTuple):
-    """What a file holds, and how it is written down: whole, a request a line, or a message a line."""
+    """What a file holds, and how it is written down: whole, a request a line, a message a line, or lines of a session.
+
+    `unread` is how many of its lines are no JSON.
+    """
 
     bodies: list[JSONObject]  # or lists of messages
     shape: Shape
+    unread: int = 0
 
     def label(self, index: int) -> str:
         """Where a request stands in its file; nothing where it is the only one."""
@@ -29,19 +39,57 @@ class Requests(NamedTuple):
         return {f"{name}-{number}": body for number, body in enumerate(self.bodies, 1)}
 
 
-def read_requests(data: bytes) -> Requests:
-    """The requests in the bytes of a file. Raises `InvalidRequest` where they are neither JSON nor JSON Lines."""
+def read_requests(data: bytes, format: str | None = None) -> Requests:
+    """The requests in the bytes of a file; of a format whose lines are a session, that one.
+
+    Raises `InvalidRequest` where they are neither JSON nor JSON Lines.
+    """
     data = data.removeprefix(b"\xef\xbb\xbf")
+    form = formatter(format) if format else None
     try:
-        return Requests([_decoded(data)], "whole")
+        whole = _decoded(data)
     except ValueError as error:
         lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
         if len(lines) < 2:
             raise InvalidRequest(f"this is not JSON: {error}.") from error
+    else:
+        one_line = form is not None and _is_line(form, whole)
+        return Requests([cast(JSONObject, [whole])], "session") if one_line else Requests([whole], "whole")
+    if form is not None and form.lines and (found := _session(lines, form)) is not None:
+        return found
     values = [_value(number, line) for number, line in lines]
     if all(isinstance(value, dict) and "role" in value for value in values):
         return Requests([cast(JSONObject, values)], "messages")
     return Requests(values, "lines")
+
+
+def session_format(data: bytes) -> str:
+    """The format of a file that is a session of a program. Raises `InvalidSetting` where it is none of ours."""
+    values = [value for line in data.splitlines() if (value := _or_none(line)) is not None]
+    forms = [form for form in map(formatter, format_names()) if any(_is_line(form, value) for value in values)]
+    strange = {form.name: len(form.rules.read(values).misshapen) for form in forms}
+    least = min(strange.values(), default=0)
+    fitting = [name for name, count in strange.items() if count == least and 2 * count < len(values)]
+    if len(fitting) != 1:
+        raise InvalidSetting(f"Say which format this is in: {', '.join(format_names())}.")
+    return fitting[0]
+
+
+def shape_for(shape: Shape, format: str) -> Shape:
+    """How what came in this shape is written in another format: a session as lines only where it is a session again."""
+    return "whole" if shape == "session" and not formatter(format).lines else shape
+
+
+def _session(lines: list[tuple[int, bytes]], form: Formatter) -> Requests | None:
+    """The lines as one conversation; None where each is a request of its own."""
+    values = [value for _, line in lines if (value := _or_none(line)) is not None]
+    if not any(_is_line(form, value) for value in values):
+        return None
+    return Requests([cast(JSONObject, values)], "session", len(lines) - len(values))
+
+
+def _is_line(form: Formatter, value: JSON) -> bool:
+    return isinstance(value, dict) and form.messages_key not in value and any(mark in value for mark in form.lines)
 
 
 def write_requests(bodies: Sequence[JSON], shape: Shape) -> bytes:
@@ -49,7 +97,8 @@ def write_requests(bodies: Sequence[JSON], shape: Shape) -> bytes:
     if shape == "whole":
         return msgspec.json.format(encode(bodies[0]), indent=2) + b"\n"
     given: JSON = bodies[0]
-    lines = cast(Sequence[JSON], given if shape == "messages" and isinstance(given, list) else bodies)
+    one = shape in ("messages", "session") and isinstance(given, list)
+    lines = cast(Sequence[JSON], given if one else bodies)
     return b"".join(encode(line) + b"\n" for line in lines)
 
 
@@ -63,6 +112,15 @@ def _decoded(data: bytes) -> JSON:
         return well_formed_json(json.loads(data))
     except RecursionError:
         raise InvalidRequest("this is nested too deep to be a request.") from None
+
+
+def _or_none(line: bytes) -> JSON:
+    """The object in a line, or None where there is none."""
+    try:
+        value = _decoded(line)
+    except ValueError:
+        return None
+    return cast(JSONObject, value) if isinstance(value, dict) else None
 
 
 def _value(number: int, line: bytes) -> JSONObject:

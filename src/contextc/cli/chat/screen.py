@@ -10,6 +10,7 @@ from typing import Protocol, assert_never
 from rich.console import Console
 from rich.text import Text
 
+from contextc._json import parse_object
 from contextc.cli.advice import spoken
 from contextc.cli.chat.gauge import gauge
 from contextc.cli.chat.words import call_line, clean, short
@@ -72,6 +73,8 @@ class Screen:
         self._progress_shown = 0
         self._calls: dict[str, tuple[str, str]] = {}
         self._used = self._available = 0
+        self.calls_itself = False
+        """Whether the one we talk to runs tools by itself: then a call is shown as soon as it is whole."""
 
     # ── our own words ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,8 +107,7 @@ class Screen:
             case ReasoningDelta():
                 self._flow("reasoning", event.text)
             case ToolCallDelta():
-                name, written = self._calls.get(event.id, (event.name, ""))
-                self._calls[event.id] = name or event.name, written + event.arguments
+                self._take(event)
             case ToolStart() | ToolProgress() | ToolResult() | ToolError():
                 self._show_tool(event)
             case StepStart() | StepFinish() | UsageReport() | Retry() | Compaction():
@@ -139,6 +141,19 @@ class Screen:
         where = self.words if block == "text" else self.around
         where.print(Text(clean(text), "" if block == "text" else "dim italic"), end="", soft_wrap=True)
 
+    def _take(self, event: ToolCallDelta) -> None:
+        """The next piece of a call. One that runs elsewhere is shown when its arguments are there: nobody says that it
+        starts."""
+        name, written = self._calls.get(event.id, (event.name, ""))
+        name, written = name or event.name, written + event.arguments
+        self._calls[event.id] = name, written
+        if self.calls_itself and written.rstrip().endswith("}") and parse_object(written) is not None:
+            self._show_call(event.id)
+
+    def _show_call(self, id: str) -> None:
+        if (call := self._calls.pop(id, None)) is not None:
+            self.line(call_line(*call, max(LEAST, self.around.width - 4)), "cyan", "→ ")
+
     def _show_tool(self, event: ToolStart | ToolProgress | ToolResult | ToolError) -> None:
         width = max(LEAST, self.around.width - 4)
         if isinstance(event, ToolProgress):
@@ -146,9 +161,7 @@ class Screen:
                 self._progress_shown = event.time
                 self.note(f"  … {short(event.text, width)}")
             return
-        name, written = self._calls.pop(event.id, (event.name, None))
-        if written is not None:
-            self.line(call_line(name, written, width), "cyan", "→ ")
+        self._show_call(event.id)
         if isinstance(event, ToolResult):
             self.line(_told(event, width), "green", "  ✓ ")
         elif isinstance(event, ToolError):

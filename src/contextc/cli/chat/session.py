@@ -85,7 +85,8 @@ class Session:
     # ── the loop ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> int:
-        if self.wish.yes and self._choice(self.executor.provider) == "all":
+        provider = self.executor.provider
+        if self.wish.yes and (provider.runs_tools or self._choice(provider) == "all"):
             self.screen.warn(f"--yes: commands and changes to files in {self.root} are not asked for.")
         if self.wish.question is not None:
             await self._once(self.wish.question)
@@ -296,6 +297,8 @@ class Session:
         wish = self.wish
         options = {"progress": self.screen.note} if whom.provider.client == "local" else {}
         line = endpoint(whom.provider, store=self.store, **whom.options, **options)
+        if isinstance(self.screen, Screen):
+            self.screen.calls_itself = whom.provider.runs_tools
         tools = tools_of(self._choice(whom.provider), self.root)
         parts = ["behaviour", "identity", "todos", *(["project"] if tools else [])]
         if whom.provider.runs_tools:  # an agent itself: it knows who it is, and how to work

@@ -53,6 +53,7 @@ class ClaudeCodeFormatter(Formatter):
     )
     unique_ids: ClassVar[bool] = True
     merges: ClassVar[bool] = True
+    lines: ClassVar[tuple[str, ...]] = ("type",)
     marks: ClassVar[tuple[str, ...]] = (NAME, "id", "model", "stop_reason")
 
     def __init__(self, *, provider: str = "claude-code", reasoning: Policy = "native") -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.reading import NOTE
 
 SAID = ("user", "assistant")
 ASIDE = frozenset(
@@ -58,7 +59,9 @@ ASIDE = frozenset(
         "worktree-state",
     )
 )
-"""Types of lines that are no messages; a note of ours among them has its own."""
+"""Types of lines that are no messages."""
+NAMED = ("sessionId", "session_id", "uuid")
+"""What lines have that the program wrote: one of a type that is not listed says nothing of the conversation either."""
 SYNTHETIC = "<synthetic>"
 """The model that is named in what Claude Code says in place of a model."""
 MADE_UP = ("isSidechain", "parent_tool_use_id", "isMeta", "isSynthetic", "isApiErrorMessage", "is_api_error_message")
@@ -72,6 +75,19 @@ def line(message: JSONObject) -> JSONObject:
 def said(given: JSONObject) -> JSONObject:
     """The message of a line; the line's type says whose it is."""
     return {**given["message"], "role": given["type"]}
+
+
+def is_aside(given: JSONObject) -> bool:
+    """Whether a line says what the program did, and not what was said."""
+    kind = given["type"]
+    return (
+        kind in ASIDE or kind == NOTE or (kind not in SAID and any(isinstance(given.get(name), str) for name in NAMED))
+    )
+
+
+def is_answer(given: JSONObject) -> bool:
+    """Whether the program says with this line how a run ended: there was one, though perhaps nobody said anything."""
+    return given["type"] == "result" and isinstance(given.get("is_error"), bool)
 
 
 def is_said(given: JSONObject) -> bool:

@@ -22,9 +22,15 @@ from contextc.messages import Message, Reasoning, Text, ToolCall, Usage
 class _Reply:
     """One reply of the model: what was streamed of it, and the lines it came as."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.events: list[JSONObject] = []
         self.lines: list[JSONObject] = []
+
+    def settle(self) -> None:
+        """It is over. Where its stream was cut, what counts are the lines: the session holds no more of it."""
+        if not any(event.get("type") == "message_delta" for event in self.events):  # which says why it ended
+            self.events = []
 
     def wire(self) -> JSONObject:
         if self.events:
@@ -55,10 +61,11 @@ class ClaudeCodeReader(AnthropicReader):
                 yield from self._answered(event)
             case "system" if event.get("subtype") == "compact_boundary":
                 self.compacted = True
-                self.notes.append("Claude Code shortened its own history.")
             case "result":
                 self._result, failed = event, bool(event.get("is_error"))
                 self.finished, self.error = not failed, event if failed else None
+                if self.finished and self._streaming is not None:
+                    self._streaming.settle()
             case _:
                 pass
 
@@ -68,7 +75,10 @@ class ClaudeCodeReader(AnthropicReader):
         if event.get("type") == "message_start" or self._streaming is None:
             self._streaming = self._started(str(cast(JSONObject, event.get("message") or {}).get("id") or ""))
         self._streaming.events.append(event)
+        self.at = self._streaming.number
         yield from super()._deltas(event)
+        if event.get("type") == "message_stop":
+            self._streaming.settle()
         self.finished = False
 
     def _spoken(self, event: JSONObject) -> Iterator[Delta]:
@@ -76,6 +86,7 @@ class ClaudeCodeReader(AnthropicReader):
         name = str(message.get("id") or event.get("uuid") or "")
         reply = self._replies.get(name) or self._started(name)
         reply.lines.append(event)
+        self.at = reply.number
         self.cursor = event.get("uuid") or self.cursor
         self._names |= {block["id"]: block["name"] for block in blocks(message) if block.get("type") == "tool_use"}
         if not reply.events:
@@ -90,7 +101,9 @@ class ClaudeCodeReader(AnthropicReader):
             yield from message.tool_results
 
     def _started(self, name: str) -> _Reply:
-        reply = _Reply()
+        if self._streaming is not None:
+            self._streaming.settle()
+        reply = _Reply(sum([isinstance(each, _Reply) for each in self._said]))
         self._said.append(reply)
         if name:
             self._replies[name] = reply
@@ -100,10 +113,15 @@ class ClaudeCodeReader(AnthropicReader):
         return self.messages()[-1]
 
     def messages(self) -> list[Message]:
-        said = [each for each in self._said if not self.finished or not isinstance(each, _Reply) or each.lines]
+        said = [
+            each
+            for each in self._said
+            if not isinstance(each, _Reply) or each.lines or (each.events and not self.finished)
+        ]
         found = [self._read(each) for each in said]
         kept = [place for place, each in enumerate(found) if each.parts]
         found, said = [found[place] for place in kept], [said[place] for place in kept]
+        self.begun = [each.number for each in said if isinstance(each, _Reply)]
         if self._result:
             found = _counted(found, [isinstance(each, _Reply) and not each.events for each in said], self._result)
         if self.error is not None:

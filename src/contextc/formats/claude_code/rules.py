@@ -30,7 +30,8 @@ def answers(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
 def has_the_shape(request: Sketch) -> Iterable[Finding]:
     """Every line has a type that is known; one of the user or the assistant has a message; blocks and tools are whole.
 
-    A message has `content`, a block a `type` that the API knows, and the fields of that type.
+    A message has `content`, a block a `type` that the API knows, and the fields of that type. A line that the program
+    wrote itself, which names its session, may have any type.
 
     Example: [{"type": "user"}]
     Repair: what has no sound shape becomes text, so that the model still sees it; a tool is left out.
@@ -41,6 +42,8 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
 @rule(2, mend=mends.with_a_message)
 def has_messages(request: Sketch) -> Iterable[Finding]:
     """There is at least one message of the user or the assistant.
+
+    What a run printed that failed before anything was said is a record, and needs none.
 
     Example: [{"type": "mode", "mode": "normal"}]
     Repair: a line that says so is put in, from the user.

@@ -9,7 +9,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import sketch as anthropic
 from contextc.formats.checking import Finding, Path, Piece, Sketch, Turn, at, misfit
 from contextc.formats.claude_code.chain import followed
-from contextc.formats.claude_code.lines import ASIDE, SAID, is_said, line
+from contextc.formats.claude_code.lines import SAID, is_answer, is_aside, is_said, line
 from contextc.formats.reading import NOTE
 
 block = anthropic.block
@@ -27,7 +27,7 @@ def read(body: JSON) -> Sketch:
         misshapen += [
             at((*base, index), wrong[1], what=wrong[1]) for index, each in enumerate(lines) if (wrong := _misfit(each))
         ]
-        turns = list(_turns(lines, base, misshapen))
+        turns = list(_turns(lines, base, misshapen)) or list(_answers(lines, base))
     else:
         misshapen.append(at(base, "the messages must be a list.", what="the messages must be a list."))
     return Sketch(turns=tuple(turns), body=whole, tools=tuple(_tools(whole, misshapen)), misshapen=tuple(misshapen))
@@ -38,7 +38,7 @@ def _misfit(given: JSON) -> tuple[str, str] | None:
     if wrong := misfit(given, {"type": str}):
         return wrong
     each = cast(JSONObject, given)
-    if each["type"] in ASIDE or each["type"] == NOTE:
+    if is_aside(each):
         return None
     if each["type"] not in SAID:
         return "type", f"there is no line of type {each['type']!r} here."
@@ -63,6 +63,13 @@ def _turns(lines: list[JSON], base: Path, misshapen: list[Finding]) -> Iterator[
         pieces = tuple([replace(piece, path=lifted(piece.path)) for piece in turn.pieces])
         wire = sound[places[cast(int, turn.path[0])]]["message"]
         yield Turn(role=turn.role, path=lifted(turn.path), wire=wire, pieces=pieces)
+
+
+def _answers(lines: list[JSON], base: Path) -> Iterator[Turn]:
+    """How runs ended in which nobody but the program said anything: they failed, and what it printed is sound."""
+    for index, each in enumerate(lines):
+        if not _misfit(each) and is_answer(cast(JSONObject, each)):
+            yield Turn(role="record", path=(*base, index), wire=cast(JSONObject, each))
 
 
 def _head(body: JSONObject) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ class CodexFormatter(Formatter):
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = SPELLER
     unique_ids: ClassVar[bool] = True
+    lines: ClassVar[tuple[str, ...]] = ("type", "method")
     marks: ClassVar[tuple[str, ...]] = (BARE, ITEM, "turn", "text_elements")
 
     def __init__(self, *, provider: str = "codex", reasoning: Policy = "native") -> None:

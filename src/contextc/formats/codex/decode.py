@@ -14,7 +14,7 @@ from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, remember, text_of
 from contextc.formats.codex import rollout
 from contextc.formats.codex.encode import BARE, ITEM, SILENCE, Encoder
-from contextc.formats.codex.events import THINKS, is_event, items_of, thought
+from contextc.formats.codex.events import THINKS, completed, is_event, items_of, thought
 from contextc.formats.codex.kinds import CALLS, Kind, answered, is_error, is_running, stripped
 from contextc.formats.media import from_data_url, guessed
 from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult, tool_call
@@ -34,8 +34,8 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     instructions: JSON = body.get("developerInstructions")
     prompt = isinstance(instructions, str) and bool(instructions.strip())
     given: list[JSONObject] = [item for item in cast(list[JSON], body.get("items") or []) if isinstance(item, dict)]
-    recorded = rollout.is_rollout(given)
-    messages = rollout.messages(given, provider) if recorded else decode_items(plain(given), provider)
+    recorded, others = _parted(given)
+    messages = [*rollout.messages(recorded, provider), *decode_items(plain(others), provider)]
     taken = OWN if prompt else ("items", "dynamicTools")
     tools = cast(list[JSONObject], body.get("dynamicTools") or [])
     return Request(
@@ -46,9 +46,17 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     )
 
 
+def _parted(given: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
+    """The lines of a record on disk, and everything else."""
+    recorded = [each for each in given if rollout.is_line(each)]
+    return recorded, [each for each in given if not rollout.is_line(each)]
+
+
 def plain(given: Sequence[JSONObject]) -> list[JSONObject]:
     """The items of a thread, in whatever events they came."""
-    return items_of(given) if any(is_event(each) for each in given) else list(given)
+    if not any(is_event(each) for each in given):
+        return list(given)
+    return items_of(each if is_event(each) else completed(each) for each in given)
 
 
 def decode_items(items: Iterable[JSONObject], provider: str) -> list[Message]:

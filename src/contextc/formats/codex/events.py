@@ -13,6 +13,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import grow, text_of
 from contextc.formats.codex.kinds import CALLS, USERS, is_running
 from contextc.formats.codex.lines import WARNING, Notification, is_line, notification
+from contextc.formats.settings import inner
 
 BETWEEN = "\n\n"
 THINKS = "thinks"
@@ -43,8 +44,14 @@ class Step:
 
 
 def is_event(wire: JSONObject) -> bool:
-    """Whether this is a notification or a line, and not an item."""
-    return isinstance(wire.get("method"), str) or is_line(wire)
+    """Whether this is a notification, a line, or an answer to something the client asked, and not an item."""
+    answers = "type" not in wire and "id" in wire and ("result" in wire or "error" in wire)
+    return isinstance(wire.get("method"), str) or is_line(wire) or answers
+
+
+def completed(item: JSONObject) -> JSONObject:
+    """The notification that an item is as it stands."""
+    return {"method": "item/completed", "params": {"item": item}}
 
 
 def items_of(events: Iterable[JSONObject]) -> list[JSONObject]:
@@ -88,35 +95,35 @@ class Gathering:
             case "thread/started" | "thread/settings/updated" | "model/rerouted":
                 self._settled(told.params)
             case "turn/started":
-                self.turn = text_of(_inner(told.params.get("turn")).get("id")) or self.turn
+                self.turn = text_of(inner(told.params.get("turn")).get("id")) or self.turn
             case "item/started" | "item/completed":
-                return list(self._item(_inner(told.params.get("item")), done=told.method == "item/completed"))
+                return list(self._item(inner(told.params.get("item")), done=told.method == "item/completed"))
             case "item/agentMessage/delta":
                 return self._grown(told.params)
             case "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta":
                 return self._thought(told.params, *THOUGHTS[told.method])
             case "thread/tokenUsage/updated":
-                self._counted(_inner(told.params.get("tokenUsage")))
+                self._counted(inner(told.params.get("tokenUsage")))
             case "thread/compacted":
                 self.compacted = True
             case "error":
                 self._failed(told.params)
             case "turn/completed":
-                return list(self._ended(_inner(told.params.get("turn"))))
+                return list(self._ended(inner(told.params.get("turn"))))
             case _:
                 pass
         return []
 
     def _is_ours(self, params: JSONObject) -> bool:
-        thread = text_of(params.get("threadId") or _inner(params.get("thread")).get("id"))
-        turn = text_of(params.get("turnId") or _inner(params.get("turn")).get("id"))
+        thread = text_of(params.get("threadId") or inner(params.get("thread")).get("id"))
+        turn = text_of(params.get("turnId") or inner(params.get("turn")).get("id"))
         self.thread = self.thread or thread
         if thread not in ("", self.thread):
             return False
         return self.users or not (turn and self.turn and turn != self.turn)
 
     def _settled(self, params: JSONObject) -> None:
-        settings = _inner(params.get("threadSettings")) or _inner(params.get("thread"))
+        settings = inner(params.get("threadSettings")) or inner(params.get("thread"))
         self.model = text_of(params.get("toModel") or settings.get("model")) or self.model
         if params.get("toModel"):
             self.notes.append(f"Codex went on with another model: {params['toModel']}")
@@ -191,7 +198,7 @@ class Gathering:
 
     def _counted(self, usage: JSONObject) -> None:
         """The tokens of one call. What is told again, or while the history is shortened, is no answer of the model."""
-        last, total = _inner(usage.get("last")), _inner(usage.get("total")).get("totalTokens")
+        last, total = inner(usage.get("last")), inner(usage.get("total")).get("totalTokens")
         if not (last.get("inputTokens") or last.get("outputTokens")) or (total is not None and total == self._total):
             return
         self._total = total
@@ -204,7 +211,7 @@ class Gathering:
             self.notes.append(f"Codex asked its model for something that it did not show: {said}")
 
     def _failed(self, params: JSONObject) -> None:
-        error = _inner(params.get("error"))
+        error = inner(params.get("error"))
         if params.get("willRetry"):
             self._abandon(self.steps[-1:])
             self.notes.append(f"Codex tried again: {text_of(error.get('message'))}")
@@ -214,7 +221,7 @@ class Gathering:
     def _ended(self, turn: JSONObject) -> Iterator[News]:
         self.turn = text_of(turn.get("id")) or self.turn
         self.status = text_of(turn.get("status"))
-        self.error = _inner(turn.get("error")) or (None if self.status == "completed" else self.error)
+        self.error = inner(turn.get("error")) or (None if self.status == "completed" else self.error)
         for item in cast(list[JSON], turn.get("items") or []):
             if isinstance(item, dict) and text_of(cast(JSONObject, item).get("id")) not in self._places:
                 yield from self._item(cast(JSONObject, item), done=True)
@@ -230,8 +237,4 @@ class Gathering:
 
 
 def _told(event: JSONObject) -> Notification:
-    return Notification(text_of(event.get("method")), _inner(event.get("params")))
-
-
-def _inner(value: JSON) -> JSONObject:
-    return cast(JSONObject, value) if isinstance(value, dict) else {}
+    return Notification(text_of(event.get("method")), inner(event.get("params")))

@@ -12,6 +12,7 @@ from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import text_of
 from contextc.formats.checking import Fields
 from contextc.formats.media import data_url, from_data_url, guessed, unpacked
+from contextc.formats.settings import inner
 from contextc.messages import Media, Text, ToolResult
 
 Content: TypeAlias = str | tuple[Text | Media, ...]
@@ -147,10 +148,10 @@ def _said(item: JSONObject) -> Content:
 
 def _mcp_said(item: JSONObject) -> Content:
     """What a server returned, in MCP's own blocks, or the sentence it failed with."""
-    error, result = _inner(item.get("error")), _inner(item.get("result"))
+    error, result = inner(item.get("error")), inner(item.get("result"))
     parts: list[Text | Media] = []
     for block in cast(list[JSON], result.get("content") or []):
-        said = _inner(block)
+        said = inner(block)
         data = unpacked(text_of(said.get("data"))) if said.get("type") in ("image", "audio") else None
         kind = text_of(said.get("mimeType"))
         if said.get("type") == "text":
@@ -165,7 +166,7 @@ def _mcp_said(item: JSONObject) -> Content:
 
 
 def _mcp_returned(item: JSONObject, result: ToolResult) -> JSON:
-    return {**_inner(item.get("result")), "content": [{"type": "text", "text": result.text}]}
+    return {**inner(item.get("result")), "content": [{"type": "text", "text": result.text}]}
 
 
 def _picture(item: JSONObject) -> Content:
@@ -188,10 +189,6 @@ def _only(*names: str) -> Callable[[JSONObject], JSON]:
 
 def _called(name: str) -> Callable[[JSONObject], str]:
     return lambda item: name
-
-
-def _inner(value: JSON) -> JSONObject:
-    return cast(JSONObject, value) if isinstance(value, dict) else {}
 
 
 def _dynamic_name(item: JSONObject) -> str:

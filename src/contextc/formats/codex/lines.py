@@ -17,7 +17,8 @@ SNAKES = {
     "todo_list": "plan",
 }
 HAPPENED = {"item.started": "item/started", "item.updated": "item/started", "item.completed": "item/completed"}
-LINES = ("thread.started", "turn.started", "turn.completed", "turn.failed", "error", *HAPPENED)
+BEGINNINGS = ("thread.", "turn.", "item.")
+ENDED = {"turn.completed": "completed", "turn.failed": "failed"}
 WARNING = "error"
 """An item that is no part of the thread: something Codex wants the user to know."""
 
@@ -28,7 +29,9 @@ class Notification(NamedTuple):
 
 
 def is_line(event: JSONObject) -> bool:
-    return event.get("type") in LINES and "id" not in event
+    """Whether this is a line, of a type that is known or of one that is new."""
+    kind = text_of(event.get("type"))
+    return (kind == "error" or kind.startswith(BEGINNINGS)) and "id" not in event
 
 
 def notification(event: JSONObject) -> Notification:
@@ -43,7 +46,9 @@ def notification(event: JSONObject) -> Notification:
         return Notification("error", {"error": {"message": event.get("message")}, "willRetry": True})
     if kind == "turn.started":
         return Notification("turn/started", {})
-    ended: JSONObject = {"status": "failed" if kind == "turn.failed" else "completed", "error": event.get("error")}
+    if kind not in ENDED:
+        return Notification("", {})
+    ended: JSONObject = {"status": ENDED[kind], "error": event.get("error")}
     return Notification("turn/completed", {"turn": ended})
 
 

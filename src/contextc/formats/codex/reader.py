@@ -1,6 +1,6 @@
 """What each notification of a turn adds, and what the turn says of its session.
 
-Calls are told when they begin and results when they are there. Codex's own retries and compactions are noted.
+Calls are told when they begin and results when they are there. Codex's own retries are noted.
 """
 
 from collections.abc import Iterable
@@ -33,9 +33,7 @@ class CodexReader(Reader):
         news = gathered.read(event)
         self.session, self.cursor = gathered.thread, gathered.turn
         self.notes += gathered.notes[noted:]
-        if gathered.compacted and not self.compacted:
-            self.compacted = True
-            self.notes.append("Codex shortened its own history")
+        self.compacted = gathered.compacted
         if gathered.error is not None or gathered.status == "failed":
             self.error = self.error or event
         if gathered.status == "completed":

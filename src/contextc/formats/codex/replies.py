@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.codex.decode import Decoder
-from contextc.formats.codex.events import Gathering
+from contextc.formats.codex.events import Gathering, completed
 from contextc.formats.settings import inner
 from contextc.messages import Message, Usage
 
@@ -39,8 +39,8 @@ def decode_turn(turn: JSONObject, provider: str) -> list[Message]:
     decoder = Decoder(provider, model=turn.get("model"))
     found = [message for step in _steps(turn) for message in _step(step, decoder)]
     spoken = [index for index, message in enumerate(found) if message.role == "assistant"]
-    if not spoken:
-        spoken, found = [len(found)], [*found, Message(role="assistant")]
+    if not spoken or (turn.get("status") == "failed" and found[-1].role != "assistant"):  # what it did is whole
+        spoken, found = [*spoken, len(found)], [*found, Message(role="assistant")]
     for index in spoken[:-1]:
         found[index] = replace(found[index], finish="tool_calls" if found[index].tool_calls else "stop")
     rest = {name: turn[name] for name in ("threadId", "id", "model") if turn.get(name)}
@@ -69,8 +69,7 @@ def _steps(turn: JSONObject) -> list[JSONObject]:
     if isinstance(given, list):
         return cast(list[JSONObject], given)
     items = [item for item in cast(list[JSONObject], turn.get("items") or []) if isinstance(item, dict)]
-    events: list[JSONObject] = [{"method": "item/completed", "params": {"item": item}} for item in items]
-    return cast(list[JSONObject], gather(events)["steps"])
+    return cast(list[JSONObject], gather(map(completed, items))["steps"])
 
 
 def _step(step: JSONObject, decoder: Decoder) -> Iterator[Message]:

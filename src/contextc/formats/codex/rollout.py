@@ -5,18 +5,19 @@ puts texts of its own among them (the surroundings, its skills, that a turn was 
 speaking, neither the user nor us, and are left out. Where a history was compacted, what took its place is the history.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
+from contextc.formats.settings import inner
 from contextc.messages import Message
 
-LINES = ("response_item", "event_msg", "session_meta", "turn_context", "compacted")
-OTHERS = ("world_state", "token_usage_record")
 TOLD = ("user.", "compaction.summary")
 """The kinds of content that are part of the history; of one that is unknown its beginning decides."""
+BARE = {"timestamp", "type"}
+"""A line that says only that something happened."""
 HARNESS = (
     "<environment_context>",
     "<user_instructions>",
@@ -29,12 +30,9 @@ HARNESS = (
 """How texts of Codex's own begin, where a record does not say so itself."""
 
 
-def is_rollout(lines: Sequence[JSONObject]) -> bool:
-    return bool(lines) and all(is_line(line) for line in lines)
-
-
 def is_line(line: JSONObject) -> bool:
-    return line.get("type") in (*LINES, *OTHERS) and isinstance(line.get("payload"), dict)
+    """Whether this is a line of a record. Of their types there are more with every version."""
+    return isinstance(line.get("type"), str) and (isinstance(line.get("payload"), dict) or line.keys() == BARE)
 
 
 def messages(lines: Iterable[JSONObject], provider: str) -> list[Message]:
@@ -46,8 +44,8 @@ def messages(lines: Iterable[JSONObject], provider: str) -> list[Message]:
 def _history(lines: Iterable[JSONObject]) -> list[JSONObject]:
     items: list[JSONObject] = []
     for line in lines:
-        said = cast(JSONObject, line["payload"])
-        if line["type"] == "response_item" and not _inner(line.get("metadata")).get("compaction_output"):
+        said = inner(line.get("payload"))
+        if line["type"] == "response_item" and not inner(line.get("metadata")).get("compaction_output"):
             items += _without_harness(said)
         elif line["type"] == "compacted":
             instead: JSON = said.get("replacement_history")
@@ -63,7 +61,7 @@ def _history(lines: Iterable[JSONObject]) -> list[JSONObject]:
 def _without_harness(item: JSONObject) -> Iterator[JSONObject]:
     """The item without what Codex has added to it, if anything is left."""
     name = "internal_chat_message_metadata_passthrough"
-    kinds: JSON = _inner(item.get(name)).get("content_item_kinds")
+    kinds: JSON = inner(item.get(name)).get("content_item_kinds")
     plain = {key: value for key, value in item.items() if key != name and value is not None}
     content: JSON = item.get("content")
     if item.get("type") != "message" or item.get("role") == "assistant" or not isinstance(content, list):
@@ -87,7 +85,3 @@ def _rolled_back(items: list[JSONObject], turns: JSON) -> list[JSONObject]:
     begun = [index for index, item in enumerate(items) if item.get("role") == "user"]
     count = turns if isinstance(turns, int) else 0
     return items[: begun[-min(count, len(begun))]] if count > 0 and begun else items
-
-
-def _inner(value: JSON) -> JSONObject:
-    return cast(JSONObject, value) if isinstance(value, dict) else {}

@@ -19,7 +19,7 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
     """Every item, block and tool has the fields its kind must have.
 
     An item has a `type` that Codex knows, and the fields of that type. What a user says is a list of blocks, and what a
-    tool returned is one too.
+    tool returned is one too. What Codex itself wrote, in an event or a line of its record, may have any type.
 
     Example: [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}, {"type": "agentMessage",
         "id": "2"}]

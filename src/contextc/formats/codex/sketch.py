@@ -55,7 +55,11 @@ class _Reader:
                 yield Turn(role="record", path=path, wire=cast(JSONObject, wire))
             elif isinstance(wire, dict) and is_event(cast(JSONObject, wire)):
                 item = _inside(wire)
-                if item is not None and last.get(str(item.get("id"))) == index and item.get("type") != lines.WARNING:
+                if item is None or last.get(str(item.get("id"))) != index or item.get("type") == lines.WARNING:
+                    continue
+                if isinstance(item.get("type"), str) and item["type"] not in ITEMS:  # Codex knows what it is
+                    yield Turn(role="record", path=path, wire=item)
+                else:
                     yield from self.turn(item, path)
             else:
                 yield from self.turn(wire, path)

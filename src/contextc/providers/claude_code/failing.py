@@ -16,6 +16,7 @@ LONGEST = 600
 LIMITS: dict[str, tuple[FailureKind, str]] = {
     "error_max_turns": ("abort", "It has made as many steps as `max_turns` allows: raise it, or send a smaller task."),
     "error_max_budget_usd": ("quota", "It has spent `max_budget_usd`: raise it."),
+    "max_output_tokens": ("abort", "A reply was cut four times over: allow longer ones, cc.provider(…, output=…)."),
 }
 TABLE = Table(
     codes=ANTHROPIC.codes,
@@ -31,13 +32,14 @@ TABLE = Table(
 
 def refusal(provider: str, line: JSONObject, secrets: Iterable[str] = ()) -> ProviderFailed:
     """What went wrong, from the line that ends a turn."""
-    subtype = str(line.get("subtype") or "")
+    error = str(line.get("api_error_type") or line.get("api_error") or "")
     said = _said(line)
-    if subtype in LIMITS:
-        kind, way_out = LIMITS[subtype]
-        return ProviderFailed(provider, kind, masked(said or subtype, secrets), code=subtype, way_out=way_out)
+    for limit in (str(line.get("subtype") or ""), error):
+        if limit in LIMITS:
+            kind, way_out = LIMITS[limit]
+            return ProviderFailed(provider, kind, masked(said or limit, secrets), code=limit, way_out=way_out)
     status: JSON = line.get("api_error_status")
-    body = {"error": {"type": line.get("api_error_type") or line.get("api_error") or "", "message": said}}
+    body = {"error": {"type": error, "message": said}}
     return failure(provider, TABLE, body, status=status if isinstance(status, int) else None, secrets=secrets)
 
 

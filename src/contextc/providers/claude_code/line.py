@@ -1,8 +1,8 @@
 """The line to Claude Code: which running program a call goes to, and which programs run.
 
 A program serves a call if it stands at the call's cursor, in its directory, with the same options; else it is ended and
-another begun from the session's record. That record lies in the `store` that was given, else in memory. One call of a
-session at a time; a program that nobody needs is ended after a while, and the longest idle where there are too many.
+another begun from the session. Its record lies in the `store` that was given, else in memory. One call of a session at
+a time; a program that nobody needs is ended after a while, and the longest idle where there are too many.
 """
 
 import asyncio
@@ -17,11 +17,13 @@ from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.reading import note
 from contextc.providers.claude_code.failing import refusal
 from contextc.providers.claude_code.live import Live
+from contextc.providers.claude_code.local import Mirror
 from contextc.providers.claude_code.preparing import Start, prepared
 from contextc.providers.claude_code.wish import Wish, wish
 from contextc.providers.endpoint import Call, Endpoint
 from contextc.providers.named import Provider
 from contextc.providers.posting import missing
+from contextc.providers.programs import with_login
 from contextc.store import Store
 
 if TYPE_CHECKING:
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 300.0
 PROGRAMS = 4
-RETRIES = 0
-"""How often the CLI itself asks its API again, which it would do for minutes: whoever calls decides that."""
+RETRIES = 2
+"""How often the CLI itself asks its API again, where it would do so for minutes. Whoever calls can only send all of a
+turn again, so what goes wrong for a moment after many steps is the CLI's to mend."""
 
 
 class ClaudeCodeEndpoint(Endpoint):
@@ -103,7 +106,7 @@ class ClaudeCodeEndpoint(Endpoint):
                 async for line in lines:
                     yield _told(line)
                     if line.get("type") == "result" and line.get("is_error"):
-                        raise refusal(call.provider.name, line, live.secrets)
+                        raise with_login(refusal(call.provider.name, line, live.secrets), call.provider)
             is_whole = True
         except TimeoutError:
             raise ProviderFailed(call.provider.name, "transient", f"nothing came for {timeout:g} seconds") from None
@@ -116,7 +119,8 @@ class ClaudeCodeEndpoint(Endpoint):
 
     async def _started(self, call: Call, asked: Wish, start: Start) -> Live:
         live = Live(call.provider.name, start.session, asked, self.running)
-        await live.start(**start.options, session_store=self._sessions(call), cli_path=self.cli_path)
+        store = Mirror(self._sessions(call)) if start.is_local else self._sessions(call)
+        await live.start(**start.options, session_store=store, cli_path=self.cli_path)
         return live
 
     def _begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -133,7 +137,8 @@ class ClaudeCodeEndpoint(Endpoint):
             self._live.pop(session).rest(0)
 
     def _sessions(self, call: Call) -> "SessionStore":
-        if self.store is not None:
+        """Where the record is kept. Words that belong to no conversation are not stored: nobody would delete them."""
+        if self.store is not None and call.conversation:
             from contextc.providers.claude_code.sessions import ClaudeSessions
 
             return cast("SessionStore", ClaudeSessions(self.store, call.conversation))
@@ -150,8 +155,9 @@ def _told(line: JSONObject) -> JSONObject:
     """The CLI's line; what only the account of the request should tell is a note."""
     match line.get("subtype") if line.get("type") == "system" else "":
         case "api_retry":
-            why = " ".join(str(line[name]) for name in ("error_status", "error") if line.get(name))
-            return note(f"Claude Code asked its API again ({why}).")
+            known = [line.get(name) for name in ("error_status", "error")]
+            why = " ".join(str(each) for each in known if each and each != "unknown")
+            return note(f"Claude Code asked its API again ({why or 'the line broke'}).")
         case "mirror_error":
             return note(f"The record of the session could not be written: {line.get('error')}")
         case _:

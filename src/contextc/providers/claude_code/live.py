@@ -145,14 +145,23 @@ class Live:
         killing = asyncio.get_running_loop().call_later(GRACE_SECONDS, _kill, process)
         try:
             if self._is_busy:
-                with suppress(Exception):
+                with suppress(Exception, asyncio.CancelledError):
                     async with asyncio.timeout(GRACE_SECONDS / 2):
                         await client.interrupt()
-            with suppress(Exception):
-                await client.disconnect()
+            await _disconnect(client)
         finally:
             killing.cancel()
             _kill(process)
+
+
+async def _disconnect(client: "ClaudeSDKClient") -> None:
+    """Close all that the SDK has open. A loop that ends cancels every task once, also one that is just doing this: then
+    it is done again from the beginning, or streams and pipes would be left open."""
+    for _ in range(2):
+        with suppress(asyncio.CancelledError):
+            with suppress(Exception):
+                await client.disconnect()
+            return
 
 
 def _follow(line: JSONObject, at_work: set[str]) -> None:

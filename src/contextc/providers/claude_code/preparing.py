@@ -1,10 +1,12 @@
 """What a session must hold before it is asked: a new one, one with a history, or one that is back at its cursor.
 
-Everything happens in the record, before a program is started from it. A session that holds too much is left as it is,
-and copied up to the cursor under a new name: a call that breaks off in between has then changed nothing. What was said
-elsewhere is appended behind the cursor; should the call fail, the next one finds it there and leaves it out again.
+Everything happens in the record, before a program is started from it, or from its own file where that holds the same. A
+session that holds too much is left as it is, and copied up to the cursor under a new name: a call that breaks off in
+between has then changed nothing. What was said elsewhere is appended behind the cursor; should the call fail, the next
+one finds it there and leaves it out again.
 """
 
+import asyncio
 import os
 from time import time
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -13,6 +15,7 @@ from uuid import uuid4
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.formats.claude_code.entries import NOBODY, transcript_entries
+from contextc.providers.claude_code.local import holds
 from contextc.providers.claude_code.record import Standing, answered, ending, renamed, standing
 from contextc.providers.claude_code.wish import Wish
 from contextc.providers.endpoint import Call
@@ -27,12 +30,16 @@ LOST = "the record of the session {session} does not hold the last known reply"
 
 
 class Start(NamedTuple):
-    """How to go on: the options that name the session, or the lines of an answer that was given already."""
+    """How to go on: the options that name the session, or the lines of an answer that was given already.
+
+    `is_local`: the CLI's own file of the session can be gone on with as it is.
+    """
 
     session: str
     options: JSONObject
     notes: tuple[str, ...] = ()
     lines: tuple[JSONObject, ...] = ()
+    is_local: bool = False
 
 
 async def prepared(call: Call, wish: Wish, session: str, store: "SessionStore") -> Start:
@@ -45,6 +52,9 @@ async def prepared(call: Call, wish: Wish, session: str, store: "SessionStore") 
         raise ProviderFailed(call.provider.name, "session", LOST.format(session=session))
     if call.revert and (lines := answered(found.behind, wish.history, wish.prompt)):
         return Start(session, {}, (RECORDED,), (*lines, ending(lines)))
+    if not found.behind and not wish.history:
+        is_local = await asyncio.to_thread(holds, _key(wish, session), entries, wish.env)
+        return Start(session, {"resume": session}, is_local=is_local)
     notes = _broken_off(wish)
     if found.behind:
         other = str(uuid4())

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from contextc._json import JSON, JSONObject, canonical, decode
+from contextc._json import JSON, JSONObject, canonical
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.claude_code import split
 from contextc.prompts import SYSTEM_CONTEXT
@@ -30,12 +30,17 @@ APART = ("messages", "tools", "resume", "model", "system_prompt", "prompt", "bui
 PROMPTS = ("append", "replace")
 GO_ON = f"{SYSTEM_CONTEXT}Go on where you were."
 """What is asked where there is nothing to ask: a turn that broke off has only the results of its tools."""
+LONGEST_LINE = 64 << 20
+"""Bytes: a picture is one line."""
 ONE_TURN = {
     "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_DISABLE_CRON": "1",
 }
 """A turn ends with its answer: the CLI neither asks a second time in another way, nor goes on by itself later."""
+
+OUTPUT, OWN_OUTPUT = "CLAUDE_CODE_MAX_OUTPUT_TOKENS", 32_000
+"""What says how long a reply may be, and how long the CLI lets one be at least by itself."""
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -58,7 +63,13 @@ class Wish(Struct, frozen=True, kw_only=True):
         """The SDK's options."""
         from claude_agent_sdk import ClaudeAgentOptions
 
-        options: JSONObject = {**self.options, "cwd": self.directory or None, "env": self.env, **more}
+        options: JSONObject = {
+            "max_buffer_size": LONGEST_LINE,
+            **self.options,
+            "cwd": self.directory or None,
+            "env": self.env,
+            **more,
+        }
         if agents := options.get("agents"):
             options["agents"] = _agents(agents)
         if self.tools:
@@ -71,7 +82,7 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 def wish(call: Call, *, prompt: str, retries: int, env: Mapping[str, str]) -> Wish:
-    body: JSONObject = decode(call.body)
+    body = call.request()
     history, asked = split(body["messages"])
     return Wish(
         options=_options(body, body.get("prompt", prompt)),
@@ -121,10 +132,13 @@ def _agents(written: JSONObject) -> JSONObject:
 
 
 def _place(call: Call, env: Mapping[str, str]) -> dict[str, str]:
-    """Where the CLI's API is, and its key; an address of one's own is not given the user's own key."""
+    """Where the CLI's API is, and its key; an address of one's own is not given the user's own key. A model that
+    is said to answer in fewer words than the CLI allows is held to them: a small one might go on without end."""
     provider, found = call.provider, dict[str, str]()
     if provider.url:
         found["ANTHROPIC_BASE_URL"] = provider.url
+        if provider.model.output < OWN_OUTPUT and OUTPUT not in os.environ:
+            found[OUTPUT] = str(provider.model.output)
     if provider.key or provider.url:
         found["ANTHROPIC_API_KEY"] = key_of(provider, env) or "none"
     if call.headers:

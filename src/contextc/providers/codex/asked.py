@@ -59,7 +59,9 @@ def asked(call: Call) -> Asked:
     if call.provider.asks_for == OWN_MODEL:
         body.pop("model", None)
     history, prompt = split(items)
-    directory = str(Path(call.directory or ".").resolve())
+    directory = Path(call.directory or ".").resolve()
+    if not directory.is_dir():  # Codex would work in it all the same
+        raise ProviderFailed(call.provider.name, "invalid", f"there is no directory {directory}")
     turn, begins = ({name: body.pop(name) for name in names if name in body} for names in (TURN, FOR_GOOD))
     if call.provider.resends_head:
         begins.setdefault("dynamicTools", [])
@@ -70,7 +72,7 @@ def asked(call: Call) -> Asked:
         revert=call.revert,
         name=f"{WITH_HISTORY if history else PLAIN}{digest}",
         begins=begins,
-        thread={**body, "cwd": directory},
+        thread={**body, "cwd": str(directory)},
         turn=turn,
         history=response_items(history),
         input=prompt,

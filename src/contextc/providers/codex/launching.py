@@ -2,8 +2,8 @@
 
 Nothing is written to the user's configuration; what differs from it is said on the command line. Always: a thread that
 nobody listens to is let go of at once, so that another process can go on with it; and a network that is away is an
-error, not something to wait for without end. Where an address is given: a model provider of our own, which never tries
-again (whoever calls does, and says so), and none of the features that look up other hosts.
+error, not something to wait for without end. Where an address or a key is given: a model provider of our own, which
+tries again as often as is said, and none of the features that look up other hosts.
 """
 
 import json
@@ -20,6 +20,8 @@ from contextc.providers.posting import missing
 
 OURS = "contextc"
 """The name of our model provider in the program's configuration."""
+API = "https://api.openai.com/v1"
+"""Where a key is for that comes without an address: the program by itself would not use it."""
 ALWAYS: dict[str, JSON] = {"thread_unload_delay_secs": 0, "features.unbounded_connection_retries": False}
 ELSEWHERE: dict[str, JSON] = {
     "features.plugins": False,
@@ -36,12 +38,13 @@ class Launch(Struct, frozen=True):
     environment: Mapping[str, str]
 
     @classmethod
-    def of(cls, provider: Provider, env: Mapping[str, str], program: str = "") -> "Launch":
+    def of(cls, provider: Provider, env: Mapping[str, str], program: str = "", retries: int = 0) -> "Launch":
         environment = {**os.environ, **env}
         settings = dict(ALWAYS)
-        if provider.url:
+        if provider.url or provider.key:
             settings |= {**ELSEWHERE, "model_provider": OURS}
-            settings |= {f"model_providers.{OURS}.{name}": value for name, value in _model_provider(provider).items()}
+            known = _model_provider(provider, retries)
+            settings |= {f"model_providers.{OURS}.{name}": value for name, value in known.items()}
         if provider.key and not environment.get(provider.key, "").strip():
             raise ProviderFailed(
                 provider.name,
@@ -54,13 +57,13 @@ class Launch(Struct, frozen=True):
         return cls((found, *written, "app-server", "--listen", "stdio://"), environment)
 
 
-def _model_provider(provider: Provider) -> dict[str, JSON]:
+def _model_provider(provider: Provider, retries: int) -> dict[str, JSON]:
     known: dict[str, JSON] = {
         "name": OURS,
-        "base_url": provider.url,
+        "base_url": provider.url or API,
         "wire_api": "responses",
-        "request_max_retries": 0,
-        "stream_max_retries": 0,
+        "request_max_retries": retries,
+        "stream_max_retries": retries,
     }
     return known | ({"env_key": provider.key} if provider.key else {})
 

@@ -21,10 +21,11 @@ from contextc.providers.codex.threads import Threads
 from contextc.providers.codex.turns import Turn, replayed
 from contextc.providers.endpoint import Call, Endpoint
 from contextc.providers.named import Provider
+from contextc.providers.programs import with_login
 
 THREAD_SECONDS, PROGRAM_SECONDS = 10.0, 300.0
-OWN_TRIES = 10
-"""How often Codex may try again by itself where its configuration is the user's."""
+RETRIES, OWN_RETRIES = 2, 10
+"""How often Codex may try again by itself: where the address or the key is ours, and where all of it is the user's."""
 
 
 class Running:
@@ -42,7 +43,8 @@ class Running:
 
 
 class CodexEndpoint(Endpoint):
-    """`idle`: seconds for which a thread stays with us after a turn. `program`: a `codex` other than the package's."""
+    """`idle`: seconds for which a thread stays with us after a turn. `program`: a `codex` other than the package's.
+    `retries`: how often it asks the API again, where an address or a key is given; else its own configuration says."""
 
     def __init__(
         self,
@@ -53,12 +55,16 @@ class CodexEndpoint(Endpoint):
         store: object = None,  # Codex keeps its own record
         program: str = "",
         idle: float = THREAD_SECONDS,
+        retries: int = RETRIES,
     ) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(cast(object, timeout), int | float)):
             raise InvalidSetting(f"timeout = {timeout!r}: give a number of seconds.")
+        if isinstance(retries, bool) or not isinstance(cast(object, retries), int) or retries < 0:
+            raise InvalidSetting(f"retries = {retries!r}: give a whole number.")
         if provider.url and not provider.url.startswith(("http://", "https://")):
             raise InvalidSetting(f"url = {provider.url!r}: an address begins with http:// or https://.")
         self.provider, self.timeout, self.env, self.program, self.idle = provider, timeout, env or {}, program, idle
+        self.retries = retries
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: AsyncGenerator[None, None] | None = None
         self._running: Running | None = None
@@ -85,6 +91,8 @@ class CodexEndpoint(Endpoint):
                 raise failing.of_request(self.provider.name, str(refused), self._secrets()) from None
             except Ended as ended:
                 raise failing.of_end(self.provider.name, ended, self._secrets()) from None
+            except ProviderFailed as failed:
+                raise with_login(failed, self.provider) from None
             except TimeoutError:
                 raise ProviderFailed(self.provider.name, "transient", "the program does not answer") from None
             finally:
@@ -112,7 +120,7 @@ class CodexEndpoint(Endpoint):
                 running.server,
                 call,
                 opened.id,
-                patience=0 if self.provider.url else OWN_TRIES,
+                patience=self.retries if self.provider.url or self.provider.key else OWN_RETRIES,
                 timeout=call.timeout if call.timeout is not None else self.timeout,
                 secrets=self._secrets(),
             )
@@ -127,7 +135,7 @@ class CodexEndpoint(Endpoint):
     async def _started(self) -> Running:
         """The program, in use by one more."""
         async with self._starting:
-            launch = Launch.of(self.provider, self.env, self.program)
+            launch = Launch.of(self.provider, self.env, self.program, self.retries)
             running = self._running
             if running is None or not running.server.alive or running.launch != launch:
                 if running is not None:
@@ -142,6 +150,7 @@ class CodexEndpoint(Endpoint):
     async def _start(self, launch: Launch) -> Running:
         try:
             server = await AppServer.start(launch.command, launch.environment)
+            await self._check_login(server)
         except Ended as ended:
             raise failing.of_end(self.provider.name, ended, self._secrets(), at_once=True) from None
         except TimeoutError:
@@ -151,6 +160,18 @@ class CodexEndpoint(Endpoint):
         except Refused as refused:
             raise failing.of_request(self.provider.name, str(refused), self._secrets()) from None
         return Running(launch, server, Threads(self.provider.name, server, self.idle))
+
+    async def _check_login(self, server: AppServer) -> None:
+        """Codex itself would ask its API for a long while before it says that nobody is logged in."""
+        try:
+            found = await server.request("account/read", {})
+            if found.get("account") is None and found.get("requiresOpenaiAuth"):
+                raise with_login(ProviderFailed(self.provider.name, "auth", "nobody is logged in"), self.provider)
+        except Refused:
+            return  # it will say so itself
+        except BaseException:
+            await server.close()
+            raise
 
     def _retire(self, running: Running) -> None:
         """Another one takes its place; calls that are under way end first."""

@@ -16,7 +16,7 @@ from typing import Literal, Self, TypeAlias, cast
 
 import msgspec
 
-from contextc._json import JSONObject, encode
+from contextc._json import JSONObject, encode, well_formed_json
 
 Heard: TypeAlias = "asyncio.Queue[JSONObject | None]"
 """What is said about a thread, in order; None is the end of the program."""
@@ -92,7 +92,11 @@ class AppServer:
     def send(self, message: JSONObject) -> None:
         if not self.alive:
             raise self.ended()
-        self._input.write(encode(message) + b"\n")
+        try:
+            line = encode(message)
+        except UnicodeEncodeError:
+            line = encode(well_formed_json(message))
+        self._input.write(line + b"\n")
 
     @contextmanager
     def listen(self, thread: str) -> Generator[Heard]:

@@ -23,6 +23,9 @@ from msgspec import Struct
 from contextc._json import JSONObject, parse_object
 from contextc.errors import InvalidSetting
 
+UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""How programs name their sessions, in any case of letters."""
+
 
 class Transcript(Struct, frozen=True, kw_only=True):
     """A transcript on this machine. `directory` is where its program ran, `time` when it was last written (ms)."""

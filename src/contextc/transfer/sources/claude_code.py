@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contextc._json import JSONObject
-from contextc.transfer.sources import Transcript, first_lines, modified
+from contextc.transfer.sources import UUID, Transcript, first_lines, modified
 
 FORMAT = "claude_code"
 LONGEST = 200  # of a folder's name; a longer one is cut, and has a hash behind it
 HEAD = 40  # lines in which a transcript says where its program ran
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def recognises(lines: Sequence[JSONObject]) -> bool:
@@ -42,7 +41,7 @@ def found(directory: str | None) -> Iterator[Transcript]:
         if wanted is not None and not _may_be(folder.name, wanted):
             continue
         for path in sorted(folder.glob("*.jsonl")):
-            if not UUID.fullmatch(path.stem):
+            if not re.fullmatch(UUID, path.stem, re.IGNORECASE):
                 continue
             ran = next((each for line in first_lines(path, HEAD) if isinstance(each := line.get("cwd"), str)), "")
             if wanted is None or not ran or _real(ran) == wanted or not _may_be(folder.name, _real(ran)):

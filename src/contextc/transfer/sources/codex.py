@@ -13,11 +13,10 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput
-from contextc.transfer.sources import Transcript, first_lines, modified, parsed
+from contextc.transfer.sources import UUID, Transcript, first_lines, modified, parsed
 
 FORMAT = "codex"
-_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-NAME = re.compile(rf"rollout-.+?-({_UUID})(?:_({_UUID}))?\.jsonl", re.IGNORECASE)
+NAME = re.compile(rf"rollout-.+?-({UUID})(?:_({UUID}))?\.jsonl", re.IGNORECASE)
 DEEPEST = 1000  # files that may stand on one another
 SAID = ("session_meta", "response_item", "event_msg", "compacted", "turn_context")
 """The lines that say anything of what was said; of others there are more with every version."""
@@ -86,7 +85,7 @@ def _ordinal(line: JSONObject) -> int:
 
 def _file(path: Path | None, name: str) -> Path | None:
     """The file of a thread, or of a segment of one, in the folder that holds this one."""
-    if path is None or not re.fullmatch(_UUID, name, re.IGNORECASE):
+    if path is None or not re.fullmatch(UUID, name, re.IGNORECASE):
         return None
     root = next((folder for folder in path.absolute().parents if folder.name == "sessions"), path.absolute().parent)
     for each in sorted(root.glob(f"**/rollout-*{name}.jsonl")):

@@ -1,0 +1,127 @@
+"""Where a session is resumed from: the CLI's own file while it says what our record says, else the record.
+
+The CLI is the real one, the API a strict stand-in on this machine. What the user has set up is a skill: the CLI lists
+those it has at the beginning of a turn, and has none of them in a folder that was made for one session.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.providers.claude_code.local import holds
+from tests.providers.claude_cli import Said, echo, opened, said, shown
+from tests.standin import Standin
+
+pytest.importorskip("claude_agent_sdk")
+
+SKILL = "---\nname: greet\ndescription: How to greet.\n---\nSay hello.\n"
+USERS: JSONObject = {"setting_sources": ["user"], "builtin_tools": ["Skill"]}
+
+
+class Room:
+    """A user's home with a skill, a folder to work in, and a store."""
+
+    def __init__(self, home: Path, standin: Standin) -> None:
+        self.home, self.standin = home, standin
+        self.store = cc.open_store(f"sqlite:{home / 'store.db'}")
+        self.store.append("talk", cc.user("Hello"))
+        skill = home / "claude" / "skills" / "greet" / "SKILL.md"
+        skill.parent.mkdir(parents=True)
+        skill.write_text(SKILL)
+
+    def turn(self, text: str, after: Said | None = None, **fields: object) -> Said:
+        """A turn in a process of its own."""
+
+        async def run() -> Said:
+            async with opened(self.standin, self.home, store=self.store) as endpoint:
+                given = {"conversation": "talk", "body": USERS, **fields}
+                return await said(endpoint, self.home, text, after=after, **given)
+
+        return asyncio.run(run())
+
+    def file(self, session: str) -> Path:
+        (found,) = (self.home / "claude" / "projects").glob(f"*/{session}.jsonl")
+        return found
+
+
+def has_skill(reply: Said) -> bool:
+    (begin,) = [line for line in reply.lines if line.get("subtype") == "init"]
+    return "greet" in begin["skills"]
+
+
+def test_a_resumed_session_has_what_the_user_has_set_up(tmp_path: Path) -> None:
+    """SPEC 9.5: it goes on in the CLI's own folder, turn after turn, and in our record too."""
+    with Standin(echo) as standin:
+        room = Room(tmp_path, standin)
+        first = room.turn("Hello")
+        second = room.turn("Are you there?", first)
+        third = room.turn("Still?", second)
+        assert [has_skill(reply) for reply in (first, second, third)] == [True] * 3
+        assert first.session == second.session == third.session
+        assert shown(standin.records[-1]) == [
+            ("user", "Hello"),
+            ("assistant", "You said: Hello"),
+            ("user", "Are you there?"),
+            ("assistant", "You said: Are you there?"),
+            ("user", "Still?"),
+        ]
+        room.file(third.session).unlink()
+        fourth = room.turn("From the record?", third)
+        assert len(shown(standin.records[-1])) == 7
+        assert (fourth.session, has_skill(fourth)) == (third.session, False)
+
+
+def test_a_file_that_somebody_went_on_with_is_not_used(tmp_path: Path) -> None:
+    """SPEC 9.5: a session holds what the ledger knows; what was said in it by hand is nobody's here."""
+    with Standin(echo) as standin:
+        room = Room(tmp_path, standin)
+        first = room.turn("Hello")
+        file = room.file(first.session)
+        before = file.read_bytes()
+        by_hand = before.replace(first.cursor.encode(), b"7b0c3f6e-5d1f-4f0e-9d0a-2f1c4b5a6d7e").splitlines()[-6:]
+        file.write_bytes(before + b"\n".join(by_hand) + b"\n")
+        second = room.turn("Are you there?", first)
+        assert shown(standin.records[-1]) == [
+            ("user", "Hello"),
+            ("assistant", "You said: Hello"),
+            ("user", "Are you there?"),
+        ]
+        assert not has_skill(second)
+
+
+def test_words_that_belong_to_no_conversation_are_not_stored(tmp_path: Path) -> None:
+    """SPEC 3: a summary's session would outlive the redaction of what is in it."""
+    with Standin(echo) as standin:
+        room = Room(tmp_path, standin)
+        kept, passing = room.turn("Hello"), room.turn("Sum this up", conversation="")
+        sessions = asyncio.run(cc.ClaudeSessions(room.store).list_sessions(room.file(kept.session).parent.name))
+        assert [each["session_id"] for each in sessions] == [kept.session]
+        assert passing.text == "You said: Sum this up"
+
+
+@pytest.mark.parametrize(
+    ("lines", "same"),
+    [
+        (b'{"type":"user","uuid":"u0"}\n{"type":"cost"}\n{"type":"assistant","uuid":"a1"}\n', True),
+        (b'{"type":"user","uuid":"u0"}\n', False),
+        (b'{"type":"assistant","uuid":"a1"}\n{"type":"user","uuid":"u0"}\n', False),
+        (b'{"type":"user","uuid":"u0"}\n{"type":"assistant","uuid":"a1"}\n{"type":"system","uuid":"s2"}\n', False),
+        (b'{"type":"user","uuid":"u0"}\n{"type":"assistant","uuid":"a1"}\n{"type":"queue-operation"}\n', False),
+        (b'{"type":"user","uuid":"u0"}\n{"type":"assistant","uuid":"a1"}\n{"type":"us', False),
+        (b"\xff\xfe", False),
+    ],
+)
+def test_a_file_says_the_same_only_if_nothing_is_missing_and_nothing_added(
+    tmp_path: Path, lines: bytes, same: bool
+) -> None:
+    """SPEC 9.5. What the CLI notes down for itself does not matter."""
+    entries: list[JSONObject] = [{"type": "user", "uuid": "u0"}, {"type": "assistant", "uuid": "a1"}]
+    file = tmp_path / "projects" / "here" / "one.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(lines)
+    env = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+    assert holds({"project_key": "here", "session_id": "one"}, entries, env) is same
+    assert not holds({"project_key": "here", "session_id": "two"}, entries, env)

@@ -1,0 +1,54 @@
+"""The programs that are providers: where they are, and what whoever is not logged in is told."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc.errors import ProviderFailed
+from contextc.providers import Call, endpoint
+from contextc.providers.codex.launching import API, Launch
+from contextc.providers.programs import PROGRAMS, with_login
+
+
+@pytest.mark.parametrize("client", PROGRAMS)
+def test_a_program_is_found_by_the_names_of_its_files(client: str, tmp_path: Path) -> None:
+    program = PROGRAMS[client]
+    assert cc.provider(program.provider).client == client
+    assert Path(program.path).is_file()
+    assert program.version[0].isdecimal()
+    assert program.login().endswith(f" {program.log_in}")
+
+
+def test_the_way_to_log_in_is_told_where_that_would_help() -> None:
+    """SPEC 15.1: not where a key is named, and for no other kind of failure."""
+    denied = ProviderFailed("codex", "auth", "who are you?", status=401)
+    told = str(with_login(denied, cc.provider("codex")))
+    assert ("status 401" in told, PROGRAMS["codex"].login() in told) == (True, True)
+    assert with_login(denied, cc.provider("codex", key="SOME_KEY")) is denied
+    other = ProviderFailed("codex", "transient", "later")
+    assert with_login(other, cc.provider("codex")) is other
+
+
+def test_codex_says_at_once_that_nobody_is_logged_in(tmp_path: Path) -> None:
+    """SPEC 15.1: its API is not asked at all."""
+
+    async def work() -> None:
+        env = {"HOME": str(tmp_path), "CODEX_HOME": str(tmp_path), "HTTPS_PROXY": "http://127.0.0.1:1"}
+        provider = cc.provider("codex")
+        async with endpoint(provider, env=env) as line:
+            async for _ in line.stream(Call(provider=provider, body=b'{"items": []}')):
+                pass
+
+    with pytest.raises(ProviderFailed, match="nobody is logged in") as failed:
+        asyncio.run(asyncio.wait_for(work(), 30))
+    assert failed.value.kind == "auth"
+
+
+def test_a_key_for_codex_without_an_address_is_for_openais_api() -> None:
+    """Codex by itself takes no key from the environment."""
+    launch = Launch.of(cc.provider("codex", key="SOME_KEY"), {"SOME_KEY": "k"}, program="codex")
+    assert f'model_providers.contextc.base_url="{API}"' in launch.command
+    assert 'model_providers.contextc.env_key="SOME_KEY"' in launch.command
+    assert "model_provider" not in " ".join(Launch.of(cc.provider("codex"), {}, program="codex").command)

@@ -1,0 +1,80 @@
+"""The real Claude Code and the real Codex, each once on the model of this machine. What it says does not matter.
+
+Both are set up small: with none of their own tools, and without what they tell a large model about itself.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.config import read_settings
+from contextc.errors import InvalidSetting
+from contextc.providers.local import Server, ensure_server, model_file, stop_server
+from contextc.providers.local.model import check_runner
+from tests.conftest import give_up
+from tests.sessions.programs import House, turn
+
+MODEL, WINDOW, PATIENCE = "SmolLM2-135M-Instruct", 8_192, 55.0
+KEY = "CONTEXTC_LOCAL_KEY"
+CODEX: JSONObject = {
+    "baseInstructions": "Be brief.",
+    "config": {
+        "include_environment_context": False,
+        "skills.include_instructions": False,
+        "features.shell_tool": False,
+        "features.multi_agent": False,
+        "features.goals": False,
+        "web_search": "disabled",
+    },
+}
+CLAUDE: JSONObject = {"builtin_tools": [], "setting_sources": [], "extra_args": {"bare": None}}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = str(tmp_path_factory.mktemp("local"))
+    try:
+        check_runner()
+        model = model_file(read_settings(environment={"HOME": os.devnull}))
+    except InvalidSetting as error:
+        give_up(str(error))
+        raise AssertionError from error
+    environment = {**os.environ, "HOME": folder, "XDG_DATA_HOME": folder, "XDG_CONFIG_HOME": folder}
+    yield ensure_server(model, WINDOW, idle=120, environment=environment)
+    stop_server(model, WINDOW, environment=environment)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "settings", "options"),
+    [("claude-code", "", CLAUDE, {"prompt": "replace"}), ("codex", "/v1", CODEX, {})],
+    ids=["claude-code", "codex"],
+)
+def test_two_turns_on_the_local_model(
+    server: Server, tmp_path: Path, name: str, path: str, settings: JSONObject, options: dict[str, object]
+) -> None:
+    """SPEC 9.2, 9.4: both are answered and recorded, and the second goes on in the session of the first."""
+    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
+    provider = cc.provider(f"{name}:{MODEL}", url=server.url + path, key=KEY, window=WINDOW, output=64)
+
+    async def work() -> cc.AgentExecutor:
+        line = cc.endpoint(provider, store=house.store, env={**house.env, KEY: server.key}, **options)
+        given = {"system_prompt": "Be brief.", "settings": settings, "directory": str(house.work)}
+        agent = cc.AgentExecutor(house.store, provider, endpoint=line, **given)  # pyright: ignore[reportArgumentType]
+        async with line, asyncio.timeout(PATIENCE):
+            await turn(agent, "talk", "Say hello.")
+            await turn(agent, "talk", "And goodbye.")
+        return agent
+
+    agent = asyncio.run(work())
+    said = house.store.load("talk")
+    assert [(message.role, message.status) for message in said] == [("user", "sent"), ("assistant", "sent")] * 2
+    assert all(message.text.strip() and message.usage is not None for message in said if message.role == "assistant")
+    modes = [agent.compiler.explain("talk", number, directory=agent.directory).mode for number in (1, 2)]
+    assert modes == ["full", "resume"]
+    (session,) = cc.SessionManager(house.store).sessions("talk")
+    assert session.requests == 2

@@ -1,0 +1,217 @@
+"""What makes a session restless: a model that calls tools as it likes, foul weather at the API, a person without
+patience.
+
+Everything that anybody says, and everything that a tool gives, bears a mark that nothing else bears: also a second run
+of the same tool. What a person does comes from a seed. When things happen is up to the machine, so a run is never quite
+the same twice.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from random import Random
+from typing import Literal, TypeAlias, cast
+
+from msgspec import Struct
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.errors import ContextcError
+from contextc.executor import Turn, TurnResult
+from contextc.messages import Message
+from contextc.providers.claude_code.line import ClaudeCodeEndpoint
+from contextc.providers.codex.line import CodexEndpoint
+from contextc.providers.endpoint import Endpoint
+from contextc.tools import Tool
+from tests.sessions.programs import MARK
+from tests.standin import Ask, Call, Reply, faults
+from tests.standin.faults import Draw
+
+Mishap: TypeAlias = Literal["", "cancel", "kill"]
+IN_A_ROW = 3
+SETTINGS: dict[str, JSONObject] = {
+    "claude-code": {"allowed_tools": ["Bash"]},
+    "codex": {"approvalPolicy": "never", "sandbox": "danger-full-access"},
+}
+"""With which a program runs commands and asks nobody."""
+FOUL: tuple[Draw, ...] = (
+    lambda chance: faults.overloaded(),
+    lambda chance: faults.internal(),
+    lambda chance: faults.cut(chance.random()),
+    lambda chance: faults.cut(chance.random(), reset=True),
+    lambda chance: faults.error_inside(chance.random()),
+    lambda chance: faults.reset(),
+    lambda chance: faults.slow(chance.choice((0.01, 0.05))),
+)
+
+
+class Busy:
+    """A model that answers, or calls some of the tools it is offered, a few times in a row at most."""
+
+    def __init__(self, seed: int, *, calls: float = 0.5) -> None:
+        self.chance, self.calls = Random(f"model {seed}"), calls
+        self.given = self.row = 0
+
+    def __call__(self, ask: Ask) -> Reply:
+        self.given += 1
+        offered = [tool.name for tool in ask.request.tools if isinstance(tool, Tool)]
+        hands = [name for name in offered if name in ("Bash", "exec_command") or name.endswith("look")]
+        if not hands or self.row >= IN_A_ROW or self.chance.random() >= self.calls:
+            self.row = 0
+            return Reply(f"«a{self.given}» I have read it, and this is all that I can say about it.")
+        self.row += 1
+        calls = [self._call(self.chance.choice(hands), number) for number in range(self.chance.choice((1, 1, 2)))]
+        return Reply(f"«a{self.given}» Let me see.", calls)
+
+    def _call(self, name: str, number: int) -> Call:
+        mark = f"{self.given}n{number}"
+        command = f"sleep {self.chance.choice((0, 0.2))}; echo «o{mark}p$$»"
+        match name:
+            case "Bash":
+                return Call(name, {"command": command, "description": "Say it"})
+            case "exec_command":
+                return Call(name, {"cmd": command})
+            case _:
+                return Call(name, {"thing": f"«c{mark}»"})
+
+
+class Hands:
+    """A tool of ours, and a list of what it gave: by the id of the call, each time under another mark."""
+
+    def __init__(self, name: str = "") -> None:
+        self.gave: list[tuple[str, str]] = []
+        self._numbers, self._name = count(1), name
+
+    def note(self, call: str, mark: str) -> None:
+        self.gave.append((call, mark))
+
+    @property
+    def look(self) -> cc.FunctionTool:
+        def look(thing: str, context: cc.ToolContext) -> str:
+            """Look at a thing."""
+            mark = f"«r{self._name}{next(self._numbers)}»"
+            self.note(context.call.id, mark)
+            time.sleep(0.05)
+            return f"{mark} {thing[1:-1]} is there."
+
+        return cc.tool(look)
+
+
+class Played(Struct, frozen=True, kw_only=True):
+    """One turn: who was asked, what befell it, and how it ended."""
+
+    who: str
+    agent: cc.AgentExecutor
+    mishap: Mishap
+    result: TurnResult
+
+
+class Person:
+    """Talks to one agent after the other in one conversation; `make` makes an agent by its name.
+
+    Turns are cancelled and programs killed at any moment, and an agent may be replaced by a new one of its name.
+    """
+
+    def __init__(self, store: cc.Store, conversation: str, make: Callable[[str], cc.AgentExecutor], seed: int) -> None:
+        self.store, self.conversation, self.make = store, conversation, make
+        self.chance = Random(f"person {seed}")
+        self.agents: dict[str, cc.AgentExecutor] = {}
+        self.said: list[str] = []
+        self.done = Counter[str]()
+        self._numbers = count(1)
+
+    async def turn(self, who: str) -> Played:
+        chance = self.chance
+        if chance.random() < 0.3:
+            self.store.append(self.conversation, cc.system(self._words("s")))
+        if chance.random() < 0.15:
+            await self._replace(who)
+        agent = self.agents.get(who) or self.agents.setdefault(who, self.make(who))
+        if chance.random() < 0.05:
+            self._kill(await agent.open_endpoint())
+        mishap = cast(Mishap, chance.choice(("",) * 6 + ("cancel",) * 2 + ("kill",) * 2))
+        given = self._words("u") if chance.random() < 0.85 or not self.said else None
+        turn = agent.start(self.conversation, given) if given or chance.random() < 0.5 else self._resumed(agent)
+        trouble = asyncio.ensure_future(self._trouble(turn, mishap, chance.choice((0.3, 1.0, 3.0)) * chance.random()))
+        if given and chance.random() < 0.1:
+            await self._steer(agent)
+        with suppress(ContextcError):  # it is in the result
+            async for _ in turn.events():
+                pass
+        result = await turn.wait()
+        trouble.cancel()
+        if given and not result.turn:
+            self.said.remove(given)  # it never came to that
+        return Played(who=who, agent=agent, mishap=mishap, result=turn.results[-1])
+
+    async def leave(self) -> None:
+        for agent in self.agents.values():
+            await (await agent.open_endpoint()).close()
+
+    def _resumed(self, agent: cc.AgentExecutor) -> Turn:
+        return agent.resume(self.conversation)
+
+    async def _steer(self, agent: cc.AgentExecutor) -> None:
+        await asyncio.sleep(0.2 * self.chance.random())
+        await agent.steer(self.conversation, self._words("u"))
+        self.done["steer"] += 1
+
+    async def _replace(self, who: str) -> None:
+        if (agent := self.agents.pop(who, None)) is not None:
+            await (await agent.open_endpoint()).close()
+            self.done["replace"] += 1
+
+    async def _trouble(self, turn: Turn, mishap: Mishap, seconds: float) -> None:
+        if not mishap:
+            return
+        await asyncio.sleep(seconds)
+        if turn.done:
+            return
+        if mishap == "cancel":
+            turn.cancel()
+            self.done["cancel"] += 1
+        else:
+            self._kill(await turn.executor.open_endpoint())
+
+    def _kill(self, line: Endpoint) -> None:
+        """Kill the programs that this line has started."""
+        for pid in pids(line):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                self.done["kill"] += 1
+
+    def _words(self, kind: Literal["u", "s"]) -> str:
+        text = self.chance.choice(("Hello.", "And now?", "It is late. " * 9))
+        self.said.append(f"«{kind}{next(self._numbers)}» {text}")
+        return self.said[-1]
+
+
+def pids(line: Endpoint) -> list[int]:
+    """The programs that a line has running."""
+    match line:
+        case ClaudeCodeEndpoint():
+            return [live.pid for live in line.running if live.pid]
+        case CodexEndpoint():
+            return [line.pid] if line.pid else []
+        case _:
+            return []
+
+
+def visible(messages: list[Message]) -> Counter[str]:
+    """The marks that a model is shown: of everything that was said to its end, and of results that answer it."""
+    shown = [message for message in messages if message.status == "sent"]
+    asked = {call.id for message in shown for call in message.tool_calls}
+    found = Counter[str]()
+    for message in shown:
+        found.update(MARK.findall(message.text))
+        for call in message.tool_calls:
+            found.update(MARK.findall(str(call.arguments)))
+        for result in message.tool_results:
+            if result.call_id in asked:
+                found.update(MARK.findall(result.text))
+    return found
