@@ -1,6 +1,8 @@
 """The real Claude Code and the real Codex, each once on the model of this machine. What it says does not matter.
 
-Both are set up small: with none of their own tools, and without what they tell a large model about itself.
+Both are set up small: with none of their own tools, and without what they tell a large model about itself. The
+questions are such that a very small model stops when it has answered them: nobody else would stop it, because a program
+lets its model say as much as it likes.
 """
 
 import asyncio
@@ -25,6 +27,7 @@ CODEX: JSONObject = {
     "baseInstructions": "Be brief.",
     "config": {
         "include_environment_context": False,
+        "include_permissions_instructions": False,
         "skills.include_instructions": False,
         "features.shell_tool": False,
         "features.multi_agent": False,
@@ -66,8 +69,8 @@ def test_two_turns_on_the_local_model(
         given = {"system_prompt": "Be brief.", "settings": settings, "directory": str(house.work)}
         agent = cc.AgentExecutor(house.store, provider, endpoint=line, **given)  # pyright: ignore[reportArgumentType]
         async with line, asyncio.timeout(PATIENCE):
-            await turn(agent, "talk", "Say hello.")
-            await turn(agent, "talk", "And goodbye.")
+            await turn(agent, "talk", "What is the capital of France?")
+            await turn(agent, "talk", "What is the capital of Italy?")
         return agent
 
     agent = asyncio.run(work())

@@ -222,7 +222,7 @@ def too_long(*marks: str) -> Plan:
 def test_a_session_that_is_too_long_for_the_model_begins_anew(program: Program, house: House) -> None:
     """SPEC 7, 9.6: our own record is shown within a smaller budget, in a new session; and the account says why."""
     with Standin(Marked(), faults=too_long("«a1»")) as standin:
-        agent = house.agent(program, standin, budget=9_000)
+        agent = house.agent(program, standin, budget=9_000, summarize=None)
         run_turns(agent, "talk", "«u1» Hello. " + "word " * 6_000, "«u2» And now?")
         once(answered(standin)[-1], "«u2»")
     assert (account(agent).mode, account(agent).why) == ("full", "the session has become too long for the model")

@@ -206,6 +206,7 @@ class Loop:
                     smaller = int(compiled.budget.input * HARDER)
                     if compiled.session_id and compiled.provider.compacts_itself:  # what it holds cannot be cut
                         await durable(self._given_up, compiled, "the session has become too long for the model")
+                        smaller = min(smaller, int(compiled.estimated * HARDER))  # the rest is the program's own
                     compiled = await durable(self.preparation.again, smaller)
                 elif error.kind == "session" and compiled.session_id:
                     await durable(self._given_up, compiled, "the provider no longer has the session")
