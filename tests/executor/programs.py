@@ -42,9 +42,7 @@ def answered(call: str, text: str, tool: str = "look") -> JSONObject:
 def used(input: int, output: int) -> JSONObject:
     last = {"inputTokens": input, "outputTokens": output, "totalTokens": input + output}
     total = {"totalTokens": 1_000 * next(NUMBERS)}
-    return _event(
-        "thread/tokenUsage/updated", tokenUsage={"last": last, "total": {"totalTokens": 1_000 * next(NUMBERS)}}
-    )
+    return _event("thread/tokenUsage/updated", tokenUsage={"last": last, "total": total})
 
 
 def ended() -> JSONObject:

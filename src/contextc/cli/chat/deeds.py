@@ -35,14 +35,15 @@ class Deed(NamedTuple):
 def described(call: ToolCall, root: Path) -> tuple[str, list[str]]:
     """What a call would do, in words and line by line."""
     given = call.arguments
-    if call.name in OURS and (found := _ours(call.name, given, root)) is not None:
-        return found
-    deed = _command(given, root) or _changes(given) or _file(given, root)
-    if deed is None:
-        shown = msgspec.json.format(encode(given), indent=2).decode()
-        return f"{visible(call.name)}, with these arguments", visible(shown).split("\n")
-    rest = [f"({visible(name)}: {_written(value)})" for name, value in given.items() if value and name not in deed.told]
-    return f"{visible(call.name)}: {deed.what}", [*deed.lines, *rest]
+    if call.name in OURS:
+        if (found := _ours(call.name, given, root)) is not None:
+            return found
+    elif (deed := _command(given, root) or _changes(given) or _file(given, root)) is not None:
+        rest = [(name, value) for name, value in given.items() if value and name not in deed.told]
+        more = [f"({visible(name)}: {_written(value)})" for name, value in rest]
+        return f"{visible(call.name)}: {deed.what}", [*deed.lines, *more]
+    shown = msgspec.json.format(encode(given), indent=2).decode()
+    return f"{visible(call.name)}, with these arguments", visible(shown).split("\n")
 
 
 # ── our own tools ─────────────────────────────────────────────────────────────────────────────────────────────────────
