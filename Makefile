@@ -38,7 +38,7 @@ floors: setup
 	$(BIN)/lint-imports
 
 tests: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: setup $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/import.py
