@@ -5,6 +5,7 @@ line, and where `CI=true` nothing may be skipped, so they fail.
 """
 
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -44,6 +45,11 @@ def postgres_server() -> Iterator[str]:
     yield server.get_uri()
     server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def without_addresses(value: object) -> str:
+    """The name of a case, the same in every process that runs some of them."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def give_up(reason: str) -> None:

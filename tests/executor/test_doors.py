@@ -10,6 +10,7 @@ import contextc as cc
 from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent, TextDelta, TurnFinish
 from contextc.messages import ToolCall
+from tests.conftest import without_addresses
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
 
 
@@ -155,7 +156,7 @@ RIGHT: list[dict[str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), WRONG, ids=str)
+@pytest.mark.parametrize(("options", "said"), WRONG, ids=without_addresses)
 def test_an_option_that_cannot_work_is_refused_when_the_executor_is_made(
     store: cc.Store, options: dict[str, object], said: str
 ) -> None:
@@ -164,7 +165,7 @@ def test_an_option_that_cannot_work_is_refused_when_the_executor_is_made(
         cc.AgentExecutor(store, SONNET, **options)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("options", RIGHT, ids=str)
+@pytest.mark.parametrize("options", RIGHT, ids=without_addresses)
 def test_an_option_that_works_is_taken(store: cc.Store, options: dict[str, object]) -> None:
     """SPEC 15.1."""
     assert kinds(asyncio.run(played(executor(store, **options), "demo")))[-1] == "turn-finish"

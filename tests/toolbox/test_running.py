@@ -15,6 +15,7 @@ from hypothesis import given, strategies
 
 import contextc as cc
 from contextc.toolbox import unknown_tool
+from tests.conftest import without_addresses
 from tests.toolbox.calls import Point, answer, call_of, look
 
 
@@ -114,7 +115,7 @@ def test_media_and_whole_results_pass_and_always_name_their_call() -> None:
 @pytest.mark.parametrize(
     "value",
     [object(), b"bytes", float("nan"), [cc.Text("a"), 5], [cc.Text(cast(str, 5))], iter([])],
-    ids=repr,  # pyright: ignore[reportArgumentType]
+    ids=without_addresses,
 )
 def test_a_value_that_no_store_takes_is_an_error_result(value: object) -> None:
     def give() -> object:
