@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,14 @@ BACKENDS = ("memory", "sqlite", "postgres")
 
 settings.register_profile("contextc", deadline=None, derandomize=CI, print_blob=True)
 settings.load_profile("contextc")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test has written is handed from one process to another, whatever letters are in it."""
+    report = yield
+    report.sections = [(name, text.encode(errors="replace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")
