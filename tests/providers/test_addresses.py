@@ -50,9 +50,9 @@ def test_what_a_request_must_say_to_be_streamed() -> None:
 
 
 def test_reasoning_survives_where_no_response_is_kept() -> None:
-    """Without a stored response, OpenAI's reasoning goes back encrypted, and must be asked for."""
+    """Without a stored response, or where one is lost, OpenAI's reasoning goes back encrypted; it is asked for."""
     assert cc.provider("openai:gpt-6.1-terra").settings == {"store": False, "include": ["reasoning.encrypted_content"]}
-    assert cc.provider("openai-session:gpt-6.1-terra").settings == {}
+    assert cc.provider("openai-session:gpt-6.1-terra").settings == {"include": ["reasoning.encrypted_content"]}
     assert cc.provider("anthropic:claude-opus-5-5").settings == {}
 
 
