@@ -14,7 +14,7 @@ from contextc.errors import InvalidSetting
 from contextc.formats.reading import NOTE
 from contextc.providers import Call as Request
 from contextc.providers.codex import failing
-from contextc.providers.codex.asked import asked
+from contextc.providers.codex.asked import FOR_GOOD, THREAD, asked
 from contextc.providers.codex.history import importable, without
 from tests.providers.codexes import Codex, answered, body, directory, is_alive, said, seen
 from tests.standin import Ask, Fault, Reply, Scripted, Standin, faults
@@ -309,3 +309,14 @@ def test_without_an_address_the_users_configuration_holds(tmp_path: Path) -> Non
             assert not standin.refused
 
     asyncio.run(run())
+
+
+def test_a_setting_that_codex_does_not_know_is_refused() -> None:
+    """It would pass over it without a word, also where that was to be its sandbox."""
+    from openai_codex.generated import v2_all
+
+    call = Request(provider=cc.provider("codex:gpt-5.4"), body=b'{"sandboxx": "read-only", "items": []}')
+    with pytest.raises(InvalidSetting, match="Did you mean 'sandbox'"):
+        asked(call)
+    told = {field.alias or name for name, field in v2_all.ThreadStartParams.model_fields.items()}
+    assert told - {"cwd", *FOR_GOOD} == set(THREAD), "what the package's own types say"

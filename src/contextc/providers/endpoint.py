@@ -20,6 +20,7 @@ from contextc._json import JSONObject, decode
 from contextc.errors import InvalidSetting
 from contextc.messages import ToolCall, ToolResult
 from contextc.providers.named import Provider, has_address
+from contextc.providers.named import provider as named
 
 
 def _no_arguments() -> JSONObject:
@@ -100,13 +101,14 @@ class Client(Protocol):
     def open(self, provider: Provider, **options: object) -> Endpoint: ...
 
 
-def endpoint(provider: Provider, **options: object) -> Endpoint:
+def endpoint(provider: Provider | str, **options: object) -> Endpoint:
     """An open line to this provider, for the event loop it is first used on.
 
     Options: `timeout` in seconds; `http_client`, a client of the kind the vendor's SDK takes (a proxy, a test's
     transport). For a provider that is a program: `store`, where the record of its sessions is kept; `env`, added to its
     environment. A client may have more.
     """
+    provider = named(provider) if isinstance(provider, str) else provider
     if not provider.client:
         raise InvalidSetting(
             f'Nothing here calls the provider {provider.name!r}. Name a client: cc.provider("…", client="openai"), or '
@@ -123,4 +125,10 @@ def endpoint(provider: Provider, **options: object) -> Endpoint:
         if error.name != f"contextc.providers.{provider.client}":
             raise
         raise InvalidSetting(f"There is no client {provider.client!r} in contextc.providers.") from None
-    return cast(Client, module).open(provider, **options)
+    try:
+        return cast(Client, module).open(provider, **options)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        option = str(error).rpartition(" ")[2]
+        raise InvalidSetting(f"The line to {provider.name} has no option {option}.") from None

@@ -5,6 +5,7 @@ prompt. The thread keeps it with the user's message. So it can be told later whe
 whether anything was taken in before it, which no turn holds.
 """
 
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
@@ -12,7 +13,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from contextc._json import JSONObject, canonical
-from contextc.errors import ProviderFailed
+from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.codex.history import response_items, split
 from contextc.providers.endpoint import Call
 
@@ -29,6 +30,11 @@ TURN = (
 FOR_GOOD = ("dynamicTools", "ephemeral", "historyMode")
 """What a thread has from its beginning to its end. Its instructions are not among them: said again they change nothing,
 until Codex shortens its history, for then it writes down anew what it was told last."""
+THREAD = (
+    *("approvalPolicy", "approvalsReviewer", "baseInstructions", "config", "developerInstructions", "model"),
+    *("modelProvider", "personality", "sandbox", "serviceName", "serviceTier", "sessionStartSource", "threadSource"),
+)
+"""What is said of any thread. Codex passes over what it does not know, also where that was to be its sandbox."""
 OWN_MODEL = "default"
 PLAIN, WITH_HISTORY = "contextc-prompt-", "contextc-history-"
 """How the names of turns begin."""
@@ -61,7 +67,9 @@ def asked(call: Call) -> Asked:
     history, prompt = split(items)
     directory = Path(call.directory or ".").resolve()
     if not directory.is_dir():  # Codex would work in it all the same
-        raise ProviderFailed(call.provider.name, "invalid", f"there is no directory {directory}")
+        said = f"{directory} is no directory"
+        raise ProviderFailed(call.provider.name, "invalid", said, way_out="Name one that is there: directory=….")
+    _check(body)
     turn, begins = ({name: body.pop(name) for name in names if name in body} for names in (TURN, FOR_GOOD))
     if call.provider.resends_head:
         begins.setdefault("dynamicTools", [])
@@ -77,6 +85,15 @@ def asked(call: Call) -> Asked:
         history=response_items(history),
         input=prompt,
     )
+
+
+def _check(settings: JSONObject) -> None:
+    known = (*THREAD, *TURN, *FOR_GOOD)
+    for name in settings:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(sorted(known))}."
+            raise InvalidSetting(f"{name!r} is no setting of Codex that a request can have.{hint}")
 
 
 def _is_uuid(text: str) -> bool:
