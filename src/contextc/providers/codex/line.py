@@ -120,6 +120,7 @@ class CodexEndpoint(Endpoint):
                 running.server,
                 call,
                 opened.id,
+                path=threads.live[opened.id].path,
                 patience=self.retries if self.provider.url or self.provider.key else OWN_RETRIES,
                 timeout=call.timeout if call.timeout is not None else self.timeout,
                 secrets=self._secrets(),

@@ -36,6 +36,7 @@ class Live(Struct):
     cursor: str
     options: JSONObject
     tools: list[JSONObject] | None
+    path: str = ""
     clean: bool = True
     leaving: asyncio.TimerHandle | None = None
 
@@ -147,7 +148,7 @@ class Threads:
         found = await self.server.request(method, {**params, **asked.thread})
         thread = cast(str, found["thread"]["id"])
         tools = await tools_of(found["thread"]) if asked.session else asked.begins.get("dynamicTools", [])
-        self.live[thread] = Live(asked.cursor, asked.thread, tools)
+        self.live[thread] = Live(asked.cursor, asked.thread, tools, str(found["thread"].get("path") or ""))
         if not are_the_same(asked.begins.get("dynamicTools"), tools):
             await self.leave(thread)
             raise ProviderFailed(self.provider, "session", f"the thread {asked.session} {OTHER_TOOLS}")

@@ -15,6 +15,7 @@ from contextc.providers.codex.asked import Asked
 from contextc.providers.codex.history import importable, without
 from contextc.providers.codex.server import AppServer, Ended, Heard, Refused, named
 from contextc.providers.codex.threads import USAGE, Opened
+from contextc.providers.codex.untold import Untold
 from contextc.providers.endpoint import Call
 
 INTERRUPT_SECONDS = 5.0
@@ -23,7 +24,8 @@ WORK = ("commandExecution", "fileChange", "mcpToolCall", "dynamicToolCall", "col
 
 
 class Turn:
-    """`patience`: how many times Codex may try again by itself. `timeout`: seconds between two words."""
+    """`path`: of the thread's own record. `patience`: how many times Codex may try again by itself. `timeout`:
+    seconds between two words."""
 
     def __init__(
         self,
@@ -31,11 +33,12 @@ class Turn:
         call: Call,
         thread: str,
         *,
+        path: str,
         patience: int,
         timeout: float | None,
         secrets: tuple[str, ...],
     ) -> None:
-        self.server, self.call, self.thread = server, call, thread
+        self.server, self.call, self.thread, self.path = server, call, thread, path
         self.patience, self.timeout, self.secrets = patience, timeout, secrets
         self.provider = call.provider.name
         self.id = ""
@@ -48,6 +51,8 @@ class Turn:
         with self.server.listen(self.thread) as heard:
             async for event in self._take_in(asked.history):
                 yield event
+            known = {str(item["call_id"]) for item in asked.history if "call_id" in item}
+            self._untold = await asyncio.to_thread(Untold, self.path, known)
             params = {**asked.turn, "threadId": self.thread, "input": asked.input, "cwd": asked.thread["cwd"]}
             params["clientUserMessageId"] = asked.name
             starting = asyncio.ensure_future(self.server.request("turn/start", params))
@@ -83,8 +88,9 @@ class Turn:
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
             elif self._is_ours(message):
-                self._keep(message)
-                yield {"method": message["method"], "params": message["params"]}
+                for told in (*self._untold.before(message, self.items), message):
+                    self._keep(told)
+                    yield {"method": told["method"], "params": told["params"]}
                 self._check(message)
 
     async def _next(self, heard: Heard) -> JSONObject:
