@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.programs import PROGRAMS as INSTALLED
+from contextc.providers.programs import programs as known_programs
 from tests.cli.chatting import Terminal
 from tests.cli.conftest import Run
 from tests.cli.test_chat import STORE, chat, stored
@@ -260,14 +260,14 @@ def test_who_is_not_logged_in_is_told_how(program: Program, place: Path) -> None
     asked = chat(place, "--model", program.name, "hi", **around(place))
     assert (asked.returncode, asked.stdout) == (1, "")
     assert f"{program.name} failed (auth)" in asked.stderr
-    installed = INSTALLED[cc.provider(program.name).client]
+    installed = known_programs()[cc.provider(program.name).client]
     assert f"Log in: {installed.login()}; or name the variable that holds a key: --key VARIABLE." in asked.stderr
 
 
 @each_program
 def test_a_program_that_is_not_installed_is_told_how(program: Program, place: Path) -> None:
     """SPEC 15.1: here its package cannot be loaded."""
-    module = INSTALLED[cc.provider(program.name).client].module
+    module = known_programs()[cc.provider(program.name).client].module
     hidden = place.parent / "hidden" / module
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError")

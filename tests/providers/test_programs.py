@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.errors import ProviderFailed
+from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers import Call, endpoint
 from contextc.providers.codex.launching import API, Launch
-from contextc.providers.programs import PROGRAMS, with_login
+from contextc.providers.programs import programs, with_login
 
 
-@pytest.mark.parametrize("client", PROGRAMS)
+@pytest.mark.parametrize("client", programs())
 def test_a_program_is_found_by_the_names_of_its_files(client: str, tmp_path: Path) -> None:
-    program = PROGRAMS[client]
+    program = programs()[client]
     assert cc.provider(program.provider).client == client
     assert Path(program.path).is_file()
     assert program.version[0].isdecimal()
@@ -25,7 +25,7 @@ def test_the_way_to_log_in_is_told_where_that_would_help() -> None:
     """SPEC 15.1: not where a key is named, and for no other kind of failure."""
     denied = ProviderFailed("codex", "auth", "who are you?", status=401)
     told = str(with_login(denied, cc.provider("codex")))
-    assert ("status 401" in told, PROGRAMS["codex"].login() in told) == (True, True)
+    assert ("status 401" in told, programs()["codex"].login() in told) == (True, True)
     assert with_login(denied, cc.provider("codex", key="SOME_KEY")) is denied
     other = ProviderFailed("codex", "transient", "later")
     assert with_login(other, cc.provider("codex")) is other
@@ -52,3 +52,32 @@ def test_a_key_for_codex_without_an_address_is_for_openais_api() -> None:
     assert f'model_providers.contextc.base_url="{API}"' in launch.command
     assert 'model_providers.contextc.env_key="SOME_KEY"' in launch.command
     assert "model_provider" not in " ".join(Launch.of(cc.provider("codex"), {}, program="codex").command)
+
+
+def test_an_address_without_a_key_is_asked_for_one() -> None:
+    denied = ProviderFailed("claude-code", "auth", "Invalid API key")
+    told = str(with_login(denied, cc.provider("claude-code", url="http://127.0.0.1:9")))
+    assert "Name the variable that holds the key for this address" in told
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+@pytest.mark.parametrize("env", [{"A": 1}, {1: "a"}, ["A"]], ids=repr)
+def test_an_environment_is_names_and_texts(name: str, env: object) -> None:
+    with pytest.raises(InvalidSetting, match="env is a dict of names and texts"):
+        cc.endpoint(name, env=env)
+
+
+def test_an_option_that_there_is_not_is_refused_in_words() -> None:
+    with pytest.raises(InvalidSetting, match="The line to codex has no option 'enviroment'"):
+        cc.endpoint("codex", enviroment={})
+
+
+def test_a_program_is_named_almost_right() -> None:
+    with pytest.raises(InvalidSetting, match="Did you mean 'claude-code'"):
+        cc.provider("claudecode")
+
+
+def test_short_names_of_models_are_the_programs_own() -> None:
+    """Claude Code knows what `sonnet` is; we need its window only."""
+    named = cc.provider("claude-code:sonnet")
+    assert (named.asks_for, named.model.window) == ("sonnet", 200_000)

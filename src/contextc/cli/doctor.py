@@ -9,7 +9,7 @@ from rich.table import Table
 from contextc.cli.terminal import JSONOption, StoreOption, count, missing_file, opened, out, plain, print_json, progress
 from contextc.config import Settings, masked, read_providers, read_settings
 from contextc.doctor import Finding, examine
-from contextc.providers.programs import PROGRAMS
+from contextc.providers.programs import programs
 from contextc.store import Conversation, Recovered, Store
 
 
@@ -97,7 +97,7 @@ def _providers() -> dict[str, Configured]:
 
 def _programs() -> dict[str, Installed]:
     found: dict[str, Installed] = {}
-    for program in PROGRAMS.values():
+    for program in programs().values():
         install = "" if program.is_installed else f"pip install 'contextc[{program.provider}]'"
         path, version = program.path, program.version
         found[program.provider] = Installed(program=path, version=version, folder=str(program.home), install=install)

@@ -9,7 +9,8 @@ cancelling the task that reads it, closes the connection of that call.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from types import TracebackType
 from typing import Protocol, Self, cast
@@ -99,6 +100,27 @@ class Client(Protocol):
     """What a module in this folder has to have."""
 
     def open(self, provider: Provider, **options: object) -> Endpoint: ...
+
+
+def check_settings(given: Iterable[str], known: Collection[str], whose: str) -> None:
+    """Refuse what a program does not know, in words: it might pass over it in silence."""
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(sorted(known))}."
+            raise InvalidSetting(f"{name!r} is no setting of {whose} that a request can have.{hint}")
+
+
+def checked_env(env: object) -> dict[str, str]:
+    """What is added to the environment of a program: texts by their names."""
+    found: dict[object, object] = dict(cast(Mapping[object, object], env)) if isinstance(env, Mapping) else {}
+    if (env is not None and not isinstance(env, Mapping)) or not all(isinstance(each, str) for each in _flat(found)):
+        raise InvalidSetting('env is a dict of names and texts, such as {"HTTPS_PROXY": "http://127.0.0.1:8080"}.')
+    return cast(dict[str, str], found)
+
+
+def _flat(found: Mapping[object, object]) -> list[object]:
+    return [*found, *found.values()]
 
 
 def endpoint(provider: Provider | str, **options: object) -> Endpoint:

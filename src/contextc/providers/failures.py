@@ -1,6 +1,7 @@
 """How a provider says no, and what helps: from statuses, error codes and sentences to the kinds of `ProviderFailed`.
 
-What is the same everywhere is here; what is a provider's own stands in the table of its client. A code that says it all
+What is the same everywhere is here; what all say who are called by one client stands in its table, and what one
+provider alone says, in `providers.toml`. A code that says it all
 comes first, then the sentence (credit that ran out is an `invalid_request_error` at Anthropic), then the vague types,
 then the status. An error that nobody knows may pass, so it is `transient`.
 """
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, well_formed
 from contextc.errors import FailureKind, ProviderFailed
+from contextc.providers.named import Provider
 
 STATUSES: dict[int, FailureKind] = {
     400: "invalid",
@@ -53,6 +55,15 @@ class Table(Struct, frozen=True, kw_only=True):
     codes: Mapping[str, FailureKind] = {}
     words: tuple[tuple[str, FailureKind], ...] = ()
     types: Mapping[str, FailureKind] = {}
+
+
+def with_own(table: Table, provider: Provider) -> Table:
+    """The table, with what this provider alone says before it."""
+    return Table(
+        codes={**table.codes, **provider.refusal_codes},
+        words=(*provider.refusal_words.items(), *table.words),
+        types=table.types,
+    )
 
 
 class Refusal(NamedTuple):

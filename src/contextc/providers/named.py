@@ -11,14 +11,14 @@ from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from contextc._json import JSONObject
 from contextc.config import PROVIDERS, read_providers
-from contextc.errors import InvalidSetting
+from contextc.errors import FailureKind, InvalidSetting
 from contextc.formats.base import Formatter
 from contextc.formats.named import format_names
 from contextc.formats.named import formatter as formatter_named
@@ -92,6 +92,21 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """What a request has to say for its reply to be streamed."""
         return self._called("stream_settings")
 
+    @property
+    def path(self) -> str:
+        """Where its format is asked for, behind its address."""
+        return _book().calls.get(self.format, {}).get("path", "")
+
+    @property
+    def refusal_codes(self) -> dict[str, FailureKind]:
+        """What its own codes of errors mean."""
+        return cast(dict[str, FailureKind], self._called("codes"))
+
+    @property
+    def refusal_words(self) -> dict[str, FailureKind]:
+        """What its own sentences mean: patterns, the first that fits counts."""
+        return cast(dict[str, FailureKind], self._called("words"))
+
     def _called(self, name: str) -> JSONObject:
         known = _book().providers.get(self.name, {})
         found: JSONObject = known.get(name, _book().calls.get(self.format, {}).get(name, {}))
@@ -116,6 +131,7 @@ class Book(NamedTuple):
     houses: dict[str, str]
     formats: dict[str, dict[str, str]]
     calls: dict[str, JSONObject]
+    programs: dict[str, JSONObject]
 
 
 def provider(
@@ -141,8 +157,9 @@ def provider(
     if written := _written().get(name):
         written = {"format": entry.get("format", COMPATIBLE), **written}
         format = _taken_over(written, asks_for, told, own, format)
-    if asks_for == OWN_CHOICE:
-        told = {**entry.get("facts", {}), **{fact: value for fact, value in told.items() if value is not None}}
+    if entry.get("facts") and not entry_of(asks_for):  # its own choice, or a short name that it knows
+        given = {fact: value for fact, value in told.items() if value is not None}
+        told = {**entry["facts"], **({"output": None} if "window" in given else {}), **given}
     speaks = _spoken(name, format or entry.get("format", COMPATIBLE))
     known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FACTS, *CALLED) if fact in entry}
     if "url" in own or client_of(speaks) != client_of(entry.get("format", COMPATIBLE)):
@@ -171,6 +188,11 @@ def client_of(format: str) -> str:
     return _book().calls.get(format, {}).get("client", "")
 
 
+def program_tables() -> dict[str, JSONObject]:
+    """What is written of providers that are programs, by their clients."""
+    return _book().programs
+
+
 def has_address(provider: Provider) -> bool:
     """Whether it is known where to call: it has an address, or its client's SDK was made for it."""
     entry = _book().providers.get(provider.name)
@@ -184,7 +206,7 @@ def _book() -> Book:
     providers: dict[str, JSONObject] = content["providers"]
     names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
     houses = {house: name for name, facts in providers.items() for house in facts.get("houses", ())}
-    return Book(providers, names, houses, content["formats"], content["calls"])
+    return Book(providers, names, houses, content["formats"], content["calls"], content["programs"])
 
 
 def _written() -> dict[str, JSONObject]:
@@ -244,6 +266,9 @@ def _server(name: str, told: JSONObject) -> str:
     """Who serves a model that is named alone: its house, if the name is the one it gave itself."""
     house = model(name, house=told.get("house"), window=MUCH).house  # its own window is asked for where it is known
     if is_open(name) or not is_house_name(name) or house not in _book().houses:
+        close = get_close_matches(name.lower().replace("_", "-"), [*_book().names, *_written()], n=1, cutoff=0.85)
+        if close and not entry_of(name):
+            raise InvalidSetting(f"{name!r} is no provider and no model. Did you mean {close[0]!r}?")
         raise InvalidSetting(f'{name!r} does not say who serves it. Write the provider in front: "…:{name}".')
     return _book().houses[house]
 

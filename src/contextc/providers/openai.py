@@ -23,24 +23,19 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 CONVERSATION = "conversation"
-PATHS = {"openai_responses": "/responses", "openai_chat": "/chat/completions"}
 TABLE = Table(
     codes={
         "insufficient_quota": "quota",
         "billing_hard_limit_reached": "quota",
         "billing_not_active": "quota",
-        "exceeded_current_quota_error": "quota",  # Moonshot
-        "1113": "quota",  # Z.ai
         "invalid_api_key": "auth",
         "account_deactivated": "auth",
         "context_length_exceeded": "context",
         "exceed_context_size_error": "context",  # llama.cpp
-        "1261": "context",  # Z.ai
         "previous_response_not_found": "session",
         "conversation_locked": "transient",  # by another response; its status is 400
         "server_is_overloaded": "transient",
         "slow_down": "transient",
-        "engine_overloaded_error": "transient",  # Moonshot
     },
     words=(
         (
@@ -78,8 +73,8 @@ class _Named(msgspec.Struct):
 
 
 def open(provider: Provider, **options: object) -> "OpenAIEndpoint":
-    if provider.format not in PATHS:
-        raise InvalidSetting(f"The client `openai` speaks {' and '.join(PATHS)}, and not {provider.format}.")
+    if not provider.path:
+        raise InvalidSetting(f"The client `openai` has no path to ask for {provider.format}.")
     return OpenAIEndpoint(provider, **options)
 
 
@@ -92,7 +87,7 @@ class OpenAIEndpoint(Posting):
         client = self._opened()
         if call.provider.session_field == CONVERSATION and call.conversation:
             call = await self._in_a_conversation(client, call)
-        return await self._sent(client, PATHS[call.provider.format], call, self._stream_class)
+        return await self._sent(client, call.provider.path, call, self._stream_class)
 
     async def _in_a_conversation(self, client: "AsyncOpenAI", call: Call) -> Call:
         """The call, with the name of a new conversation where it has none."""

@@ -16,7 +16,7 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
 from contextc.formats.reading import is_error
 from contextc.providers.endpoint import Call, Endpoint
-from contextc.providers.failures import Table, failure, masked
+from contextc.providers.failures import Table, failure, masked, with_own
 from contextc.providers.named import Provider
 from contextc.providers.sse import Events, MalformedEvent, parsed
 
@@ -41,10 +41,24 @@ class Answer(Protocol):
     async def aclose(self) -> None: ...
 
 
+class Frames(Protocol):
+    """Takes the bytes of a stream as they come, and gives its events. `done`: the last one was heard."""
+
+    done: bool
+
+    def feed(self, chunk: bytes) -> list[JSONObject]: ...
+
+    def end(self) -> list[JSONObject]: ...
+
+
 class Posting(Endpoint):
-    """A line over HTTP, through a vendor's SDK. A client says how a request is posted, and what its exceptions mean."""
+    """A line over HTTP, through a vendor's SDK. A client says how a request is posted, and what its exceptions mean.
+
+    `table` is how those say no who speak its format natively; `frames` how a stream of theirs is cut into events.
+    """
 
     table: ClassVar[Table]
+    frames: ClassVar[type[Frames]] = Events
 
     def __init__(
         self, provider: Provider, *, http_client: object = None, timeout: object = None, store: object = None
@@ -54,6 +68,7 @@ class Posting(Endpoint):
         if provider.url and not provider.url.startswith(("http://", "https://")):
             raise InvalidSetting(f"url = {provider.url!r}: an address begins with http:// or https://.")
         self.provider, self.http_client, self.timeout = provider, http_client, timeout
+        self.refusals = with_own(self.table, provider)
         self._omitted: JSONObject = {}
         """Headers that the SDK would send, and must not."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,11 +103,11 @@ class Posting(Endpoint):
             self._fail(error)
         try:
             self._check_kind(answer)
-            async with aclosing(_events(answer, call.stream)) as events:
+            async with aclosing(_events(answer, call.stream, self.frames())) as events:
                 async for event in events:
                     yield event
                     if is_error(event):
-                        raise failure(self.provider.name, self.table, event, secrets=self._secrets())
+                        raise failure(self.provider.name, self.refusals, event, secrets=self._secrets())
         except ContextcError:
             raise
         except MalformedEvent as error:
@@ -181,7 +196,7 @@ class Posting(Endpoint):
         return self.provider.url or f"the one that the client `{self.provider.client}` has"
 
     def _refused(self, body: JSON, status: int, headers: Mapping[str, str]) -> ProviderFailed:
-        return failure(self.provider.name, self.table, body, status=status, headers=headers, secrets=self._secrets())
+        return failure(self.provider.name, self.refusals, body, status=status, headers=headers, secrets=self._secrets())
 
     def _key(self) -> str | None:
         """The key that this provider names; "" where none is to be sent; None where the SDK looks for one by itself."""
@@ -204,12 +219,11 @@ def missing(package: str, extra: str) -> InvalidSetting:
     return InvalidSetting(f"The package {package!r} is not installed. Install it: pip install contextc[{extra}]")
 
 
-async def _events(answer: Answer, streamed: bool) -> AsyncGenerator[JSONObject, None]:
+async def _events(answer: Answer, streamed: bool, events: Frames) -> AsyncGenerator[JSONObject, None]:
     """The events of an answer; an answer that is not streamed is one."""
     if not streamed or answer.headers.get("content-type", "").startswith("application/json"):
         yield parsed(await answer.aread())
         return
-    events = Events()
     async with aclosing(answer.aiter_bytes()) as pieces:
         async for piece in pieces:
             for event in events.feed(piece):

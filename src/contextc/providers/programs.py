@@ -1,20 +1,23 @@
 """The programs that are providers: whether each is here, which version, where it keeps its things, how one logs in.
 
-All of it is found by looking at names of files: no program is started, no SDK loaded, and no credentials are read.
+Which there are stands in `providers.toml`. All of it is found by looking at names of files: no program is started, no
+SDK loaded, and no credentials are read.
 """
 
 import os
 import re
 import shlex
 import shutil
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from contextc.errors import ProviderFailed
-from contextc.providers.named import Provider
+from contextc.providers.named import Provider, program_tables
 
 VERSION = re.compile(r"[\"'](\d[\w.+-]*)[\"']")
 
@@ -75,35 +78,18 @@ class Program(Struct, frozen=True, kw_only=True):
         return str(found) if found.is_file() else ""
 
 
-PROGRAMS = {
-    "claude_code": Program(
-        provider="claude-code",
-        command="claude",
-        module="claude_agent_sdk",
-        package="claude-agent-sdk",
-        inside="_bundled/claude",
-        log_in="/login",
-        variable="CLAUDE_CONFIG_DIR",
-        folder=".claude",
-        version_in="_cli_version.py",
-    ),
-    "codex": Program(
-        provider="codex",
-        command="codex",
-        module="codex_cli_bin",
-        package="openai-codex-cli-bin",
-        inside="bin/codex",
-        log_in="login",
-        variable="CODEX_HOME",
-        folder=".codex",
-    ),
-}
-"""By the names of their clients."""
+@cache
+def programs() -> dict[str, Program]:
+    """All there are, by the names of their clients."""
+    return msgspec.convert(program_tables(), dict[str, Program])
 
 
 def with_login(error: ProviderFailed, provider: Provider) -> ProviderFailed:
     """The same failure; where nobody is logged in, and no key is named, with the way to do so."""
-    if error.kind != "auth" or provider.key or provider.url:
+    if error.kind != "auth" or provider.key:
         return error
-    way_out = f"Log in: {PROGRAMS[provider.client].login()}; or name a variable with a key: cc.provider(…, key=…)."
+    way_out = "Name the variable that holds the key for this address: cc.provider(…, url=…, key=…)."
+    if not provider.url:
+        login = programs()[provider.client].login()
+        way_out = f"Log in: {login}; or name a variable with a key: cc.provider(…, key=…)."
     return ProviderFailed(error.provider, error.kind, error.said, status=error.status, code=error.code, way_out=way_out)

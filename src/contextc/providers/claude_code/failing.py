@@ -13,6 +13,7 @@ from contextc.providers.anthropic import TABLE as ANTHROPIC
 from contextc.providers.failures import Table, failure, masked
 
 LONGEST = 600
+SETTINGS = "Check the settings of the request."
 LIMITS: dict[str, tuple[FailureKind, str]] = {
     "error_max_turns": ("abort", "It has made as many steps as `max_turns` allows: raise it, or send a smaller task."),
     "error_max_budget_usd": ("quota", "It has spent `max_budget_usd`: raise it."),
@@ -58,7 +59,7 @@ def failed(provider: str, error: BaseException, heard: Collection[str], secrets:
     if isinstance(error, sdk.ProcessError):
         found = failure(provider, TABLE, f"the program ended: {said}")
         is_refused = found.kind == "transient" and error.exit_code == 1 and heard
-        return ProviderFailed(provider, "invalid", found.said) if is_refused else found
+        return ProviderFailed(provider, "invalid", found.said, way_out=SETTINGS) if is_refused else found
     if isinstance(error, sdk.CLIConnectionError) and ("Working directory" in said or "Failed to start" in said):
         return ProviderFailed(provider, "invalid", said, way_out="Check the directory, and that the program may run.")
     return failure(provider, TABLE, said or type(error).__name__)

@@ -6,7 +6,7 @@ a time; a program that nobody needs is ended after a while, and the longest idle
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
@@ -20,7 +20,7 @@ from contextc.providers.claude_code.live import Live
 from contextc.providers.claude_code.local import Mirror
 from contextc.providers.claude_code.preparing import Start, prepared
 from contextc.providers.claude_code.wish import Wish, wish
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.endpoint import Call, Endpoint, checked_env
 from contextc.providers.named import Provider
 from contextc.providers.posting import missing
 from contextc.providers.programs import with_login
@@ -55,7 +55,7 @@ class ClaudeCodeEndpoint(Endpoint):
         cli_path: object = None,
     ) -> None:
         self.provider, self.store, self.prompt, self.cli_path = provider, cast(Store | None, store), prompt, cli_path
-        self.env = dict(cast(Mapping[str, str], env or {}))
+        self.env = checked_env(env)
         self.timeout = None if timeout is None else _number("timeout", timeout)
         self.idle, self.retries = _number("idle", idle), int(_number("retries", retries))
         self.programs = int(_number("programs", programs))

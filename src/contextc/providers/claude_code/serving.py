@@ -8,14 +8,15 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any, cast
 
 from contextc._json import JSONObject
+from contextc.formats.claude_code.decode import PREFIX
 from contextc.messages import Media, ToolCall, ToolResult, tool_call
 from contextc.providers.endpoint import Host
 
 if TYPE_CHECKING:
     from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, ToolPermissionContext
 
-SERVER = "contextc"
-PREFIX = f"mcp__{SERVER}__"
+SERVER = PREFIX.removeprefix("mcp__").removesuffix("__")
+"""The name of our server, by which the CLI calls its tools."""
 CALL_ID = "claudecode/toolUseId"
 """Where the CLI names the call that a request to a server is for."""
 INLINE = {"anthropic/maxResultSizeChars": 500_000}

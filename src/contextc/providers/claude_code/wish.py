@@ -8,7 +8,6 @@ chosen by `builtin_tools`. Our system prompt comes behind Claude Code's own; `pr
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +17,7 @@ from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.claude_code import split
 from contextc.prompts import SYSTEM_CONTEXT
 from contextc.providers.claude_code.serving import SERVER, Serving, names
-from contextc.providers.endpoint import Call
+from contextc.providers.endpoint import Call, check_settings
 from contextc.providers.named import OWN_CHOICE, Provider
 
 OURS = {
@@ -100,7 +99,7 @@ def _options(body: JSONObject, prompt: JSON) -> JSONObject:
         raise InvalidSetting(f'prompt = {prompt!r}: write "append" or "replace".')
     options: JSONObject = {"verbatim_prompts": True}  # else a path in a prompt would be a file that is read
     options |= {name: value for name, value in body.items() if name not in APART}
-    _check(options)
+    check_settings(options, _known(), "Claude Code")
     if (model := body.get("model")) and model != OWN_CHOICE:
         options["model"] = model
     if "builtin_tools" in body:
@@ -111,15 +110,10 @@ def _options(body: JSONObject, prompt: JSON) -> JSONObject:
     return {**options, "system_prompt": said}
 
 
-def _check(options: JSONObject) -> None:
+def _known() -> set[str]:
     from claude_agent_sdk import ClaudeAgentOptions
 
-    known = {field.name for field in fields(ClaudeAgentOptions)} - OURS
-    for name in options:
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(sorted(known))}."
-            raise InvalidSetting(f"{name!r} is no setting of Claude Code that a request can have.{hint}")
+    return {field.name for field in fields(ClaudeAgentOptions)} - OURS
 
 
 def _agents(written: JSONObject) -> JSONObject:

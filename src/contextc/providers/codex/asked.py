@@ -5,7 +5,6 @@ prompt. The thread keeps it with the user's message. So it can be told later whe
 whether anything was taken in before it, which no turn holds.
 """
 
-from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
@@ -13,9 +12,10 @@ from uuid import UUID
 from msgspec import Struct
 
 from contextc._json import JSONObject, canonical
-from contextc.errors import InvalidSetting, ProviderFailed
+from contextc.errors import ProviderFailed
 from contextc.formats.codex.history import response_items, split
-from contextc.providers.endpoint import Call
+from contextc.providers.endpoint import Call, check_settings
+from contextc.providers.named import OWN_CHOICE
 
 TURN = (
     "additionalContext",
@@ -35,7 +35,6 @@ THREAD = (
     *("modelProvider", "personality", "sandbox", "serviceName", "serviceTier", "sessionStartSource", "threadSource"),
 )
 """What is said of any thread. Codex passes over what it does not know, also where that was to be its sandbox."""
-OWN_MODEL = "default"
 PLAIN, WITH_HISTORY = "contextc-prompt-", "contextc-history-"
 """How the names of turns begin."""
 
@@ -62,14 +61,14 @@ def asked(call: Call) -> Asked:
     body.pop("threadId", None)
     if session and not _is_uuid(session):  # Codex might begin a new thread, and not say so
         raise ProviderFailed(call.provider.name, "session", f"{session!r} is not the id of a thread")
-    if call.provider.asks_for == OWN_MODEL:
+    if call.provider.asks_for == OWN_CHOICE:
         body.pop("model", None)
     history, prompt = split(items)
     directory = Path(call.directory or ".").resolve()
     if not directory.is_dir():  # Codex would work in it all the same
         said = f"{directory} is no directory"
         raise ProviderFailed(call.provider.name, "invalid", said, way_out="Name one that is there: directory=….")
-    _check(body)
+    check_settings(body, (*THREAD, *TURN, *FOR_GOOD), "Codex")
     turn, begins = ({name: body.pop(name) for name in names if name in body} for names in (TURN, FOR_GOOD))
     if call.provider.resends_head:
         begins.setdefault("dynamicTools", [])
@@ -85,15 +84,6 @@ def asked(call: Call) -> Asked:
         history=response_items(history),
         input=prompt,
     )
-
-
-def _check(settings: JSONObject) -> None:
-    known = (*THREAD, *TURN, *FOR_GOOD)
-    for name in settings:
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(sorted(known))}."
-            raise InvalidSetting(f"{name!r} is no setting of Codex that a request can have.{hint}")
 
 
 def _is_uuid(text: str) -> bool:

@@ -61,7 +61,8 @@ def of_error(provider: str, error: JSONObject, secrets: tuple[str, ...]) -> Prov
 def of_request(provider: str, said: str, secrets: tuple[str, ...]) -> ProviderFailed:
     """What the program itself refused."""
     kind: FailureKind = "session" if LOST.search(said) else "invalid"
-    return ProviderFailed(provider, kind, masked(said, secrets))
+    way_out = "Check the settings of the request, and its directory." if kind == "invalid" else ""
+    return ProviderFailed(provider, kind, masked(said, secrets), way_out=way_out)
 
 
 def of_end(provider: str, ended: Ended, secrets: tuple[str, ...], *, at_once: bool = False) -> ProviderFailed:

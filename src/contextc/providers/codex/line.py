@@ -6,7 +6,7 @@ nobody has called for a while, when the line is closed, or with the event loop i
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import cast
 
@@ -19,7 +19,7 @@ from contextc.providers.codex.launching import Launch
 from contextc.providers.codex.server import AppServer, Ended, Refused
 from contextc.providers.codex.threads import Threads
 from contextc.providers.codex.turns import Turn, replayed
-from contextc.providers.endpoint import Call, Endpoint
+from contextc.providers.endpoint import Call, Endpoint, checked_env
 from contextc.providers.named import Provider
 from contextc.providers.programs import with_login
 
@@ -51,7 +51,7 @@ class CodexEndpoint(Endpoint):
         provider: Provider,
         *,
         timeout: float | None = None,
-        env: Mapping[str, str] | None = None,
+        env: object = None,
         store: object = None,  # Codex keeps its own record
         program: str = "",
         idle: float = THREAD_SECONDS,
@@ -63,7 +63,8 @@ class CodexEndpoint(Endpoint):
             raise InvalidSetting(f"retries = {retries!r}: give a whole number.")
         if provider.url and not provider.url.startswith(("http://", "https://")):
             raise InvalidSetting(f"url = {provider.url!r}: an address begins with http:// or https://.")
-        self.provider, self.timeout, self.env, self.program, self.idle = provider, timeout, env or {}, program, idle
+        self.provider, self.timeout, self.program, self.idle = provider, timeout, program, idle
+        self.env = checked_env(env)
         self.retries = retries
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: AsyncGenerator[None, None] | None = None
