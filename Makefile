@@ -1,6 +1,7 @@
 # make run    sets up, then starts an agent in the terminal
 # make test   sets up, then runs every check
 # make bench  sets up the peers in an environment of their own, then measures against them
+# make prove  runs the long proofs, and writes what they counted to docs/proofs.md
 # make rules  writes docs/rules.md from the rules themselves
 # make lock   resolves requirements.lock and requirements-model.lock anew (needs uv)
 
@@ -10,7 +11,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .cache/bench/peers
 
-.PHONY: run test setup lint types floors tests bench rules lock clean
+.PHONY: run test setup lint types floors tests bench prove rules lock clean
 
 run: setup
 	@$(BIN)/contextc chat
@@ -53,6 +54,9 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . -r benchmarks/requirements.txt
 	@touch $@
+
+prove: setup
+	$(BIN)/python -m tests.proofs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
 
 rules: setup
 	$(BIN)/python -c "from contextc.formats.pages import rules_page; print(rules_page(), end='')" > docs/rules.md

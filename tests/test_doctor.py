@@ -41,6 +41,7 @@ def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:
         assert {finding.code for finding in findings} == {code}
         assert len(findings) <= 2, "one fault is not reported all the way down the chain"
         assert all(finding.kind == "fault" for finding in findings)
+        assert all(finding.would.startswith("would begin a branch after message ") for finding in findings)
         if code == "unreadable":
             with pytest.raises(cc.StoreCorrupt, match="Run `contextc doctor` to see which"):
                 store.load("demo")
@@ -55,7 +56,11 @@ def test_open_calls_are_noted_unless_their_turn_is_running(store: cc.Store) -> N
         code="open-call",
         conversation="demo",
         where="message 2",
-        text="Call 'open' of 'f' has no result. Append one, or rewind to before it.",
+        text="Call 'open' of 'f' has no result.",
+        why="Every request has a result made up for it.",
+        would="would append an error result for call 'open' of 'f'",
+        healing="append",
+        branches=(store.conversation("demo").branch,),
     )
     with store.lease("demo"):
         assert codes(store) == []

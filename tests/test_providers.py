@@ -55,6 +55,15 @@ def test_a_provider_is_found_by_its_name_or_its_model(spec: str, name: str, form
     assert found.formatter.name == format
 
 
+def test_an_endpoint_of_ones_own_may_have_a_model_that_is_known_by_a_path() -> None:
+    """SPEC 9.11: what stands before the colon is whose it is, unless what is behind it is no model by itself."""
+    own = cc.provider("someone:anthropic/claude-opus-5.5", url="http://127.0.0.1:1/v1")
+    assert (own.name, own.format, own.url, own.key) == ("someone", "openai_chat", "http://127.0.0.1:1/v1", "")
+    assert (own.asks_for, own.model.name) == ("anthropic/claude-opus-5.5", "claude-opus-5-5")
+    with pytest.raises(cc.InvalidSetting, match=r'Write the provider in front: "…:gpt-oss:20b"'):
+        provider("gpt-oss:20b", url="http://127.0.0.1:1/v1")
+
+
 def test_every_provider_that_is_listed_can_be_spoken_to() -> None:
     assert {"openai", "openai-chat", "openai-session", "anthropic", "gemini", "openrouter"} <= set(provider_names())
     for name in provider_names():

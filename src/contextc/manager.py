@@ -15,6 +15,7 @@ from contextc.compiler import Compiled, MessageCompiler
 from contextc.errors import InvalidMessage, InvalidSetting, StaleCompile, UnknownConversation
 from contextc.formats.base import Formatter, as_json
 from contextc.formats.named import formatter as named_formatter
+from contextc.formats.named import tool_formatter
 from contextc.messages import (
     AnyPart,
     Content,
@@ -157,8 +158,7 @@ class MessageManager:
     def _tool(self, tool: Tool | NativeTool | Mapping[str, Any]) -> Tool | NativeTool:
         if isinstance(tool, Tool | NativeTool):
             return tool
-        form = named_formatter("openai_chat") if "function" in tool else self.formatter
-        (read,) = form.decode_request({"tools": [dict(tool)]}).tools
+        (read,) = tool_formatter(tool, self.formatter).decode_tools([dict(tool)])
         return read
 
     def reset(self) -> None:

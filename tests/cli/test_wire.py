@@ -8,6 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.formats import format_names
 from tests.cli.conftest import Run
 
 BROKEN: JSONObject = {
@@ -117,7 +118,7 @@ def test_what_is_no_session_needs_a_format(run: Run) -> None:
     for asked in (["lint"], ["fix"], ["convert", "--to", "gemini"]):
         refused = run(asked[0], "-", *asked[1:], text=json.dumps(CHAT))
         assert refused.returncode == 2
-        assert refused.stderr.startswith("error: Say which format this is in: anthropic, claude_code, codex, ")
+        assert refused.stderr == f"error: Say which format this is in: {', '.join(format_names())}.\n"
 
 
 def test_what_is_not_json_exits_with_2_and_says_where(run: Run) -> None:
@@ -138,9 +139,7 @@ def test_rule_explains_a_code(run: Run) -> None:
     assert run("rule", "ANT999").returncode == 2
 
 
-@pytest.mark.parametrize(
-    "format", ["anthropic", "claude_code", "codex", "gemini", "openai_chat", "openai_responses", "vercel"]
-)
+@pytest.mark.parametrize("format", format_names())
 def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, format: str) -> None:
     """SPEC 3.8: every format in both directions."""
     address = f"sqlite:///{tmp_path}/chat.db"

@@ -16,7 +16,7 @@ from contextc.messages import AnyPart, Message, Text, ToolCall, ToolResult
 from contextc.tools import NativeTool
 from tests.formats.traffic import transcripts
 
-MARKS = ("cache_control", "prompt_cache_breakpoint")
+MARKS = ("cache_control", "prompt_cache_breakpoint", "cachePoint")
 CONTENT = ("content", "parts")
 SYSTEM = ("system", "instructions", "systemInstruction", "system_instruction")
 MESSAGES = ("messages", "input", "contents")
@@ -124,7 +124,8 @@ def blocks(body: JSONObject) -> list[bytes]:
 
     Cache marks are removed, strings are single text blocks, and the merging of neighbours of one role is ignored.
     """
-    found = [{"tool": tool} for tool in cast(list[JSONObject], body.get("tools") or [])]
+    tools: JSON = body.get("tools") or cast(JSONObject, body.get("toolConfig") or {}).get("tools")
+    found = [{"tool": tool} for tool in _content(tools)]
     found += [{"system": block} for name in SYSTEM if name in body for block in _content(body[name])]
     for name in MESSAGES:
         for message in cast(list[JSONObject], body.get(name) or []):
@@ -139,7 +140,13 @@ def _content(content: JSON) -> list[JSON]:
         return [{"type": "text", "text": content}]
     if isinstance(content, dict):
         return _content(cast(JSONObject, content).get("parts"))
-    return list(cast(list[JSON], content or []))
+    return [block for block in cast(list[JSON], content or []) if not _is_mark(block)]
+
+
+def _is_mark(block: JSON) -> bool:
+    """Whether a block is a cache mark and nothing else."""
+    names = set(cast(JSONObject, block)) if isinstance(block, dict) else set[str]()
+    return bool(names) and names <= set(MARKS)
 
 
 def _unmarked(value: JSON) -> JSON:

@@ -238,6 +238,21 @@ def shortest(seed: int, steps: list[Step], kind: type[BaseException]) -> list[St
     return steps
 
 
+def whole_life(seed: int, address: str) -> Life:
+    """A life as it was lived; one that fails is told as briefly as it can be."""
+    steps = life(seed)
+    try:
+        return lived(seed, steps, address)
+    except Exception as error:
+        least = shortest(seed, steps, type(error))
+        try:
+            lived(seed, least, "memory:")
+        except Exception as smaller:
+            smaller.add_note(f"seed {seed}, {len(least)} of {len(steps)} steps: {least}")
+            raise
+        raise
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_lost_and_nothing_is_doubled(part: int, tmp_path: Path) -> None:
     """SPEC 9, 5.4, 3.2: whatever happens, each channel is told everything its agent sees, once, in pairs, and every
@@ -246,15 +261,5 @@ def test_nothing_is_lost_and_nothing_is_doubled(part: int, tmp_path: Path) -> No
     commits = 0
     for seed in range(part, RUNS, PARTS):
         address = f"sqlite:///{tmp_path}/{seed}.db" if seed % 5 == 0 else "memory:"
-        steps = life(seed)
-        try:
-            commits += lived(seed, steps, address).commits
-        except Exception as error:
-            least = shortest(seed, steps, type(error))
-            try:
-                lived(seed, least, "memory:")
-            except Exception as smaller:
-                smaller.add_note(f"seed {seed}, {len(least)} of {len(steps)} steps: {least}")
-                raise
-            raise
+        commits += whole_life(seed, address).commits
     assert commits > 3 * RUNS // PARTS

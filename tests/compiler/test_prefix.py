@@ -14,13 +14,8 @@ import contextc as cc
 from contextc._json import decode, encode
 from contextc.ledger.warm import warm
 from tests.compiler.replay import Recorded, begins_with, blocks, recorded, replay
+from tests.formats.known import having, known
 
-PROVIDERS = {
-    "anthropic": "anthropic:claude-sonnet-4-5",
-    "openai_chat": "openai-chat:gpt-5",
-    "openai_responses": "openai:gpt-5",
-    "gemini": "gemini:gemini-2.5-pro",
-}
 FORGETS = 37  # requests, after which everything in memory is forgotten once
 
 
@@ -63,11 +58,11 @@ class Account:
 
 
 @pytest.mark.parametrize("window", [8_000, 32_000, 200_000])
-@pytest.mark.parametrize("format", PROVIDERS)
+@pytest.mark.parametrize("format", having("MODEL"))
 def test_consecutive_requests_share_their_prefix_except_where_an_epoch_is_announced(format: str, window: int) -> None:
     """SPEC 9.2, 9.3, 7.4, 13.2: also across a cold start, and with dynamic fragments that change."""
     store = cc.open_store("memory:")
-    provider = cc.provider(PROVIDERS[format], window=window, output=window // 8)
+    provider = cc.provider(known(format).MODEL, window=window, output=window // 8)
     compiler = cc.MessageCompiler(store, provider)
     long = conversation_for(window)
     account, bodies = Account(window, format), list[bytes]()
@@ -92,7 +87,8 @@ def test_consecutive_requests_share_their_prefix_except_where_an_epoch_is_announ
 @pytest.mark.parametrize("format", ["anthropic", "openai_responses"])
 def test_a_provider_that_counts_otherwise_is_never_sent_too_much(format: str, worth: float) -> None:
     """SPEC 6.2, 7.4: its own figures say when to cut; neither too late nor too often."""
-    compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(PROVIDERS[format], window=8_000, output=1_000))
+    provider = cc.provider(known(format).MODEL, window=8_000, output=1_000)
+    compiler = cc.MessageCompiler(cc.open_store("memory:"), provider)
     long = recorded().of_length(300)
 
     def real(compiled: cc.Compiled) -> int:

@@ -5,18 +5,17 @@ the user's words in up to 89 %. Here it may never happen, at any budget that hol
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from random import Random
-from typing import cast
 
 import pytest
 
 import contextc as cc
-from contextc._json import JSON, JSONObject, decode, encode
+from contextc._json import JSONObject, decode, encode
+from contextc.formats import formatter
 from contextc.messages import Message
 from contextc.passes.fit_budget import LEFT_OUT
 from tests.compiler.replay import begins_with, blocks, replay
-from tests.compiler.test_prefix import PROVIDERS
+from tests.formats.known import having, known
 
 CONVERSATIONS = 120
 BUDGETS = (60, 100, 150, 220, 320, 450, 700, 1_000, 1_600)
@@ -83,30 +82,6 @@ def must_stay(messages: list[Message]) -> list[Message]:
     return [*turn[: replies[0]], last, *after]
 
 
-def calls_and_results(value: JSON) -> Iterator[tuple[str, str]]:
-    """Every call and every result in a request of any format, by the name that ties them together."""
-    if isinstance(value, list):
-        for each in cast(list[JSON], value):
-            yield from calls_and_results(each)
-    elif isinstance(value, dict):
-        body = cast(JSONObject, value)
-        kind = body.get("type")
-        if kind == "tool_use" or (kind == "function" and "id" in body):
-            yield "call", body["id"]
-        elif kind == "function_call":
-            yield "call", body["call_id"]
-        elif kind == "function_call_output":
-            yield "result", body["call_id"]
-        elif kind == "tool_result":
-            yield "result", body["tool_use_id"]
-        elif body.get("role") == "tool":
-            yield "result", body["tool_call_id"]
-        for name, each in body.items():
-            if name in ("functionCall", "functionResponse"):
-                yield "call" if name == "functionCall" else "result", each["name"]
-            yield from calls_and_results(each)
-
-
 def compiled_or_overflow(
     compiler: cc.MessageCompiler, conversation: str, budget: int
 ) -> cc.Compiled | cc.ContextOverflow:
@@ -116,15 +91,17 @@ def compiled_or_overflow(
         return error
 
 
-def is_paired(body: JSONObject) -> bool:
-    found = list(calls_and_results(body))
-    return Counter(name for what, name in found if what == "call") == Counter(
-        name for what, name in found if what == "result"
+def is_paired(body: JSONObject, format: str) -> bool:
+    """Whether every call in a request has its result, and every result its call."""
+    found = [piece for turn in formatter(format).rules.read(body).turns for piece in turn.pieces]
+    calls, results = (
+        Counter(each.id or each.name for each in found if each.kind == kind) for kind in ("call", "result")
     )
+    return calls == results
 
 
 @pytest.mark.parametrize("strategy", ["chunked", "oldest"])
-@pytest.mark.parametrize("format", PROVIDERS)
+@pytest.mark.parametrize("format", having("MODEL"))
 def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_message(
     format: str, strategy: str
 ) -> None:
@@ -132,7 +109,7 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
     strands harness-sdk#2173 and #2087. 120 conversations, 9 budgets.
     """
     store = cc.open_store("memory:")
-    compiler = cc.MessageCompiler(store, cc.provider(PROVIDERS[format]), strategy=strategy, oversized=1.0)
+    compiler = cc.MessageCompiler(store, cc.provider(known(format).MODEL), strategy=strategy, oversized=1.0)
     count = compiler.counter.message
     notice = count(cc.user(LEFT_OUT))
     seen: Counter[str] = Counter()
@@ -150,7 +127,7 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
             seen["request"] += 1
             assert needed <= compiled.budget.available
             assert seed % 3 or not cc.lint(compiled.params, format=format)
-            assert is_paired(compiled.params)
+            assert is_paired(compiled.params, format)
             shown = [line for line in compiled.manifest.lines if line.shown]
             assert shown[0].role == "user"
             seen["cut"] += len(shown) < len(messages)
@@ -163,19 +140,19 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
     assert seen["overflow"] > 50, seen
 
 
-@pytest.mark.parametrize("format", PROVIDERS)
+@pytest.mark.parametrize("format", having("MODEL"))
 def test_the_same_holds_while_a_conversation_grows_request_by_request(format: str) -> None:
     """SPEC 5.3, 5.4, 9.2: results that come after their calls were shown with a made-up one, among them."""
     requests = epochs = 0
     for seed in range(1, CONVERSATIONS, 5):
-        for budget in (600, 900):
-            compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(PROVIDERS[format]))
+        for budget in (600 + known(format).OVERHEAD, 900 + known(format).OVERHEAD):
+            compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(known(format).MODEL))
             before: list[bytes] = []
             for compiled in replay(compiler, [*generated(seed), cc.assistant("Done.")], budget=budget):
                 now = blocks(decode(compiled.body))
                 assert compiled.manifest.why or begins_with(now, before)
                 assert not cc.lint(compiled.params, format=format)
-                assert is_paired(compiled.params)
+                assert is_paired(compiled.params, format)
                 assert next(line for line in compiled.manifest.lines if line.shown).role == "user"
                 requests, epochs = requests + 1, epochs + (compiled.manifest.why == "over budget")
                 before = now

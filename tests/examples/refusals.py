@@ -10,7 +10,7 @@ from typing import cast
 
 import contextc as cc
 from contextc._json import JSONObject
-from tests.formats.vendor import problems
+from tests.formats.known import problems
 
 Blocks = list[JSONObject]
 

@@ -33,6 +33,7 @@ from tests.compiler.replay import begins_with, blocks
 from tests.executor.hands import Deed, Hands
 from tests.executor.restless import LOCKED_OUT, Played, Restless
 from tests.standin import Record, Reply, Standin
+from tests.standin.vendor import vendor
 
 RETRIES = 2
 LEAST, LOW_MARK = 0.2, 0.75
@@ -289,4 +290,4 @@ def mistaken(standin: Standin) -> list[str]:
 
 
 def _is_told(defect: str, format: str) -> bool:
-    return format in ("anthropic", "gemini") and "malformed_arguments" in defect
+    return not vendor(format).free_arguments and "malformed_arguments" in defect

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -28,23 +27,19 @@ from tests.executor.restless import LOCKED_OUT, Restless
 from tests.standin import KEY, Ask, Fault, Standin, Wanderer, Weather, faults
 from tests.standin.answer import refused
 from tests.standin.faults import QUICK
+from tests.standin.sdks import clients
 
 log = logging.getLogger("tests.faults")
 TURNS = int(os.environ.get("CONTEXTC_TURNS", "50"))
 LENGTH, TOGETHER = max(5, TURNS // 100), 10
 """How many turns a conversation has, and how many conversations there are at a time."""
-WINDOW, WIDER, OUTPUT = 3_400, 4_400, 600
-"""Tokens; Anthropic's models take more of them to be told of the tools."""
+WINDOW, OUTPUT = 3_400, 600
+"""Tokens, beside what some models take more than others to be told of the tools."""
 LONG = 9_000
 """Bytes of a request that a vendor may find too long."""
 VARIABLE, WRONG = "CONTEXTC_STANDIN_KEY", "CONTEXTC_WRONG_KEY"
-SPECS = {
-    "anthropic": ("anthropic:claude-opus-5-5", "anthropic:claude-sonnet-4-5"),
-    "openai": ("openai:gpt-5.6", "openai:gpt-5.4"),
-    "openai-chat": ("openai-chat:gpt-4.1", "openai-chat:gpt-5.5"),
-    "gemini": ("gemini:gemini-3.6-flash", "gemini:gemini-2.5-flash"),
-}
-"""Each provider with the model it is asked for, and another one of its models."""
+SPECS = {client.specs[0].partition(":")[0]: client for client in clients() if client.specs}
+"""Each provider with the SDK that knows which of its models are asked."""
 
 
 def told_to_wait(chance: Random) -> Fault:
@@ -71,27 +66,21 @@ def out_of_credit(_: Random) -> Fault:
 FOUL = (*(draw for draw in QUICK if draw(Random(0)).name != "rate"), told_to_wait, too_long, out_of_credit)
 
 
-@pytest.fixture
-def on_disk(tmp_path: Path) -> Iterator[cc.Store]:
-    with cc.open_store(f"sqlite:///{tmp_path / 'turns.db'}") as opened:
-        yield opened
-
-
 class Company:
     """The agents of every conversation, on lines that all of them share."""
 
-    def __init__(self, store: cc.Store, standin: Standin, name: str) -> None:
-        self.store, self.standin, self.hands = store, standin, Hands()
+    def __init__(self, store: cc.Store, standin: Standin, name: str, seed: int) -> None:
+        self.store, self.standin, self.seed, self.hands = store, standin, seed, Hands()
         self.records, self.figures = Sorted(standin), Figures()
-        others = [spec for other, (spec, _) in SPECS.items() if other != name]
-        providers = {spec: self._provider(spec, VARIABLE) for spec in (*SPECS[name], *others)}
-        self.providers = providers | {LOCKED_OUT: self._provider(SPECS[name][0], WRONG)}
+        asked = [*SPECS[name].specs, *(other.specs[0] for word, other in SPECS.items() if word != name)]
+        providers = {spec: self._provider(spec, VARIABLE) for spec in asked}
+        self.providers = providers | {LOCKED_OUT: self._provider(asked[0], WRONG)}
         self.lines: dict[str, Endpoint] = {who: endpoint(each) for who, each in self.providers.items()}
 
     def _provider(self, spec: str, key: str) -> cc.Provider:
-        format = cc.provider(spec).format
-        window = WIDER if format == "anthropic" else WINDOW
-        return cc.provider(spec, url=self.standin.url(format), key=key, window=window, output=OUTPUT)
+        client = SPECS[spec.partition(":")[0]]
+        url, window = self.standin.url(client.name), WINDOW + client.overhead
+        return cc.provider(spec, url=url, key=key, window=window, output=OUTPUT)
 
     def agents(self, conversation: str) -> dict[str, cc.AgentExecutor]:
         tools = self.hands.tools()
@@ -111,7 +100,7 @@ class Company:
     async def converse(self, conversation: str, turns: int) -> None:
         """One conversation, looked at after every turn, and followed by somebody from its beginning."""
         agents = self.agents(conversation)
-        person = Restless(conversation, agents, seed=11)
+        person = Restless(conversation, agents, seed=self.seed)
         audit = Audit(person, self.store, self.records, self.hands, self.figures)
         watched: list[AnyEvent] = []
         watcher = asyncio.ensure_future(_watch(agents[LOCKED_OUT], conversation, watched))
@@ -126,14 +115,15 @@ class Company:
         assert watched == whole
         audit.look_back()
 
-    async def run(self, turns: int) -> None:
+    async def run(self, turns: int, length: int) -> None:
+        """So many turns, in conversations of this length."""
         room = asyncio.Semaphore(TOGETHER)
 
         async def one(number: int) -> None:
             async with room:
-                await self.converse(f"number {number}", LENGTH)
+                await self.converse(f"number {number}", length)
 
-        await asyncio.gather(*(one(number) for number in range(turns // LENGTH)))
+        await asyncio.gather(*(one(number) for number in range(turns // length)))
         for line in self.lines.values():
             await line.close()
 
@@ -145,20 +135,32 @@ async def _watch(agent: cc.AgentExecutor, conversation: str, seen: list[AnyEvent
 
 @pytest.mark.parametrize("name", SPECS)
 def test_nothing_is_lost_or_doubled_or_refused_in_foul_weather(
-    name: str, on_disk: cc.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SPEC 11.1, 11.9-11.11, 3.2, 9.2, 9.10, 12.1, 13.2: the checks are in `audit`."""
     monkeypatch.setenv(VARIABLE, KEY)
     monkeypatch.setenv(WRONG, f"{KEY}-of-somebody-else")
-    with Standin(Wanderer(3), faults=Foul(7, share=0.2, draws=FOUL)) as standin:
-        company, began = Company(on_disk, standin, name), monotonic()
-        asyncio.run(company.run(TURNS))
+    found = in_foul_weather(name, tmp_path, TURNS, length=LENGTH)
+    assert found["turns"] == TURNS
+    assert found["retries"]
+    assert found["compactions"]
+    assert found["kinds of fault"] > 5
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def in_foul_weather(name: str, folder: Path, turns: int, *, length: int, seed: int = 11) -> Counter[str]:
+    """So many turns with one provider, and with the others now and then; what there was."""
+    with (
+        cc.open_store(f"sqlite:///{folder / 'turns.db'}") as store,
+        Standin(Wanderer(seed), faults=Foul(seed, share=0.2, draws=FOUL)) as standin,
+    ):
+        company, began = Company(store, standin, name, seed), monotonic()
+        asyncio.run(company.run(turns, length))
         met = Counter(record.fault for record in standin.records if record.fault)
         log.info("%s: %s, %d requests, %.1f s", name, company.figures, len(standin.records), monotonic() - began)
         log.info("%s: %d faults: %s; %d summaries", name, met.total(), met, len(company.records.others))
         assert mistaken(standin) == []
-    assert company.figures.turns == TURNS
-    assert company.figures.retries
-    assert company.figures.compactions
-    assert len(met) > 5
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+        figures = company.figures
+        told = {"turns": figures.turns, "steps": figures.steps, "calls": figures.calls, "retries": figures.retries}
+        told |= {"compactions": figures.compactions, "requests": len(standin.records), "faults": met.total()}
+        return Counter(told | {"kinds of fault": len(met)})

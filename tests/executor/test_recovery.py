@@ -96,19 +96,26 @@ def kill_in_the_middle(address: str, path: Path, run: int, seconds: float) -> No
 
 def test_kill_at_random_moments_of_running_turns(tmp_path: Path) -> None:
     """SPEC 3.6, 11.1: no tool that has ended runs again, every call has one result, and the conversation is valid."""
-    address, path = f"sqlite:///{tmp_path}/killed.db", tmp_path / "tools.txt"
+    assert survives(tmp_path, KILLS, 20261115)["turns"]
+
+
+def survives(folder: Path, kills: int, seed: int) -> dict[str, int]:
+    """So many kills of one conversation's turns, looked at from all sides at the end; what there was."""
+    address, path = f"sqlite:///{folder}/killed.db", folder / "tools.txt"
     path.touch()
-    chance = random.Random(20261115)
-    for run in range(KILLS):
+    chance = random.Random(seed)
+    for run in range(kills):
         kill_in_the_middle(address, path, run, chance.uniform(0.0, 0.3))
     with cc.open_store(address) as store:
         interrupted = [event for event in store.events("demo") if isinstance(event, Interrupted)]
-        assert len(interrupted) >= KILLS // 3
+        assert len(interrupted) >= kills // 3
         executor = agent(store, path)
         asyncio.run(played_to_the_end(executor))
         check_tools(store, path.read_text().split("\n"))
         check_record(store, executor)
         check_requests(store)
+        steps = len(store.steps("demo"))
+        return {"kills": kills, "in a turn": len(interrupted), "turns": len(store.turns("demo")), "steps": steps}
 
 
 async def played_to_the_end(executor: cc.AgentExecutor) -> None:

@@ -1,6 +1,7 @@
 """Situations of the field: what the tests of FIELD-BUGS share."""
 
 from collections.abc import Sequence
+from string import ascii_lowercase
 from typing import cast
 
 import pytest
@@ -9,29 +10,13 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import format_names, formatter
 from contextc.prompts import SYSTEM_CONTEXT
-from tests.formats.vendor import problems
+from tests.formats.known import having, problems
 
 NAMES = format_names()
-UNANSWERED = {
-    "anthropic": "ANT006",
-    "claude_code": "CLC004",
-    "gemini": "GEM008",
-    "openai_chat": "OAC006",
-    "openai_responses": "OAR004",
-    "vercel": "VER011",
-    "vercel_legacy": "VEL006",
-}
-ORPHAN = {
-    "anthropic": "ANT008",
-    "claude_code": "CLC005",
-    "gemini": "GEM009",
-    "openai_chat": "OAC007",
-    "openai_responses": "OAR005",
-    "vercel": "VER012",
-    "vercel_legacy": "VEL008",
-}
-IN_TWO = [name for name in NAMES if name != "codex"]
+IN_TWO = having("UNANSWERED")
 """The formats in which a call and its result are two things, of which one can get lost."""
+IDS = (*ascii_lowercase, "dead", "late")
+"""The ids of calls in these tests: a format that hashes them cannot say any more what they were."""
 USE: JSONObject = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
 LOOK = cc.Tool(name="look", description="Reads a file.", parameters={"type": "object"})
 every_format = pytest.mark.parametrize("name", NAMES)
@@ -61,6 +46,7 @@ def sound(name: str, wire: list[JSONObject]) -> None:
 def outline(name: str, wire: list[JSONObject]) -> list[str]:
     """What is said, asked for and returned, in the order of the wire."""
     found: list[str] = []
+    known = {formatter(name).spelling.id(each): each for each in IDS}
     request = formatter(name).decode_request({formatter(name).messages_key: wire})
     for message in [*([request.system] if request.system else []), *request.messages]:
         for part in message.parts:
@@ -68,9 +54,9 @@ def outline(name: str, wire: list[JSONObject]) -> list[str]:
                 text = part.text.removeprefix("<system-reminder>\n").removesuffix("\n</system-reminder>")
                 found.append(text.removeprefix(SYSTEM_CONTEXT))
             elif isinstance(part, cc.ToolCall):
-                found.append(f"call {part.id}")
+                found.append(f"call {known.get(part.id, part.id)}")
             elif isinstance(part, cc.ToolResult):
-                found.append(f"result {part.call_id}: {part.text}")
+                found.append(f"result {known.get(part.call_id, part.call_id)}: {part.text}")
     return found
 
 

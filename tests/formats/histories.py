@@ -22,6 +22,7 @@ from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.messages import AnyPart, Hint, Status
 from contextc.tools import NativeTool
+from tests.formats.known import Blocks, having, known
 from tests.formats.traffic import accepted
 
 MARK = re.compile(r"«[a-z]\d+»")
@@ -59,46 +60,24 @@ MEDIA = (
     cc.Media(mime_type="text/plain", data=b"plain"),
     cc.Media(mime_type="text/plain", url="https://example.com/a.txt"),
     cc.Media(mime_type="application/zip", data=b"PK", name="ä.zip"),
-    cc.Media(mime_type="application/pdf", file_id="file_1", provider="anthropic"),
-    cc.Media(mime_type="application/pdf", file_id="file-1", provider="openai"),
-    cc.Media(mime_type="application/pdf", file_id="file-1", provider="openai_chat"),
-    cc.Media(mime_type="image/png", file_id="file-2", provider="openai"),
-    cc.Media(mime_type="image/png", file_id="https://files/1", provider="google"),
     cc.Media(mime_type="image/png", file_id="1", provider="nobody"),
     cc.Media(mime_type="image/png", blob="0" * 64, size=3),
+    *(each for name in having("FILES") for each in known(name).FILES),
 )
 THOUGHTS = (
     cc.Reasoning(text="*"),
-    cc.Reasoning(text="*", provider="anthropic", signature="c2lnbmVk"),
-    cc.Reasoning(text="*", provider="anthropic"),
-    cc.Reasoning(data="cmVkYWN0ZWQ=", provider="anthropic"),
-    cc.Reasoning(text="*", data="ZW5jcnlwdGVk", id="rs_*", provider="openai"),
-    cc.Reasoning(text="*", data="ZW5jcnlwdGVk", provider="openai"),
-    cc.Reasoning(text="*", id="rs_*", provider="openai"),
-    cc.Reasoning(text="*", provider="google", signature="c2lnbmVk"),
-    cc.Reasoning(text="*", provider="google"),
-    cc.Reasoning(text="*", provider="openai_chat"),
-    cc.Reasoning(text="*", provider="vercel"),
-    cc.Reasoning(text="*", provider="vercel_legacy"),
     cc.Reasoning(text="*", provider="nobody", signature="s"),
+    *(each for name in having("THOUGHTS") for each in known(name).THOUGHTS),
 )
-USER_BLOCKS: tuple[tuple[str, JSON], ...] = (
+USER_BLOCKS: Blocks = (
     ("nobody", {"type": "odd", "said": "*"}),
     ("nobody", "*"),
-    ("anthropic", {"type": "search_result", "source": "s", "title": "*", "content": [{"type": "text", "text": "x"}]}),
-    ("google", {"text": "*", "partMetadata": {"a": 1}}),
+    *(each for name in having("USER_BLOCKS") for each in known(name).USER_BLOCKS),
 )
 DATA: tuple[str, JSON] = ("vercel_legacy", {"role": "data", "content": "*", "data": {"n": 1}})
-MODEL_BLOCKS: tuple[tuple[str, JSON], ...] = (
+MODEL_BLOCKS: Blocks = (
     ("nobody", {"type": "odd", "said": "*"}),
-    ("openai_chat", {"type": "refusal", "refusal": "*"}),
-    (
-        "openai",
-        {"type": "web_search_call", "id": "ws_*", "status": "completed", "action": {"type": "search", "query": "*"}},
-    ),
-    ("openai", {"type": "compaction", "encrypted_content": "*"}),
-    ("google", {"executableCode": {"language": "PYTHON", "code": "*"}}),
-    ("vercel", {"type": "custom", "kind": "openai.*"}),
+    *(each for name in having("MODEL_BLOCKS") for each in known(name).MODEL_BLOCKS),
 )
 
 TEXT, ID, NAME = st.sampled_from(TEXTS), st.sampled_from(IDS), st.sampled_from(NAMES)
@@ -258,6 +237,5 @@ def histories(draw: st.DrawFn) -> History:
 ORIGIN = st.sampled_from(("", "", "", "", "", "", "recorded", "recorded", *format_names()))
 TOOLS: tuple[cc.Tool | NativeTool, ...] = (
     *(cc.Tool(name=name, parameters={"type": "object", "properties": {}}) for name in NAMES),
-    NativeTool(provider="anthropic", data={"type": "web_search_20250305", "name": "web_search"}),
-    NativeTool(provider="google", data={"googleSearch": {}}),
+    *(each for name in having("TOOLS") for each in known(name).TOOLS),
 )

@@ -17,7 +17,7 @@ from contextc.pairing import SAID
 from contextc.prompts import SYSTEM_CONTEXT
 from tests.formats.codex_samples import FORM, SAMPLES, TURNS, answer, called, lines, ran, said
 from tests.formats.histories import History, histories
-from tests.formats.vendor import problems
+from tests.formats.known import problems
 
 DESCRIBED = re.compile(r"\[[^\[\]]*not shown\]")
 PNG = cc.Media(mime_type="image/png", data=b"\x89PNG")

@@ -8,7 +8,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.pairing import SAID
 from tests.formats.codex_samples import FORM, SAMPLES, answer, called, lines, ran, said
-from tests.formats.vendor import problems
+from tests.formats.known import problems
 
 THREAD = "01a1dfae-c98f-7581-8000-c4b760b71211"
 

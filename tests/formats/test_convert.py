@@ -12,8 +12,8 @@ from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.messages import Message
 from contextc.pairing import pair
+from tests.formats.known import known, problems
 from tests.formats.traffic import accepted, transcripts
-from tests.formats.vendor import problems
 
 Body: TypeAlias = JSONObject | list[JSONObject]
 
@@ -195,7 +195,8 @@ def test_names_and_ids_a_provider_would_refuse_are_spelled_and_read_back(target:
     again = form.spelling.named(back.messages[1], [cc.Tool(name=name)])
     assert again.tool_calls[0].name == name
     if len(name) < 20:
-        assert (call.name, call.id) == (name, call_id)
+        assert call.name == name
+        assert (call.id == call_id) is not known(target).HASHES_IDS
 
 
 @pytest.mark.parametrize("name", ["openai_chat", "openai_responses"])

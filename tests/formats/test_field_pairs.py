@@ -5,12 +5,10 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter
-from contextc.formats.base import OPENING, Request
+from contextc.formats.base import Request
 from contextc.pairing import SAID
 from tests.formats.field import (
     LOOK,
-    ORPHAN,
-    UNANSWERED,
     call,
     codes,
     every_format,
@@ -21,7 +19,7 @@ from tests.formats.field import (
     sound,
     without,
 )
-from tests.formats.vendor import problems
+from tests.formats.known import having, known, problems
 
 INTERLEAVED = [
     cc.user("What is in these?"),
@@ -84,7 +82,7 @@ def test_a_trimmed_request_is_named_and_healed(name: str, kind: str) -> None:
     """litellm#10696, langchain#29637; SPEC 10.6: as another framework's trimming leaves it."""
     history = [cc.user("hi"), cc.assistant("Hm.", tool_calls=[call("a")]), result("a", "found it"), cc.user("and?")]
     broken = without(name, history, kind)
-    assert (ORPHAN if kind == "call" else UNANSWERED)[name] in codes(name, broken)
+    assert (known(name).ORPHAN if kind == "call" else known(name).UNANSWERED) in codes(name, broken)
     fixed, _ = cc.fix(broken, format=name)
     sound(name, fixed)
     assert ("found it" in str(fixed)) == (kind == "call")
@@ -168,10 +166,10 @@ def test_a_request_to_be_counted_is_healed_without_settings_it_does_not_take(nam
     """inspect_ai#3108; SPEC 10.6."""
     key = formatter(name).messages_key
     broken: JSONObject = {key: without(name, [cc.user("hi"), cc.assistant(tool_calls=[call("a")])], "result")}
-    assert UNANSWERED[name] in codes(name, broken)
+    assert known(name).UNANSWERED in codes(name, broken)
     fixed, _ = cc.fix(broken, format=name)
     assert cc.lint(fixed, format=name) == []
-    assert fixed.keys() == {key}
+    assert fixed.keys() == {key, *known(name).ADDS}
 
 
 @every_format
@@ -183,29 +181,19 @@ def test_a_history_of_tools_only_can_be_cut_at_every_step(name: str) -> None:
         assert outline(name, wire)[:2] == [f"call {id}", f"result {id}: print(1)"]
 
 
-@pytest.mark.parametrize(
-    ("name", "first"),
-    [
-        ("anthropic", {"role": "user", "content": [{"type": "text", "text": OPENING}]}),
-        ("gemini", {"role": "user", "parts": [{"text": OPENING}]}),
-        ("openai_chat", {"role": "assistant", "content": "Hello!"}),
-        ("openai_responses", {"role": "assistant", "content": "Hello!"}),
-        ("vercel", {"role": "assistant", "content": "Hello!"}),
-        ("vercel_legacy", {"role": "assistant", "content": "Hello!"}),
-    ],
-)
-def test_a_window_that_starts_with_the_assistant_is_sound(name: str, first: JSONObject) -> None:
+@pytest.mark.parametrize("name", having("OPENED"))
+def test_a_window_that_starts_with_the_assistant_is_sound(name: str) -> None:
     """strands harness-sdk#2087; SPEC 10.4: where the provider wants the user first, a line is put before it."""
     wire = sent(name, [cc.assistant("Hello!"), cc.user("hi")])
-    assert wire[0] == first
+    assert wire[0] == known(name).OPENED
     assert outline(name, wire) == ["Hello!", "hi"]
 
 
-@pytest.mark.parametrize(("name", "code"), [("anthropic", "ANT003"), ("gemini", "GEM007")])
-def test_a_window_that_starts_with_a_call_is_named_and_healed(name: str, code: str) -> None:
+@pytest.mark.parametrize("name", having("USER_FIRST"))
+def test_a_window_that_starts_with_a_call_is_named_and_healed(name: str) -> None:
     """strands harness-sdk#2087; SPEC 10.6: as it is cut by others."""
     window = formatter(name).format([cc.assistant(tool_calls=[call("a")]), result("a")])
-    assert codes(name, window[1:]) == [code]
+    assert codes(name, window[1:]) == [known(name).USER_FIRST]
     assert cc.fix(window[1:], format=name)[0] == window
 
 

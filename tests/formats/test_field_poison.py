@@ -9,9 +9,9 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter
-from contextc.formats.gemini.encode import STAND_IN
 from contextc.pairing import SAID
-from tests.formats.field import IN_TWO, UNANSWERED, USE, call, codes, every_format, outline, result, sent, sound
+from tests.formats.field import IN_TWO, USE, call, codes, every_format, outline, result, sent, sound
+from tests.formats.known import PARTIAL, having, known
 
 
 @every_format
@@ -23,81 +23,33 @@ def test_a_dangling_call_spoils_no_later_request(name: str) -> None:
         assert outline(name, wire)[:4] == ["hi", "Hm.", "call a", f"result a: {SAID['interrupted']}"]
 
 
-PARTIAL = '{"path": "a.'
-CALLED: dict[str, JSONObject] = {
-    "anthropic": {"type": "tool_use", "id": "a", "name": "look", "input": {"malformed_arguments": PARTIAL}},
-    "claude_code": {"type": "tool_use", "id": "a", "name": "look", "input": {"malformed_arguments": PARTIAL}},
-    "codex": {"type": "dynamicToolCall", "id": "a", "tool": "look", "arguments": PARTIAL},
-    "gemini": {
-        "functionCall": {"id": "a", "name": "look", "args": {"malformed_arguments": PARTIAL}},
-        "thoughtSignature": STAND_IN,
-    },
-    "openai_chat": {"id": "a", "type": "function", "function": {"name": "look", "arguments": PARTIAL}},
-    "openai_responses": {"type": "function_call", "call_id": "a", "name": "look", "arguments": PARTIAL},
-    "vercel": {
-        "type": "tool-call",
-        "toolCallId": "a",
-        "toolName": "look",
-        "input": {"malformed_arguments": PARTIAL},
-    },
-    "vercel_legacy": {"name": "look", "arguments": PARTIAL},
-}
-CHAT_STREAM: list[JSONObject] = [
-    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look"}}]}}]},
-    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": PARTIAL[:4]}}]}}]},
-    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": PARTIAL[4:]}}]}}]},
-]
-RESPONSES_STREAM: list[JSONObject] = [
-    {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "output": []}},
-    {
-        "type": "response.output_item.added",
-        "output_index": 0,
-        "item": {"type": "function_call", "call_id": "a", "name": "look", "arguments": ""},
-    },
-    {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": PARTIAL},
-]
-VERCEL_STREAM: list[JSONObject] = [
-    {"type": "start"},
-    {"type": "tool-input-start", "toolCallId": "a", "toolName": "look"},
-    {"type": "tool-input-delta", "toolCallId": "a", "inputTextDelta": PARTIAL},
-    {"type": "abort"},
-]
-
-
 @every_format
-@pytest.mark.parametrize(
-    ("source", "stream"),
-    [
-        ("openai_chat", CHAT_STREAM),
-        ("openai_responses", RESPONSES_STREAM),
-        ("vercel", VERCEL_STREAM),
-    ],
-)
-def test_arguments_cut_off_in_a_stream_do_not_poison_the_conversation(
-    source: str, stream: list[JSONObject], name: str
-) -> None:
+@pytest.mark.parametrize("source", having("HALF_CALL"))
+def test_arguments_cut_off_in_a_stream_do_not_poison_the_conversation(source: str, name: str) -> None:
     """pi#5538, vercel/ai#10638; SPEC 2.3: kept as they were written, sent in a form that is taken, and answered."""
-    reply = formatter(source).decode_stream(stream)
+    reply = formatter(source).decode_stream(known(source).HALF_CALL)
     (made,) = reply.tool_calls
     assert (made.raw, made.malformed) == (PARTIAL, True)
     wire = sent(name, [cc.user("hi"), reply, cc.user("go on")])
     (piece,) = [piece for turn in formatter(name).rules.read(wire).turns for piece in turn.of("call")]
-    assert piece.wire == CALLED[name] or piece.wire.get("function_call") == CALLED[name]
+    if known(name).MALFORMED:
+        assert known(name).MALFORMED in (piece.wire, piece.wire.get("function_call"))
+    assert known(name).arguments(piece.wire) in (PARTIAL, {"malformed_arguments": PARTIAL})
     said = SAID["cancelled" if reply.status == "cancelled" else "interrupted"]
     assert outline(name, wire) == ["hi", "call a", f"result a: {said}", "go on"]
 
 
-@pytest.mark.parametrize("name", ["anthropic", "gemini"])
+@pytest.mark.parametrize("name", having("ARGUMENTS_AT"))
 def test_arguments_that_are_half_a_text_are_named_and_healed(name: str) -> None:
     """pi#5538, vercel/ai#10638; SPEC 10.6: a framework that stored the text, where an object is wanted."""
     whole = formatter(name).format([cc.user("hi"), cc.assistant(tool_calls=[call("a", PARTIAL)]), result("a")])
-    place = {"anthropic": ("content", 0, "input"), "gemini": ("parts", 0, "functionCall", "args")}[name]
+    *way, last = known(name).ARGUMENTS_AT
     broken = json.loads(json.dumps(whole))
     holder = broken[1]
-    for step in place[:-1]:
+    for step in way:
         holder = holder[step]
-    holder[place[-1]] = PARTIAL
-    assert codes(name, broken)[0] in ("ANT001", "GEM001")
+    holder[last] = PARTIAL
+    assert codes(name, broken)[0] == formatter(name).rules.rules[0].code
     assert cc.fix(broken, format=name)[0] == whole
 
 
@@ -236,14 +188,14 @@ def test_a_reminder_between_a_call_and_its_result_comes_after_all_results(
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in IN_TWO if name not in ("openai_responses", "claude_code")])
+@pytest.mark.parametrize("name", [name for name in IN_TWO if not known(name).RESULTS_ANYWHERE])
 def test_a_reminder_before_a_result_is_named_and_healed(name: str) -> None:
     """FIELD-BUGS 13, named by no issue; SPEC 10.6. Responses takes results anywhere after their call,
     Claude Code anywhere before the next reply.
     """
     whole = formatter(name).format([cc.user("hi"), cc.assistant(tool_calls=[call("a")]), result("a")])
     broken = [*whole[:2], cast(JSONObject, formatter(name).rules.message("Be quick.")), *whole[2:]]
-    assert UNANSWERED[name] in codes(name, broken)
+    assert known(name).UNANSWERED in codes(name, broken)
     fixed, _ = cc.fix(broken, format=name)
     sound(name, fixed)
     assert outline(name, fixed) == ["hi", "call a", "result a: print(1)", "Be quick."]

@@ -12,6 +12,7 @@ from contextc.formats import formatter
 from contextc.formats.base import Request
 from contextc.formats.gemini.encode import STAND_IN
 from tests.formats.field import NAMES, USE, call, codes, outline, result, sent, sound
+from tests.formats.known import having
 
 THINKING: list[JSONObject] = [
     {"type": "thinking", "thinking": "I have to read it.", "signature": "sig1"},
@@ -143,7 +144,7 @@ def test_reasoning_survives_a_conversion_to_a_format_that_has_a_place_for_it(sou
         assert back == wire
 
 
-@pytest.mark.parametrize("target", [name for name in NAMES if name not in ("openai_responses", "vercel")])
+@pytest.mark.parametrize("target", [name for name in NAMES if name not in ("openai_responses", *having("PASSES_ON"))])
 def test_reasoning_that_a_conversion_cannot_take_along_is_said(target: str) -> None:
     """litellm#36197; SPEC 10.6: never silently."""
     wire = sent("openai_responses", [cc.user("hi"), thought_by_gpt(), result("a")])
@@ -196,7 +197,7 @@ PROOFS = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "vercel"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in having("PASSES_ON")])
 @pytest.mark.parametrize("source", PROOFS)
 def test_a_signature_goes_to_nobody_but_who_gave_it(name: str, source: str) -> None:
     """llxprt-code#2335; SPEC 2.4: after a switch of providers a foreign one is a 400."""

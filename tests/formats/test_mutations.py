@@ -14,11 +14,10 @@ from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.checking import Path, Piece, Sketch, Turn
 from contextc.pairing import pair
+from tests.formats.known import having, known
 from tests.formats.traffic import accepted, transcripts
 
 SIGNATURES = ("signature", "thoughtSignature", "thought_signature", "encrypted_content")
-RESULTS_ANYWHERE = ("openai_responses", "claude_code")
-BLANK_REFUSED = ("anthropic",)
 
 
 class Case(NamedTuple):
@@ -99,7 +98,7 @@ def result_first(case: Case) -> Iterator[Case]:
 
 
 def text_between(case: Case) -> Iterator[Case]:
-    if case.format in RESULTS_ANYWHERE:
+    if known(case.format).RESULTS_ANYWHERE:
         return
     for _, turn, _ in pieces(case, "result"):
         broken = case.copy()
@@ -140,7 +139,7 @@ def roles_swapped(case: Case) -> Iterator[Case]:
 
 
 def text_blanked(case: Case) -> Iterator[Case]:
-    if case.format not in BLANK_REFUSED:
+    if not known(case.format).BLANK_REFUSED:
         return
     for _, _, piece in pieces(case, "text"):
         broken = case.copy()
@@ -194,8 +193,8 @@ def cases() -> Iterator[Case]:
         yield from (Case(name, exchange.request) for exchange in accepted(name))
         for messages in transcripts()[:12]:
             yield Case(name, dict(cc.convert({"messages": messages}, source="openai_chat", target=name)))
-    for target in ("vercel", "vercel_legacy"):
-        for source in ("anthropic", "gemini"):
+    for target in having("BORROWS"):
+        for source in known(target).BORROWS:
             for exchange in accepted(source):
                 yield Case(target, dict(cc.convert(exchange.request, source=source, target=target)))
 

@@ -6,7 +6,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,42 +17,16 @@ from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter, Request, segments
 from contextc.formats.checking import Piece
-from contextc.formats.gemini.sketch import camels
-from contextc.formats.vercel.encode import SIGNED
 from tests.formats.histories import TOOLS, History, histories, marks
-from tests.formats.vendor import problems
+from tests.formats.known import having, known, problems
 
 TIMES = int(os.environ.get("CONTEXTC_EXAMPLES", "1"))
 NAMES = format_names()
-PROMPTS = ("system", "instructions", "systemInstruction", "developerInstructions", "system_prompt")
 PROMPT_MARK = "«t0»"
 PROMPT = f"Be brief. {PROMPT_MARK}"
-SETTINGS: dict[str, JSONObject] = {
-    "anthropic": {"model": "claude-sonnet-4-5", "max_tokens": 100},  # a history may end with its own words
-    "claude_code": {"model": "claude-sonnet-4-5", "effort": "high"},
-    "codex": {"model": "gpt-5.2-codex", "effort": "high"},
-    "gemini": {"generationConfig": {"thinkingConfig": {"thinkingLevel": "LOW"}}},
-    "openai_chat": {"model": "gpt-5.2"},
-    "openai_responses": {"model": "gpt-5.2", "store": False},
-    "vercel": {"model": "anthropic/claude-opus-5-5"},
-    "vercel_legacy": {"model": "gpt-4o"},
-}
-"""What makes a request one of the model that has the most rules."""
-ARGUMENTS: dict[str, Callable[[JSONObject], JSON]] = {
-    "anthropic": lambda wire: wire["input"],
-    "claude_code": lambda wire: wire["input"],
-    "codex": lambda wire: wire["arguments"],
-    "gemini": lambda wire: camels(camels(wire)["functionCall"])["args"],
-    "openai_chat": lambda wire: wire["function"]["arguments"],
-    "openai_responses": lambda wire: wire["arguments"],
-    "vercel": lambda wire: wire["input"],
-    "vercel_legacy": lambda wire: wire["arguments"],
-}
-"""Where a call has its arguments on the wire."""
 FORMATTERS: dict[str, Formatter] = {
     **{name: formatter(name) for name in NAMES},
-    "anthropic, system between": cc.AnthropicFormatter(system_between=True),
-    "openai_chat, reasoning": cc.OpenAIFormatter(provider="deepseek", reasoning_field="reasoning_content"),
+    **{f"{name}, {word}": form for name in having("VARIANTS") for word, form in known(name).VARIANTS.items()},
 }
 
 
@@ -74,7 +48,7 @@ class Sent(NamedTuple):
 
 def sent(form: Formatter, history: History) -> Sent:
     messages = tuple(history.messages)
-    request = Request(messages=messages, system=cc.system(PROMPT), tools=TOOLS, settings=SETTINGS[form.name])
+    request = Request(messages=messages, system=cc.system(PROMPT), tools=TOOLS, settings=known(form.name).SETTINGS)
     paired = form.paired(messages).messages
     return Sent(form, history, paired, form.format(messages), request, form.encode_request(request))
 
@@ -128,7 +102,7 @@ def keeps_every_call(made: Sent) -> None:
     found = [piece for piece in pieces(made, "call") if piece.name]  # OpenAI's own kinds of calls have none
     assert [call.name for call in found] == [names.spell(call.name) if names else call.name for call in asked]
     for call, piece in zip(asked, found, strict=True):
-        given = ARGUMENTS[made.form.name](piece.wire)
+        given = known(made.form.name).arguments(piece.wire)
         if call.malformed:
             assert given in (call.raw, {"malformed_arguments": call.raw})
         else:
@@ -151,7 +125,7 @@ def keeps_reasoning_apart(made: Sent) -> None:
             assert [mark for mark in said if mark in found] == (said if own else [])
         elif isinstance(part, cc.Reasoning):
             said = set(marks(part.text, "g"))
-            passed_on = made.form.name == "vercel" and part.provider in SIGNED
+            passed_on = part.provider in known(made.form.name).PASSES_ON
             assert own or passed_on or said.isdisjoint(found)
             assert not (own and part.signature) or said <= set(found)
 
@@ -184,8 +158,9 @@ def can_be_converted(made: Sent) -> None:
     said, asked = words(made.paired), Counter(marks(text_of(made.body), "am"))
     for target in NAMES:
         body = cc.convert(made.body, source=made.form.name, target=target)
-        messages = body.get(formatter(target).messages_key)
-        told = [body.get(name) for name in PROMPTS] + [messages]
+        key = formatter(target).messages_key
+        messages = body.get(key)
+        told = [value for name, value in body.items() if name != key] + [messages]
         assert [mark for mark in marks(text_of(told), "tr") if mark != PROMPT_MARK] == said, target
         assert marks(text_of(body), "t").count(PROMPT_MARK) == 1, target
         assert Counter(marks(text_of(body), "am")) == asked, target

@@ -6,25 +6,20 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.formats import formatter as named
 from contextc.formats.base import Formatter
 from contextc.formats.reading import Delta, Reader
 from contextc.messages import AnyPart
 from contextc.store.streams import join
 from tests.formats import traffic
+from tests.formats.known import having, known
 from tests.formats.test_streams import END, chunk, piece
 
-FORMATS: dict[str, Formatter] = {
-    "anthropic": cc.AnthropicFormatter(),
-    "openai_chat": cc.OpenAIFormatter(),
-    "openai_responses": cc.OpenAIResponsesFormatter(),
-    "gemini": cc.GeminiFormatter(),
-}
-CHAT, ANTHROPIC, RESPONSES, GEMINI = (
-    FORMATS[name] for name in ("openai_chat", "anthropic", "openai_responses", "gemini")
-)
+FORMATS = having("VENDOR")
+CHAT, ANTHROPIC, RESPONSES = map(named, ("openai_chat", "anthropic", "openai_responses"))
 EXCHANGES = [(api, exchange) for api in FORMATS for exchange in traffic.accepted(api)]
-STREAMS = [(FORMATS[api], traffic.events(given.reply)) for api, given in EXCHANGES if isinstance(given.reply, str)]
-REPLIES = [(FORMATS[api], given.reply) for api, given in EXCHANGES if not isinstance(given.reply, str)]
+STREAMS = [(named(api), known(api).events(given.reply)) for api, given in EXCHANGES if isinstance(given.reply, str)]
+REPLIES = [(named(api), given.reply) for api, given in EXCHANGES if not isinstance(given.reply, str)]
 
 
 def read(formatter: Formatter, events: Iterable[JSONObject]) -> tuple[Reader, list[Delta]]:
@@ -150,19 +145,11 @@ def test_names_are_shown_as_they_were_before_they_were_spelled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("formatter", "event"),
-    [
-        (ANTHROPIC, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
-        (CHAT, {"error": {"code": 502, "message": "Upstream"}, "choices": []}),
-        (RESPONSES, {"type": "error", "code": "server_error", "message": "Oops"}),
-        (RESPONSES, {"type": "response.failed", "response": {"status": "failed", "error": {"code": "x"}}}),
-        (GEMINI, {"error": {"code": 503, "status": "UNAVAILABLE", "message": "Overloaded"}}),
-    ],
-    ids=["anthropic", "openai_chat", "openai_responses", "openai_responses failed", "gemini"],
+    ("name", "event"), [(name, event) for name in having("ERRORS") for event in known(name).ERRORS]
 )
-def test_an_error_event_is_kept_as_it_came(formatter: Formatter, event: JSONObject) -> None:
+def test_an_error_event_is_kept_as_it_came(name: str, event: JSONObject) -> None:
     """SPEC 11.11: who calls decides what it means."""
-    reader, deltas = read(formatter, [event])
+    reader, deltas = read(named(name), [event])
     assert deltas == []
     assert reader.error is event
     assert reader.message().status == "error"

@@ -6,7 +6,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
-from tests.formats.vendor import problems
+from tests.formats.known import problems
 
 THOUGHT = cc.Reasoning(text="I have to read it. ", signature="sig", provider="anthropic")
 HISTORY = [

@@ -4,7 +4,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Formatter
+from contextc.formats import formatter
+from tests.formats.known import having, known
 
 
 def chunk(**delta: JSON) -> JSONObject:
@@ -60,41 +61,10 @@ def test_a_stream_that_was_cut_off_does_not_look_complete() -> None:
     assert CHAT.decode_stream([chunk(content="whole"), END]).finish == "stop"
 
 
-BROKEN: list[tuple[Formatter, list[JSONObject]]] = [
-    (CHAT, [chunk(content="half"), {"error": {"message": "overloaded", "code": 529}}]),
-    (
-        cc.AnthropicFormatter(),
-        [
-            {"type": "message_start", "message": {"role": "assistant", "usage": {"input_tokens": 7}}},
-            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "half"}},
-            {"type": "error", "error": {"type": "overloaded_error", "message": "overloaded"}},
-        ],
-    ),
-    (
-        cc.GeminiFormatter(),
-        [
-            {"candidates": [{"content": {"role": "model", "parts": [{"text": "half"}]}}]},
-            {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}},
-        ],
-    ),
-    (
-        cc.OpenAIResponsesFormatter(),
-        [
-            {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "content": []}},
-            {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "half"},
-            {"type": "error", "message": "overloaded", "code": "server_error"},
-        ],
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("formatter", "events"), BROKEN, ids=["openai_chat", "anthropic", "gemini", "openai_responses"]
-)
-def test_an_error_in_the_middle_is_kept_with_what_came_before(formatter: Formatter, events: list[JSONObject]) -> None:
+@pytest.mark.parametrize("name", having("BROKEN"))
+def test_an_error_in_the_middle_is_kept_with_what_came_before(name: str) -> None:
     """SPEC 11.10: the partial text with its status, and the provider's reason."""
-    message = formatter.decode_stream(events)
+    message = formatter(name).decode_stream(known(name).BROKEN)
     assert (message.text, message.status, message.error, message.finish) == ("half", "error", "overloaded", "error")
 
 

@@ -102,12 +102,6 @@ def loopback_in_a_thread(*answers: Answer) -> Generator[str, None, None]:
         thread.join(5)
 
 
-def streamed(events: Iterable[JSONObject], *, last: bytes = b"", then: str = "end") -> Answer:
-    """Events as a stream, each in a piece of its own."""
-    pieces = [b"event: x\ndata: " + encode(event) + b"\n\n" for event in events]
-    return Answer((*pieces, *([last] if last else [])), then=then)
-
-
 def refused(status: int, body: JSONObject | str, **headers: str) -> Answer:
     content = body.encode() if isinstance(body, str) else encode(body)
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())

@@ -1,5 +1,6 @@
 """How a provider is called, as data: which client, where, and the name of its key."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from contextc.providers import provider_names
 def test_every_provider_that_is_listed_has_a_client() -> None:
     """SPEC 9.11: whoever can be written to can be called."""
     clients = {name: cc.provider(f"{name}:own", window=9_000).client for name in provider_names()}
-    assert set(clients.values()) <= {"openai", "anthropic", "gemini", "local", "replay", "claude_code", "codex"}
+    assert [each for each in clients.values() if find_spec(f"contextc.providers.{each}") is None] == []
     assert clients["openai"] == clients["openai-chat"] == clients["openrouter"] == "openai"
     assert (clients["anthropic"], clients["gemini"], clients["local"]) == ("anthropic", "gemini", "local")
     assert cc.provider("vllm:own", window=9_000).client == "openai"

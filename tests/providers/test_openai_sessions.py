@@ -18,8 +18,8 @@ from contextc.formats.named import formatter
 from contextc.formats.reading import Reader
 from contextc.providers.endpoint import Call, Endpoint, endpoint
 from tests.standin import KEY, Ask, Fault, Reply, Standin, faults
-from tests.standin.clients import http
 from tests.standin.reply import Call as Asked
+from tests.standin.sdks import http
 from tests.standin.vendors._openai_kept import Kept
 
 if TYPE_CHECKING:

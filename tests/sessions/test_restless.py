@@ -156,7 +156,16 @@ def _is_of(step: StepRecord, agent: cc.AgentExecutor) -> bool:
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: Program, tmp_path: Path) -> None:
     """SPEC 9.2, 9.4-9.8, 9.10, 11.9: the checks are in `Audit`."""
-    figures, began = Counter[str](), monotonic()
+    began = monotonic()
+    figures = restless_turns(program, tmp_path, TURNS, seed=SEED)
+    log.info("%s: %s in %.0f s", program, dict(sorted(figures.items())), monotonic() - began)
+    assert figures["turns"] == TURNS
+    assert figures["faults"]
+
+
+def restless_turns(program: Program, folder: Path, count: int, *, seed: int) -> Counter[str]:
+    """So many turns, in conversations of a few each; what there was."""
+    figures = Counter[str]()
 
     async def converse(seed: int, turns: int) -> None:
         hands = Hands()
@@ -170,13 +179,12 @@ def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: Progra
             await person.leave()
             figures.update(audit.figures + person.done)
 
-    house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
-    for number, first in enumerate(range(0, TURNS, LENGTH)):
-        seed = 100 * SEED + number
-        with Standin(Busy(seed), faults=Foul(seed, share=0.2, draws=FOUL)) as standin:
-            asyncio.run(converse(seed, min(LENGTH, TURNS - first)))
+    house = House(cc.open_store(f"sqlite:///{folder / 'chat.db'}"), folder)
+    for number, first in enumerate(range(0, count, LENGTH)):
+        drawn = 100 * seed + number
+        with Standin(Busy(drawn), faults=Foul(drawn, share=0.2, draws=FOUL)) as standin:
+            asyncio.run(converse(drawn, min(LENGTH, count - first)))
             assert [record.refused for record in standin.refused] == []
             assert [defect for defect in standin.defects if RETOLD not in defect] == []
-    log.info("%s: %s in %.0f s", program, dict(sorted(figures.items())), monotonic() - began)
-    assert figures["turns"] == TURNS
-    assert figures["faults"]
+    house.store.close()
+    return figures

@@ -5,7 +5,7 @@ act it out in their own way; a fault is a change to it. Status 0 means that not 
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -15,7 +15,8 @@ from tests.standin.reply import Reply, Tokens
 Outcome: TypeAlias = Literal["done", "refused", "broken"]
 """How an exchange ended; where the line broke, nobody knows what became of the reply."""
 Headers: TypeAlias = tuple[tuple[str, str], ...]
-SECRETS = ("authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie", "proxy-authorization")
+SECRETS = ("authorization", "api-key", "cookie", "proxy-authorization", "x-amz-security-token")
+"""Headers that are never kept, and neither are those that a vendor has its key in."""
 
 
 class Head(NamedTuple):
@@ -28,15 +29,18 @@ class Head(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One event of a stream; `name` where the vendor names its events outside the data."""
+    """One event of a stream; `name` where the vendor names its events outside the data. A vendor puts it in a frame.
+
+    Data that is text is what stands there already, and may be no JSON.
+    """
 
     data: JSON
     name: str = ""
 
-    def written(self, end: str) -> bytes:
-        head = f"event: {self.name}{end}".encode() if self.name else b""
-        data = self.data.encode() if isinstance(self.data, str) else encode(self.data)
-        return head + b"data: " + data + f"{end}{end}".encode()
+    @property
+    def written(self) -> bytes:
+        """The data as bytes."""
+        return self.data.encode() if isinstance(self.data, str) else encode(self.data)
 
 
 class Pause(NamedTuple):
@@ -64,6 +68,12 @@ class Refusal(NamedTuple):
     status: int
     body: JSONObject
     headers: Headers = ()
+
+    @property
+    def said(self) -> str:
+        """Its words, wherever the vendor has them."""
+        error: JSON = self.body.get("error", self.body)
+        return str(cast(JSONObject, error).get("message")) if isinstance(error, dict) else str(error)
 
 
 class Record(Struct, kw_only=True):
@@ -109,23 +119,29 @@ class Record(Struct, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What is sent. `length` is the one that is announced, where that is not the length of what follows."""
+    """What is sent. `length` is the one that is announced, where that is not the length of what follows.
+
+    `events` are what a stream was made of, in order, each of them a step; what a fault does to the steps does not
+    change them.
+    """
 
     status: int
     steps: tuple[Step, ...]
     headers: Headers = ()
+    kind: str = "application/json"
     streamed: bool = False
+    events: tuple[Event, ...] = ()
     length: int | None = None
 
     @property
     def announced(self) -> Headers:
         """All headers."""
         if self.streamed:
-            return (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"), *self.headers)
+            return (("content-type", self.kind), ("cache-control", "no-cache"), *self.headers)
         length = self.length
         if length is None:
             length = sum(len(step) for step in self.steps if isinstance(step, bytes))
-        return (("content-type", "application/json"), ("content-length", str(length)), *self.headers)
+        return (("content-type", self.kind), ("content-length", str(length)), *self.headers)
 
 
 def refused(refusal: Refusal) -> Answer:

@@ -6,7 +6,7 @@ from contextc._json import JSONObject
 from contextc.formats.named import formatter
 from contextc.messages import Message, tool_result, user
 from tests.standin import KEY, Call, Reply, Standin
-from tests.standin.clients import LOOK, Client
+from tests.standin.sdks import LOOK, Client
 
 FULL = Reply("Let me look: déjà vu 🦊.", [Call("look", {"thing": "a"}), Call("look", {"thing": "b"})], "Hm. A look?")
 
@@ -18,11 +18,11 @@ def ask(client: Client, *messages: Message) -> JSONObject:
 def refusal(client: Client, standin: Standin, body: JSONObject, key: str = KEY) -> tuple[str, str]:
     """Which error the SDK raises, and its text."""
     with pytest.raises(Exception) as caught:  # noqa: PT011 - each SDK has its own, and they have nothing in common
-        client.whole(standin.url(client.format), body, key=key)
+        client.whole(standin.url(client.name), body, key=key)
     return type(caught.value).__name__, str(caught.value)
 
 
 def answered(client: Client, standin: Standin, history: list[Message]) -> list[Message]:
     """The history with the reply to it, and results for what it asks."""
-    reply = formatter(client.format).decode_reply(client.whole(standin.url(client.format), ask(client, *history)))
+    reply = formatter(client.format).decode_reply(client.whole(standin.url(client.name), ask(client, *history)))
     return [*history, reply, *(tool_result(call.id, call.name, "seen") for call in reply.tool_calls)]

@@ -6,10 +6,10 @@ import pytest
 
 from tests.standin import Standin
 from tests.standin.asking import FULL
-from tests.standin.clients import CLIENTS, Client
+from tests.standin.sdks import Client, clients
 
 
-@pytest.fixture(params=CLIENTS, ids=lambda client: client.format)
+@pytest.fixture(params=clients(), ids=lambda client: client.name)
 def client(request: pytest.FixtureRequest) -> Client:
     return request.param
 

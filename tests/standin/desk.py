@@ -6,6 +6,7 @@ envelope. A request that was let in is given to the script, and its answer to th
 """
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from threading import Lock
 from time import thread_time, time
 from typing import NamedTuple, cast
@@ -13,11 +14,9 @@ from typing import NamedTuple, cast
 import msgspec
 
 from contextc._json import JSONObject, decode, encode
-from contextc.formats.base import Formatter
-from contextc.formats.named import formatter
 from contextc.wire import lint
-from tests.formats.vendor import problems
-from tests.standin.answer import SECRETS, Answer, Head, Outcome, Record, Refusal, refused
+from tests.formats.known import problems
+from tests.standin.answer import SECRETS, Answer, Event, Head, Outcome, Record, Refusal, refused
 from tests.standin.faults import Plan
 from tests.standin.reply import Call, Reply, Tokens
 from tests.standin.scripts import Script
@@ -61,7 +60,7 @@ class Desk:
                 connection=connection,
                 method=head.method,
                 path=head.path,
-                headers={name: value for name, value in head.headers.items() if name not in SECRETS},
+                headers={name: value for name, value in head.headers.items() if name not in _secret()},
                 raw=raw if self.keep else b"",
             )
             self.records.append(record)
@@ -78,7 +77,7 @@ class Desk:
             return answer, record
 
     def _answered(self, head: Head, raw: bytes, record: Record) -> Answer:
-        vendor = next((each for each in vendors() if each.serves(head.path)), None)
+        vendor = _asked(head.path)
         if vendor is None:
             raise _Refused(Refusal(404, {"error": {"message": f"Not Found: {head.path}"}}), "no such path")
         record.format = vendor.format
@@ -103,7 +102,7 @@ class Desk:
 
     def memory(self, vendor: Vendor) -> Memory:
         """What this vendor keeps between two requests."""
-        return self.memories.setdefault(vendor.format, vendor.memory())
+        return self.memories.setdefault(vendor.name, vendor.memory())
 
     def _admitted(self, vendor: Vendor, head: Head, raw: bytes) -> Ask:
         _refuse(_of_head(vendor, head))
@@ -152,11 +151,9 @@ class Desk:
         self.issued |= {call.id: call for call in ask.vendor.call_ids(told) if call.id}
         if not ask.stream:
             return Answer(status=200, steps=(encode(ask.vendor.whole(told)),))
-        end = ask.vendor.line_end
-        steps = [event.written(end) for event in ask.vendor.events(told)]
-        if ask.vendor.ends:
-            steps.append(f"data: {ask.vendor.ends}{end}{end}".encode())
-        return Answer(status=200, steps=tuple(steps), streamed=True)
+        events = (*ask.vendor.events(told), *([Event(ask.vendor.ends)] if ask.vendor.ends else []))
+        steps = tuple(ask.vendor.framed(event) for event in events)
+        return Answer(status=200, steps=steps, kind=ask.vendor.stream_kind, streamed=True, events=events)
 
     def _then(self, keep: Callable[[Outcome], None] | None) -> Callable[[Outcome], None] | None:
         def locked(outcome: Outcome) -> None:
@@ -187,7 +184,7 @@ class Desk:
         for record in self.records:
             if record.reply is None:
                 continue
-            begins, head, messages = _parted(record)
+            begins, head, messages = _parted(record, cast(Vendor, _asked(record.path)))
             if begins in latest:
                 earlier, before, head_before = latest[begins]
                 at = -1 if head != head_before else _differs(before, messages)
@@ -201,8 +198,11 @@ class _Refused(Exception):
     def __init__(self, refusal: Refusal, reason: str = "") -> None:
         super().__init__(reason)
         self.refusal = refusal
-        said = cast(Callable[[str], str | None], refusal.body.get("error", {}).get)("message")
-        self.reason = f"{reason}: {said}" if reason else str(said)
+        self.reason = f"{reason}: {refusal.said}" if reason else refusal.said
+
+
+def _asked(path: str) -> Vendor | None:
+    return next((each for each in vendors() if each.serves(path)), None)
 
 
 def _refuse(found: tuple[Refusal, str] | None) -> None:
@@ -224,25 +224,31 @@ def _of_head(vendor: Vendor, head: Head) -> tuple[Refusal, str] | None:
 
 def _of_key(vendor: Vendor, head: Head) -> tuple[Refusal, str] | None:
     key = vendor.key(head)
-    return None if key == KEY else (vendor.unauthorized(key), "key")
+    return None if key == KEY or not vendor.key_headers else (vendor.unauthorized(key), "key")
+
+
+@cache
+def _secret() -> frozenset[str]:
+    """The headers that are not kept."""
+    return frozenset(SECRETS).union(*(vendor.key_headers for vendor in vendors()))
 
 
 def _settings(vendor: Vendor, raw: bytes) -> JSONObject:
     """A body without its messages, which are most of it and take long to read."""
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    skipped = formatter(vendor.format).messages_key
+    skipped = vendor.formatter.messages_key
     return {name: decode(value) for name, value in fields.items() if name != skipped}
 
 
-def _parted(record: Record) -> tuple[tuple[str, bytes], bytes, list[JSONObject]]:
+def _parted(record: Record, vendor: Vendor) -> tuple[tuple[str, bytes], bytes, list[JSONObject]]:
     """How a request's conversation begins, what stands before its messages, and its messages without cache marks."""
-    speaks: Formatter = formatter(record.format)
+    speaks = vendor.formatter
     body: JSONObject = decode(record.raw)
     given = body[speaks.messages_key]
     messages = speaks.unmarked([{"content": given}] if isinstance(given, str) else given)
     request = speaks.decode_request(body)
     head = encode([request.system, request.tools])
-    return (record.format, encode(messages[:1])), head, messages
+    return (vendor.name, encode(messages[:1])), head, messages
 
 
 def _differs(earlier: list[JSONObject], later: list[JSONObject]) -> int | None:

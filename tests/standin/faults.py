@@ -120,8 +120,11 @@ def garbled(at: int | float = 0.5) -> Fault:
     def apply(answer: Answer, ask: Ask) -> Answer:
         steps = list(answer.steps)
         place = _place(steps, at)
-        if isinstance(step := steps[place], bytes):
-            steps[place] = step.rstrip()[:-3] + (b"\n\n" if answer.streamed else b"")
+        if answer.streamed:
+            event = answer.events[place]
+            steps[place] = ask.vendor.framed(event._replace(data=event.written.decode()[:-3]))
+        elif isinstance(step := steps[place], bytes):
+            steps[place] = step[:-3]
         return replace(answer, steps=tuple(steps))
 
     return Fault("garbled", apply)
@@ -135,7 +138,7 @@ def error_inside(at: int | float = 0.5, kind: Trouble = "overloaded") -> Fault:
             return refused(ask.vendor.trouble(kind, 0.0))
         place = _place(answer.steps, at)
         events = ask.vendor.trouble_inside(kind, ask, place)
-        return _interrupted(answer, at, tuple(event.written(ask.vendor.line_end) for event in events))
+        return _interrupted(answer, at, tuple(ask.vendor.framed(event) for event in events))
 
     return Fault("error inside", apply)
 

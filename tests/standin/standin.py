@@ -65,13 +65,13 @@ class Standin:
         """Requests that do not extend the one before them in their conversation."""
         return self.desk.breaks()
 
-    def memory(self, format: str) -> Memory:
+    def memory(self, name: str) -> Memory:
         """What a vendor keeps between two requests."""
-        return self.desk.memory(vendor(format))
+        return self.desk.memory(vendor(name))
 
-    def url(self, format: str = "") -> str:
-        """The address; with a format's name, the one its SDK is to be given."""
-        return f"http://127.0.0.1:{self.server.port}{vendor(format).root if format else ''}"
+    def url(self, name: str = "") -> str:
+        """The address; with a vendor's name, the one its SDK is to be given."""
+        return f"http://127.0.0.1:{self.server.port}{vendor(name).root if name else ''}"
 
     def transport(self) -> Transport:
         return Transport(self.desk, lambda: self.shut)

@@ -56,7 +56,7 @@ class Tally:
         """How much of a request the cache has."""
         least = ask.facts.cache_minimum if ask.facts else LEAST
         kept = 0
-        for before in reversed(self.cache[ask.vendor.format, ask.model]):
+        for before in reversed(self.cache[ask.vendor.name, ask.model]):
             kept = max(kept, shared(ask.raw, before))
             if kept > ENOUGH * len(ask.raw):
                 break
@@ -64,7 +64,7 @@ class Tally:
         return found if found >= max(least, 1) else 0
 
     def remember(self, ask: Ask) -> None:
-        kept = self.cache[ask.vendor.format, ask.model]
+        kept = self.cache[ask.vendor.name, ask.model]
         if self.exactly and (not kept or kept[-1] != ask.raw):
             kept.append(ask.raw)
 

@@ -12,7 +12,7 @@ from contextc._json import JSONObject, encode
 from contextc.formats.named import formatter
 from contextc.messages import Message, user
 from tests.standin import KEY, Fault, Record, Reply, Standin, Weather, faults, listed
-from tests.standin.clients import CLIENTS, Client
+from tests.standin.sdks import Client, Happened, client_of, clients
 from tests.standin.server import head_of
 from tests.standin.vendor import Trouble
 
@@ -28,41 +28,11 @@ def failed(client: Client, fault: Fault, *, stream: bool = True, timeout: float 
     with Standin(lambda ask: Reply(TEXT), faults=listed(fault)) as standin:
         ask = client.events if stream else client.whole
         with pytest.raises(Exception) as caught:  # noqa: PT011 - see above
-            ask(standin.url(client.format), body(client), timeout=timeout)
-        assert (
-            formatter(client.format).decode_reply(client.whole(standin.url(client.format), body(client))).text == TEXT
-        )
+            ask(standin.url(client.name), body(client), timeout=timeout)
+        assert formatter(client.format).decode_reply(client.whole(standin.url(client.name), body(client))).text == TEXT
         first, second = standin.records
         assert (first.fault, first.completed, second.completed) == (fault.name, False, True)
         return caught.value, first
-
-
-CLASSES: dict[str, dict[Trouble, tuple[int, str]]] = {
-    "anthropic": {
-        "overloaded": (529, "OverloadedError"),
-        "internal": (500, "InternalServerError"),
-        "unavailable": (503, "ServiceUnavailableError"),
-        "rate": (429, "RateLimitError"),
-    },
-    "openai": {
-        "overloaded": (503, "InternalServerError"),
-        "internal": (500, "InternalServerError"),
-        "unavailable": (503, "InternalServerError"),
-        "rate": (429, "RateLimitError"),
-    },
-    "gemini": {
-        "overloaded": (503, "ServerError"),
-        "internal": (500, "ServerError"),
-        "unavailable": (503, "ServerError"),
-        "rate": (429, "ClientError"),
-    },
-}
-QUOTA = {
-    "anthropic": (400, "Your credit balance is too low"),
-    "openai_chat": (429, "insufficient_quota"),
-    "openai_responses": (429, "insufficient_quota"),
-    "gemini": (429, "RESOURCE_EXHAUSTED"),
-}
 
 
 @pytest.mark.parametrize("kind", ["overloaded", "internal", "unavailable", "rate"])
@@ -70,33 +40,27 @@ QUOTA = {
 def test_trouble_has_the_vendors_status_and_class(client: Client, kind: Trouble, stream: bool) -> None:
     """SPEC 11.11: what is worth another attempt looks as it does in the field."""
     error, record = failed(client, faults.trouble(kind), stream=stream)
-    status, name = CLASSES[client.format.partition("_")[0]][kind]
+    status, name = client.troubles[kind]
     assert (record.status, type(error).__name__) == (status, name)
-    assert (error.code if client.format == "gemini" else error.status_code) == status
+    assert client.status(error) == status
 
 
 def test_an_empty_account_looks_like_one(client: Client) -> None:
     """SPEC 11.11: no further attempt will help."""
     error, record = failed(client, faults.quota())
-    status, text = QUOTA[client.format]
+    status, text = client.quota
     assert record.status == status
     assert text in f"{error} {getattr(error, 'code', '')}"
 
 
 def waits(client: Client, fault: Fault) -> dict[str, str]:
     error, _ = failed(client, fault)
-    return {name: value for name, value in error.response.headers.items() if name.startswith("retry-after")}
+    return {name: value for name, value in client.headers(error).items() if name.startswith("retry-after")}
 
 
 def test_a_rate_limit_says_when_to_come_back(client: Client) -> None:
     """SPEC 11.11: in a header, in milliseconds, or, at Google, in the body."""
-    own = {
-        "anthropic": {"retry-after": "2.5"},
-        "openai_chat": {"retry-after": "2", "retry-after-ms": "2500"},
-        "openai_responses": {"retry-after": "2", "retry-after-ms": "2500"},
-        "gemini": {},
-    }
-    assert waits(client, faults.rate(2.5)) == own[client.format]
+    assert waits(client, faults.rate(2.5)) == client.waits
     assert waits(client, faults.rate(2.5, form="seconds")) == {"retry-after": "2.5"}
     assert waits(client, faults.rate(2.5, form="none")) == {}
     date = parsedate_to_datetime(waits(client, faults.rate(60, form="date"))["retry-after"])
@@ -105,7 +69,7 @@ def test_a_rate_limit_says_when_to_come_back(client: Client) -> None:
 
 def test_google_says_in_the_body_when_to_come_back() -> None:
     """WIRE 5a: `RetryInfo`."""
-    error, _ = failed(CLIENTS[3], faults.rate(2.5))
+    error, _ = failed(client_of("gemini"), faults.rate(2.5))
     assert error.details["error"]["details"][0]["retryDelay"] == "2.5s"
 
 
@@ -113,29 +77,29 @@ def test_google_says_in_the_body_when_to_come_back() -> None:
 def test_a_line_that_is_cut_leaves_the_stream_incomplete(client: Client, at: float) -> None:
     """SPEC 11.11: at any event, by an end without a last chunk, or by a reset."""
     error, _ = failed(client, faults.cut(at))
-    assert "incomplete chunked read" in chain(error)
+    assert client.words["cut"] in chain(error)
     error, _ = failed(client, faults.cut(at, reset=True))
-    assert "ReadError" in chain(error) or "reset by peer" in chain(error)
+    assert client.words["reset"] in chain(error) or client.words["reset at once"] in chain(error)
 
 
 def test_a_whole_reply_may_be_cut_as_well(client: Client) -> None:
     error, _ = failed(client, faults.cut(), stream=False)
-    assert "without sending complete message body" in chain(error)
+    assert client.words["cut whole"] in chain(error)
 
 
-@pytest.mark.parametrize(("fault", "said"), [(faults.reset(), "reset by peer"), (faults.closed(), "disconnected")])
-def test_a_line_may_go_before_anything_came(client: Client, fault: Fault, said: str) -> None:
+@pytest.mark.parametrize(("fault", "kind"), [(faults.reset(), "reset at once"), (faults.closed(), "closed at once")])
+def test_a_line_may_go_before_anything_came(client: Client, fault: Fault, kind: Happened) -> None:
     """SPEC 11.11: resets are real, sent by the kernel."""
     error, record = failed(client, fault)
     assert record.status == 0
-    assert said in chain(error)
+    assert client.words[kind] in chain(error)
 
 
 @pytest.mark.parametrize("fault", [faults.hang(), faults.stalled()], ids=["before", "within"])
 def test_silence_lasts_until_the_client_gives_up(client: Client, fault: Fault) -> None:
     """SPEC 11.11: a time limit is the client's own."""
     error, _ = failed(client, fault, timeout=0.3)
-    assert "timed out" in chain(error)
+    assert client.words["silent"] in chain(error)
 
 
 def chain(error: BaseException | None) -> str:
@@ -149,7 +113,7 @@ def chain(error: BaseException | None) -> str:
 
 def streamed(client: Client, fault: Fault) -> Message:
     with Standin(lambda ask: Reply(TEXT), faults=listed(fault)) as standin:
-        return formatter(client.format).decode_stream(client.events(standin.url(client.format), body(client)))
+        return formatter(client.format).decode_stream(client.events(standin.url(client.name), body(client)))
 
 
 def test_a_stream_that_ends_early_does_not_say_that_it_is_done(client: Client) -> None:
@@ -170,20 +134,13 @@ def test_a_slow_stream_is_a_whole_one(client: Client) -> None:
 def test_a_garbled_event_cannot_be_read(client: Client) -> None:
     """SPEC 11.11: a malformed event is as good as a cut."""
     error, _ = failed(client, faults.garbled())
-    assert "JSON" in chain(error)
+    assert client.words["garbled"] in chain(error)
 
 
-INSIDE = {
-    "anthropic": ("overloaded_error", "api_error"),
-    "openai_chat": ("overloaded", "The server had an error"),
-    "gemini": ("The model is overloaded", "An internal error has occurred"),
-}
-
-
-@pytest.mark.parametrize("client", [CLIENTS[0], CLIENTS[1], CLIENTS[3]], ids=lambda client: client.format)
+@pytest.mark.parametrize("client", [client for client in clients() if client.inside], ids=lambda client: client.name)
 def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: Client) -> None:
     """SPEC 11.11: status 200, and then an error event."""
-    for kind, said in zip(("overloaded", "internal"), INSIDE[client.format], strict=True):
+    for kind, said in zip(("overloaded", "internal"), client.inside or (), strict=True):
         error, record = failed(client, faults.error_inside(kind=kind))
         assert record.status == 200
         assert said in str(error)
@@ -191,9 +148,9 @@ def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: Client) -> None:
 
 def test_an_error_inside_responses_is_an_event_of_its_own() -> None:
     """SPEC 11.11: the SDK hands it on; whoever reads the stream has to look."""
-    message = streamed(CLIENTS[2], faults.error_inside())
+    message = streamed(client_of("openai_responses"), faults.error_inside())
     assert (message.status, message.error) == ("error", "Our servers are currently overloaded. Please try again later.")
-    message = streamed(CLIENTS[2], faults.error_inside(kind="internal"))
+    message = streamed(client_of("openai_responses"), faults.error_inside(kind="internal"))
     assert (message.status, message.finish) == ("error", "error")
 
 
@@ -201,9 +158,9 @@ def test_nobody_listens_for_a_while(client: Client) -> None:
     """SPEC 11.11: a refused connection, and afterwards the same address again."""
     with Standin(lambda ask: Reply(TEXT)) as standin:
         with standin.refusing(), pytest.raises(Exception) as caught:  # noqa: PT011
-            client.whole(standin.url(client.format), body(client))
+            client.whole(standin.url(client.name), body(client))
         assert "refused" in chain(caught.value)
-        client.whole(standin.url(client.format), body(client))
+        client.whole(standin.url(client.name), body(client))
         assert len(standin.records) == 1
 
 

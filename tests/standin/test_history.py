@@ -8,12 +8,13 @@ from contextc.formats.named import formatter
 from contextc.messages import Message, assistant, tool_call, tool_result, user
 from tests.standin import KEY, Reply, Scripted, Standin, Wanderer, Weather
 from tests.standin.asking import FULL, answered, ask, refusal
-from tests.standin.clients import CLIENTS, Client
+from tests.standin.sdks import Client, client_of, clients
+from tests.standin.vendor import vendor
 
 
 def test_reasoning_is_bound_to_what_came_before_it() -> None:
     """WIRE 0.1: an edit anywhere before a signed block is refused; the same history without one is taken."""
-    client = CLIENTS[0]
+    client = client_of("anthropic")
     with Standin(lambda ask: FULL) as standin:
         first, *rest = answered(client, standin, [user("What is there?")])
         client.whole(standin.url("anthropic"), ask(client, first, *rest))
@@ -23,7 +24,7 @@ def test_reasoning_is_bound_to_what_came_before_it() -> None:
 
 def test_a_signature_belongs_to_the_call_it_came_on() -> None:
     """WIRE 5a: Google's signatures are not carried over to another call."""
-    client = CLIENTS[3]
+    client = client_of("gemini")
     with Standin(lambda ask: FULL) as standin:
         body = ask(client, *answered(client, standin, [user("What is there?")]))
         client.whole(standin.url("gemini"), body)
@@ -35,7 +36,7 @@ def test_a_signature_belongs_to_the_call_it_came_on() -> None:
 
 def test_encrypted_reasoning_belongs_to_its_item() -> None:
     """WIRE 3: what only the vendor can read comes back as it was."""
-    client = CLIENTS[2]
+    client = client_of("openai_responses")
     with Standin(lambda ask: FULL) as standin:
         body = ask(client, *answered(client, standin, [user("What is there?")]))
         client.whole(standin.url("openai_responses"), body)
@@ -47,14 +48,14 @@ def test_encrypted_reasoning_belongs_to_its_item() -> None:
 
 def test_a_changed_call_is_noticed_where_no_vendor_would_refuse_it() -> None:
     """SPEC 9.2: a model must not read what it never said."""
-    client = CLIENTS[1]
+    client = client_of("openai_chat")
     with Standin(lambda ask: FULL) as standin:
         history = answered(client, standin, [user("What is there?")])
-        client.whole(standin.url(client.format), ask(client, *history))
+        client.whole(standin.url(client.name), ask(client, *history))
         assert standin.defects == []
         call = history[1].tool_calls[0]
         edited = assistant(history[1].text, tool_calls=[tool_call(call.id, call.name, {"thing": "z"})])
-        client.whole(standin.url(client.format), ask(client, history[0], edited, history[2]))
+        client.whole(standin.url(client.name), ask(client, history[0], edited, history[2]))
         assert len(standin.defects) == 1
         assert call.id in standin.defects[0]
 
@@ -64,10 +65,10 @@ def test_an_edited_past_is_seen_as_a_break(client: Client) -> None:
     with Standin(lambda ask: Reply("Fine.")) as standin:
         history = [user("One"), assistant("Fine."), user("Two"), assistant("Fine."), user("Three")]
         for end in (1, 3, 5):
-            client.whole(standin.url(client.format), client.body(history[:end]))
+            client.whole(standin.url(client.name), client.body(history[:end]))
         assert standin.breaks() == []
         history[2] = user("Zwei")
-        client.whole(standin.url(client.format), client.body(history))
+        client.whole(standin.url(client.name), client.body(history))
         (found,) = standin.breaks()
         assert found.later is standin.records[-1]
         assert found.at >= 2
@@ -76,13 +77,10 @@ def test_an_edited_past_is_seen_as_a_break(client: Client) -> None:
 def test_the_cache_serves_what_an_earlier_request_began_with(client: Client) -> None:
     """SPEC 9.2: a kept prefix shows in the figures, and a broken one too."""
     long = [user("Remember this. " * 4000)]
-    marked = client.format == "anthropic"
+    marked = bool(vendor(client.name).cache_mark)
     with Standin(lambda ask: Reply("Fine.")) as standin:
         for messages in (long, [*long, assistant("Fine."), user("More.")], [user("X"), assistant("Y"), *long]):
-            body = client.body(messages)
-            if marked:
-                body["system"] = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
-            client.whole(standin.url(client.format), body)
+            client.whole(standin.url(client.name), client.cached(client.body(messages)))
         first, second, third = (record.tokens for record in standin.records)
         assert first is not None
         assert second is not None
@@ -113,7 +111,7 @@ def insist(client: Client, standin: Standin, body: JSONObject) -> Message:
     """The reply to a stream that came through."""
     for _ in range(5):
         try:
-            events = client.events(standin.url(client.format), body)
+            events = client.events(standin.url(client.name), body)
         except Exception:
             continue
         message = formatter(client.format).decode_stream(events)
@@ -124,7 +122,7 @@ def insist(client: Client, standin: Standin, body: JSONObject) -> Message:
 
 def test_a_record_has_the_bytes_and_the_line_they_came_on() -> None:
     """SPEC 11.1: what was sent is compared byte for byte, so it is kept as it came."""
-    client = CLIENTS[0]
+    client = client_of("anthropic")
     headers = {"x-api-key": KEY, "anthropic-version": "2026-10-21", "content-type": "application/json"}
     sent = [encode(client.body([user(text)])) for text in ("a", "b")]
     with Standin(Scripted(["One", "Two"])) as standin:
@@ -140,6 +138,7 @@ def test_a_record_has_the_bytes_and_the_line_they_came_on() -> None:
     assert first.reply == third.reply == Reply("One")
 
 
+@pytest.mark.parametrize("client", [each for each in clients() if each.keeps_ids], ids=lambda client: client.name)
 def test_a_call_that_comes_back_twice_does_not_pass(client: Client, standin: Standin) -> None:
     """SPEC 5.1: one id stands for one call, at every vendor."""
     first, reply, *results = answered(client, standin, [user("What is there?")])
@@ -147,7 +146,7 @@ def test_a_call_that_comes_back_twice_does_not_pass(client: Client, standin: Sta
     key = formatter(client.format).messages_key
     body[key] += [item for item in body[key][1:] if item.get("type") != "reasoning"]
     try:
-        client.whole(standin.url(client.format), body)
+        client.whole(standin.url(client.name), body)
     except Exception:
         assert standin.refused
     else:

@@ -5,17 +5,24 @@ import asyncio
 import httpx2
 import pytest
 
-from contextc._json import JSONObject, decode
+from contextc._json import JSONObject
 from contextc.formats.base import as_json
 from contextc.formats.named import formatter
 from contextc.messages import Message, Reasoning, user
 from tests.standin import KEY, Scripted, Standin, Wanderer
 from tests.standin.answer import Head
 from tests.standin.asking import FULL, ask, refusal
-from tests.standin.clients import CLIENTS, Client
-from tests.standin.vendor import vendor
+from tests.standin.sdks import Client, client_of, clients
+from tests.standin.vendor import vendor, vendors
 
+ASKED_FOR_A_KEY = [client for client in clients() if client.unknown_key]
+UNCHECKED = [client for client in clients() if client.strange]
 CALLS = [("look", {"thing": "a"}), ("look", {"thing": "b"})]
+
+
+def test_every_vendor_is_asked_by_a_client() -> None:
+    """What follows is about each of them."""
+    assert {vendor.name for vendor in vendors()} == {client.name for client in clients()}
 
 
 def thought(message: Message) -> list[str]:
@@ -24,21 +31,21 @@ def thought(message: Message) -> list[str]:
 
 def test_a_whole_reply_is_one_to_the_sdk_and_to_our_decoder(client: Client, standin: Standin) -> None:
     """SPEC 10.5: what the SDK returns is read back as what the model said."""
-    message = formatter(client.format).decode_reply(client.whole(standin.url(client.format), ask(client)))
+    message = formatter(client.format).decode_reply(client.whole(standin.url(client.name), ask(client)))
     assert message.text == FULL.text
     assert [(call.name, call.arguments) for call in message.tool_calls] == CALLS
     assert message.finish == "tool_calls"
     assert message.usage is not None
     assert message.usage.input > 20
     assert message.usage.output > 10
-    assert message.usage.reasoning > 3
+    assert (message.usage.reasoning > 3) is client.counts_reasoning
     assert standin.records[0].completed
 
 
 def test_a_stream_says_the_same_as_the_whole_reply(client: Client, standin: Standin) -> None:
     """SPEC 10.5: the events are those of the vendor, field by field, and add up to the same message."""
-    events = client.events(standin.url(client.format), ask(client))
-    whole = client.whole(standin.url(client.format), ask(client))
+    events = client.events(standin.url(client.name), ask(client))
+    whole = client.whole(standin.url(client.name), ask(client))
     streamed, at_once = (
         formatter(client.format).decode_stream(events),
         formatter(client.format).decode_reply(whole),
@@ -55,88 +62,51 @@ def test_every_event_has_what_the_sdk_declares(client: Client, standin: Standin)
 
 
 def raw_events(standin: Standin, client: Client) -> list[JSONObject]:
-    client.events(standin.url(client.format), ask(client))
+    client.events(standin.url(client.name), ask(client))
     record = standin.records[-1]
-    head = Head("POST", record.path, {"alt": "sse"}, {**record.headers, vendor(client.format).key_headers[0]: KEY})
+    keys = dict.fromkeys(vendor(client.name).key_headers[:1], KEY)
+    head = Head("POST", record.path, {"alt": "sse"}, {**record.headers, **keys})
     answer, _ = standin.desk.answer(head, record.raw)
-    lines = [step.partition(b"data: ")[2].strip() for step in answer.steps if isinstance(step, bytes)]
-    return [decode(line) for line in lines if line != b"[DONE]"]
+    return [event.data for event in answer.events if event.data != vendor(client.name).ends]
 
 
-UNKNOWN_KEY = {
-    "anthropic": ("AuthenticationError", "invalid x-api-key"),
-    "openai_chat": ("AuthenticationError", "Incorrect API key provided: sk-w****"),
-    "openai_responses": ("AuthenticationError", "Incorrect API key provided: sk-w****"),
-    "gemini": ("ClientError", "API key not valid. Please pass a valid API key."),
-}
-
-
+@pytest.mark.parametrize("client", ASKED_FOR_A_KEY, ids=lambda client: client.name)
 def test_a_wrong_key_is_refused_and_no_key_is_kept(client: Client, standin: Standin) -> None:
     """SPEC 13.3: the vendor's own words; keys are never recorded."""
+    assert client.unknown_key is not None
     kind, text = refusal(client, standin, ask(client), key="sk-wrong-0000")
-    assert (kind, UNKNOWN_KEY[client.format][1] in text) == (UNKNOWN_KEY[client.format][0], True)
-    client.whole(standin.url(client.format), ask(client))
+    assert (kind, client.unknown_key.said in text) == (client.unknown_key.kind, True)
+    client.whole(standin.url(client.name), ask(client))
     assert [record.status == 200 for record in standin.records] == [False, True]
     kept = repr(standin.records)
     assert "sk-wrong-0000" not in kept
     assert KEY not in kept
 
 
-ORPHANS: dict[str, tuple[JSONObject, str, str]] = {
-    "anthropic": (
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_x", "content": "1"}]},
-        "BadRequestError",
-        "unexpected `tool_use_id` found in `tool_result` blocks: toolu_x.",
-    ),
-    "openai_chat": (
-        {"role": "tool", "tool_call_id": "call_x", "content": "1"},
-        "BadRequestError",
-        "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'",
-    ),
-    "openai_responses": (
-        {"type": "function_call_output", "call_id": "call_x", "output": "1"},
-        "BadRequestError",
-        "No tool call found for function call output with call_id call_x.",
-    ),
-    "gemini": (
-        {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]},
-        "ClientError",
-        "Please ensure that function response turn comes immediately after a function call turn.",
-    ),
-}
-
-
 def test_an_orphaned_result_is_refused_in_the_vendors_words(client: Client, standin: Standin) -> None:
     """SPEC 10.5: the rule checker is the first judge."""
-    item, kind, said = ORPHANS[client.format]
+    item, said = client.orphan
     body = ask(client)
     body[formatter(client.format).messages_key].append(item)
-    assert refusal(client, standin, body)[0] == kind
+    assert refusal(client, standin, body)[0] == client.refused
     assert said in standin.refused[0].refused
 
 
-STRANGE: dict[str, JSONObject] = {
-    "anthropic": {"tool_choice": {"type": "auto", "colour": "red"}},
-    "openai_chat": {"tool_choice": {"type": "function", "function": {"name": "look", "colour": "red"}}},
-    "openai_responses": {"reasoning": {"colour": "red"}},
-}
-
-
-@pytest.mark.parametrize("client", CLIENTS[:3], ids=lambda client: client.format)
+@pytest.mark.parametrize("client", UNCHECKED, ids=lambda client: client.name)
 def test_what_only_the_sdks_types_know_is_refused(client: Client, standin: Standin) -> None:
-    """SPEC 10.5: the vendor's types are the second judge. Google's SDK checks its own before it sends anything."""
-    kind, _ = refusal(client, standin, {**ask(client), **STRANGE[client.format]})
-    assert kind == "BadRequestError"
+    """SPEC 10.5: the vendor's types are the second judge. Some SDKs check their own before they send anything."""
+    kind, _ = refusal(client, standin, {**ask(client), **client.strange})
+    assert kind == client.refused
     assert "the SDK's types" in standin.refused[0].refused
     assert "colour" in standin.refused[0].refused
 
 
 def test_what_codex_adds_is_taken_and_nothing_else(standin: Standin) -> None:
     """Codex sends fields that the SDK does not know; they are let in where and as Codex sends them."""
-    (client,) = [each for each in CLIENTS if each.format == "openai_responses"]
+    client = client_of("openai_responses")
     told: JSONObject = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}
     body = ask(client) | {"client_metadata": {"thread_id": "1"}, "input": [{**told, "id": "msg_1"}]}
-    client.whole(standin.url(client.format), body)
+    client.whole(standin.url(client.name), body)
     assert not standin.refused
     others: list[JSONObject] = [{"client_metadata": {"n": 1}}, {"of_ours": {}}, {"input": [{**told, "name": "msg_1"}]}]
     for other in others:
@@ -153,21 +123,13 @@ def test_a_request_says_which_version_of_the_api_it_is_for(standin: Standin, ver
     assert "anthropic-version" in reply.json()["error"]["message"]
 
 
-LONG = {
-    "anthropic": "prompt is too long: ",
-    "openai_chat": "This model's maximum context length is 100 tokens. However, your messages resulted in ",
-    "openai_responses": "Your input exceeds the context window of this model.",
-    "gemini": "exceeds the maximum number of tokens allowed (100).",
-}
-
-
 def test_an_input_beyond_the_window_is_refused(client: Client) -> None:
     """SPEC 7.6: an overflow looks like the vendor's."""
     with Standin(lambda ask: FULL, window=100) as standin:
-        client.whole(standin.url(client.format), client.body([user("short")]))
+        client.whole(standin.url(client.name), client.body([user("short")]))
         kind, text = refusal(client, standin, client.body([user("long " * 200)]))
-        assert kind in ("BadRequestError", "ClientError")
-        assert LONG[client.format] in text
+        assert kind == client.refused
+        assert client.too_long in text
 
 
 def test_a_request_that_comes_again_has_the_same_answer(client: Client) -> None:
@@ -175,12 +137,12 @@ def test_a_request_that_comes_again_has_the_same_answer(client: Client) -> None:
     bodies: list[JSONObject] = []
     for _ in range(2):
         with Standin(Wanderer(5)) as standin:
-            bodies.append(as_json(client.whole(standin.url(client.format), ask(client))))
+            bodies.append(as_json(client.whole(standin.url(client.name), ask(client))))
     assert bodies[0] == bodies[1]
 
 
 def test_a_script_that_ends_says_so() -> None:
-    client = CLIENTS[0]
+    client = client_of("anthropic")
     with Standin(Scripted(["One"])) as standin:
         assert client.whole(standin.url("anthropic"), client.body([user("a")])).content[0].text == "One"
         assert client.whole(standin.url("anthropic"), client.body([user("a")])).content[0].text == "One"
@@ -192,7 +154,7 @@ def test_the_transport_answers_as_the_server_does() -> None:
     """For benchmarks: the same bytes, without a line."""
     import anthropic
 
-    client = CLIENTS[0]
+    client = client_of("anthropic")
     with Standin(Wanderer(1)) as standin:
         expected = client.events(standin.url("anthropic"), ask(client))
 

@@ -62,7 +62,7 @@ class Ask:
 
     @property
     def formatter(self) -> Formatter:
-        return formatter(self.vendor.format)
+        return self.vendor.formatter
 
     @cached_property
     def request(self) -> Request:
@@ -97,9 +97,13 @@ class Vendor(ABC):
     """One vendor's API."""
 
     format: ClassVar[str]
+    name: ClassVar[str]
+    """What it is called: as its format, unless several speak that."""
     root: ClassVar[str] = ""
     """What of the path belongs to the address that an SDK is given."""
     key_headers: ClassVar[tuple[str, ...]] = ("authorization",)
+    """Where a key may stand; none where no key is asked for."""
+    stream_kind: ClassVar[str] = "text/event-stream; charset=utf-8"
     line_end: ClassVar[str] = "\n"
     ends: ClassVar[str] = ""
     """What is sent behind the last event, where something is."""
@@ -110,6 +114,15 @@ class Vendor(ABC):
     cache_mark: ClassVar[bytes] = b""
     """What must be in a request for its prefix to be cached; empty where that goes by itself."""
     cache_step: ClassVar[int] = 1
+
+    def __init_subclass__(cls) -> None:
+        if "format" in vars(cls) and "name" not in vars(cls):
+            cls.name = cls.format
+
+    @property
+    def formatter(self) -> Formatter:
+        """Which formatter reads its bodies: that of its format, unless the vendor takes more than others do."""
+        return formatter(self.format)
 
     @abstractmethod
     def serves(self, path: str) -> bool: ...
@@ -125,8 +138,9 @@ class Vendor(ABC):
         found = [head.headers[name] for name in self.key_headers if name in head.headers]
         return found[0].removeprefix("Bearer ") if found else None
 
-    @abstractmethod
-    def unauthorized(self, key: str | None) -> Refusal: ...
+    def unauthorized(self, key: str | None) -> Refusal:
+        """What it says to a key that is not the one, or to none; never asked where no key is."""
+        raise NotImplementedError
 
     def unwelcome(self, head: Head) -> Refusal | None:
         """What is wrong with a head, beyond its key."""
@@ -167,6 +181,10 @@ class Vendor(ABC):
         """The body as it is held against the SDK's types: without what the vendor takes and its SDK does not know."""
         return ask.body
 
+    def must_reason(self, ask: Ask) -> bool:
+        """Whether a model has to say what it thought."""
+        return False
+
     def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
         """What it refuses beyond rules and types. `replies` are the ids of those it has given."""
         return ()
@@ -183,6 +201,11 @@ class Vendor(ABC):
 
     @abstractmethod
     def events(self, told: Told) -> Iterator[Event]: ...
+
+    def framed(self, event: Event) -> bytes:
+        """One event on the line: a server-sent event, unless the vendor streams in another way."""
+        head = f"event: {event.name}{self.line_end}".encode() if event.name else b""
+        return head + b"data: " + event.written + f"{self.line_end}{self.line_end}".encode()
 
 
 @cache
@@ -202,5 +225,5 @@ def vendors() -> tuple[Vendor, ...]:
     return tuple(module.VENDOR for module in modules if hasattr(module, "VENDOR"))
 
 
-def vendor(format: str) -> Vendor:
-    return next(each for each in vendors() if each.format == format)
+def vendor(name: str) -> Vendor:
+    return next(each for each in vendors() if each.name == name)

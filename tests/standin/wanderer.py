@@ -27,8 +27,7 @@ class Wanderer:
     def __call__(self, ask: Ask) -> Reply:
         chance = Random(f"{self.seed} {ask.identity}")
         tools = [tool for tool in ask.request.tools if isinstance(tool, Tool)]
-        must_think = as_object(ask.body.get("thinking")).get("type") == "enabled"
-        thinks = must_think or (ask.vendor.reasons and chance.random() < 0.4)
+        thinks = ask.vendor.must_reason(ask) or (ask.vendor.reasons and chance.random() < 0.4)
         reasoning = words(chance, 12) if thinks else ""
         if not tools or steps_taken(ask) >= self.most or chance.random() < 1 / self.steps:
             return Reply(words(chance, 25), reasoning=reasoning)

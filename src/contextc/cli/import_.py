@@ -1,45 +1,54 @@
-"""`contextc import`: read a conversation from JSON Lines, a provider's request, or a session of another program."""
+"""`contextc import`: take in conversations: from a file of ours, requests, or what another program keeps."""
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from contextc.cli.files import read
 from contextc.cli.terminal import JSONOption, StoreOption, count, err, opened, out, plain, print_json, progress
 from contextc.errors import InvalidSetting
 from contextc.store import Conversation, Store
-from contextc.transfer import (
-    ImportedSession,
-    import_lines,
-    import_requests,
-    import_session,
-    import_transcript,
-    list_sessions,
-)
+from contextc.transfer import Summary, TakenIn, import_files, import_lines, import_requests, list_sessions
+from contextc.transfer.files import file_source, holds_requests, is_own
+from contextc.transfer.found import short
+from contextc.transfer.given import File
 from contextc.transfer.lines import Progress
-from contextc.transfer.sessions import SHOWN, short, transcript_source
+from contextc.transfer.sessions import SHOWN, session_file
+from contextc.transfer.sources import kept_names, source_names
 from contextc.wire.files import read_requests
 
+ROWS = 20
 FormatOption = Annotated[
-    str | None, typer.Option("--format", "-f", help="A provider's format: openai_chat, anthropic, … (default: our own)")
+    str | None,
+    typer.Option(
+        "--format", "-f", help="The format of requests: openai_chat, anthropic, … (default: what they look like)."
+    ),
 ]
 
 
 def run(
-    file: Annotated[
-        str | None,
+    files: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="What `contextc export` wrote, requests, or a transcript of Claude Code or Codex; - for standard"
-            " input. With --from: the id of a session, or its beginning."
+            metavar="FILE...",
+            help="What `contextc export` wrote, requests of a provider, or a file of another program, which is known"
+            " by what is in it; - for standard input. With --from claude-code or codex: the id of a session, or its"
+            " beginning.",
         ),
     ] = None,
     name: Annotated[str | None, typer.Option("--as", help="Another name for the conversation.")] = None,
     format: FormatOption = None,
     source: Annotated[
         str | None,
-        typer.Option("--from", help="Sessions of another program: claude-code, codex. Without an id: a list."),
+        typer.Option(
+            "--from",
+            help=f"What the file is: {', '.join(source_names())}. With claude-code or codex and no file: a list of"
+            " their sessions.",
+        ),
     ] = None,
     last: Annotated[bool, typer.Option("--last", help="With --from: the newest session.")] = False,
     directory: Annotated[
@@ -50,20 +59,57 @@ def run(
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
-    """Read a conversation from JSON Lines, from a provider's request, or from a session of Claude Code or Codex."""
-    where = None if everywhere else directory
-    if source is not None and file is None and not last:
+    """Take in conversations: from JSON Lines of ours, a provider's requests, or what another program keeps.
+
+    Every conversation of a file comes in; what is there already is not taken twice.
+    """
+    where, given = None if everywhere else directory, files or []
+    if source is not None and not given and not last:
         _list(source, where, limit, json)
         return
-    if source is None and (file is None or last or everywhere or directory != "."):
+    if source is None and (not given or last or everywhere or directory != "."):
         raise InvalidSetting("Say what to import: a file, or --from claude-code, or --from codex.")
-    if source is not None and file is not None and last:
+    if source is not None and given and last:
         raise InvalidSetting("Give the id of a session, or --last, not both.")
     with opened(store, new=True) as handle, progress("importing") as report:
-        if source is not None:
-            found, said = _told(import_session(handle, source, file, directory=where, into=name))
-        else:
-            found, said = _from_file(handle, file or "-", name, format, report)
+        taken = _take(handle, _files(given, source, where, report), source, name, format, report)
+    if isinstance(taken, Summary):
+        _tell(taken, json)
+    else:
+        _tell_plainly(*taken, json)
+
+
+def _files(given: list[str], source: str | None, directory: str | None, report: Progress) -> list[File]:
+    """The files that are meant: by their names, or by the ids of sessions."""
+    if not given:
+        return [File(session_file(source or "", directory=directory), progress=report)]
+    by_id = source is not None and source.replace("_", "-") in kept_names()
+    return [
+        File(data=read("-"))
+        if each == "-"
+        else File(session_file(source or "", each), progress=report)
+        if by_id and not os.path.exists(each)
+        else File(Path(each), progress=report)
+        for each in given
+    ]
+
+
+def _take(
+    store: Store, files: list[File], source: str | None, name: str | None, format: str | None, report: Progress
+) -> Summary | tuple[list[Conversation], list[str]]:
+    """What was taken in; of a file that is no other program's, the conversations and what is to be said of them."""
+    if source is None and len(files) == 1:
+        (file,) = files
+        if format is not None and (file_source(file) is None or holds_requests(file, format)):
+            bodies = read_requests(file.read(), format).named(name or file.stem)
+            taken = import_requests(store, bodies, format=format, progress=report)
+            return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
+        if is_own(file):
+            return [import_lines(store, file.read().splitlines(), name, report)], []
+    return import_files(store, files, source_name=source, format=format, into=name, progress=report)
+
+
+def _tell_plainly(found: list[Conversation], said: list[str], json: bool) -> None:
     for line in dict.fromkeys(said):
         err.print(plain(line), soft_wrap=True)
     if json:
@@ -73,27 +119,50 @@ def run(
         out.print(f"imported [bold]{plain(each.name)}[/]: {count(each.length, 'message')}, tip {each.tip[:12]}")
 
 
-def _from_file(
-    store: Store, file: str, name: str | None, format: str | None, report: Progress
-) -> tuple[list[Conversation], list[str]]:
-    data = read(file)
-    kind = transcript_source(data)
-    if kind is not None and format in (None, kind.replace("-", "_")):
-        path = None if file == "-" else Path(file)
-        return _told(import_transcript(store, data, path=path, name=kind, into=name))
-    if format is None:
-        return [import_lines(store, data.splitlines(), name, report)], []
-    bodies = read_requests(data, format).named(name or Path(file).stem)
-    taken = import_requests(store, bodies, format=format, progress=report)
-    return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
+def _tell(summary: Summary, json: bool) -> None:
+    """The table for people; what was left out is said beside it."""
+    for note in summary.left_out:
+        err.print(plain(f"left out: {note}"), soft_wrap=True)
+    for each in summary.conversations:
+        if each.error is not None:
+            err.print(plain(f"not taken: {each.name}: {each.error}"), soft_wrap=True)
+    if (new := summary.total("new")) < (known := summary.total("messages")) and known:
+        err.print(f"{count(new, 'message')} new, the others were there")
+    if json:
+        print_json(summary)
+    else:
+        _print(summary)
+    if summary.refused:
+        raise typer.Exit(1)
 
 
-def _told(taken: ImportedSession) -> tuple[list[Conversation], list[str]]:
-    """The conversation, and what is to be said of it where not everything is new."""
-    said = list(taken.warnings)
-    if taken.added < taken.conversation.length:
-        said.append(f"{count(taken.added, 'message')} new, the others were there")
-    return [taken.conversation], said
+def _print(summary: Summary) -> None:
+    taken = [each for each in summary.conversations if each.error is None]
+    if len(taken) == 1:
+        (one,) = taken
+        out.print(f"imported [bold]{plain(one.name)}[/]: {count(one.messages, 'message')}, tip {one.tip[:12]}")
+    else:
+        out.print(f"imported {count(len(taken), 'conversation')} from {summary.source}")
+    table = Table(box=None, header_style="bold", pad_edge=True)
+    for column in ("conversation", "messages", "new", "tool calls", "branches", "tokens in", "out"):
+        table.add_column(column, justify="left" if column == "conversation" else "right", overflow="fold")
+    table.add_column("title", overflow="ellipsis", no_wrap=True)
+    for each in taken[:ROWS]:
+        table.add_row(plain(each.name), *_figures(each), plain(each.title))
+    if len(taken) > ROWS:
+        table.add_row(f"… {len(taken) - ROWS:,} more")
+    if len(taken) > 1:
+        fields = ("messages", "new", "tool_calls", "branches", "input_tokens", "output_tokens")
+        table.add_row("in all", *[f"{summary.total(field):,}" for field in fields])
+    out.print(table)
+    told = len(summary.left_out) + summary.refused
+    left = f"{count(told, 'thing')} left out: see above" if told else "nothing was left out"
+    out.print(f"{summary.source}, {summary.seconds:.1f} s, {left}")
+
+
+def _figures(each: TakenIn) -> list[str]:
+    figures = (each.messages, each.new, each.tool_calls, each.branches, each.input_tokens, each.output_tokens)
+    return [f"{figure:,}" if figure is not None else "" for figure in figures]
 
 
 def _list(source: str, directory: str | None, limit: int, json: bool) -> None:

@@ -107,7 +107,10 @@ class MessageCompiler:
         seen = self._reader.seen(channel, runs, edit, rewind)
         if seen.sight.lead:
             prompt = self._prepared.with_lead(prompt, seen.sight.lead)
-        shown = self._prepared.tools(tools, seen.sight.standing.tools)
+        stand_in = provider.formatter.stand_in
+        if stand_in is not None and (tools or not seen.sight.has_calls):
+            stand_in = None
+        shown = self._prepared.tools(tools, seen.sight.standing.tools, stand_in)
         ask = Ask(
             provider=provider,
             counter=self.counter,

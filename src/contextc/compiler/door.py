@@ -10,7 +10,7 @@ from contextc.compiler.ask import AnyTool, tool_name
 from contextc.draft import Options
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.base import Formatter
-from contextc.formats.named import formatter as formatter_named
+from contextc.formats.named import tool_formatter
 from contextc.messages import Message, Usage
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
@@ -117,9 +117,8 @@ def _is_sound(tool: object) -> bool:
 def as_tool(tool: object, formatter: Formatter) -> AnyTool:
     if isinstance(tool, Mapping):
         plain = dict(cast(Mapping[str, Any], tool))
-        form = formatter_named("openai_chat") if "function" in plain else formatter
         try:
-            (tool,) = form.decode_request({"tools": [plain]}).tools
+            (tool,) = tool_formatter(plain, formatter).decode_tools([plain])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInput(f"This dict is no tool of {formatter.name}: {str(plain)[:200]}") from None
     if isinstance(tool, NativeTool):

@@ -59,12 +59,14 @@ class Prepared:
             return read
         return keep(self._given, key, tuple(read))
 
-    def tools(self, tools: Sequence[AnyTool], order: Sequence[str]) -> Tools:
-        """The tools as the model is told about them: in the order they were shown before, with the one that fetches."""
-        key = (tuple([id(tool) for tool in tools]), tuple(order))
+    def tools(self, tools: Sequence[AnyTool], order: Sequence[str], stand_in: Tool | None) -> Tools:
+        """The tools as the model is told about them: in the order they were shown before, with the one that fetches; or
+        what stands in for them.
+        """
+        key = (tuple([id(tool) for tool in tools]), tuple(order), stand_in is None)
         if (found := self._tools.get(key)) is not None:
             return found
-        told = list(tools)
+        told = list(tools) if tools or stand_in is None else [stand_in]
         names = [tool_name(tool) for tool in tools]
         if tools and self.options.fetch and FETCH.name not in names:
             told.append(FETCH)

@@ -23,7 +23,7 @@ from contextc.compiler.door import OURS
 from contextc.draft import Budget
 from contextc.errors import InvalidInput, UnknownMessage
 from contextc.formats.base import Formatter
-from contextc.formats.named import formatter as formatter_named
+from contextc.formats.named import tool_formatter
 from contextc.ledger import book
 from contextc.ledger.look import messages_at
 from contextc.ledger.render import FETCH
@@ -36,7 +36,6 @@ from contextc.store import Store
 from contextc.store.base import DEFAULT_AGENT, Transaction
 from contextc.tools import NativeTool, Tool
 
-SIGNS = {"function": "openai_chat", "input_schema": "anthropic", "functionDeclarations": "gemini"}
 SHORT = 80
 LENGTH = "max_output_tokens"
 NO_TOOL = frozenset(("role", "parts", "message", "messages", "contents", "input", "conversation"))
@@ -198,12 +197,8 @@ def _tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
         raise InvalidInput(_no_tool(tool))
     with suppress(msgspec.ValidationError):
         return (msgspec.convert(tool, Tool),)
-    written_in = next((name for sign, name in SIGNS.items() if sign in tool), None)
-    if written_in is None and tool.get("type") == "function" and "name" in tool:
-        written_in = "openai_responses"
-    form = own if written_in is None else formatter_named(written_in)
     try:
-        return form.decode_request({form.messages_key: [], "tools": [tool]}).tools
+        return tool_formatter(tool, own).decode_tools([tool])
     except (KeyError, TypeError, AttributeError) as error:  # a decoder trusts the shape of what a provider has taken
         raise InvalidInput(_no_tool(tool)) from error
 

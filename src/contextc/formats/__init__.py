@@ -1,15 +1,20 @@
-"""Wire formats, one folder each: our messages in a provider's shape, and back. A format is loaded when it is used."""
+"""Wire formats, one folder each: our messages in a provider's shape, and back. A format is loaded when it is used.
 
-from importlib import import_module
+A format's class goes by the name of its folder: `BedrockFormatter` is in `bedrock`. What stands below is for type
+checkers; a folder that is not in it works as well.
+"""
 
-from contextc.formats.named import format_names, formatter
+from contextc.formats.named import face, format_names, formatter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.formats.anthropic import AnthropicFormatter
+    from contextc.formats.bedrock import BedrockFormatter
     from contextc.formats.claude_code import ClaudeCodeFormatter
     from contextc.formats.codex import CodexFormatter
     from contextc.formats.gemini import GeminiFormatter
+    from contextc.formats.mistral import MistralFormatter
+    from contextc.formats.ollama import OllamaFormatter
     from contextc.formats.openai_chat import OpenAIFormatter
     from contextc.formats.openai_responses import OpenAIResponsesFormatter
     from contextc.formats.vercel import VercelFormatter
@@ -17,9 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnthropicFormatter",
+    "BedrockFormatter",
     "ClaudeCodeFormatter",
     "CodexFormatter",
     "GeminiFormatter",
+    "MistralFormatter",
+    "OllamaFormatter",
     "OpenAIFormatter",
     "OpenAIResponsesFormatter",
     "VercelFormatter",
@@ -28,19 +36,8 @@ __all__ = [
     "formatter",
 ]
 
-_FACES = {
-    "AnthropicFormatter": "anthropic",
-    "ClaudeCodeFormatter": "claude_code",
-    "CodexFormatter": "codex",
-    "GeminiFormatter": "gemini",
-    "OpenAIFormatter": "openai_chat",
-    "OpenAIResponsesFormatter": "openai_responses",
-    "VercelFormatter": "vercel",
-    "VercelLegacyFormatter": "vercel_legacy",
-}
-
 
 def __getattr__(name: str) -> object:
-    if name in _FACES:
-        return getattr(import_module(f"{__name__}.{_FACES[name]}"), name)
+    if (found := face(name)) is not None:
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -94,6 +94,10 @@ class Formatter(ABC):
     """Settings with which a provider's cache, or its reasoning, does not outlive a change."""
     lines: ClassVar[tuple[str, ...]] = ()
     """What each line of a session has one of, where a file of lines is one conversation; elsewhere each is its own."""
+    tool_key: ClassVar[str] = ""
+    """What a tool has in this format, and in no other; "" where its tools are another's, or cannot be told apart."""
+    stand_in: ClassVar[Tool | None] = None
+    """What is told in the place of tools where there are none and messages hold calls, if the provider wants some."""
     needs_length: ClassVar[bool] = False
     """Whether every request must say how long the answer may be."""
     version: ClassVar[int] = 1
@@ -165,6 +169,14 @@ class Formatter(ABC):
             for tool in tools
             if not isinstance(tool, NativeTool) or tool.provider == self.provider
         ]
+
+    def is_tool(self, definition: Mapping[str, JSON]) -> bool:
+        """Whether a tool is written in this format, as far as that can be told from it alone."""
+        return bool(self.tool_key) and self.tool_key in definition
+
+    def decode_tools(self, definitions: list[JSONObject]) -> tuple[Tool | NativeTool, ...]:
+        """Tools as this format writes them."""
+        return self.decode_request({self.messages_key: [], "tools": definitions}).tools
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
         return restored(ours, extra, self.place)
@@ -257,7 +269,7 @@ class Formatter(ABC):
             for tool in request.tools
             if isinstance(tool, NativeTool) and tool.provider != self.provider
         ]
-        if self.user_first and _begins(encoded) not in (None, "user"):
+        if self.user_first and _begins(encoded) not in (None, "user", "system"):
             notes.append(Note("made up", "a line from the user, because the conversation begins with the assistant"))
         notes += [note for repair in paired.repairs if (note := noted(repair)) is not None]
         request = replace(request, settings=self.chosen(request))

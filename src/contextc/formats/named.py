@@ -1,9 +1,11 @@
 """A format by its name. Each is a folder here: one more format is one more folder, and no line elsewhere."""
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from contextc._json import JSON
 from contextc.errors import InvalidSetting
 from contextc.formats.base import Formatter
 
@@ -13,11 +15,31 @@ def format_names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/rules.py")))
 
 
+def tool_formatter(definition: Mapping[str, JSON], own: Formatter) -> Formatter:
+    """The format that a tool is written in: one that can be told from it, or else the one in use."""
+    if own.is_tool(definition):
+        return own
+    return next((form for form in map(formatter, format_names()) if form.is_tool(definition)), own)
+
+
 @cache
 def formatter(name: str) -> Formatter:
     """The formatter of this name, with its defaults."""
     if name not in format_names():
         raise InvalidSetting(f"there is no format {name!r}. There are: {', '.join(format_names())}.")
-    module = import_module(f"contextc.formats.{name}")
-    faces = [face for face in vars(module).values() if isinstance(face, type) and issubclass(face, Formatter)]
-    return next(face for face in faces if face.__module__ == module.__name__)()
+    return _class_in(name)()
+
+
+def face(name: str) -> type[Formatter] | None:
+    """The class of a format by its own name, which is that of its folder; `OpenAIFormatter` is short for Chat's."""
+    short = name.removesuffix("Formatter").lower()
+    if short == name.lower():
+        return None
+    found = next((each for each in format_names() if each.replace("_", "") in (short, f"{short}chat")), None)
+    return None if found is None or (kind := _class_in(found)).__name__ != name else kind
+
+
+def _class_in(folder: str) -> type[Formatter]:
+    module = import_module(f"contextc.formats.{folder}")
+    found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Formatter)]
+    return next(each for each in found if each.__module__ == module.__name__)

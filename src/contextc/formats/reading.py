@@ -11,11 +11,11 @@ keeps a session says its name, and where it stands.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject
 from contextc.formats.spelling import Speller
 from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, tool_call
 
@@ -137,4 +137,9 @@ def note(text: str) -> JSONObject:
 
 def is_error(event: JSONObject) -> bool:
     """Whether an event says that the reply failed, in any provider's way of saying so."""
-    return bool(event.get("error")) or event.get("type") in ("error", "response.failed")
+    if event.get("error") or event.get("type") in ("error", "response.failed") or event.get("object") == "error":
+        return True
+    choices: JSON = event.get("choices")  # a gateway tells in one of them what it was told itself
+    return isinstance(choices, list) and any(
+        isinstance(each, dict) and bool(cast(JSONObject, each).get("error")) for each in cast(list[JSON], choices)
+    )

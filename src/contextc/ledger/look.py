@@ -56,6 +56,11 @@ class Sight(Struct, frozen=True, kw_only=True):
     attempt: book.OpenAttempt | None
     """A request that was never answered."""
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether there are calls in what was shown, or in what is new."""
+        return bool(self.shown.used) or any(message.tool_calls for _, message in self.log)
+
 
 def look(
     tx: Transaction,

@@ -119,7 +119,9 @@ def read(body: JSON, status: int | None, headers: Mapping[str, str]) -> Refusal:
         return Refusal((), _plain(str(body or "")), status, _asked(headers, {}))
     whole = cast(JSONObject, body)
     whole = cast(JSONObject, whole["response"]) if isinstance(whole.get("response"), dict) else whole
-    error: JSON = whole.get("error") or whole
+    choices: JSON = whole.get("choices")  # where a gateway tells what it was told itself
+    inside = [each.get("error") for each in cast(list[JSONObject], choices)] if isinstance(choices, list) else []
+    error: JSON = whole.get("error") or next(filter(None, inside), None) or whole
     inner = cast(JSONObject, error) if isinstance(error, dict) else {"message": error}
     codes = [inner.get(name) for name in ("code", "status", "type")]
     for detail in _details(inner):
@@ -127,6 +129,7 @@ def read(body: JSON, status: int | None, headers: Mapping[str, str]) -> Refusal:
     numbers = [code for code in codes if isinstance(code, int) and 400 <= code < 600]
     said = inner.get("message") or inner.get("detail") or ""
     metadata = cast(JSONObject, inner["metadata"]) if isinstance(inner.get("metadata"), dict) else {}
+    codes.append(metadata.get("error_type"))
     if raw := metadata.get("raw"):  # a gateway, and what it was told itself
         said = f"{said}: {raw}"
     return Refusal(

@@ -98,6 +98,11 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _book().calls.get(self.format, {}).get("path", "")
 
     @property
+    def conversation_header(self) -> str:
+        """The header by which it knows requests of one conversation, and sends them all to the same machine."""
+        return _book().providers.get(self.name, {}).get("conversation_header", "")
+
+    @property
     def refusal_codes(self) -> dict[str, FailureKind]:
         """What its own codes of errors mean."""
         return cast(dict[str, FailureKind], self._called("codes"))
@@ -249,7 +254,7 @@ def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
         if not asks_for:
             raise InvalidSetting(f'{spec!r} names no model. Write "{name}:", and the name of a model behind it.')
         return name, asks_for
-    if not colon or entry_of(spec):
+    if not colon or (entry_of(spec) and not entry_of(after)):  # some names of models have a colon in them
         return _server(spec, told), spec
     if not before or not after:
         raise InvalidSetting(f"{spec!r} names no {'model' if before else 'provider'}. {HOW}")

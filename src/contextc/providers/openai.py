@@ -8,6 +8,8 @@ a new one, in front of what was compiled. A call that is for no conversation of 
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
@@ -108,6 +110,8 @@ class OpenAIEndpoint(Posting):
             from openai import AsyncOpenAI, AsyncStream, Omit, OpenAIError, not_given
         except ImportError:
             raise missing("openai", "openai") from None
+        with suppress(ImportError):  # the SDK uses httpx where it is loaded, and stumbles while another is loading it
+            import_module("httpx")
         key, self._stream_class = self._key(), AsyncStream[object]
         if self.provider.url:
             self._omitted = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}

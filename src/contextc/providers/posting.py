@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, suppress
 from typing import Any, ClassVar, NoReturn, Protocol, cast
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, blob_name
 from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
 from contextc.formats.reading import is_error
 from contextc.providers.endpoint import Call, Endpoint
@@ -21,6 +21,7 @@ from contextc.providers.named import Provider
 from contextc.providers.sse import Events, MalformedEvent, parsed
 
 DRAIN_SECONDS = 0.2
+SHORT = 32
 PAGES = ("text/html", "application/xhtml+xml")
 
 
@@ -168,7 +169,8 @@ class Posting(Endpoint):
 
     def _options(self, call: Call) -> Any:  # of a private class of each SDK
         """Headers and time limit of one call, as those SDKs take them."""
-        options: JSONObject = {"headers": {**self._omitted, **call.headers}} if self._omitted or call.headers else {}
+        headers = {**self._omitted, **_of_conversation(call), **call.headers}
+        options: JSONObject = {"headers": headers} if headers else {}
         return options if call.timeout is None else options | {"timeout": call.timeout}
 
     def _transient(self, said: str) -> ProviderFailed:
@@ -213,6 +215,14 @@ class Posting(Endpoint):
 
     def _secrets(self) -> tuple[str, ...]:
         return tuple(filter(None, [os.environ.get(self.provider.key, "").strip()])) if self.provider.key else ()
+
+
+def _of_conversation(call: Call) -> Mapping[str, str]:
+    """The header that keeps a conversation together, where the provider has one: the same name every time, by which
+    nobody learns what the conversation is called.
+    """
+    name = call.provider.conversation_header
+    return {name: blob_name(call.conversation.encode())[:SHORT]} if name and call.conversation else {}
 
 
 def missing(package: str, extra: str) -> InvalidSetting:

@@ -1,18 +1,25 @@
 """Taking content out for good: one message, or all that is older than a retention age.
 
 The message keeps its id and its place, so every chain, fork and cursor that runs through it stays whole. Its parts
-go, and so do media that nobody else uses. Every conversation of the tree gets a new revision, because what was
-compiled from the old content must not be used again.
+go, and so do media that nobody else uses, and copies of it that healing made. Every conversation of the tree gets a
+new revision, because what was compiled from the old content must not be used again.
 """
+
+from typing import cast
 
 from msgspec.structs import replace
 
+from contextc._json import JSONObject
 from contextc.errors import UnknownMessage
-from contextc.messages import Message, from_json, to_json
+from contextc.messages import Message, content_of, from_json, to_json
 from contextc.store.base import Reference, Transaction
 from contextc.store.forgetting import forget_shown
-from contextc.store.places import SEQ_BITS, find, head, lock_tree, place
+from contextc.store.places import SEQ_BITS, by_name, find, head, lock_tree, place
+from contextc.store.sync import EDITED, original_uid
 from contextc.store.turns import forget_words
+
+HEALED = "contextc_healed"
+"""Under this name the `meta` of a message says what healing made it from, and why."""
 
 
 def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
@@ -21,13 +28,46 @@ def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
     spot = find(tx, conversation, here, target, anywhere=True)
     if spot.seq == 0:
         raise UnknownMessage(conversation, target, hint="The root holds no content.")
-    message = _blank(tx, place(spot.branch, spot.seq))
+    where = place(spot.branch, spot.seq)
+    copies = _copies(tx, here.tree, where)
+    message = _blank(tx, where)
     if message is None:
         raise UnknownMessage(conversation, target)
+    gone = [message, *[each for copy in copies if (each := _blank(tx, copy)) is not None]]
     tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
-    forget_shown(tx, here.tree, {place(spot.branch, spot.seq)})
-    forget_words(tx, here.tree, [message.uid])
+    forget_shown(tx, here.tree, {where, *copies})
+    forget_words(tx, here.tree, [each.uid for each in gone])
     return message
+
+
+def _copies(tx: Transaction, tree: int, where: int) -> list[int]:
+    """The places of the same words on other branches: healing copies messages, under other versions of their uid."""
+    row = tx.row("SELECT body FROM message WHERE place = ?", where)
+    if row is None:
+        return []
+    message, found, version = from_json(row[0]), list[int](), 1
+    name = original = original_uid(message.uid)
+    while spots := by_name(tx, tree, name):
+        for spot in spots:
+            at = place(spot.branch, spot.seq)
+            other = tx.row("SELECT body FROM message WHERE place = ?", at)
+            if other is not None and at != where and _same_words(message, from_json(other[0])):
+                found.append(at)
+        version += 1
+        name = f"{original}{EDITED}{version}"
+    return found
+
+
+def _same_words(one: Message, other: Message) -> bool:
+    """Whether one was made from the other; an edit that kept its uid says something else, and stays."""
+    made_from = {healed_note(one).get("of"), healed_note(other).get("of")}
+    return content_of(one) == content_of(other) or not made_from.isdisjoint({one.uid, other.uid})
+
+
+def healed_note(message: Message) -> JSONObject:
+    """What healing noted with a message: `of`, `because`; `branch` and `tip`. Nothing of it was said by anybody."""
+    note: object = (message.meta or {}).get(HEALED)
+    return cast(JSONObject, note) if isinstance(note, dict) else {}
 
 
 def expire(tx: Transaction, before: int, limit: int) -> int:
@@ -60,7 +100,10 @@ def _blank(tx: Transaction, where: int) -> Message | None:
     row = tx.row(f"SELECT body FROM message WHERE place = ?{tx.dialect.lock}", where)
     if row is None:  # deleted by another process since it was found
         return None
-    message = replace(from_json(row[0]), parts=(), meta=None, extra=None, error=None, redacted=True)
+    message = from_json(row[0])
+    note = healed_note(message)
+    meta: JSONObject | None = {HEALED: note} if note else None
+    message = replace(message, parts=(), meta=meta, extra=None, error=None, redacted=True)
     tx.run("UPDATE message SET body = ?, redacted = 1 WHERE place = ?", to_json(message), where)
     drop_blobs(tx, where, where)
     return message

@@ -1,8 +1,9 @@
 """Conversations out and in: as JSON Lines of our own, where nothing is lost, as requests of providers, and from the
-transcripts that other programs keep.
+files that other programs keep.
 """
 
 from contextc.transfer.export import export_lines
+from contextc.transfer.files import Summary, TakenIn, import_files
 from contextc.transfer.requests import Exported, Imported, export_request, import_requests
 from contextc.transfer.sessions import (
     ImportedSession,
@@ -18,8 +19,11 @@ __all__ = [
     "Imported",
     "ImportedSession",
     "ListedSession",
+    "Summary",
+    "TakenIn",
     "export_lines",
     "export_request",
+    "import_files",
     "import_lines",
     "import_requests",
     "import_session",

@@ -4,6 +4,9 @@ import base64
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec import MsgspecError
+
+from contextc.errors import StoreCorrupt
 from contextc.messages import from_json
 from contextc.store import Store, places, todos
 from contextc.store.base import Transaction
@@ -117,9 +120,19 @@ def _messages(tx: Transaction, conversation: str, reach: Reach, after: int, upto
             high,
         )
     )
-    return [
-        MessageLine(branch=reach.number, message=from_json(body), key=keys.get(place))
-        for place, body in tx.rows(
-            "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high
-        )
-    ]
+    rows = tx.rows("SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    try:
+        lines = [MessageLine(branch=reach.number, message=from_json(body), key=keys.get(at)) for at, body in rows]
+    except MsgspecError as error:
+        raise _damaged(reach, after, upto, f"holds a message that cannot be read: {error}") from error
+    if len(lines) != upto - after:
+        raise _damaged(reach, after, upto, "is not whole")
+    return lines
+
+
+def _damaged(reach: Reach, after: int, upto: int, what: str) -> StoreCorrupt:
+    """Nobody could import what would be written."""
+    return StoreCorrupt(
+        f"Branch {reach.number} {what}, between messages {after + 1} and {upto}. Run `contextc doctor` to see which. "
+        "An export holds every branch: heal the conversation, then export a fork of it, which leaves this one behind."
+    )

@@ -5,26 +5,21 @@ are read and never written. A transcript that is imported again adds what is new
 on by itself in the meantime, nothing is mixed: it is refused, and another name is the way out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from contextc.errors import ContextcError, ConversationExists, InvalidInput, InvalidRequest
-from contextc.formats import formatter
-from contextc.messages import Message, admit
-from contextc.store import Conversation, Store, chain, places
-from contextc.store.base import Transaction
-from contextc.store.branches import describe
-from contextc.store.sync import compare
+from contextc.errors import ContextcError, InvalidInput
+from contextc.store import Conversation, Store
+from contextc.transfer.files import FIRST_WORDS, file_source, import_files
+from contextc.transfer.found import Found
+from contextc.transfer.given import File, Given
 from contextc.transfer.requests import says_something
-from contextc.transfer.sources import Source, Transcript, parsed, source, source_names
+from contextc.transfer.sources import Transcript, kept, kept_names, source
 
 SHOWN = 20
-FIRST_WORDS = 80
-HEAD, LONG_LINE = 200, 1 << 20  # lines at which a transcript is known, and bytes of one that is passed over for that
-NEWER_UUID = 7  # begins with the time, so that the first eight characters say little
 
 
 class ListedSession(Struct, frozen=True, kw_only=True):
@@ -49,13 +44,6 @@ class ImportedSession(NamedTuple):
     warnings: list[str]
 
 
-class _Read(NamedTuple):
-    session: str
-    title: str
-    messages: list[Message]
-    warnings: list[str]
-
-
 def list_sessions(
     name: str, *, directory: str | None = ".", limit: int | None = SHOWN
 ) -> tuple[list[ListedSession], int]:
@@ -73,11 +61,16 @@ def list_sessions(
         except ContextcError as error:
             listed.append(_listed(name, each, 0, f"cannot be read: {error}"))
             continue
-        if read is not None and read.messages:
-            first = next((message.text for message in read.messages if message.role == "user"), "")
-            title = read.title or " ".join(first.split())[:FIRST_WORDS]
-            listed.append(_listed(name, each, len(read.messages), title))
+        if said := [message for message in read.lines[0] if says_something(message)] if read is not None else []:
+            first = next((message.text for message in said if message.role == "user"), "")
+            title = (read.title if read else "") or " ".join(first.split())[:FIRST_WORDS]
+            listed.append(_listed(name, each, len(said), title))
     return listed, 0
+
+
+def session_file(name: str, session: str | None = None, *, directory: str | None = ".") -> Path:
+    """The file of a session, by its id or the beginning of it; without one, the last of a directory (None: of all)."""
+    return (_last(name, directory) if session is None else _by_id(name, session)).path
 
 
 def import_session(
@@ -86,47 +79,26 @@ def import_session(
     """Take in a session of a program by its id, or the beginning of it; without one, the last of a directory (None: of
     all). The conversation is named for it, unless `into` says another name.
     """
-    found = _last(name, directory) if session is None else _by_id(name, session)
-    try:
-        data = found.path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{found.path} cannot be read: {error.strerror}.") from error
-    return import_transcript(store, data, path=found.path, name=name, into=into)
+    return _import(store, File(session_file(name, session, directory=directory)), name, into)
 
 
 def import_transcript(
     store: Store, data: bytes, *, path: Path | None = None, name: str | None = None, into: str | None = None
 ) -> ImportedSession:
     """Take in the bytes of a transcript: of the program `name`, or of whichever it is. All of it, or nothing."""
-    name = name or transcript_source(data)
-    if name is None:
-        raise InvalidInput(f"This is no transcript of {' or '.join(source_names())}.")
-    read = _read(source(name), data, path)
-    if not read.messages:
-        raise InvalidRequest("nothing was said in this session.")
-    conversation = into or f"{name.replace('_', '-')}-{short(read.session) or 'session'}"
-    entries = [chain.entry(admit(message)) for message in read.messages]
-
-    def work(tx: Transaction) -> tuple[Conversation, int]:
-        new = _new(tx, conversation, entries)
-        if new:
-            chain.append(tx, conversation, new)
-        return describe(tx, conversation), len(new)
-
-    described, added = store.write(work, repeatable=True)
-    return ImportedSession(described, added, read.warnings)
+    file = File(path, data)
+    name = name or file_source(file)
+    if name not in kept_names():
+        raise InvalidInput(f"This is no transcript of {' or '.join(kept_names())}.")
+    return _import(store, file, name, into)
 
 
-def transcript_source(data: bytes) -> str | None:
-    """The program whose transcript this is; None where it is none of those we know."""
-    head = [line for line in data.split(b"\n", HEAD)[:HEAD] if len(line) < LONG_LINE]
-    lines, _ = parsed(b"\n".join(head))
-    return next((name for name in source_names() if source(name).recognises(lines)), None)
-
-
-def short(session: str) -> str:
-    """As much of an id as tells it from others, for people."""
-    return session[:13] if session[14:15] == str(NEWER_UUID) else session[:8]
+def _import(store: Store, file: File, name: str, into: str | None) -> ImportedSession:
+    summary = import_files(store, [file], source_name=name, into=into)
+    (taken,) = summary.conversations
+    return ImportedSession(
+        store.conversation(taken.name), taken.new, [f"left out: {note}" for note in summary.left_out]
+    )
 
 
 def _listed(name: str, found: Transcript, messages: int, title: str) -> ListedSession:
@@ -141,53 +113,24 @@ def _listed(name: str, found: Transcript, messages: int, title: str) -> ListedSe
     )
 
 
-def _read_file(name: str, found: Transcript) -> _Read | None:
+def _read_file(name: str, found: Transcript) -> Found | None:
     """What is in a transcript on this machine; None where the file holds none."""
-    try:
-        data = found.path.read_bytes()
-    except OSError:
+    if not found.path.is_file():
         return None
-    return _read(source(name), data, found.path) if transcript_source(data) else None
-
-
-def _read(kind: Source, data: bytes, path: Path | None) -> _Read:
-    lines, broken = parsed(data)
-    lines = kind.whole(path, lines)
-    request = formatter(kind.FORMAT).decode_request(lines)
-    said = [*([request.system] if request.system is not None else []), *request.messages]
-    kept = [message for message in said if says_something(message)]
-    warnings = [f"left out: {broken} {'line' if broken == 1 else 'lines'} that cannot be read"] if broken else []
-    if len(kept) < len(said):
-        warnings.append(f"left out: {len(said) - len(kept)} messages that say nothing")
-    return _Read(kind.session_of(lines), kind.title_of(lines), kept, warnings)
-
-
-def _new(tx: Transaction, conversation: str, entries: Sequence[chain.Entry]) -> Sequence[chain.Entry]:
-    """Of a transcript, what the conversation does not have."""
-    here = places.find_head(tx, conversation, True)
-    if here is None:
-        return entries
-    ours = chain.messages_between(tx, here.branch, 0, here.seq)
-    difference = compare(ours, [entry.admitted.message for entry in entries])
-    if difference.tail == len(entries):
-        raise ConversationExists(conversation)
-    if difference.rewrites:
-        raise InvalidInput(
-            f"Conversation {conversation!r} and this session went on differently after message {difference.after}. "
-            "Import the session under another name (--as)."
-        )
-    return entries[len(entries) - difference.tail :]
+    file = File(found.path)
+    kind = source(name)
+    return next(iter(kind.conversations(Given([file]))), None) if kind.recognises(file.sample()) else None
 
 
 def _newest(name: str, directory: str | None) -> list[Transcript]:
-    found: Iterator[Transcript] = source(name).found(directory)
+    found: Iterator[Transcript] = kept(name).found(directory)
     return sorted(found, key=lambda each: (each.time, each.id), reverse=True)
 
 
 def _last(name: str, directory: str | None) -> Transcript:
     for each in _newest(name, directory):
         read = _read_file(name, each)
-        if read is not None and read.messages:
+        if read is not None and any(map(says_something, read.lines[0])):
             return each
     where = "on this machine" if directory is None else f"in {Path(directory).absolute()}"
     raise InvalidInput(f"There is no session of {name} {where}. Look elsewhere with --directory or --all.")

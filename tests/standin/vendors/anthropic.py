@@ -84,6 +84,9 @@ class Anthropic(Vendor):
         _, type, message = SAID[kind]
         return [Event({"type": "error", "error": {"type": type, "message": message}}, "error")]
 
+    def must_reason(self, ask: Ask) -> bool:
+        return as_object(ask.body.get("thinking")).get("type") == "enabled"
+
     def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
         yield from _beyond_the_model(ask)
         seen = _head(ask.body)

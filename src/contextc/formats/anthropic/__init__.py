@@ -44,6 +44,7 @@ class AnthropicFormatter(Formatter):
     rules: ClassVar[RuleBook] = BOOK
     prefix_settings: ClassVar[tuple[str, ...]] = ("thinking", "output_config")
     user_first: ClassVar[bool] = True
+    tool_key: ClassVar[str] = "input_schema"
     merges: ClassVar[bool] = True
     needs_length: ClassVar[bool] = True
 

@@ -44,6 +44,7 @@ class GeminiFormatter(Formatter):
     messages_key: ClassVar[str] = "contents"
     rules: ClassVar[RuleBook] = BOOK
     user_first: ClassVar[bool] = True
+    tool_key: ClassVar[str] = "functionDeclarations"
     merges: ClassVar[bool] = True
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("gemini", names=NAMES)

@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Encoded, Formatter, Request, kept, restored
 from contextc.formats.checking import RuleBook
-from contextc.formats.openai_chat import decode
+from contextc.formats.openai_chat import decode, marking
 from contextc.formats.openai_chat.encode import encode_segment
 from contextc.formats.openai_chat.reader import ChatReader
 from contextc.formats.openai_chat.rules import BOOK
@@ -20,11 +20,19 @@ from contextc.tools import Tool
 
 
 class OpenAIFormatter(Formatter):
-    """`reasoning_field` is where an endpoint wants its model's reasoning back, if anywhere: `reasoning_content`, …"""
+    """`reasoning_field` is where an endpoint wants its model's reasoning back, if anywhere: `reasoning_content`, …
+
+    `cache_marks`: it takes cache points in the content, as Anthropic does. `media_in_results`: a tool message may hold
+    pictures. `model` is the one that is asked, where an endpoint has models of several vendors, and reasoning that one
+    of them signed is nothing to another's.
+    """
 
     name: ClassVar[str] = "openai_chat"
     rules: ClassVar[RuleBook] = BOOK
-    prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning_effort", "response_format", "verbosity")
+    prefix_settings: ClassVar[tuple[str, ...]] = (
+        *("reasoning_effort", "reasoning"),
+        *("response_format", "verbosity"),
+    )
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller(
         "openai_chat", ids=Spelling("a-zA-Z0-9_-", 40, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 64)
@@ -33,14 +41,30 @@ class OpenAIFormatter(Formatter):
     nests: ClassVar[tuple[str, ...]] = ("function", "image_url")
     marks: ClassVar[tuple[str, ...]] = ("role",)
     system_leads: ClassVar[bool] = True
+    tool_key: ClassVar[str] = "function"
 
     def __init__(
-        self, *, provider: str = "openai_chat", reasoning_field: str | None = None, reasoning: Policy = "native"
+        self,
+        *,
+        provider: str = "openai_chat",
+        reasoning_field: str | None = None,
+        cache_marks: bool = False,
+        media_in_results: bool = False,
+        model: str | None = None,
+        reasoning: Policy = "native",
     ) -> None:
         self.provider, self.reasoning_field, self.reasoning = provider, reasoning_field, reasoning
+        self.cache_marks, self.media_in_results, self.model = cache_marks, media_in_results, model
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
-        return encode_segment(segment, provider=self.provider, reasoning_field=self.reasoning_field, blobs=blobs)
+        return encode_segment(
+            segment,
+            provider=self.provider,
+            reasoning_field=self.reasoning_field,
+            blobs=blobs,
+            model=self.model,
+            media_in_results=self.media_in_results,
+        )
 
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(message for segment in segments for message in segment.messages)]
@@ -51,6 +75,18 @@ class OpenAIFormatter(Formatter):
         if tools := self.encode_tools(request.tools):
             body["tools"] = tools
         return body
+
+    def marked(self, message: JSONObject) -> JSONObject | None:
+        return marking.marked(message) if self.cache_marks else None
+
+    def marks_in(self, blocks: Iterable[JSONObject]) -> int:
+        return marking.count(blocks) if self.cache_marks else 0
+
+    def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
+        return [marking.unmarked(message) for message in messages] if self.cache_marks else messages
+
+    def marked_head(self, body: JSONObject) -> JSONObject:
+        return marking.marked_head(body) if self.cache_marks else body
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
         rest = dict(kept(extra, self.provider))

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, grow, kept, remember
 from contextc.formats.media import from_data_url, guessed, unpacked
+from contextc.formats.openai_chat import details
 from contextc.formats.openai_chat.encode import FIELD, REASONING_FIELDS, SOUNDS, encode_segment
 from contextc.messages import (
     AnyPart,
@@ -27,8 +28,10 @@ from contextc.tools import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 UNKNOWN_TOOL = "unknown"
-RETURNED = ("role", "content", "refusal", "tool_calls", "function_call", "name", "reasoning_details")
+RETURNED = ("role", "content", "refusal", "tool_calls", "function_call", "name", details.DETAILS)
 """What of a reply may stand in a request again; the rest of it, such as `annotations`, is kept as a fact about it."""
+FAILED, UNTOLD = "error", "the provider ended the reply with an error, and does not say which"
+"""How a reply ends that failed. Servers that speak this format give the reason too; `error` alone is only a word."""
 MIME = {sound: mime for mime, sound in SOUNDS.items() if mime != "audio/mp3"}
 
 
@@ -47,7 +50,7 @@ def decode_request(body: JSONObject, provider: str, reasoning_field: str | None)
 def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) -> Message:
     choices = cast(list[JSONObject], reply.get("choices") or [{}])
     choice = next((each for each in choices if each.get("index") == 0), choices[0])
-    decoder = _Decoder(provider, reasoning_field, model=reply.get("model"))
+    decoder = _Decoder(provider, reasoning_field, model=reply.get("model"), replied=True)
     said: JSONObject = {"role": "assistant", **(choice.get("message") or {})}
     back = (*RETURNED, *([reasoning_field] if reasoning_field else []))
     message = decoder.message({name: value for name, value in said.items() if name in back or name in REASONING_FIELDS})
@@ -55,13 +58,14 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
     usage = cast(JSONObject, reply.get("usage") or {})
     read = cast(JSONObject, usage.get("prompt_tokens_details") or {})
     wrote = cast(JSONObject, usage.get("completion_tokens_details") or {})
-    facts: JSONObject = {name: reply[name] for name in ("id", "model") if reply.get(name)}
+    facts: JSONObject = {name: reply[name] for name in ("id", "model", "provider") if reply.get(name)}
+    facts |= {"cost": usage["cost"]} if usage.get("cost") is not None else {}
     facts |= {name: value for name, value in said.items() if name not in (*back, *REASONING_FIELDS) and value}
     return replace(
         message,
         finish=_finish(reply, choice),
-        status="error" if reply.get("error") else "sent",
-        error=_problem(reply),
+        status="error" if _problem(reply, choice) else "sent",
+        error=_problem(reply, choice),
         usage=Usage(
             input=usage.get("prompt_tokens") or 0,
             output=usage.get("completion_tokens") or 0,
@@ -75,14 +79,15 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
 
 def _finish(reply: JSONObject, choice: JSONObject) -> str | None:
     """Why it ended; None for a stream that was cut off, which neither says so nor ends with its usage."""
-    if reply.get("error"):
-        return "error"
+    if _problem(reply, choice):
+        return FAILED
     cut = choice.get("finish_reason", "") is None and not reply.get("usage")
     return choice.get("finish_reason") or (None if cut else "stop")
 
 
-def _problem(reply: JSONObject) -> str | None:
-    error: JSON = reply.get("error")
+def _problem(reply: JSONObject, choice: JSONObject) -> str | None:
+    """What went wrong; a gateway may say so of the one choice."""
+    error: JSON = reply.get("error") or choice.get("error")
     said = cast(JSONObject, error).get("message") if isinstance(error, dict) else error
     return str(said) if error else None
 
@@ -94,7 +99,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
     calls: list[JSONObject] = []
     finish = None
     for event in events:
-        reply |= {name: event[name] for name in ("id", "model", "usage", "error") if event.get(name)}
+        reply |= {name: event[name] for name in ("id", "model", "provider", "usage", "error") if event.get(name)}
         groq = cast(JSONObject, event.get("x_groq") or {})
         reply |= {"usage": groq["usage"]} if groq.get("usage") else {}
         for choice in cast(list[JSONObject], event.get("choices") or []):
@@ -115,6 +120,8 @@ def _apply(message: JSONObject, calls: list[JSONObject], delta: JSONObject) -> N
         if name == "tool_calls":
             for piece in cast(list[JSONObject], value or []):
                 apply_call(calls, piece)
+        elif name == details.DETAILS:
+            details.join(cast(list[JSON], message.setdefault(name, [])), value)
         elif name != "role":
             _grow(message, name, value)
 
@@ -181,8 +188,10 @@ def apply_call(calls: list[JSONObject], piece: JSONObject) -> JSONObject:
 
 
 class _Decoder:
-    def __init__(self, provider: str, reasoning_field: str | None, model: str | None = None) -> None:
-        self.provider, self.reasoning_field, self.model = provider, reasoning_field, model
+    def __init__(
+        self, provider: str, reasoning_field: str | None, model: str | None = None, *, replied: bool = False
+    ) -> None:
+        self.provider, self.reasoning_field, self.model, self.replied = provider, reasoning_field, model, replied
         self.names: dict[str, str] = {}
         self.waiting: list[ToolCall] = []  # calls of the time before ids
 
@@ -206,6 +215,8 @@ class _Decoder:
         known = {**wire, "refusal": wire.get("refusal") or None}
         if wire.get("tool_calls"):
             known["tool_calls"] = ours.get("tool_calls")
+        if self.replied and details.read(wire.get(details.DETAILS), self.provider, None):
+            known[details.DETAILS] = ours.get(details.DETAILS)
         if _blocks(known.get("content")) == _blocks(ours.get("content")):
             known["content"] = ours.get("content")
         extra = remember(known, ours, self.provider)
@@ -216,11 +227,13 @@ class _Decoder:
             [message], provider=self.provider, reasoning_field=self.reasoning_field, blobs={}
         ).messages
 
-    def reasoning(self, wire: JSONObject) -> Iterator[Reasoning]:
-        for name in REASONING_FIELDS:
-            if isinstance(text := wire.get(name), str) and text:
-                yield Reasoning(text=text, provider=self.provider, model=self.model)
-                return
+    def reasoning(self, wire: JSONObject) -> Iterator[AnyPart]:
+        """What the model thought: in blocks, or in one field. Where there are both, they say the same."""
+        blocks = details.read(wire.get(details.DETAILS), self.provider, self.model, replied=self.replied)
+        texts = [text for name in REASONING_FIELDS if isinstance(text := wire.get(name), str) and text]
+        if texts and not (blocks and details.said(wire[details.DETAILS])):
+            yield Reasoning(text=texts[0], provider=self.provider, model=self.model)
+        yield from blocks
 
     def parts(self, content: JSON) -> Iterator[AnyPart]:
         if isinstance(content, str):
@@ -263,6 +276,9 @@ class _Decoder:
         named = cast(JSONObject, call.get("function") or call.get("custom") or {})
         if "name" not in named:
             return Native(provider=self.provider, data=call)
+        if self.replied:
+            call = _sent_back(call)
+            named = cast(JSONObject, call.get("function") or call.get("custom"))
         if not call.get("id"):
             call = {**call, "id": made_id(len(self.names))}
         self.names[call["id"]] = named["name"]
@@ -315,6 +331,15 @@ class _Decoder:
         if inside := kept(remember(function, ours["function"], self.provider), self.provider):
             rest["function"] = inside
         return replace(made, extra={self.provider: rest}) if rest else made
+
+
+def _sent_back(call: JSONObject) -> JSONObject:
+    """A call of a reply as it may stand in a request: without its number, and with arguments, if it came with none."""
+    call = {name: value for name, value in call.items() if name != "index"}
+    function: JSON = call.get("function")
+    if isinstance(function, dict) and cast(JSONObject, function).get("arguments") is None:
+        call["function"] = {**cast(JSONObject, function), "arguments": "{}"}
+    return call
 
 
 def encode_tool(tool: Tool) -> JSONObject:

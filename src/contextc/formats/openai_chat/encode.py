@@ -1,8 +1,9 @@
 """Our messages in the shape of OpenAI's Chat Completions, which many other endpoints speak too.
 
 Each message stays a message; roles need not alternate. Results are tool messages of their own, and hold text: media
-that a tool returned goes into a user message right after the results of its step. The arguments of a call are the
-text the model wrote. Reasoning goes back only where the endpoint has a field for it.
+that a tool returned goes into a user message right after the results of its step, where an endpoint does not take it
+in the result. The arguments of a call are the text the model wrote. Reasoning goes back only where the endpoint has a
+field for it, and in the blocks that it came in (`details`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,18 +21,26 @@ from contextc.formats.base import (
     restored,
 )
 from contextc.formats.media import packed
+from contextc.formats.openai_chat import details
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
-FIELD = "field"
+FIELD = details.FIELD
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 SOUNDS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 def encode_segment(
-    segment: Sequence[Message], *, provider: str, reasoning_field: str | None, blobs: Mapping[str, bytes]
+    segment: Sequence[Message],
+    *,
+    provider: str,
+    reasoning_field: str | None,
+    blobs: Mapping[str, bytes],
+    model: str | None = None,
+    media_in_results: bool = False,
 ) -> Encoded:
-    encoder = _Encoder(provider, reasoning_field, blobs)
+    """`model` is the one that is asked, where it matters whose reasoning it is given."""
+    encoder = _Encoder(provider, reasoning_field, blobs, model, media_in_results)
     wire: list[JSONObject] = []
     for message in segment:
         if message.role == "tool":
@@ -42,8 +51,16 @@ def encode_segment(
 
 
 class _Encoder:
-    def __init__(self, provider: str, reasoning_field: str | None, blobs: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        provider: str,
+        reasoning_field: str | None,
+        blobs: Mapping[str, bytes],
+        model: str | None,
+        media_in_results: bool,
+    ) -> None:
         self.provider, self.reasoning_field, self.blobs = provider, reasoning_field, blobs
+        self.model, self.media_in_results = model, media_in_results
         self.notes: list[Note] = []
         self.old: dict[str, str] = {}  # calls of the time before ids
 
@@ -56,19 +73,24 @@ class _Encoder:
             self.old |= {call.id: call.name for call in message.tool_calls}
         content = [block for part in message.parts if (block := self.block(part, message.role)) is not None]
         calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
+        thoughts = self.details(message)
         wire: JSONObject = {"role": message.role, "content": _shortest(content), **self.reasoning(message)}
-        refusals = [part.data["refusal"] for part in message.parts if self.is_field(part)]
+        refusals = [part.data["refusal"] for part in message.parts if self.is_field(part, True)]
+        if thoughts:
+            wire[details.DETAILS] = thoughts
         if refusals:
             wire["refusal"] = refusals[0]
         if calls:
             wire["tool_calls"] = calls
-        if not content and not calls and not refusals and not ("content" in rest or self.speaks(message, rest)):
+        said = content or calls or refusals or thoughts
+        if not said and not ("content" in rest or self.speaks(message, rest)):
             return None
         return restored(wire, message.extra, self.provider)
 
-    def is_field(self, part: AnyPart) -> TypeGuard[Native]:
-        """Whether a part stood beside the content of its message, as a refusal does."""
-        return isinstance(part, Native) and bool(kept(part.extra, self.provider).get(FIELD))
+    def is_field(self, part: AnyPart, field: bool | None = None) -> TypeGuard[Native]:
+        """Whether a part stood beside the content of its message: a refusal (True), or reasoning."""
+        found: JSON = kept(part.extra, self.provider).get(FIELD) if isinstance(part, Native) else None
+        return bool(found) if field is None else found is field
 
     def speaks(self, message: Message, rest: JSONObject) -> bool:
         """Whether a reply without content says something in a field that only its endpoint knows."""
@@ -105,7 +127,10 @@ class _Encoder:
                 wire.append({"role": "tool", "tool_call_id": part.call_id, "content": part.content})
             elif isinstance(part, ToolResult):
                 content: JSON = part.content
-                if not isinstance(part.content, str):
+                if not isinstance(part.content, str) and self.media_in_results:
+                    content = [self.text(each) if isinstance(each, Text) else self.shown(each) for each in part.content]
+                    content = content or ""
+                elif not isinstance(part.content, str):
                     texts = [each for each in part.content if isinstance(each, Text)]
                     media = [each for each in part.content if isinstance(each, Media)]
                     content = [self.text(each) for each in texts] or ""
@@ -128,7 +153,7 @@ class _Encoder:
             case Media():
                 if role != "user" and not kept(part.extra, self.provider):
                     return self.described(part)
-                return restored(self.media(part), part.extra, self.provider)
+                return self.shown(part)
             case Native():
                 if self.is_field(part):
                     return None
@@ -150,14 +175,29 @@ class _Encoder:
         return restored(call, part.extra, self.provider)
 
     def reasoning(self, message: Message) -> JSONObject:
+        """The words of reasoning that came in no block, where the endpoint has a field for them."""
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
-        ours = [part for part in thoughts if not is_foreign(part, self.provider) and part.text]
-        said = any(name in REASONING_FIELDS for name in kept(message.extra, self.provider))
-        if len(ours) < len(thoughts) or (ours and not self.reasoning_field and not said):
+        loose = [part for part in thoughts if details.written(part, self.provider) is None]
+        ours = [part for part in loose if not is_foreign(part, self.provider) and part.text]
+        said = len(loose) < len(thoughts) or any(
+            name in REASONING_FIELDS for name in kept(message.extra, self.provider)
+        )
+        if len(ours) < len(loose) or (ours and not self.reasoning_field and not said):
             self.notes.append(Note("left out", "reasoning that this endpoint has no place for"))
         if not ours or not self.reasoning_field:
             return {}
         return {self.reasoning_field: "".join(part.text for part in ours)}
+
+    def details(self, message: Message) -> list[JSONObject]:
+        """The blocks of reasoning in this message that the model may be given."""
+        found = [(part, block) for part in message.parts if (block := details.written(part, self.provider)) is not None]
+        mine = [block for part, block in found if details.is_for(part, self.model, self.provider)]
+        if len(mine) < len(found):
+            self.notes.append(Note("left out", "reasoning of another vendor's model"))
+        return mine
+
+    def shown(self, part: Media) -> JSONObject:
+        return restored(self.media(part), part.extra, self.provider)
 
     def media(self, part: Media) -> JSONObject:
         text = packed(part, self.blobs)

@@ -1,13 +1,14 @@
 """What each chunk of a Chat Completions stream adds.
 
 Endpoints differ in how they send calls: with ids or indexes or neither, names at once or in pieces. Which call a piece
-belongs to is decided as `gather` decides it.
+belongs to is decided as `gather` decides it. Reasoning comes in a field, in blocks, or in both at once.
 """
 
 from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.openai_chat import details
 from contextc.formats.openai_chat.decode import apply_call, made_id
 from contextc.formats.openai_chat.encode import REASONING_FIELDS
 from contextc.formats.reading import Decodes, Delta, Growing, Reader
@@ -26,7 +27,8 @@ class ChatReader(Reader):
         self._old_name, self._old = "", Growing()
 
     def _is_whole(self, event: JSONObject) -> bool:
-        return any("message" in choice for choice in cast(list[JSONObject], event.get("choices") or []))
+        choices = cast(list[JSONObject], event.get("choices") or [])
+        return any("message" in choice for choice in choices) and not any(choice.get("error") for choice in choices)
 
     def _deltas(self, event: JSONObject) -> Iterable[Delta]:
         self._model = event.get("model") or self._model
@@ -34,15 +36,21 @@ class ChatReader(Reader):
         for choice in choices:
             if choice.get("index") in (None, 0):
                 yield from self._added(cast(JSONObject, choice.get("delta") or {}))
-                if choice.get("finish_reason"):
+                if choice.get("error"):
+                    self.error = event
+                elif choice.get("finish_reason"):
                     self.finished = True
                     yield from self._without_id()
-        if event.get("usage") and not choices:  # the last chunk of an endpoint that gives no reason
+        if (
+            event.get("usage") and not choices and self.error is None
+        ):  # the last chunk of an endpoint that gives no reason
             self.finished = True
 
     def _added(self, delta: JSONObject) -> Iterable[Delta]:
-        self._thinks = self._thinks or next((name for name in REASONING_FIELDS if _text(delta.get(name))), None)
-        if self._thinks and (thought := _text(delta.get(self._thinks))):
+        thoughts = {details.DETAILS: details.said(delta.get(details.DETAILS))}
+        thoughts |= {name: _text(delta.get(name)) for name in REASONING_FIELDS}
+        self._thinks = self._thinks or next((name for name, text in thoughts.items() if text), None)
+        if self._thinks and (thought := thoughts[self._thinks]):
             yield Reasoning(text=thought, provider=self.formatter.provider, model=self._model)
         content: JSON = delta.get("content")
         if isinstance(content, list):

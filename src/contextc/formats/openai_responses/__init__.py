@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject
 from contextc.formats.base import Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
 from contextc.formats.openai_responses import decode
@@ -84,6 +84,9 @@ class OpenAIResponsesFormatter(Formatter):
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Results of calls that the provider holds itself are sent too, though no call stands here."""
         return encode_held(request, provider=self.provider, blobs=blobs)
+
+    def is_tool(self, definition: Mapping[str, JSON]) -> bool:
+        return definition.get("type") == "function" and "name" in definition
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         return decode.encode_tool(tool)

@@ -275,14 +275,18 @@ class _Decoder:
         if tool.get("type") not in (None, "function", "dynamic"):
             return NativeTool(provider=self.provider, data=tool)
         made = Tool(
-            name=tool["name"], description=tool.get("description") or "", parameters=tool.get("inputSchema") or {}
+            name=tool["name"],
+            description=tool.get("description") or "",
+            parameters=tool.get("inputSchema") or {},
+            strict=tool.get("strict"),
         )
         return replace(made, extra=remember(tool, encode_tool(made), self.provider))
 
 
 def encode_tool(tool: Tool) -> JSONObject:
     described: JSONObject = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name, **described, "inputSchema": tool.parameters or {"type": "object"}}
+    strict: JSONObject = {} if tool.strict is None else {"strict": tool.strict}
+    return {"name": tool.name, **described, "inputSchema": tool.parameters or {"type": "object"}, **strict}
 
 
 def _groups(parts: list[AnyPart]) -> list[list[AnyPart]]:

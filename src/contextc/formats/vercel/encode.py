@@ -25,7 +25,7 @@ DENIED = "Tool execution denied."
 DENIED_BECAUSE = "Tool execution denied: "
 SIGNED: dict[str, dict[str, str]] = {
     "anthropic": {"signature": "signature", "data": "redactedData"},
-    "bedrock": {"signature": "signature", "data": "redactedData"},
+    "bedrock": {"signature": "signature", "data": "redactedContent"},
     "openai": {"id": "itemId", "data": "reasoningEncryptedContent"},
     "google": {"signature": "thoughtSignature"},
 }

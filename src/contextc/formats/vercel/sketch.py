@@ -64,11 +64,11 @@ class _Reader:
         self.misshapen.append(at(path, wrong.message, what=what, rule=wrong.rule, role=wrong.field))
 
     def turns(self, messages: list[JSON], base: Path) -> Iterator[Turn]:
-        mine = [number for number, each in enumerate(messages) if _get(each, "role") == "user"]
+        last = max([number for number, each in enumerate(messages) if _get(each, "role") == "user"], default=0)
         for number, wire in enumerate(messages):
             path = (*base, number)
             if isinstance(wire, dict) and ui.is_shown(cast(JSONObject, wire)):
-                yield from self.shown(cast(JSONObject, wire), path, answered=number < max(mine, default=0))
+                yield from self.shown(cast(JSONObject, wire), path, answered=number < last)
             elif wrong := _misfit_message(wire):
                 self.refuse(path, wrong)
             else:

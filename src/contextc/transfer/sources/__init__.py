@@ -1,30 +1,29 @@
-"""Programs that keep transcripts of their own on this machine, one file each: where they are, and how they are read.
+"""What other programs keep, one file each: how it is known, how it is read, and where it lies.
 
 A source is a module found by its name: one more is one more file, and no line elsewhere. It has
 
-    FORMAT                            the format its lines are decoded with
-    recognises(lines)                 whether these are lines of such a transcript
-    session_of(lines)                 the program's name for the session they are of; "" where they do not say
-    title_of(lines)                   what the program calls it; "" where it has no name for it
-    found(directory)                  the transcripts on this machine, of one directory or (None) of all
-    whole(path, lines)                the lines, with those before them that stand in other files
+    ABOUT                             what it reads, for the list of sources
+    recognises(sample)                whether a file is of this kind, by what it begins with
+    conversations(given)              what is in the files that are given, one conversation after the other
 
-Nothing here writes anything.
+and, where a program keeps a session a file at a place of its own,
+
+    found(directory)                  the sessions on this machine, of one directory or (None) of all
+
+Nothing here writes anything, and nothing that a file names is run or opened.
 """
 
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from msgspec import Struct
 
-from contextc._json import JSONObject, parse_object
 from contextc.errors import InvalidSetting
-
-UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-"""How programs name their sessions, in any case of letters."""
+from contextc.transfer.found import Found
+from contextc.transfer.given import Given, Sample
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
@@ -37,22 +36,28 @@ class Transcript(Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    FORMAT: str
+    ABOUT: str
 
-    def recognises(self, lines: Sequence[JSONObject]) -> bool: ...
+    def recognises(self, sample: Sample) -> bool: ...
 
-    def session_of(self, lines: Sequence[JSONObject]) -> str: ...
+    def conversations(self, given: Given) -> Iterator[Found]: ...
 
-    def title_of(self, lines: Sequence[JSONObject]) -> str: ...
+
+@runtime_checkable
+class Kept(Protocol):
+    """A source that keeps its sessions at a place of its own."""
 
     def found(self, directory: str | None) -> Iterator[Transcript]: ...
-
-    def whole(self, path: Path | None, lines: Sequence[JSONObject]) -> list[JSONObject]: ...
 
 
 def source_names() -> list[str]:
     """What may stand behind `--from`."""
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def kept_names() -> list[str]:
+    """The sources whose sessions can be listed."""
+    return [name for name in source_names() if isinstance(source(name), Kept)]
 
 
 def source(name: str) -> Source:
@@ -62,25 +67,8 @@ def source(name: str) -> Source:
     return cast(Source, import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
-def parsed(data: bytes) -> tuple[list[JSONObject], int]:
-    """The objects in the lines of a file, and how many lines hold none: a program may have died while it wrote."""
-    lines = [line for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
-    found = [parse_object(line.decode("utf-8", "replace")) for line in lines]
-    return [each for each in found if each is not None], sum(each is None for each in found)
-
-
-def first_lines(path: Path, count: int) -> list[JSONObject]:
-    """The first lines of a file, as far as they can be read."""
-    try:
-        with path.open("rb") as file:
-            return parsed(b"".join([file.readline() for _ in range(count)]))[0]
-    except OSError:
-        return []
-
-
-def modified(path: Path) -> int:
-    """When a file was last written, in milliseconds; 0 where it is gone."""
-    try:
-        return path.stat().st_mtime_ns // 1_000_000
-    except OSError:
-        return 0
+def kept(name: str) -> Kept:
+    found = source(name)
+    if not isinstance(found, Kept):
+        raise InvalidSetting(f"Say which file: contextc import --from {name} FILE.")
+    return found

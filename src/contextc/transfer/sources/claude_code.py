@@ -12,16 +12,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contextc._json import JSONObject
-from contextc.transfer.sources import UUID, Transcript, first_lines, modified
+from contextc.transfer.found import UUID, Found
+from contextc.transfer.given import Given, Sample
+from contextc.transfer.sources import Transcript
+from contextc.transfer.transcripts import Reading, first_lines, modified, transcripts
 
-FORMAT = "claude_code"
+ABOUT = "Claude Code's transcripts, a session a file"
 LONGEST = 200  # of a folder's name; a longer one is cut, and has a hash behind it
 HEAD = 40  # lines in which a transcript says where its program ran
 
 
-def recognises(lines: Sequence[JSONObject]) -> bool:
-    spoken = [line for line in lines if line.get("type") in ("user", "assistant")]
+def recognises(sample: Sample) -> bool:
+    spoken = [line for line in sample.objects if line.get("type") in ("user", "assistant")]
     return any("parentUuid" in line and isinstance(line.get("uuid"), str) for line in spoken)
+
+
+def conversations(given: Given) -> Iterator[Found]:
+    return transcripts(given, Reading("claude_code", whole, session_of, title_of))
 
 
 def session_of(lines: Sequence[JSONObject]) -> str:
@@ -41,7 +48,7 @@ def found(directory: str | None) -> Iterator[Transcript]:
         if wanted is not None and not _may_be(folder.name, wanted):
             continue
         for path in sorted(folder.glob("*.jsonl")):
-            if not re.fullmatch(UUID, path.stem, re.IGNORECASE):
+            if not UUID.fullmatch(path.stem):
                 continue
             ran = next((each for line in first_lines(path, HEAD) if isinstance(each := line.get("cwd"), str)), "")
             if wanted is None or not ran or _real(ran) == wanted or not _may_be(folder.name, _real(ran)):

@@ -13,17 +13,24 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput
-from contextc.transfer.sources import UUID, Transcript, first_lines, modified, parsed
+from contextc.transfer.found import UUID, Found
+from contextc.transfer.given import Given, Sample
+from contextc.transfer.sources import Transcript
+from contextc.transfer.transcripts import Reading, first_lines, modified, parsed, transcripts
 
-FORMAT = "codex"
-NAME = re.compile(rf"rollout-.+?-({UUID})(?:_({UUID}))?\.jsonl", re.IGNORECASE)
+ABOUT = "Codex' transcripts, a session a file"
+NAME = re.compile(rf"rollout-.+?-({UUID.pattern})(?:_({UUID.pattern}))?\.jsonl", re.IGNORECASE)
 DEEPEST = 1000  # files that may stand on one another
 SAID = ("session_meta", "response_item", "event_msg", "compacted", "turn_context")
 """The lines that say anything of what was said; of others there are more with every version."""
 
 
-def recognises(lines: Sequence[JSONObject]) -> bool:
-    return any(line.get("type") == "session_meta" and isinstance(line.get("payload"), dict) for line in lines)
+def recognises(sample: Sample) -> bool:
+    return any(line.get("type") == "session_meta" and isinstance(line.get("payload"), dict) for line in sample.objects)
+
+
+def conversations(given: Given) -> Iterator[Found]:
+    return transcripts(given, Reading("codex", whole, session_of, title_of))
 
 
 def session_of(lines: Sequence[JSONObject]) -> str:
@@ -85,7 +92,7 @@ def _ordinal(line: JSONObject) -> int:
 
 def _file(path: Path | None, name: str) -> Path | None:
     """The file of a thread, or of a segment of one, in the folder that holds this one."""
-    if path is None or not re.fullmatch(UUID, name, re.IGNORECASE):
+    if path is None or not UUID.fullmatch(name):
         return None
     root = next((folder for folder in path.absolute().parents if folder.name == "sessions"), path.absolute().parent)
     for each in sorted(root.glob(f"**/rollout-*{name}.jsonl")):

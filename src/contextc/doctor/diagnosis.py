@@ -1,0 +1,101 @@
+"""One line of a conversation, from its root to its tip: all that healing would put right, and where that begins.
+
+It is read in one transaction, so what a dry run tells is what healing does if nobody writes in between.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from contextc.doctor.findings import DAMAGE, Trouble
+from contextc.doctor.links import Blobs, Branch, Row, fetch_blob, follow, lineage_of, rows_between
+from contextc.doctor.pairs import Asked, Pairs
+from contextc.store.base import Transaction
+from contextc.store.places import SEQ_MASK, Spot, branch_end, place, stretches
+
+
+class Diagnosis(NamedTuple):
+    """What is wrong with a line. Healing begins a branch after `base`, the last message that can stay where it is."""
+
+    line: int
+    end: int
+    troubles: list[Trouble]
+    open: list[Asked]
+    base: Spot | None
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(trouble.code in DAMAGE for trouble in self.troubles)
+
+    @property
+    def behind(self) -> int:
+        """How many messages stand behind the base."""
+        return self.end - self.base.seq if self.base is not None else 0
+
+
+def diagnose(tx: Transaction, branches: dict[int, Branch], number: int) -> Diagnosis:
+    """What is wrong with the line that ends on a branch. What cannot be read is taken as lost: so it will be healed."""
+    end = branch_end(tx, number)[0]
+    edges = edges_of(tx, number)
+    edge = edges[-1] if edges else 0
+    pairs, blobs = Pairs(), Blobs(lambda name: fetch_blob(tx, name))
+    found = [
+        trouble for each, _ in lineage_of(branches, number) if (trouble := lost_base(tx, branches[each])) is not None
+    ]
+    for row in line_rows(tx, branches, number, 0, end):
+        while edges and edges[0] < row.seq:
+            pairs.clear()
+            edges.pop(0)
+        found += troubles_of(row, pairs, blobs)
+    found = [each for each in found if is_relevant(each, edge)]
+    first = min([each.changes for each in found], default=None)
+    base = None if first is None else _spot(tx, branches, number, first - 1)
+    return Diagnosis(number, end, found, [each for each in pairs.open if each.seq > edge], base)
+
+
+def edges_of(tx: Transaction, branch: int, after: int = 0) -> list[int]:
+    """The messages behind which the context was cleared on a line."""
+    low, high = place(branch, after), place(branch, SEQ_MASK)
+    rows = tx.rows("SELECT place FROM edge WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    return [where & SEQ_MASK for (where,) in rows]
+
+
+def line_rows(tx: Transaction, branches: dict[int, Branch], number: int, after: int, upto: int) -> Iterator[Row]:
+    """The messages of a line after one of them, held against their ids."""
+    line = lineage_of(branches, number)
+    before = _spot(tx, branches, number, after).id
+    return follow(rows_between(lambda work: work(tx), line, after, upto), before, after, upto)
+
+
+def troubles_of(row: Row, pairs: Pairs, blobs: Blobs) -> list[Trouble]:
+    """What is wrong with one message, itself and among those before it."""
+    found = [row.trouble] if row.trouble is not None else []
+    if row.message is None:
+        return found
+    for index, name, code in blobs.wrong(row.message):
+        what = "is gone" if code == "missing-blob" else "has other bytes than it was named for"
+        found.append(Trouble(code, row.seq, f"Blob {name} {what}.", index, name=name))
+    return found + pairs.see(row.seq, row.message)
+
+
+def is_relevant(trouble: Trouble, edge: int) -> bool:
+    """Whether it is damage, or stands where requests are made of: behind the last reset."""
+    return trouble.code in DAMAGE or trouble.seq > edge
+
+
+def lost_base(tx: Transaction, branch: Branch) -> Trouble | None:
+    """Where a branch begins after a message which is not there, or is another."""
+    if branch.base == 0 or branch.parent is None:
+        return None
+    where = place(branch.parent, branch.base)
+    if tx.row("SELECT 1 FROM message WHERE place = ? AND id = ?", where, branch.base_id) is not None:
+        return None
+    return Trouble("lost-base", branch.base + 1, f"Message {branch.base}, after which it begins, is not there.")
+
+
+def _spot(tx: Transaction, branches: dict[int, Branch], number: int, seq: int) -> Spot:
+    for branch, _, _ in stretches(lineage_of(branches, number), seq - 1, seq):
+        row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, seq))
+        if row is not None:
+            return Spot(branch, seq, row[0])
+    root = branches[branches[number].tree]
+    return Spot(root.number, 0, root.base_id)

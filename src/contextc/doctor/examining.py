@@ -1,0 +1,277 @@
+"""Looks a store over and says what is wrong with it, why that matters, and what healing would do. It changes nothing.
+
+Every branch is followed link by link: the numbers have no gap, and each message's content gives its id. The lines that
+conversations go on with are also asked for what requests have to put right each time: calls without results, results
+without calls. Each message is read once, however many forks share it. The database's own check comes first, because
+nothing else can be believed where that fails.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+
+from contextc.doctor.diagnosis import Diagnosis, diagnose, edges_of, is_relevant, lost_base, troubles_of
+from contextc.doctor.findings import CODES, DAMAGE, OPEN_CALL, Finding, Trouble, counted
+from contextc.doctor.links import CHUNK, Blobs, Branch, branch_table, fetch_blob, follow, lineage_of, rows_between
+from contextc.doctor.marker import healed_lines
+from contextc.doctor.pairs import Asked, Pairs
+from contextc.errors import UnknownConversation
+from contextc.store import Store, places
+from contextc.store.base import Transaction
+from contextc.store.places import stretches
+
+Progress = Callable[[int, int], None]
+
+
+def examine(store: Store, progress: Progress | None = None, *, conversation: str | None = None) -> Iterator[Finding]:
+    """Every finding, of all conversations or of one; `progress` is told how many messages were looked at, of how many.
+
+    What is found on a line that was healed, and that nobody goes on with, is not told again.
+    """
+    damage = store.read(_damage)
+    yield from damage
+    if damage:
+        return
+    everything = store.read(branch_table)
+    table = everything if conversation is None else _standing_on(everything, conversation)
+    if not table and conversation is not None:
+        raise UnknownConversation(conversation)
+    counter = _Counter(store, table, conversation is None, progress)
+    blobs = Blobs(lambda name: store.read(lambda tx: fetch_blob(tx, name)))
+    for _, group in groupby(table, key=lambda branch: branch.tree):
+        yield from _Tree(store, list(group), conversation, blobs, counter).findings()
+
+
+class _Counter:
+    """How far the work has come."""
+
+    def __init__(self, store: Store, table: list[Branch], whole: bool, progress: Progress | None) -> None:
+        self._progress, self._done, self._total = progress, 0, 0
+        if progress is not None and whole:
+            self._total = store.read(lambda tx: (tx.row("SELECT count(*) FROM message") or (0,))[0])
+        elif progress is not None:
+            self._total = sum(
+                store.read(lambda tx: [places.branch_end(tx, each.number)[0] - each.base for each in table])
+            )
+
+    def add(self, messages: int) -> None:
+        self._done += messages
+        if self._progress:
+            self._progress(self._done, self._total)
+
+
+class _Tree:
+    """The branches that share a root: each is followed once, and what its parent knew goes on into it."""
+
+    def __init__(self, store: Store, table: list[Branch], only: str | None, blobs: Blobs, counter: _Counter) -> None:
+        self.store, self.only, self.blobs, self.counter = store, only, blobs, counter
+        self.branches = {branch.number: branch for branch in table}
+        self.children: dict[int, list[Branch]] = {}
+        for branch in sorted(table, key=lambda each: each.base):
+            if branch.parent is not None:
+                self.children.setdefault(branch.parent, []).append(branch)
+        self.begun: dict[int, Pairs] = {}
+        self.troubles: dict[int, list[Trouble]] = {}
+        self.open: dict[int, list[Asked]] = {}
+        self.ends: dict[int, int] = {}
+
+    def findings(self) -> Iterator[Finding]:
+        current, running = self.store.read(self._standing)
+        heads = set(current.values())
+        for number in self.branches:
+            self._follow(self.branches[number], number in heads)
+        if not self.troubles and not self.open:
+            return
+        healed = self.store.read(lambda tx: set(healed_lines(tx, self.branches))) if self._is_damaged() else set[int]()
+        for name in sorted({each.conversation for each in self.branches.values() if each.conversation is not None}):
+            if self.only in (None, name):
+                yield from self._conversation(name, current.get(name, 0), name in running, healed)
+
+    def _is_damaged(self) -> bool:
+        return any(trouble.code in DAMAGE for found in self.troubles.values() for trouble in found)
+
+    def _standing(self, tx: Transaction) -> tuple[dict[str, int], set[str]]:
+        """The branch each conversation goes on with, and those of them in which a turn is running."""
+        tree = next(iter(self.branches.values())).tree
+        current = dict[str, int](tx.rows("SELECT name, branch FROM conversation WHERE tree = ?", tree))
+        running = {
+            name
+            for (name,) in tx.rows(
+                "SELECT l.conversation FROM lease l JOIN conversation c ON c.name = l.conversation"
+                " WHERE l.holder <> '' AND c.tree = ?",
+                tree,
+            )
+        }
+        return current, running
+
+    def _follow(self, branch: Branch, is_current: bool) -> None:
+        """Read a branch, and hand on what is known where others begin on it."""
+        number, store = branch.number, self.store
+        end, lost, edges = store.read(
+            lambda tx: (places.branch_end(tx, number)[0], lost_base(tx, branch), edges_of(tx, number, branch.base))
+        )
+        self.ends[number] = end
+        pairs = self.begun.pop(number, None) or Pairs()
+        children = list(self.children.get(number, ()))
+        found = [lost] if lost is not None else []
+        rows = rows_between(store.read, [(number, branch.base)], branch.base, end)
+        seen = 0
+        for row in follow(rows, branch.base_id, branch.base, end):
+            while children and children[0].base < row.seq:
+                self._begin(children.pop(0), pairs, edges)
+            _clear(pairs, edges, row.seq)
+            if row.message is None:
+                pairs.lose()
+            found += troubles_of(row, pairs, self.blobs)
+            seen += row.message is not None or row.id != b""
+            if seen == CHUNK:
+                self.counter.add(seen)
+                seen = 0
+        for child in children:
+            self._begin(child, pairs, edges)
+        if seen:
+            self.counter.add(seen)
+        if found:
+            self.troubles[number] = found
+        if is_current and (waiting := pairs.open):
+            self.open[number] = waiting
+
+    def _begin(self, child: Branch, pairs: Pairs, edges: list[int]) -> None:
+        _clear(pairs, edges, child.base)
+        self.begun[child.number] = pairs.fork(child.base)
+
+    def _conversation(self, name: str, current: int, is_running: bool, healed: set[int]) -> Iterator[Finding]:
+        lines = [each.number for each in self.branches.values() if each.conversation == name]
+        damaged: dict[tuple[int, Trouble], list[int]] = {}
+        for line in lines:
+            empty = self.ends[line] == self.branches[line].base and line != current
+            if line == current or (line not in healed and not empty):
+                for where, trouble in self._along(line):
+                    if trouble.code in DAMAGE:
+                        damaged.setdefault((where, trouble), []).append(line)
+        of = {line: self._diagnosed(line) for line in sorted({each for line in damaged.values() for each in line})}
+        for (where, trouble), through in damaged.items():
+            yield self._fault(name, where, trouble, through, current, of, is_running)
+        if not is_running and current in self.branches:
+            yield from self._notes(name, current, of.get(current))
+
+    def _along(self, line: int) -> Iterator[tuple[int, Trouble]]:
+        """What is wrong on the way from the root to the end of a branch, and on which branch."""
+        lineage = lineage_of(self.branches, line)
+        for number, first, last in stretches(lineage, 0, self.ends[line]):
+            for trouble in self.troubles.get(number, ()):
+                if first <= trouble.seq <= last:
+                    yield number, trouble
+        for number, base in lineage:  # one that has no message of its own begins somewhere all the same
+            if base == self.ends[line]:
+                yield from ((number, each) for each in self.troubles.get(number, ()) if each.code == "lost-base")
+
+    def _diagnosed(self, line: int) -> Diagnosis | None:
+        if self.branches[line].tree not in self.branches:
+            return None
+        return self.store.read(lambda tx: diagnose(tx, self.branches, line))
+
+    def _fault(
+        self,
+        name: str,
+        where: int,
+        trouble: Trouble,
+        through: list[int],
+        current: int,
+        of: dict[int, Diagnosis | None],
+        is_running: bool,
+    ) -> Finding:
+        about = CODES[trouble.code]
+        line = current if current in through else through[0]
+        known = of[line]
+        if known is None or known.base is None:
+            would = "cannot be healed: the root of the conversation is gone. Restore a copy of the store"
+        else:
+            would = _would(known.base.seq, known.behind, about.how, line, switch=line == current)
+            more = [str(each) for each in through if each != line]
+            would += f"; and so for branch {', '.join(more)}" if more else ""
+            would += ", once its turn is over" if is_running else ""
+        place = f"branch {where}" if trouble.code == "lost-base" else f"branch {where}, message {trouble.seq}"
+        return Finding(
+            kind=about.kind,
+            code=trouble.code,
+            conversation=name,
+            where=place,
+            text=trouble.text,
+            why=about.why,
+            would=would,
+            healing="none" if known is None or known.base is None else "branch",
+            branches=tuple(through),
+        )
+
+    def _notes(self, name: str, current: int, known: Diagnosis | None) -> Iterator[Finding]:
+        """What requests put right each time. Where the line is damaged, a branch has to be begun anyway."""
+        edge = self.store.read(lambda tx: max(edges_of(tx, current), default=0))
+        if known is not None:
+            noted = [each for each in known.troubles if each.code not in DAMAGE]
+        else:
+            noted = [each for _, each in self._along(current) if each.code not in DAMAGE and is_relevant(each, edge)]
+        base = known.base.seq if known and known.base else min([each.changes for each in noted], default=1) - 1
+        for trouble in noted:
+            if (about := CODES.get(trouble.code)) is not None:
+                yield Finding(
+                    kind=about.kind,
+                    code=trouble.code,
+                    conversation=name,
+                    where=f"message {trouble.seq}",
+                    text=trouble.text,
+                    why=about.why,
+                    would=_would(base, self.ends[current] - base, about.how, current, switch=True),
+                    healing="branch",
+                    branches=(current,),
+                )
+        for asked in self.open.get(current, ()) if known is None else known.open:
+            if asked.seq > edge:
+                yield Finding(
+                    kind=OPEN_CALL.kind,
+                    code="open-call",
+                    conversation=name,
+                    where=f"message {asked.seq}",
+                    text=f"Call {asked.call.id!r} of {asked.call.name!r} has no result.",
+                    why=OPEN_CALL.why,
+                    would=f"would append an error result for call {asked.id!r} of {asked.call.name!r}",
+                    healing="append",
+                    branches=(current,),
+                )
+
+
+def _clear(pairs: Pairs, edges: list[int], seq: int) -> None:
+    """Take the edges that stand before a message."""
+    while edges and edges[0] < seq:
+        pairs.clear()
+        edges.pop(0)
+
+
+def _would(base: int, behind: int, how: str, line: int, *, switch: bool) -> str:
+    after = f"after message {base}" if base else "at the root"
+    turned = f"and go on there; branch {line} stays" if switch else f"beside branch {line}, which stays"
+    return f"would begin a branch {after} that holds the {counted(behind, 'message')} behind it, {how}, {turned}"
+
+
+def _damage(tx: Transaction) -> list[Finding]:
+    rows = tx.rows(tx.dialect.check) if tx.dialect.check else [("ok",)]
+    return [
+        Finding(
+            kind="fault",
+            code="damaged-file",
+            conversation=None,
+            where="database",
+            text=text,
+            why="Nothing in it can be believed.",
+            would="cannot be healed: restore a copy, or recover the file with the database's own tools",
+        )
+        for (text,) in rows
+        if text != "ok"
+    ]
+
+
+def _standing_on(table: list[Branch], conversation: str) -> list[Branch]:
+    """The branches of one conversation, and those they stand on."""
+    by_number = {branch.number: branch for branch in table}
+    own = [branch.number for branch in table if branch.conversation == conversation]
+    wanted = {number for line in own for number, _ in lineage_of(by_number, line)}
+    return [branch for branch in table if branch.number in wanted]

@@ -1,0 +1,122 @@
+"""Heals stored conversations: what `examine` said it would do, one transaction a conversation.
+
+No message is changed or removed. A call without a result is given one at the end; everything else becomes a branch that
+holds the repaired messages, on which the conversation goes on, and the old branch stays. Whoever begins a turn locks
+the conversation first, and so does healing: a conversation in which a turn runs is left alone, and none begins before
+the healing is over. Each line is judged anew under that lock, so what somebody else has healed meanwhile is not healed
+twice, and whoever is killed leaves a conversation healed or untouched.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import msgspec
+
+from contextc.doctor.diagnosis import Diagnosis, diagnose
+from contextc.doctor.findings import Finding, counted
+from contextc.doctor.links import branch_table
+from contextc.doctor.marker import healed_lines
+from contextc.doctor.pairs import Asked
+from contextc.doctor.rewriting import Rewriting
+from contextc.errors import Conflict, ContextcError, InvalidInput, StoreCorrupt
+from contextc.messages import Message, admit
+from contextc.pairing import synthetic
+from contextc.store import Store, chain, places
+from contextc.store.base import Transaction
+from contextc.store.branches import switch
+from contextc.store.redaction import HEALED
+
+
+class Healed(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one conversation: `healed`, `sound` where nothing was left to do, or `left` as it was, and why."""
+
+    conversation: str
+    outcome: Literal["healed", "sound", "left"]
+    text: str
+    appended: int = 0
+    branches: dict[int, int] = {}
+    """The branches that were begun, by the ones they are begun for."""
+
+
+def heal(store: Store, findings: Iterable[Finding], progress: Callable[[int, int], None] | None = None) -> list[Healed]:
+    """Heal what was found, conversation by conversation; what happened to each. Others' findings stay as they are.
+
+    Give some of the findings to heal only those. Where a branch has to be begun, everything on that line is put right.
+    """
+    wanted: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.conversation is not None and finding.healing != "none":
+            wanted.setdefault(finding.conversation, []).append(finding)
+    if wanted:
+        store.recover()
+    healed: list[Healed] = []
+    for name, group in wanted.items():
+        try:
+            healed.append(store.write(lambda tx, name=name, group=group: _heal(tx, name, group), repeatable=True))
+        except (StoreCorrupt, InvalidInput, Conflict) as error:  # one that cannot be helped keeps no other waiting
+            healed.append(_left(name, error))
+        if progress:
+            progress(len(healed), len(wanted))
+    return healed
+
+
+def _left(name: str, error: ContextcError) -> Healed:
+    return Healed(conversation=name, outcome="left", text=f"{error} Nothing was changed.")
+
+
+def _heal(tx: Transaction, name: str, findings: list[Finding]) -> Healed:
+    places.lock_tree(tx, name)
+    here = places.head(tx, name, lock=True)
+    if tx.row("SELECT 1 FROM lease WHERE conversation = ? AND holder <> ''", name) is not None:
+        text = "A turn is running in it, so nothing was changed. Heal it when the turn is over."
+        return Healed(conversation=name, outcome="left", text=text)
+    branches = {branch.number: branch for branch in branch_table(tx, here.tree)}
+    may_branch = any(finding.healing == "branch" for finding in findings)
+    others = sorted({line for finding in findings for line in finding.branches} - {here.branch})
+    healed = set(healed_lines(tx, branches)) if others else set[int]()
+    begun: dict[int, int] = {}
+    for line in others:
+        known = branches.get(line)
+        if known is None or known.conversation != name or line in healed:
+            continue
+        found = diagnose(tx, branches, line)
+        if found.is_damaged and found.end > known.base:  # nothing was said on an empty one
+            begun[line] = Rewriting(tx, name, branches, found).write(here).branch
+    found = diagnose(tx, branches, here.branch)
+    if may_branch and found.base is not None:
+        begun[here.branch] = Rewriting(tx, name, branches, found).write(here).branch
+        switch(tx, name, begun[here.branch])
+    answers = here.branch in begun or any(finding.healing == "append" for finding in findings)
+    results = [chain.entry(admit(_answer(asked))) for asked in found.open] if answers else []
+    if results:
+        chain.append(tx, name, results)
+    return _told(tx, name, found, begun, len(results))
+
+
+def _answer(asked: Asked) -> Message:
+    """The result that requests had to make up for a call, for good."""
+    message, call = asked.message, msgspec.structs.replace(asked.call, id=asked.id)
+    reason = "cancelled" if message.status == "cancelled" else "interrupted"
+    return Message(
+        role="tool",
+        parts=(synthetic(call, reason),),
+        author=message.author,
+        run=message.run,
+        turn=message.turn,
+        step=message.step,
+        meta={HEALED: {"of": message.uid, "because": ["open-call"]}},
+    )
+
+
+def _told(tx: Transaction, name: str, found: Diagnosis, begun: dict[int, int], appended: int) -> Healed:
+    said: list[str] = []
+    for old, new in begun.items():
+        base = places.branch_base(tx, new)
+        after = f"after message {base}" if base else "at the root"
+        said.append(f"Branch {new}, begun {after}, holds what branch {old} held, repaired; branch {old} stays.")
+        said += [f"The conversation goes on with branch {new}."] if old == found.line else []
+    if appended:
+        said.append(f"Appended {counted(appended, 'result')}.")
+    if not said:
+        return Healed(conversation=name, outcome="sound", text="Nothing was left to heal.")
+    return Healed(conversation=name, outcome="healed", text=" ".join(said), appended=appended, branches=begun)

@@ -1,0 +1,148 @@
+"""The rows of a chain, read one by one and held against their ids. What cannot be read is told, never raised.
+
+Where one row is wrong the next is judged by the best that is known of it, so that one fault is one finding.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from contextc._json import blob_name
+from contextc.doctor.findings import Trouble
+from contextc.messages import Media, Message, ToolResult, chain_id, content_of, from_json
+from contextc.store.base import Transaction
+from contextc.store.places import SEQ_BITS, SEQ_MASK, place, stretches
+
+CHUNK = 1000
+RawRow: TypeAlias = tuple[int, bytes, bytes]  # place, id, body
+Reader: TypeAlias = Callable[[Callable[[Transaction], list[RawRow]]], list[RawRow]]
+
+
+class Branch(NamedTuple):
+    """A row of the branch table."""
+
+    number: int
+    tree: int
+    parent: int | None
+    base: int
+    base_id: bytes
+    conversation: str | None
+
+
+class Row(NamedTuple):
+    """A message of a chain, or the place where one should be, and what is wrong with it."""
+
+    seq: int
+    place: int
+    id: bytes
+    message: Message | None
+    trouble: Trouble | None
+
+
+class Blobs:
+    """Whether media bytes are there, and are what they are named for; each is read once."""
+
+    def __init__(self, fetch: Callable[[str], bytes | None]) -> None:
+        self._fetch, self._known = fetch, dict[str, str]()
+
+    def wrong(self, message: Message) -> Iterator[tuple[int, str, str]]:
+        """The parts of a message whose bytes are not right: index, blob, code."""
+        for index, part in enumerate(message.parts):
+            for media in media_in(part):
+                if media.blob and (code := self._code(media.blob)):
+                    yield index, media.blob, code
+
+    def _code(self, name: str) -> str:
+        if name not in self._known:
+            data = self._fetch(name)
+            code = "missing-blob" if data is None else "" if blob_name(data) == name else "changed-blob"
+            self._known[name] = code
+        return self._known[name]
+
+
+def fetch_blob(tx: Transaction, name: str) -> bytes | None:
+    row = tx.row("SELECT data FROM blob WHERE name = ?", name)
+    return None if row is None else bytes(row[0])
+
+
+def media_in(part: object) -> tuple[Media, ...]:
+    if isinstance(part, Media):
+        return (part,)
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        return tuple([each for each in part.content if isinstance(each, Media)])
+    return ()
+
+
+def branch_table(tx: Transaction, tree: int | None = None) -> list[Branch]:
+    """All branches, or those of a tree: a parent before what begins on it."""
+    columns = "SELECT number, tree, parent, base_seq, base_id, conversation FROM branch"
+    if tree is None:
+        return [Branch(*row) for row in tx.rows(f"{columns} ORDER BY tree, number")]
+    return [Branch(*row) for row in tx.rows(f"{columns} WHERE tree = ? ORDER BY number", tree)]
+
+
+def lineage_of(branches: dict[int, Branch], number: int) -> list[tuple[int, int]]:
+    """The branches a chain runs through, newest first, each with the seq after which it begins."""
+    found: list[tuple[int, int]] = []
+    at = branches.get(number)
+    while at is not None:
+        found.append((at.number, at.base))
+        at = branches.get(at.parent) if at.parent is not None and at.parent < at.number else None
+    return found
+
+
+def rows_between(read: Reader, line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[RawRow]:
+    """The rows of a lineage after a seq, up to another, a chunk at a time."""
+    for number, first, last in stretches(line, after, upto):
+        for low in range(first, last + 1, CHUNK):
+            start, stop = place(number, low), place(number, min(low + CHUNK - 1, last))
+            yield from read(lambda tx, start=start, stop=stop: _rows(tx, start, stop))
+
+
+def _rows(tx: Transaction, start: int, stop: int) -> list[RawRow]:
+    return [
+        (where, _bytes(identity), body)
+        for where, identity, body in tx.rows(
+            "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", start, stop
+        )
+    ]
+
+
+def follow(rows: Iterable[RawRow], before: bytes, after: int, upto: int) -> Iterator[Row]:
+    """Hold the rows of a chain after message `after`, whose id is `before`, against what their ids say.
+
+    Messages that are missing in a row are one `Row`, as are those missing before `upto`.
+    """
+    expected, known = after + 1, True
+    for where, identity, body in rows:
+        seq = where & SEQ_MASK
+        if seq != expected:
+            yield _missing(where >> SEQ_BITS, expected, seq - 1)
+            known = False
+        message, trouble = _parsed(seq, body)
+        if message is not None:
+            made = chain_id(before, content_of(message)) if known and not message.redacted else identity
+            if (message.seq, message.id) != (seq, identity.hex()) or made != identity:
+                trouble = Trouble("broken-link", seq, "Its content or its place is not what its id says.")
+                identity = made if message.id == made.hex() else identity
+        yield Row(seq, where, identity, message, trouble)
+        before, expected, known = identity, seq + 1, True
+    if expected <= upto:
+        yield _missing(0, expected, upto)
+
+
+def _missing(branch: int, first: int, last: int) -> Row:
+    what = f"Message {first} is missing." if first == last else f"Messages {first} to {last} are missing."
+    return Row(first, place(branch, first), b"", None, Trouble("gap", first, what))
+
+
+def _parsed(seq: int, body: bytes) -> tuple[Message | None, Trouble | None]:
+    try:
+        return from_json(body), None
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+        return None, Trouble("unreadable", seq, f"It cannot be read: {error}.")
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()

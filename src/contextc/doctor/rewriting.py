@@ -1,0 +1,171 @@
+"""A line written anew behind the last message that can stay: the same messages, repaired and rechained.
+
+Every copy keeps what was said and its circumstances. Its uid is another version of the original's (`uid~2`), as an edit
+has it, so whoever knows the original finds the copy; where something was changed, `meta["contextc_healed"]` says what.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.doctor.diagnosis import Diagnosis, edges_of, line_rows
+from contextc.doctor.findings import CODES, Trouble
+from contextc.doctor.links import Branch, Row, media_in
+from contextc.doctor.marker import marker
+from contextc.doctor.pairs import MOVED, RENAMED, becomes_text
+from contextc.messages import Admitted, AnyPart, Media, Message, Text, ToolCall, ToolResult, content_of
+from contextc.store import chain
+from contextc.store.base import Transaction
+from contextc.store.places import Head, place
+from contextc.store.redaction import HEALED, healed_note
+from contextc.store.sync import original_uid
+
+LOST = "{what} This line stands in the place of what could not be read when the conversation was healed."
+
+
+class Rewriting:
+    """One line on its way to a branch of its own."""
+
+    def __init__(self, tx: Transaction, conversation: str, branches: dict[int, Branch], known: Diagnosis) -> None:
+        assert known.base is not None, "a line is written anew where something is wrong with it"
+        self.tx, self.conversation, self.branches, self.known = tx, conversation, branches, known
+        self.base, self.tree = known.base, branches[known.line].tree
+        self.marker: JSONObject = {}
+        self.by_seq: dict[int, list[Trouble]] = {}
+        self.brought: dict[int, list[Trouble]] = {}  # results, by the message of the call they belong to
+        for trouble in known.troubles:
+            self.by_seq.setdefault(trouble.seq, []).append(trouble)
+            if trouble.code in ("parted-result", MOVED):
+                self.brought.setdefault(trouble.call_seq, []).append(trouble)
+
+    def write(self, here: Head) -> Head:
+        """Write the branch; where it ends."""
+        tx, base, line = self.tx, self.base, self.known.line
+        number = chain.new_branch(
+            tx, self.conversation, tree=self.tree, parent=base.branch, base_seq=base.seq, base_id=base.id
+        )
+        edges = edges_of(tx, line)
+        for edge in edges:
+            if edge <= base.seq:
+                tx.run("INSERT INTO edge (place) VALUES (?)", place(number, edge))
+        edges = [edge for edge in edges if edge > base.seq]
+        at = Head(here.conversation, self.tree, number, here.revision, base.seq, base.id)
+        self.marker = marker(tx, line)
+        at = self._put(at, list(self._brought(base.seq)), 0)
+        for row in line_rows(tx, self.branches, line, base.seq, self.known.end):
+            while edges and edges[0] < row.seq:
+                tx.run("INSERT INTO edge (place) VALUES (?) ON CONFLICT DO NOTHING", place(number, at.seq))
+                edges.pop(0)
+            at = self._put(at, [*self._copies(row), *self._brought(row.seq)], row.place)
+        if edges:
+            tx.run("INSERT INTO edge (place) VALUES (?) ON CONFLICT DO NOTHING", place(number, at.seq))
+        return at
+
+    def _put(self, at: Head, messages: list[Message], old: int) -> Head:
+        """Put copies at the end of the branch; what names the original's place names the first of them from now on."""
+        for order, message in enumerate(messages):
+            if self.marker:
+                message = _noting(message, **self.marker)
+                self.marker = {}
+            uid = chain.free_uid(self.tx, self.tree, original_uid(message.uid))
+            blobs = dict.fromkeys([media.blob for part in message.parts for media in media_in(part) if media.blob])
+            admitted = Admitted(replace(message, uid=uid), content_of(message), blobs)
+            (stored,) = chain.place_messages(self.tx, self.conversation, at, [chain.entry(admitted)])
+            new = place(at.branch, stored.seq)
+            if message.redacted:
+                self.tx.run("UPDATE message SET redacted = 1 WHERE place = ?", new)
+            if order == 0 and old:
+                self._take_along(old, new)
+            at = Head(at.conversation, at.tree, at.branch, at.revision, stored.seq, bytes.fromhex(stored.id))
+        return at
+
+    def _take_along(self, old: int, new: int) -> None:
+        tx = self.tx
+        tx.run("INSERT INTO pin (place) SELECT ? FROM pin WHERE place = ?", new, old)
+        tx.run("UPDATE append_key SET place = ? WHERE conversation = ? AND place = ?", new, self.conversation, old)
+
+    def _copies(self, row: Row) -> Iterator[Message]:
+        """What stands on the new branch for one message of the old."""
+        troubles = self.by_seq.get(row.seq, [])
+        if row.message is None:
+            what = row.trouble.text if row.trouble is not None else ""
+            meta: JSONObject = {HEALED: {"because": [row.trouble.code if row.trouble is not None else ""]}}
+            yield Message(role="assistant", status="error", error=LOST.format(what=what), meta=meta)
+            return
+        if not troubles:
+            yield row.message
+            return
+        if any(trouble.code == "blank-message" for trouble in troubles):
+            return
+        message = _repairing(row.message, [trouble.code for trouble in troubles])
+        parts, texts = dict(enumerate(_repaired(message, troubles))), list[Message]()
+        for trouble in troubles:
+            if trouble.code in ("stray-result", "second-result", "parted-result", MOVED):
+                part = parts.pop(trouble.index)
+                if isinstance(part, ToolResult) and becomes_text(trouble):
+                    texts.append(_as_text(message, part, again=trouble.code == "second-result"))
+        if parts or not row.message.parts:
+            yield replace(message, parts=tuple(parts.values()))
+        yield from texts
+
+    def _brought(self, seq: int) -> Iterator[Message]:
+        """The results that are brought to the calls of a message, in the messages they came in."""
+        asked: dict[int, list[Trouble]] = {}
+        for trouble in self.brought.get(seq, ()):
+            asked.setdefault(trouble.seq, []).append(trouble)
+        for at, troubles in asked.items():
+            for row in line_rows(self.tx, self.branches, self.known.line, at - 1, at):
+                if row.message is not None:
+                    message = _repairing(row.message, ["parted-result"])
+                    parts = _repaired(message, self.by_seq.get(at, []))
+                    yield replace(message, parts=tuple([parts[trouble.index] for trouble in troubles]))
+
+
+def _repairing(message: Message, codes: Iterable[str]) -> Message:
+    """The message with the one it is made from, and why."""
+    meta = {name: value for name, value in (message.meta or {}).items() if name != HEALED}
+    because = sorted({*healed_note(message).get("because", ()), *codes} & {*CODES, "open-call"})
+    return _noting(replace(message, meta=meta), of=message.uid, because=because)
+
+
+def _noting(message: Message, **more: JSON) -> Message:
+    return replace(message, meta={**(message.meta or {}), HEALED: {**healed_note(message), **more}})
+
+
+def _repaired(message: Message, troubles: list[Trouble]) -> list[AnyPart]:
+    """The parts, with new ids where theirs were taken, and text in the place of media whose bytes are not there."""
+    parts = list(message.parts)
+    for trouble in troubles:
+        part = parts[trouble.index] if trouble.index < len(parts) else None
+        if isinstance(part, ToolCall) and trouble.code == "reused-id":
+            parts[trouble.index] = replace(part, id=trouble.name)
+        elif isinstance(part, ToolResult) and trouble.code == RENAMED:
+            parts[trouble.index] = replace(part, call_id=trouble.name)
+        elif trouble.code in ("missing-blob", "changed-blob") and part is not None:
+            parts[trouble.index] = _without(part, trouble.name)
+    return parts
+
+
+def _without(part: AnyPart, blob: str) -> AnyPart:
+    if isinstance(part, Media):
+        return Text(_described(part)) if part.blob == blob else part
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        content = [
+            Text(_described(each)) if isinstance(each, Media) and each.blob == blob else each for each in part.content
+        ]
+        return replace(part, content=tuple(content))
+    return part
+
+
+def _described(media: Media) -> str:
+    name = f" {media.name!r}" if media.name else ""
+    size = f", {media.size:,} bytes" if media.size else ""
+    return f"[{media.kind}{name}: {media.mime_type}{size}; its bytes are lost]"
+
+
+def _as_text(message: Message, stray: ToolResult, *, again: bool) -> Message:
+    """A result nobody asked for, as something the user shows: in the words that requests of others are fixed with."""
+    content = (Text(stray.content),) if isinstance(stray.content, str) else stray.content
+    words = f"[another result of {stray.name}:]" if again else f"[a result of {stray.name}, whose call is not here:]"
+    return replace(message, role="user", author=None, parts=(Text(words), *content))

@@ -1,0 +1,137 @@
+"""Bedrock's Converse: one shape for the models of many houses."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, cast
+
+from contextc._json import JSONObject
+from contextc.formats.anthropic import AnthropicFormatter
+from contextc.formats.base import OPENING, Encoded, Request
+from contextc.formats.bedrock import decode
+from contextc.formats.bedrock.encode import (
+    AS_IT_CAME,
+    BETWEEN,
+    POINT,
+    STUB,
+    encode_segment,
+    encode_system,
+    encode_tool,
+    encode_tools,
+)
+from contextc.formats.bedrock.media import FORMATS, with_bytes, with_names_once
+from contextc.formats.bedrock.reader import BedrockReader
+from contextc.formats.bedrock.rules import BOOK
+from contextc.formats.bedrock.settings import SETTINGS
+from contextc.formats.checking import RuleBook
+from contextc.formats.reading import Reader
+from contextc.formats.reasoning import Policy
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller, Spelling
+from contextc.messages import Message
+from contextc.tools import NativeTool, Tool
+
+MARK: JSONObject = {POINT: {"type": "default"}}
+UNMARKED = frozenset(("document", "video", "reasoningContent"))
+"""Blocks behind which no cache point may stand."""
+OPENED = Encoded(({"role": "user", "content": [{"text": OPENING}]},))
+
+
+class BedrockFormatter(AnthropicFormatter):
+    """`system_between` says that the model takes a system role between other messages.
+
+    Segments are joined as Anthropic's are; nothing else is the same.
+    """
+
+    name: ClassVar[str] = "bedrock"
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller(
+        "bedrock",
+        ids=Spelling("a-zA-Z0-9_-", 64, taken="[a-zA-Z0-9_.:-]{1,64}"),
+        names=Spelling("a-zA-Z0-9_-", 64),
+    )
+    unique_ids: ClassVar[bool] = True
+    nests: ClassVar[tuple[str, ...]] = ("toolUse", "toolResult", "toolSpec", "reasoningContent", *FORMATS)
+    marks: ClassVar[tuple[str, ...]] = (BETWEEN, AS_IT_CAME)
+    rules: ClassVar[RuleBook] = BOOK
+    prefix_settings: ClassVar[tuple[str, ...]] = ("additionalModelRequestFields", "outputConfig")
+    user_first: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
+    needs_length: ClassVar[bool] = False
+    tool_key: ClassVar[str] = "toolSpec"
+    stand_in: ClassVar[Tool | None] = STUB
+
+    def __init__(
+        self, *, provider: str = "bedrock", system_between: bool = False, reasoning: Policy = "native"
+    ) -> None:
+        self.provider, self.system_between, self.reasoning = provider, system_between, reasoning
+
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+        return encode_segment(segment, provider=self.provider, system_between=self.system_between, blobs=blobs)
+
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        found = [segment for segment in segments if segment.messages]
+        if not before and found and found[0].messages[0]["role"] != "user":
+            found.insert(0, OPENED)
+        return with_names_once(super().join(found, before))
+
+    def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
+        body: JSONObject = {**request.settings, "messages": messages}
+        config = cast(JSONObject, body.pop("toolConfig", None) or {})
+        if request.system is not None and (blocks := encode_system(request.system, self.provider)):
+            body["system"] = blocks
+        if tools := self.encode_tools(request.tools):
+            return {**body, "toolConfig": {"tools": tools, **config}}
+        return {**body, "toolConfig": {"tools": [encode_tool(STUB)]}} if any(map(has_calls, messages)) else body
+
+    def arguments(self, body: JSONObject, model: str) -> JSONObject:
+        return {"modelId": model, **with_bytes(body)}
+
+    def marked(self, message: JSONObject) -> JSONObject | None:
+        content: list[JSONObject] = message["content"]
+        end = len(content)
+        while end and not UNMARKED.isdisjoint(content[end - 1]):
+            end -= 1
+        return {**message, "content": [*content[:end], MARK, *content[end:]]} if end else None
+
+    def marks_in(self, blocks: Iterable[JSONObject]) -> int:
+        return sum([POINT in block for block in blocks])
+
+    def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
+        return [
+            {**message, "content": [block for block in message["content"] if POINT not in block]}
+            if any([POINT in block for block in message["content"]])
+            else message
+            for message in messages
+        ]
+
+    def marked_head(self, body: JSONObject) -> JSONObject:
+        """Behind the system prompt alone: tools stand before it, and not every model takes a cache point among them."""
+        return {**body, "system": [*body["system"], MARK]} if body.get("system") else body
+
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        return encode_tool(tool)
+
+    def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
+        spelled = [tool if isinstance(tool, NativeTool) else self.spelling.write_tool(tool) for tool in tools]
+        return encode_tools(spelled, self.provider)
+
+    def decode_tools(self, definitions: list[JSONObject]) -> tuple[Tool | NativeTool, ...]:
+        return self.decode_request({"messages": [], "toolConfig": {"tools": definitions}}).tools
+
+    def _decode_request(self, body: JSONObject) -> Request:
+        return decode.decode_request(body, self.provider)
+
+    def _is_reply(self, reply: JSONObject) -> bool:
+        return isinstance(reply.get("output"), dict) and "stopReason" in reply
+
+    def _decode_reply(self, reply: JSONObject) -> Message:
+        return decode.decode_reply(reply, self.provider)
+
+    def reader(self) -> Reader:
+        return BedrockReader(self)
+
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return decode.gather(events)
+
+
+def has_calls(message: JSONObject) -> bool:
+    return any("toolUse" in block or "toolResult" in block for block in message.get("content", ()))

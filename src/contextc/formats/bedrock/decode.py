@@ -1,0 +1,335 @@
+"""Converse's requests, replies and streams as our messages.
+
+Each block becomes a part; what our encoding of that part would not say stays in its `extra`, and a block we have no
+part for stays whole as a `Native`. A cache point is kept with the part before it. A user message that holds results and
+text becomes a tool message and a user message. Tools that stand in for none are not read as tools.
+"""
+
+import base64
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.base import Request, grow, remember, text_of
+from contextc.formats.bedrock.encode import (
+    AS_IT_CAME,
+    BESIDE,
+    BETWEEN,
+    FAILED,
+    POINT,
+    STUB,
+    TEXTS,
+    encode_part,
+    encode_tool,
+    texts_in,
+)
+from contextc.formats.bedrock.media import DOCUMENT_NAME, decode_media
+from contextc.formats.bedrock.sketch import is_ours
+from contextc.formats.media import unpacked
+from contextc.messages import (
+    AnyPart,
+    Extra,
+    Media,
+    Message,
+    Native,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    tool_call,
+)
+from contextc.tools import NativeTool, Tool
+
+FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+}
+UNKNOWN_TOOL = "unknown"
+APART = ("messages", "system", "toolConfig")
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    decoder = _Decoder(provider, sent=True)
+    messages = [each for wire in cast(list[JSONObject], body.get("messages") or []) for each in decoder.message(wire)]
+    given = cast(list[JSONObject], body.get("system") or [])
+    system = Message(role="system", parts=tuple(decoder.parts(given, "system"))) if given else None
+    if system is None and messages and messages[0].role == "system":  # where the API takes none
+        system, *messages = messages
+    config = cast(JSONObject, body.get("toolConfig") or {})
+    rest = {name: value for name, value in config.items() if name != "tools"}
+    settings = {name: value for name, value in body.items() if name not in APART or value == []}
+    return Request(
+        messages=tuple(messages),
+        system=system,
+        tools=tuple(decoder.tools(cast(list[JSONObject], config.get("tools") or []))),
+        settings={**settings, "toolConfig": rest} if rest else settings,
+    )
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    reply = cast(JSONObject, packed(reply))
+    usage = cast(JSONObject, reply.get("usage") or {})
+    read, written = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
+    reason = cast(str | None, reply.get("stopReason"))
+    error = cast(JSONObject | None, reply.get("error"))
+    message = cast(JSONObject, cast(JSONObject, reply.get("output") or {}).get("message") or {})
+    named = ("stopReason", "additionalModelResponseFields", "trace", "performanceConfig", "serviceTier")
+    rest = {name: reply[name] for name in named if reply.get(name)}
+    return Message(
+        role="assistant",
+        parts=tuple(_Decoder(provider).parts(cast(list[JSONObject], message.get("content") or []), "assistant")),
+        finish="error" if error else FINISH.get(reason, reason) if reason else None,
+        status="error" if error else "sent",
+        error=str(error.get("message")) if error else None,
+        usage=Usage(
+            input=(usage.get("inputTokens") or 0) + read + written,
+            output=usage.get("outputTokens") or 0,
+            cache_read=read,
+            cache_write=written,
+        ),
+        extra={provider: rest} if rest else None,
+    )
+
+
+def packed(value: JSON) -> JSON:
+    """The value with bytes, which boto3 gives, as the base64 they were on the wire."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: packed(each) for name, each in cast(JSONObject, value).items()}
+    return [packed(each) for each in cast(list[JSON], value)] if isinstance(value, list) else value
+
+
+def gather(events: Iterable[JSONObject]) -> JSONObject:
+    """A reply, from the events of its stream."""
+    reply: JSONObject = {}
+    blocks: dict[int, JSONObject] = {}
+    for event in events:
+        for name, value in event.items():
+            if not isinstance(value, dict):
+                continue
+            said = cast(JSONObject, packed(cast(JSON, value)))
+            match name:
+                case "contentBlockStart":
+                    blocks[said["contentBlockIndex"]] = _begun(said.get("start") or {})
+                case "contentBlockDelta":
+                    _apply(blocks.setdefault(said["contentBlockIndex"], {}), said["delta"])
+                case "messageStop":
+                    reply |= said
+                case "metadata":
+                    reply |= said
+                case "error":
+                    reply["error"] = said
+                case _:  # messageStart, contentBlockStop, and whatever comes next
+                    pass
+    content = [_closed(blocks[index]) for index in sorted(blocks)]
+    return {**reply, "output": {"message": {"role": "assistant", "content": [each for each in content if each]}}}
+
+
+def _begun(start: JSONObject) -> JSONObject:
+    return {name: dict(cast(JSONObject, value)) for name, value in start.items() if isinstance(value, dict)}
+
+
+def _apply(block: JSONObject, delta: JSONObject) -> None:
+    for kind, said in delta.items():
+        match kind:
+            case "text":
+                grow(block, "text", said)
+            case "toolUse":
+                grow(block.setdefault("toolUse", {}), "written", said.get("input") or "")
+            case "reasoningContent":
+                _think(block.setdefault(kind, {}), said)
+            case "citation":
+                block.setdefault("citations", []).append(said)
+            case "toolResult":
+                block.setdefault(kind, {}).setdefault("content", []).extend(said)
+            case _:
+                block.setdefault(kind, said)
+
+
+def _think(thought: JSONObject, said: JSONObject) -> None:
+    if "redactedContent" in said:
+        pieces = [unpacked(each) or b"" for each in (thought.get("redactedContent") or "", said["redactedContent"])]
+        thought["redactedContent"] = packed(b"".join(pieces))
+    for name in ("text", "signature"):
+        if name in said:
+            grow(thought.setdefault("reasoningText", {"text": ""}), name, said[name])
+
+
+def _closed(block: JSONObject) -> JSONObject:
+    """A block as it would have come whole; those of a stream that broke off too."""
+    if "citations" in block:
+        return {"citationsContent": {"content": [{"text": block.get("text", "")}], "citations": block["citations"]}}
+    if "toolUse" not in block:
+        return block
+    use = cast(JSONObject, block["toolUse"])
+    call = tool_call("-", "-", use.get("written") or "")
+    given: JSON = call.raw if call.malformed else call.arguments
+    return {"toolUse": {**{name: value for name, value in use.items() if name != "written"}, "input": given}}
+
+
+class _Decoder:
+    """`sent`: this is a request, so what is in it was taken as it is."""
+
+    def __init__(self, provider: str, *, sent: bool = False) -> None:
+        self.provider, self.sent = provider, sent
+        self.names: dict[str, str] = {}
+
+    def message(self, wire: JSONObject) -> Iterator[Message]:
+        role, content = cast(Role, wire["role"]), cast(list[JSONObject], wire["content"])
+        if any("document" in block for block in content):
+            content = [block for block in content if block != {"text": BESIDE}]
+        parts: list[AnyPart] = []
+        for part in self.parts(content, role):
+            if parts and isinstance(part, ToolResult) != isinstance(parts[-1], ToolResult):
+                yield self._made(role, parts)
+                parts = []
+            parts.append(part)
+        if parts:
+            yield self._made(role, parts)
+
+    def _made(self, role: Role, parts: list[AnyPart]) -> Message:
+        extra: Extra | None = {self.provider: {BETWEEN: True}} if role == "system" else None
+        return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
+
+    def parts(self, content: list[JSONObject], role: str) -> list[AnyPart]:
+        alone = not any(not _is_blank(block) for block in content)
+        found: list[AnyPart] = []
+        for block in content:
+            if POINT in block and found and not isinstance(found[-1], Native):
+                found[-1] = self._with(found[-1], {POINT: block[POINT]})
+            elif _is_blank(block) and block["text"] and not alone:
+                found.append(self._with(Text(block["text"]), {AS_IT_CAME: True}))
+            else:
+                found.append(self.part(block, role))
+        return found
+
+    def part(self, block: JSONObject, role: str) -> AnyPart:
+        kind = next(iter(block))
+        part = self._part(kind, block, role)
+        if part is None:
+            return Native(provider=self.provider, data=block)
+        if isinstance(part, Text) or kind not in block or not isinstance(block[kind], dict):
+            return part
+        ours = encode_part(part, self.provider).get(kind)
+        if ours is None:
+            return part
+        rest = remember(_as_it_may_be(part, block[kind], cast(JSONObject, ours)), cast(JSONObject, ours), kind)
+        return self._with(part, rest) if rest else part
+
+    def _with(self, part: AnyPart, rest: JSONObject) -> AnyPart:
+        extra = part.extra or {}
+        return replace(part, extra={**extra, self.provider: {**extra.get(self.provider, {}), **rest}})
+
+    def _part(self, kind: str, block: JSONObject, role: str) -> AnyPart | None:
+        """The part that a block is; None where it is one that only Bedrock understands."""
+        inside: JSON = block[kind]
+        match kind:
+            case "text":
+                return Text(inside)
+            case "citationsContent" | "guardContent":
+                return self._text(block)
+            case "reasoningContent":
+                return self._reasoning(cast(JSONObject, inside))
+            case "toolUse" if is_ours(inside):
+                self.names[inside["toolUseId"]] = inside["name"]
+                return ToolCall(id=inside["toolUseId"], name=inside["name"], arguments=inside["input"])
+            case "toolResult" if is_ours(inside):
+                return self._result(cast(JSONObject, inside))
+            case "image" | "document" | "video" | "audio" if role == "user":
+                return decode_media(kind, cast(JSONObject, inside))
+            case _:
+                return None
+
+    def _text(self, block: JSONObject) -> Text | None:
+        kind = next(kind for kind in TEXTS if kind in block)
+        if kind == "guardContent" and "text" not in block[kind]:
+            return None
+        return Text(texts_in(block), extra={self.provider: {kind: block[kind]}})
+
+    def _reasoning(self, inside: JSONObject) -> Reasoning | None:
+        if "redactedContent" in inside:
+            return Reasoning(data=inside["redactedContent"], provider=self.provider)
+        if not isinstance(inside.get("reasoningText"), dict):
+            return None
+        thought = cast(JSONObject, inside["reasoningText"])
+        unsigned = self.sent and thought.get("signature") is None
+        return Reasoning(
+            text=text_of(thought.get("text")),
+            signature=thought.get("signature"),
+            provider=self.provider,
+            extra={self.provider: {AS_IT_CAME: True}} if unsigned else None,
+        )
+
+    def _result(self, inside: JSONObject) -> ToolResult:
+        call_id, content = inside["toolUseId"], cast(list[JSONObject], inside["content"])
+        parts = [self.part(each, "user") for each in content]
+        fits = all(isinstance(part, Text | Media) for part in parts)
+        failed = inside.get("status") == "error"
+        plain = len(parts) == 1 and isinstance(parts[0], Text)
+        said: object = tuple(parts) if fits and parts else encode(content).decode() if parts else ""
+        if plain:
+            said = "" if failed and content == [{"text": FAILED}] else cast(Text, parts[0]).text
+        elif len(content) == 1 and "json" in content[0]:
+            said = encode(content[0]["json"]).decode()
+        return ToolResult(
+            call_id=call_id,
+            name=self.names.get(call_id, UNKNOWN_TOOL),
+            content=cast(str, said),
+            is_error=failed,
+        )
+
+    def tools(self, given: list[JSONObject]) -> list[Tool | NativeTool]:
+        found: list[Tool | NativeTool] = []
+        for wire in given:
+            last = found[-1] if found else None
+            if POINT in wire and isinstance(last, Tool):
+                rest = (last.extra or {}).get(self.provider, {})
+                found[-1] = replace(last, extra={self.provider: {**rest, POINT: wire[POINT]}})
+            elif wire != encode_tool(STUB):
+                found.append(self.tool(wire))
+        return found
+
+    def tool(self, wire: JSONObject) -> Tool | NativeTool:
+        if "toolSpec" not in wire:
+            return NativeTool(provider=self.provider, data=wire)
+        spec = cast(JSONObject, wire["toolSpec"])
+        made = Tool(
+            name=spec["name"],
+            description=spec.get("description") or "",
+            parameters=spec["inputSchema"].get("json") or {},
+            strict=spec.get("strict"),
+        )
+        rest = remember(spec, encode_tool(made)["toolSpec"], "toolSpec")
+        return replace(made, extra={self.provider: rest}) if rest else made
+
+
+def _is_blank(block: JSONObject) -> bool:
+    return isinstance(block.get("text"), str) and not block["text"].strip()
+
+
+def _as_it_may_be(part: AnyPart, given: JSONObject, ours: JSONObject) -> JSONObject:
+    """What is inside a block, with our words in the place of what no request may say."""
+    if isinstance(part, ToolCall):  # a reply of some models says of what type it is
+        given = {name: value for name, value in given.items() if (name, value) != ("type", "tool_use")}
+        return {**given, "input": ours["input"]} if part.malformed else given
+    if isinstance(part, Media) and "name" in ours and not DOCUMENT_NAME.fullmatch(given["name"]):
+        return {**given, "name": ours["name"]}
+    if isinstance(part, ToolResult) and not _may_be_told(part, given["content"]):
+        return {**given, "content": ours["content"]}
+    return given
+
+
+def _may_be_told(part: ToolResult, content: list[JSONObject]) -> bool:
+    named = [each["document"]["name"] for each in content if "document" in each]
+    plain = all(isinstance(each["json"], dict) for each in content if "json" in each)
+    return plain and all(map(DOCUMENT_NAME.fullmatch, named)) and not (part.is_error and part.content == "")

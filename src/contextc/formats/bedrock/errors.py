@@ -1,0 +1,48 @@
+"""What Bedrock says when it refuses a request, by what is wrong with it.
+
+Some of it is the model's own, passed on behind a few words of Bedrock's.
+"""
+
+MODEL_SAID = "The model returned the following errors: "
+MISSHAPEN = "The value at {where} is invalid. {what}"
+NO_MESSAGES = (
+    "A conversation must start with a user message. Try again with a conversation that starts with a user message."
+)
+EMPTY_CONTENT = (
+    "The content field in the Message object at {where} is empty. Add a ContentBlock object to the content field and "
+    "try again."
+)
+BLANK_TEXT = "The text field in the ContentBlock object at {where} is blank. Add text to the text field, and try again."
+ALTERNATE = (
+    "A conversation must alternate between user and assistant roles. Make sure the conversation alternates between "
+    "user and assistant roles and try again."
+)
+UNANSWERED = "Expected toolResult blocks at {where} for the following Ids: {ids}"
+RESULTS_FIRST = (
+    MODEL_SAID + "{where}: Did not find {count} `tool_result` block(s) at the beginning of this message. Messages "
+    "following `tool_use` blocks must begin with a matching number of `tool_result` blocks."
+)
+ORPHAN = "The number of toolResult blocks at {where} exceeds the number of toolUse blocks of previous turn."
+DOUBLED = "The toolResult blocks at {where} contain duplicate Ids: {id}"
+REUSED_ID = "The toolUse blocks at {where} contain duplicate Ids: {id}"
+WRONG_ROLE = MODEL_SAID + "{where}: `{kind}` blocks can only be in `{role}` messages"
+CONSTRAINT = "1 validation error detected: Value '{value}' at '{where}' failed to satisfy constraint: {what}"
+EMPTY_ERROR = "The content field at {where} cannot be empty when status value is error."
+NOT_AN_OBJECT = "The format of the value at {where} is invalid. Provide a json object for the field and try again."
+NO_TOOLS = "The toolConfig field must be defined when using toolUse and toolResult content blocks."
+TOOL_TWICE = MODEL_SAID + "tools: Tool names must be unique."
+UNKNOWN_CHOICE = MODEL_SAID + "tool_choice.name: Tool '{name}' not found in provided tools"
+WORDLESS_DOCUMENT = "A text block must be included when using documents."
+DOCUMENT_NAME = (
+    "The document file name can only contain alphanumeric characters, whitespace characters, hyphens, parentheses, and "
+    "square brackets. The name can't contain more than one consecutive whitespace character."
+)
+DOCUMENT_TWICE = "Messages can't contain duplicate document names. Rename the document and retry your request."
+SYSTEM_PLACE = (
+    MODEL_SAID + "{where}: role 'system' must follow a user message and be last or followed by an assistant message"
+)
+SIGNATURE = MODEL_SAID + "{where}: Invalid `signature` in `thinking` block"
+TOO_MANY_MARKS = MODEL_SAID + "A maximum of 4 blocks with cache_control may be provided. Found {count}."
+MISPLACED_MARK = (
+    "Cache point cannot be inserted after reasoning block. Please remove the invalid cache point and try again."
+)

@@ -1,0 +1,160 @@
+"""Pictures, sounds, films and documents as Converse takes them: by a short name of their type, and bytes or a place in
+S3. Each document has a name, and no two of a request the same one: the name it came with, and a hash.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.media import packed, unpacked
+from contextc.messages import Media
+
+FORMATS: dict[str, dict[str, str]] = {
+    "image": {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"},
+    "document": {
+        "application/pdf": "pdf",
+        "text/csv": "csv",
+        "application/msword": "doc",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+        "application/vnd.ms-excel": "xls",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+        "text/html": "html",
+        "text/plain": "txt",
+        "text/markdown": "md",
+    },
+    "video": {
+        "video/mp4": "mp4",
+        "video/x-matroska": "mkv",
+        "video/quicktime": "mov",
+        "video/webm": "webm",
+        "video/x-flv": "flv",
+        "video/mpeg": "mpeg",
+        "video/x-ms-wmv": "wmv",
+        "video/3gpp": "three_gp",
+    },
+    "audio": {
+        "audio/mpeg": "mp3",
+        "audio/wav": "wav",
+        "audio/x-wav": "wav",
+        "audio/aac": "aac",
+        "audio/flac": "flac",
+        "audio/ogg": "ogg",
+        "audio/opus": "opus",
+        "audio/mp4": "m4a",
+        "audio/webm": "webm",
+    },
+}
+TYPES = {kind: {short: mime for mime, short in reversed(formats.items())} for kind, formats in FORMATS.items()}
+UNNAMED = {"image": "image/png", "document": "application/pdf", "video": "video/mp4", "audio": "audio/mpeg"}
+IN_S3 = re.compile(r"s3://[a-z0-9][.\-a-z0-9]{1,61}[a-z0-9](/.*)?", re.DOTALL)
+DOCUMENT_NAME = re.compile(r"(?!.*\s\s)(?:[^\W_]|[\s\-()\[\]]){1,200}", re.DOTALL)
+OTHER_LETTERS, LONGEST_NAME = re.compile(r"[^a-zA-Z0-9\-()\[\]]+"), 160
+
+
+def encode_media(part: Media, blobs: Mapping[str, bytes], owner: str) -> JSONObject | None:
+    """The block of a part; None where Bedrock does not take its type, or cannot reach it. `owner` is its message."""
+    short, source = FORMATS[part.kind].get(part.mime_type), encode_source(part, blobs)
+    if short is None or source is None:
+        return None
+    named: JSONObject = {"name": document_name(part, owner, source)} if part.kind == "document" else {}
+    return {part.kind: {"format": short, **named, "source": source}}
+
+
+def encode_source(part: Media, blobs: Mapping[str, bytes]) -> JSONObject | None:
+    if (data := packed(part, blobs)) is not None:
+        return {"bytes": data}
+    if part.url is not None and IN_S3.fullmatch(part.url) and len(part.url) <= 1024:
+        return {"s3Location": {"uri": part.url}}
+    return None
+
+
+def document_name(part: Media, owner: str, source: JSONObject) -> str:
+    stem = OTHER_LETTERS.sub(" ", part.name or "").strip()[:LONGEST_NAME].strip() or "document"
+    told = f"{owner} {source.get('bytes') or part.url}".encode()
+    return f"{stem} {blake2b(told, digest_size=4).hexdigest()}"
+
+
+def decode_media(kind: str, block: JSONObject) -> Media | None:
+    """The part that a block shows; None where it is one that only Bedrock can read."""
+    short = block.get("format")
+    source = cast(JSONObject, block["source"])
+    plain = "text/plain" if "text" in source else UNNAMED[kind]
+    mime_type = TYPES[kind].get(str(short).removeprefix(f"{kind}/"), plain)
+    name = block.get("name") if kind == "document" else None
+    if isinstance(source.get("bytes"), str):
+        data = unpacked(source["bytes"])
+        return None if not data else Media(mime_type=mime_type, data=data, name=name)
+    if isinstance(source.get("text"), str) and source["text"]:
+        return Media(mime_type=mime_type, data=source["text"].encode(), name=name)
+    location = source.get("s3Location")
+    uri = cast(JSONObject, location).get("uri") if isinstance(location, dict) else None
+    if isinstance(uri, str) and IN_S3.fullmatch(uri):
+        return Media(mime_type=mime_type, url=uri, name=name)
+    return None
+
+
+def with_names_once(messages: list[JSONObject]) -> list[JSONObject]:
+    """The messages, in which a document whose name an earlier one has gets another."""
+    taken: set[str] = set()
+    for index, message in enumerate(messages):
+        names = [each["document"]["name"] for each in documents(message["content"])] if "content" in message else []
+        if not taken.isdisjoint(names) or len(set(names)) < len(names):
+            messages[index] = {**message, "content": _renamed(message["content"], taken)}
+        else:
+            taken.update(names)
+    return messages
+
+
+def documents(content: Iterable[JSONObject]) -> Iterator[JSONObject]:
+    """The blocks that are documents, those in results too."""
+    for block in content:
+        if "document" in block:
+            yield block
+        elif "toolResult" in block:
+            inside = cast(list[object], block["toolResult"]["content"])
+            yield from (cast(JSONObject, each) for each in inside if isinstance(each, dict) and "document" in each)
+
+
+def _renamed(content: list[JSONObject], taken: set[str]) -> list[JSONObject]:
+    found: list[JSONObject] = []
+    for block in content:
+        if "document" in block:
+            name: str = block["document"]["name"]
+            number = 1
+            while name in taken:
+                number += 1
+                name = f"{block['document']['name'][:190]} {number}"
+            taken.add(name)
+            block = {"document": {**block["document"], "name": name}}
+        elif "toolResult" in block:
+            block = {"toolResult": {**block["toolResult"], "content": _renamed(block["toolResult"]["content"], taken)}}
+        found.append(block)
+    return found
+
+
+def with_bytes(body: JSONObject) -> JSONObject:
+    """A request as boto3 takes it: base64 as the bytes it stands for. What a tool is given or told is not touched."""
+    messages = [{**message, "content": _opened(message["content"])} for message in body["messages"]]
+    prompt: JSONObject = {"system": _opened(body["system"])} if body.get("system") else {}
+    return {**body, **prompt, "messages": messages}
+
+
+def _opened(content: list[JSONObject]) -> list[JSONObject]:
+    return [{kind: _opened_block(kind, inside) for kind, inside in block.items()} for block in content]
+
+
+def _opened_block(kind: str, inside: JSON) -> JSON:
+    if kind in FORMATS:
+        return {**inside, "source": _as_bytes(inside["source"], "bytes")}
+    if kind == "toolResult":
+        return {**inside, "content": _opened(inside["content"])}
+    if kind == "guardContent" and "image" in inside:
+        return {"image": _opened_block("image", inside["image"])}
+    return _as_bytes(inside, "redactedContent") if kind == "reasoningContent" else inside
+
+
+def _as_bytes(inside: JSONObject, name: str) -> JSONObject:
+    data = unpacked(inside[name]) if isinstance(inside.get(name), str) else None
+    return inside if data is None else {**inside, name: data}

@@ -1,0 +1,450 @@
+"""The rules of Bedrock's Converse, as far as a request can be held against them without asking.
+
+Which model is asked stands in the address, so rules that hold for some models only are kept to what is certain.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.bedrock import errors, mends, sketch
+from contextc.formats.bedrock.media import DOCUMENT_NAME, documents
+from contextc.formats.checking import (
+    Finding,
+    Path,
+    Piece,
+    RuleBook,
+    Sketch,
+    Turn,
+    at,
+    dotted,
+    match,
+    misfit,
+    next_turn,
+    repeated,
+)
+
+ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]+"), re.compile(r"[a-zA-Z0-9_-]+")
+LONGEST = 64
+
+BOOK = RuleBook("BED", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="bedrock")
+rule = BOOK.rule
+
+
+@rule(1, errors.MISSHAPEN)
+def has_the_shape(request: Sketch) -> Iterable[Finding]:
+    """Every message, block and tool has the fields its kind must have.
+
+    A message has a `role` and `content`; a block is an object with one member, which says what it is.
+
+    Example: [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    Repair: what has no sound shape becomes text, so that the model still sees it; a tool is left out.
+    """
+    return request.misshapen
+
+
+@rule(2, errors.NO_MESSAGES, mend=mends.with_a_message)
+def has_messages(request: Sketch) -> Iterable[Finding]:
+    """There is at least one message.
+
+    Example: []
+    Repair: a line that says so is put in, from the user.
+    """
+    if not request.turns and not request.misshapen:
+        yield at(("messages",) if request.body else (), "there are no messages.")
+
+
+@rule(3, errors.EMPTY_CONTENT)
+def says_something(request: Sketch) -> Iterable[Finding]:
+    """No message is empty.
+
+    Example: [{"role": "user", "content": []}, {"role": "assistant", "content": [{"text": "Yes?"}]}, {"role": "user",
+        "content": [{"text": "hi"}]}]
+    Repair: the message is left out.
+    """
+    for turn in request.turns:
+        if not turn.wire["content"]:
+            yield at(turn.path, "this message is empty.")
+
+
+@rule(4, errors.BLANK_TEXT, mend=mends.without_blanks)
+def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
+    """No text is empty, and no message is white space alone.
+
+    Models return such texts beside a call, and a history that sends them back is refused.
+
+    Example: [{"role": "user", "content": [{"text": " "}]}]
+    Repair: the text is left out.
+    """
+    for piece in request.prompt:
+        if piece.kind == "text" and not piece.text:
+            yield at(piece.path, "this text is blank.")
+    for turn in request.turns:
+        alone = all(piece.kind == "text" and not piece.text.strip() for piece in turn.pieces)
+        for piece in turn.of("text"):
+            if not piece.text or (alone and not request.misshapen):
+                yield at(piece.path, "this text is blank.")
+
+
+@rule(5, errors.ALTERNATE)
+def roles_alternate(request: Sketch) -> Iterable[Finding]:
+    """No two messages of the user, or of the assistant, follow each other.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "user", "content": [{"text": "Are you there?"}]}]
+    Repair: they become one.
+    """
+    for before, turn in zip(request.turns, request.turns[1:], strict=False):
+        if turn.role == before.role != "system" and not request.misshapen:
+            yield at(turn.path, f"the {turn.role} has spoken just before.")
+
+
+@rule(6, errors.UNANSWERED)
+def calls_are_answered(request: Sketch) -> Iterable[Finding]:
+    """Every call is answered by a result in the next message.
+
+    A crash, a cancelled turn or a cut leaves a call without its result, and every later request fails.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "and?"}]}]
+    Repair: a result that stands elsewhere is brought to its call; where there is none, one says that it is missing.
+    """
+    places = {turn.path: number for number, turn in enumerate(request.turns)}
+    for turn, call in match(request.turns, next_turn).unanswered:
+        where = f"messages.{places[turn.path] + 1}.content"
+        yield at(call.path, f"the call {call.id} has no result in the next message.", where=where, ids=call.id)
+
+
+@rule(7, errors.RESULTS_FIRST)
+def results_come_first(request: Sketch) -> Iterable[Finding]:
+    """Results stand before anything else in their message.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "Here:"}, {"toolResult":
+        {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
+    Repair: results come first, and what stood before them after.
+    """
+    for turn in request.turns:
+        pieces = [piece for piece in turn.pieces if "cachePoint" not in piece.wire]
+        results = [piece for piece in pieces if piece.kind == "result"]
+        others = [index for index, piece in enumerate(pieces) if piece.kind != "result"]
+        if results and others and others[0] < len(results):
+            message = f"something stands before the result of {results[-1].id}."
+            yield at(pieces[others[0]].path, message, where=dotted(turn.path), count=len(results))
+
+
+@rule(8, errors.ORPHAN)
+def results_have_calls(request: Sketch) -> Iterable[Finding]:
+    """Every result answers a call of the previous message.
+
+    Example: [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
+    Repair: a result whose call stands elsewhere is brought to it; one without a call becomes text.
+    """
+    for turn, result in match(request.turns, next_turn).orphans:
+        where = dotted((*turn.path, "content"))
+        yield at(result.path, f"no call {result.id} stands in the message before.", where=where)
+
+
+@rule(9, errors.DOUBLED)
+def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
+    """A call has one result.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
+        [{"text": "1"}]}}, {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
+    Repair: the first is kept; another that says something else becomes text.
+    """
+    for turn, result in match(request.turns, next_turn).doubled:
+        where = dotted((*turn.path, "content"))
+        yield at(result.path, f"the call {result.id} has another result already.", where=where, id=result.id)
+
+
+@rule(10, errors.REUSED_ID)
+def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
+    """No two calls of a reply have the same id.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}, {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}]}, {"role":
+        "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
+    Repair: the later call gets an id of its own.
+    """
+    for turn in request.turns:
+        for call in repeated(turn.of("call")):
+            where = dotted((*turn.path, "content"))
+            yield at(call.path, f"another call of this reply is called {call.id} already.", where=where, id=call.id)
+
+
+@rule(11, errors.WRONG_ROLE)
+def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
+    """Calls and reasoning are the assistant's, results are the user's, and system messages are text.
+
+    Example: [{"role": "user", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
+        {"text": "hi"}]}]
+    Repair: what a model said becomes the assistant's, results become the user's.
+    """
+    for turn in request.turns:
+        for piece in turn.pieces:
+            role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
+            if piece.kind == "media" and turn.role == "system":
+                role = "user"
+            if role != turn.role:
+                kind = next(iter(piece.wire))
+                yield at(piece.path, f"a `{kind}` block cannot be the {turn.role}'s.", kind=kind, role=role)
+
+
+@rule(12, errors.CONSTRAINT)
+def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
+    """The id of a call is 1 to 64 letters, digits, and any of `_ . : -`.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a/1", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a/1",
+        "content": [{"text": "1"}]}}]}]
+    Repair: the id is spelled with the characters that are allowed, on the call and on its result.
+    """
+    for turn in request.turns:
+        for call in turn.of("call"):
+            yield from _constrained(call.id, ID, (*call.path, "toolUse", "toolUseId"), call)
+
+
+@rule(13, errors.CONSTRAINT)
+def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+    """The name of a tool is 1 to 64 letters, digits, `_` and `-`.
+
+    Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "files.read", "inputSchema": {"json": {"type":
+        "object"}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
+    Repair: the name is spelled with the characters that are allowed, wherever it stands.
+    """
+    for tool in request.tools:
+        yield from _constrained(tool.id, NAME, (*tool.path, next(iter(tool.wire)), "name"), tool)
+    for turn in request.turns:
+        for call in turn.of("call"):
+            yield from _constrained(call.name, NAME, (*call.path, "toolUse", "name"), call)
+
+
+def _constrained(value: str, pattern: re.Pattern[str], path: Path, piece: Piece) -> Iterator[Finding]:
+    """A value against the pattern and the length that the vendor's own description of its API states."""
+    what = ""
+    if len(value) > LONGEST:
+        what = f"Member must have length less than or equal to {LONGEST}"
+    elif not pattern.fullmatch(value):
+        what = f"Member must satisfy regular expression pattern: {pattern.pattern}"
+    if what:
+        whole = path if isinstance(path[0], str) else ("messages", *path)
+        where = ".".join(f"{step + 1}.member" if isinstance(step, int) else step for step in whole)
+        message = f"{value!r} has characters that are not allowed, or too many."
+        yield at(piece.path, message, value=value, where=where, what=what)
+
+
+@rule(14, errors.NO_TOOLS)
+def tools_are_there(request: Sketch) -> Iterable[Finding]:
+    """Where messages hold calls or results, there are tools.
+
+    Also where the model is not to call any more: a history that has outlived its tools is refused.
+
+    Example: {"messages": [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse":
+        {"toolUseId": "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId":
+        "a", "content": [{"text": "1"}]}}]}]}
+    Repair: a tool is put in that says that there are none.
+    """
+    if not request.body or request.body.get("toolConfig"):
+        return
+    used = next((piece for turn in request.turns for piece in turn.pieces if piece.kind in ("call", "result")), None)
+    if used is not None:
+        yield at((), "there are calls in the messages, and no `toolConfig`.")
+
+
+@rule(15, errors.TOOL_TWICE, mend=mends.with_tools_once)
+def tools_are_named_once(request: Sketch) -> Iterable[Finding]:
+    """No two tools have the same name.
+
+    Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {}}}}, {"toolSpec":
+        {"name": "look", "inputSchema": {"json": {}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
+    Repair: the first is kept.
+    """
+    for tool in repeated(request.tools):
+        yield at(tool.path, f"there is a tool {tool.id} already.")
+
+
+@rule(16, errors.UNKNOWN_CHOICE, mend=mends.without_choice)
+def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
+    """The tool that `toolChoice` names is among the tools.
+
+    Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {}}}}], "toolChoice":
+        {"tool": {"name": "find"}}}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
+    Repair: the choice is left to the model.
+    """
+    config: JSON = request.body.get("toolConfig")
+    choice: JSON = cast(JSONObject, config).get("toolChoice") if isinstance(config, dict) else None
+    chosen: JSON = cast(JSONObject, choice).get("tool") if isinstance(choice, dict) else None
+    name = cast(JSONObject, chosen).get("name") if isinstance(chosen, dict) else None
+    if name is not None and name not in [tool.id for tool in request.tools]:
+        yield at(("toolConfig", "toolChoice"), f"there is no tool {name!r}.", name=name)
+
+
+@rule(17, errors.EMPTY_ERROR)
+def errors_say_something(request: Sketch) -> Iterable[Finding]:
+    """A result whose status is `error` is not empty.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
+        [], "status": "error"}}]}]
+    Repair: a line says that it failed.
+    """
+    for turn in request.turns:
+        for result in turn.of("result"):
+            inside = cast(JSONObject, result.wire["toolResult"])
+            if inside.get("status") == "error" and inside["content"] in ([], [{"text": ""}]):
+                where = dotted((*result.path, "toolResult"))
+                yield at(result.path, "this error says nothing.", where=where)
+
+
+@rule(18, errors.NOT_AN_OBJECT)
+def json_is_an_object(request: Sketch) -> Iterable[Finding]:
+    """The `json` of a result is an object.
+
+    A list or a number goes as text, or as a field of an object.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
+        [{"json": [1, 2]}]}}]}]
+    Repair: it becomes text.
+    """
+    for turn in request.turns:
+        for result in turn.of("result"):
+            for index, each in enumerate(cast(list[JSON], result.wire["toolResult"]["content"])):
+                if isinstance(each, dict) and "json" in each and not isinstance(each["json"], dict):
+                    path = (*result.path, "toolResult", "content", index)
+                    yield at(path, "this is no object.", where=dotted((*path, "json")))
+
+
+@rule(19, errors.WORDLESS_DOCUMENT)
+def documents_come_with_words(request: Sketch) -> Iterable[Finding]:
+    """A message that holds a document holds a text too.
+
+    Example: [{"role": "user", "content": [{"document": {"name": "Report", "format": "pdf", "source": {"bytes":
+        "JVBERg=="}}}]}]
+    Repair: a line is put beside it.
+    """
+    for turn in request.turns:
+        shown = [piece for piece in turn.of("media") if "document" in piece.wire]
+        if shown and not any(piece.text for piece in turn.of("text")):
+            yield at(shown[0].path, "this document stands without a text.")
+
+
+@rule(20, errors.DOCUMENT_NAME)
+def document_names_have_the_form(request: Sketch) -> Iterable[Finding]:
+    """The name of a document is made of letters, digits, single spaces, `-`, and round or square brackets.
+
+    Example: [{"role": "user", "content": [{"text": "Sum it up."}, {"document": {"name": "report.pdf", "format": "pdf",
+        "source": {"bytes": "JVBERg=="}}}]}]
+    Repair: other characters become spaces.
+    """
+    for turn, block in _documents(request):
+        name = block["document"]["name"]
+        if not DOCUMENT_NAME.fullmatch(name):
+            yield at(turn.path, f"the name {name!r} has characters that are not allowed, or too many.")
+
+
+@rule(21, errors.DOCUMENT_TWICE)
+def documents_are_named_once(request: Sketch) -> Iterable[Finding]:
+    """No two documents of a request have the same name.
+
+    Example: [{"role": "user", "content": [{"text": "Compare them."}, {"document": {"name": "Report", "format": "pdf",
+        "source": {"bytes": "JVBERg=="}}}, {"document": {"name": "Report", "format": "pdf", "source": {"bytes":
+        "JVBERi0="}}}]}]
+    Repair: the later one gets another name.
+    """
+    seen: set[str] = set()
+    for turn, block in _documents(request):
+        name = block["document"]["name"]
+        if name in seen:
+            yield at(turn.path, f"an earlier document is called {name!r} already.")
+        seen.add(name)
+
+
+def _documents(request: Sketch) -> Iterator[tuple[Turn, JSONObject]]:
+    for turn in request.turns:
+        sound = [piece.wire for piece in turn.pieces]
+        for block in documents(sound):
+            if misfit(block, {"document": dict}) is None and misfit(block["document"], {"name": str}) is None:
+                yield turn, block
+
+
+@rule(22, errors.SYSTEM_PLACE)
+def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
+    """A system message follows the user's and is last, or followed by the assistant's.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"text": "Hello!"}]},
+        {"role": "system", "content": [{"text": "Be brief."}]}]
+    Repair: it becomes text of the user, in `<system-reminder>`.
+    """
+    turns = request.turns
+    for index, turn in enumerate(turns):
+        if turn.role != "system":
+            continue
+        before = next((turns[place] for place in range(index - 1, -1, -1) if turns[place].role != "system"), None)
+        after = next((turns[place] for place in range(index, len(turns)) if turns[place].role != "system"), None)
+        if before is None or before.role != "user" or (after is not None and after.role != "assistant"):
+            yield at(turn.path, "a system message cannot stand here.")
+
+
+@rule(23, errors.SIGNATURE, mend=mends.with_sound_thinking)
+def reasoning_is_signed(request: Sketch) -> Iterable[Finding]:
+    """Reasoning of Claude has the signature it came with.
+
+    The signature vouches for the text. A changed one, or that of another provider, is refused.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"reasoningContent":
+        {"reasoningText": {"text": "hm", "signature": ""}}}, {"text": "Hello!"}]}, {"role": "user", "content":
+        [{"text": "go on"}]}]
+    Repair: the block is left out; nobody but the model that wrote it could have read it.
+    """
+    claude = mends.claude(request.body)
+    for turn in request.turns:
+        for piece in turn.of("reasoning"):
+            if not mends.is_signed(piece.wire, claude):
+                yield at(piece.path, "the signature of this block is not one of Claude's.")
+
+
+@rule(24, errors.TOO_MANY_MARKS, mend=mends.with_last_marks)
+def cache_points_are_few(request: Sketch) -> Iterable[Finding]:
+    """There are at most four cache points.
+
+    Example: {"system": [{"text": "a"}, {"cachePoint": {"type": "default"}}, {"text": "b"}, {"cachePoint": {"type":
+        "default"}}, {"text": "c"}, {"cachePoint": {"type": "default"}}], "messages": [{"role": "user", "content":
+        [{"text": "d"}, {"cachePoint": {"type": "default"}}, {"text": "e"}, {"cachePoint": {"type": "default"}}]}]}
+    Repair: the first are taken out, and the last four stay.
+    """
+    marked = list(mends.points(request.body or {"messages": [turn.wire for turn in request.turns]}))
+    if len(marked) > mends.MOST_MARKS:
+        yield at(marked[0], f"there are {len(marked)} cache points, and four may be.", count=len(marked))
+
+
+@rule(25, errors.MISPLACED_MARK, mend=mends.with_marks_behind_content)
+def cache_points_stand_behind_content(request: Sketch) -> Iterable[Finding]:
+    """No cache point stands right behind reasoning.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"reasoningContent":
+        {"reasoningText": {"text": "hm", "signature": "s"}}}, {"cachePoint": {"type": "default"}}, {"text": "Hello!"}]},
+        {"role": "user", "content": [{"text": "go on"}]}]
+    Repair: it is taken out.
+    """
+    for turn in request.turns:
+        for before, piece in zip(turn.pieces, turn.pieces[1:], strict=False):
+            if before.kind == "reasoning" and "cachePoint" in piece.wire:
+                yield at(piece.path, "a cache point cannot stand behind reasoning.")
+
+
+@rule(26, errors.CONSTRAINT, mend=mends.within_ranges)
+def settings_are_within_their_ranges(request: Sketch) -> Iterable[Finding]:
+    """Temperature and `topP` are from 0 to 1, and `maxTokens` is 1 or more.
+
+    Other providers take temperatures up to 2.
+
+    Example: {"inferenceConfig": {"temperature": 1.5}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
+    Repair: the nearest value that is taken.
+    """
+    if isinstance(request.body.get("inferenceConfig"), dict):
+        for name, value, what in mends.out_of_range(request.body):
+            path = ("inferenceConfig", name)
+            yield at(path, f"{value!r} is out of range.", value=value, where=".".join(path), what=what)

@@ -1,0 +1,87 @@
+"""Mistral's chat completions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import OPENING, Encoded, Formatter, Request
+from contextc.formats.checking import RuleBook
+from contextc.formats.mistral import decode
+from contextc.formats.mistral.encode import BEFORE_NO_SYSTEM, CONTENT, NAMELESS, OBJECT, encode_segment, tagged
+from contextc.formats.mistral.ids import NineLetters
+from contextc.formats.mistral.reader import MistralReader
+from contextc.formats.mistral.rules import BOOK
+from contextc.formats.mistral.settings import SETTINGS
+from contextc.formats.openai_chat.decode import encode_tool
+from contextc.formats.reading import Reader
+from contextc.formats.reasoning import Policy
+from contextc.formats.settings import SettingsTable
+from contextc.formats.spelling import Speller, Spelling
+from contextc.messages import Message
+from contextc.tools import Tool
+
+PREFIX = "prefix"
+
+
+class MistralFormatter(Formatter):
+    """A conversation that ends with the assistant says so (`prefix`): the model is to go on from there."""
+
+    name: ClassVar[str] = "mistral"
+    rules: ClassVar[RuleBook] = BOOK
+    prefix_settings: ClassVar[tuple[str, ...]] = ("reasoning_effort", "prompt_mode", "safe_prompt", "response_format")
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller("mistral", ids=NineLetters(), names=Spelling("a-zA-Z0-9_-", 64))
+    system_among_messages: ClassVar[bool] = True
+    system_leads: ClassVar[bool] = True
+    user_first: ClassVar[bool] = True
+    merges: ClassVar[bool] = True  # nothing is merged, but `join` has to see what stands before
+    marks: ClassVar[tuple[str, ...]] = (CONTENT, NAMELESS, OBJECT, "closed")
+
+    def __init__(self, *, provider: str = "mistral", reasoning: Policy = "native") -> None:
+        self.provider, self.reasoning = provider, reasoning
+
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+        return encode_segment(segment, provider=self.provider, blobs=blobs)
+
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        messages = list(before)
+        for segment in segments:
+            if not segment.messages:
+                continue
+            first, last = segment.messages[0], messages[-1] if messages else None
+            if last is None and first["role"] == "assistant":
+                messages.append({"role": "user", "content": OPENING})
+            if last is not None and PREFIX in last:
+                messages[-1] = {name: value for name, value in last.items() if name != PREFIX}
+            if last is not None and first["role"] == "system" and last["role"] in BEFORE_NO_SYSTEM:
+                first = tagged(first)
+            messages += [first, *segment.messages[1:]]
+        if messages and messages[-1]["role"] == "assistant":
+            messages[-1] = {**messages[-1], PREFIX: True}
+        return messages
+
+    def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
+        head = self.encode([request.system]).messages if request.system is not None else ()
+        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
+        if tools := self.encode_tools(request.tools):
+            body["tools"] = tools
+        return body
+
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        return encode_tool(tool)
+
+    def _decode_request(self, body: JSONObject) -> Request:
+        return decode.decode_request(body, self.provider)
+
+    def _is_reply(self, reply: JSONObject) -> bool:
+        first: JSON = next(iter(cast(list[JSON], reply.get("choices") or [])), None)
+        return isinstance(first, dict) and isinstance(cast(JSONObject, first).get("message"), dict)
+
+    def _decode_reply(self, reply: JSONObject) -> Message:
+        return decode.decode_reply(reply, self.provider)
+
+    def reader(self) -> Reader:
+        return MistralReader(self)
+
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return decode.gather(events)

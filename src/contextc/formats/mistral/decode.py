@@ -1,0 +1,248 @@
+"""Mistral's requests, replies and streams as our messages.
+
+Of a message, a chunk or a call only the fields that Mistral knows are read: it takes no others back.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import Request, grow, remember
+from contextc.formats.media import from_data_url, guessed, unpacked
+from contextc.formats.mistral.encode import CONTENT, NAMELESS, OBJECT, Encoder, blocks, thought
+from contextc.formats.mistral.sketch import CHUNKS, TAKEN
+from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, apply_call, made_id
+from contextc.messages import (
+    AnyPart,
+    Media,
+    Message,
+    Native,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    tool_call,
+)
+from contextc.tools import NativeTool, Tool
+
+FAILED, UNTOLD = "error", "the model ended its reply with an error, and does not say which"
+NO_ID = "null"  # what the SDK writes where a call has none
+ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+SOUNDS = {
+    b"RIFF": "audio/wav",
+    b"ID3": "audio/mpeg",
+    b"\xff\xfb": "audio/mpeg",
+    b"OggS": "audio/ogg",
+    b"fLaC": "audio/flac",
+}
+"""What the bytes of a sound begin with."""
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    decoder = _Decoder(provider)
+    messages = [decoder.message(wire) for wire in cast(list[JSONObject], body.get("messages", []))]
+    # One that is followed by a reply at once stays where it is: it begins the conversation.
+    leads = messages and messages[0].role == "system" and (len(messages) == 1 or messages[1].role != "assistant")
+    system = messages.pop(0) if leads else None
+    return Request(
+        messages=tuple(messages),
+        system=system,
+        tools=tuple(decode_tool(tool, provider) for tool in cast(list[JSONObject], body.get("tools") or [])),
+        settings={name: value for name, value in body.items() if name not in ("messages", "tools") or value == []},
+    )
+
+
+def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
+    function = cast(JSONObject | None, tool.get("function"))
+    if function is None:
+        return NativeTool(provider=provider, data=tool)
+    return Tool(
+        name=function["name"],
+        description=function.get("description") or "",
+        parameters=function.get("parameters") or {},
+        strict=function.get("strict"),
+    )
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    choices = cast(list[JSONObject], reply.get("choices") or [{}])
+    choice = next((each for each in choices if each.get("index") == 0), choices[0])
+    decoder = _Decoder(provider, model=reply.get("model"))
+    said: JSONObject = {**cast(JSONObject, choice.get("message") or {}), "role": "assistant"}
+    usage = cast(JSONObject, reply.get("usage") or {})
+    facts: JSONObject = {name: reply[name] for name in ("id", "model") if reply.get(name)}
+    cut = choice.get("finish_reason", "") is None and not usage
+    finish = choice.get("finish_reason") or (None if cut else "stop")
+    error = _problem(reply.get("error"), finish)
+    return replace(
+        decoder.message(said),
+        finish=FAILED if error else finish,
+        status="error" if error else "sent",
+        error=error,
+        usage=Usage(
+            input=usage.get("prompt_tokens") or 0,
+            output=usage.get("completion_tokens") or 0,
+            cache_read=_cached(usage),
+        ),
+        extra={f"{provider} reply": facts} if facts else None,
+    )
+
+
+def _cached(usage: JSONObject) -> int:
+    """Tokens read from the cache, under the names that endpoints of Mistral's models have for them."""
+    details = [usage.get(name) for name in ("prompt_tokens_details", "prompt_token_details")]
+    inside = [cast(JSONObject, each).get("cached_tokens") for each in details if isinstance(each, dict)]
+    found = [usage.get("num_cached_tokens"), *inside]
+    return next((each for each in found if isinstance(each, int)), 0)
+
+
+def _problem(error: JSON, finish: str | None) -> str | None:
+    """What went wrong; some replies only end with an error."""
+    said = cast(JSONObject, error).get("message") if isinstance(error, dict) else error
+    return str(said) if error else UNTOLD if finish == FAILED else None
+
+
+def gather(events: Iterable[JSONObject]) -> JSONObject:
+    """A reply, from the chunks of its stream; `error` where it broke off with one."""
+    reply: JSONObject = {}
+    content: list[JSONObject] = []
+    calls: list[JSONObject] = []
+    finish = None
+    for event in map(_inner, events):
+        reply |= {name: event[name] for name in ("id", "model", "usage", "error") if event.get(name)}
+        if event.get("object") == "error":
+            reply["error"] = event
+        for choice in cast(list[JSONObject], event.get("choices") or []):
+            if choice.get("index") not in (None, 0):
+                continue
+            finish = choice.get("finish_reason") or finish
+            delta = cast(JSONObject, choice.get("delta") or {})
+            for block in blocks(delta.get("content")):
+                _add(content, block)
+            for piece in cast(list[JSONObject], delta.get("tool_calls") or []):
+                apply_call(calls, named(piece))
+    message: JSONObject = {"role": "assistant", "content": content}
+    if calls:
+        message["tool_calls"] = [{**call, "id": call["id"] or made_id(number)} for number, call in enumerate(calls)]
+    return {**reply, "choices": [{"message": message, "finish_reason": finish}]}
+
+
+def _inner(event: JSONObject) -> JSONObject:
+    """An event as it came: the SDK wraps it."""
+    inner: JSON = event.get("data")
+    return cast(JSONObject, inner) if isinstance(inner, dict) else event
+
+
+def _add(content: list[JSONObject], block: JSONObject) -> None:
+    """Add what a chunk says to the last one of its kind, or behind the others."""
+    last = content[-1] if content else {}
+    if block.get("type") == "text" == last.get("type"):
+        grow(last, "text", block["text"])
+    elif block.get("type") == "thinking" == last.get("type"):
+        for inner in cast(list[JSONObject], block.get("thinking") or []):
+            _add(last["thinking"], inner)
+        last |= {name: block[name] for name in ("signature", "closed") if block.get(name) is not None}
+    elif block.get("type") == "thinking":
+        content.append({**block, "thinking": []})
+        _add(content, block)
+    else:
+        content.append(dict(block))
+
+
+def named(piece: JSONObject) -> JSONObject:
+    """A piece of a call, without the id that stands for none."""
+    return {**piece, "id": None} if piece.get("id") == NO_ID else piece
+
+
+class _Decoder:
+    def __init__(self, provider: str, model: str | None = None) -> None:
+        self.provider, self.model = provider, model
+        self.names: dict[str, str] = {}
+        self.encoder = Encoder(provider, {})
+
+    def message(self, wire: JSONObject) -> Message:
+        if wire["role"] == "tool":
+            return Message(role="tool", parts=(self.result(wire),))
+        role, content = ROLES.get(wire["role"], "user"), cast(JSON, wire.get("content"))
+        parts = [*self.parts(content, role)]
+        parts += [self.call(call) for call in cast(list[JSONObject], wire.get("tool_calls") or [])]
+        if not parts and role != "assistant":
+            return Message(role=role, parts=(), extra={self.provider: {CONTENT: content}})
+        return Message(role=role, parts=tuple(parts))
+
+    def parts(self, content: JSON, role: Role) -> Iterator[AnyPart]:
+        for block in blocks(content):
+            block = _plain(block)
+            part = self.part(block, role)
+            if (isinstance(part, Text) and part.text) or isinstance(part, Native):
+                yield part
+            elif isinstance(part, Media | Reasoning):
+                ours = self.encoder.media(part) if isinstance(part, Media) else self.encoder.reasoning(part)
+                extra = remember(block, ours or {}, self.provider)
+                yield replace(part, extra=extra) if extra else part
+
+    def part(self, block: JSONObject, role: Role) -> AnyPart:
+        match block["type"]:
+            case "text":
+                return Text(block["text"])
+            case "thinking" if role == "assistant":
+                signature = cast(str | None, block.get("signature"))
+                return Reasoning(text=thought(block), signature=signature, provider=self.provider, model=self.model)
+            case "image_url":
+                picture: JSON = block["image_url"]
+                url = cast(str, cast(JSONObject, picture)["url"] if isinstance(picture, dict) else picture)
+                return from_data_url(url) or Media(mime_type=guessed(url, "image/png"), url=url)
+            case "document_url":
+                url, name = cast(str, block["document_url"]), cast(str | None, block.get("document_name"))
+                return from_data_url(url, name) or Media(mime_type=guessed(url, "application/pdf"), url=url, name=name)
+            case "input_audio":
+                return _sound(block["input_audio"]) or Native(provider=self.provider, data=block)
+            case "file":
+                return Media(mime_type="application/octet-stream", file_id=block["file_id"], provider=self.provider)
+            case "thinking" if role != "system":
+                return Text(thought(block))
+            case _:
+                return Native(provider=self.provider, data=block)
+
+    def call(self, call: JSONObject) -> ToolCall:
+        function = cast(JSONObject, call["function"])
+        call_id = cast(str | None, named(call).get("id")) or made_id(len(self.names))
+        self.names[call_id] = function["name"]
+        made = tool_call(call_id, function["name"], function.get("arguments") or "")
+        is_object = isinstance(function.get("arguments"), dict)
+        return replace(made, extra={self.provider: {OBJECT: True}}) if is_object else made
+
+    def result(self, wire: JSONObject) -> ToolResult:
+        call_id, content = cast(str, wire.get("tool_call_id") or ""), cast(JSON, wire.get("content"))
+        inner = tuple(self.parts(content, "tool")) if isinstance(content, list) else ()
+        said = tuple(part for part in inner if isinstance(part, Text | Media))
+        rest: JSONObject = {} if wire.get("name") else {NAMELESS: True}
+        if any(not isinstance(part, Text) for part in inner):  # the newest models see pictures here
+            rest[CONTENT] = [_plain(block) for block in blocks(content) if block["type"] in TAKEN["tool"]]
+        return ToolResult(
+            call_id=call_id,
+            name=self.names.get(call_id) or cast(str, wire.get("name") or UNKNOWN_TOOL),
+            content=said or (content if isinstance(content, str) else ""),
+            extra={self.provider: rest} if rest else None,
+        )
+
+
+def _plain(block: JSONObject) -> JSONObject:
+    """A chunk with the fields that Mistral knows; with all of them, where it is of a kind that we do not know."""
+    known = [name.removesuffix("?") for name in CHUNKS.get(block["type"], {})] or list(block)
+    return {name: block[name] for name in ("type", *known) if block.get(name) is not None}
+
+
+def _sound(place: str) -> Media | None:
+    """What an `input_audio` holds: a URL, or base64 that does not say of what."""
+    if (found := from_data_url(place)) is not None:
+        return found
+    if place.startswith(("http://", "https://")):
+        return Media(mime_type=guessed(place, "audio/mpeg"), url=place)
+    data = unpacked(place) or b""
+    kind = next((kind for start, kind in SOUNDS.items() if data.startswith(start)), None)
+    return Media(mime_type=kind, data=data) if kind else None

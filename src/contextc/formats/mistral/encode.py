@@ -1,0 +1,202 @@
+"""Our messages in the shape of Mistral's chat completions.
+
+It looks like OpenAI's, and differs where it hurts. A system message may stand first, and after others of the system or
+of the user; after a reply or a result it is refused, and becomes tagged user text. Reasoning goes back among the chunks
+of the reply. Results name their tool, and hold text: media that a tool returned goes into a user message right after
+the results of its step. Fields that Mistral does not know are refused, so a message has none but its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import assert_never, cast
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.anthropic.encode import tag
+from contextc.formats.base import (
+    Encoded,
+    Note,
+    describe_media,
+    describe_native,
+    error_unsaid,
+    is_foreign,
+    kept,
+    restored,
+)
+from contextc.formats.media import data_url
+from contextc.formats.mistral.sketch import CHUNKS, TAKEN
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult
+from contextc.messages.parts import Hint
+
+CONTENT, OBJECT, NAMELESS = "content", "object", "nameless"
+"""In `extra`: what a message held that says nothing; arguments that came as an object; a result without a name."""
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+SOUNDS = ("audio/wav", "audio/mpeg", "audio/mp3", "audio/flac", "audio/ogg")
+DOCUMENTS = (
+    "application/pdf",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+)
+BEFORE_NO_SYSTEM = ("assistant", "tool")
+
+
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+    encoder = Encoder(provider, blobs)
+    wire: list[JSONObject] = []
+    for message in segment:
+        if message.role == "tool":
+            wire += encoder.results(message)
+        elif (encoded := encoder.message(message)) is not None:
+            if message.role == "system" and wire and wire[-1]["role"] in BEFORE_NO_SYSTEM:
+                encoder.notes.append(Note("tagged", "a system message, as user text in <system-reminder>"))
+                encoded = tagged(encoded)
+            wire.append(encoded)
+    return Encoded(tuple(wire), tuple(encoder.notes))
+
+
+def tagged(message: JSONObject) -> JSONObject:
+    """A system message as the user may say it."""
+    return {"role": "user", "content": shortest(tag([_as_text(block) for block in blocks(message["content"])]))}
+
+
+def _as_text(block: JSONObject) -> JSONObject:
+    """A block of the system's as text: besides texts it may hold a thought that is to be followed."""
+    if "text" in block:
+        return block
+    return {"type": "text", "text": thought(block)}
+
+
+def thought(block: JSONObject) -> str:
+    """The words of a thinking chunk."""
+    inner = cast(list[JSONObject], block.get("thinking") or [])
+    return "".join([each["text"] for each in inner if each.get("type") == "text"])
+
+
+def blocks(content: JSON) -> list[JSONObject]:
+    """The content of a message as a list of chunks."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return cast(list[JSONObject], content or [])
+
+
+def shortest(content: list[JSONObject]) -> JSON:
+    """One plain text is a string, as everybody writes it; nothing is an empty one."""
+    if not content:
+        return ""
+    if len(content) == 1 and content[0].keys() == {"type", "text"}:
+        return content[0]["text"]
+    return content
+
+
+class Encoder:
+    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
+        self.provider, self.blobs = provider, blobs
+        self.notes: list[Note] = []
+
+    def message(self, message: Message) -> JSONObject | None:
+        """A system, user or assistant message; None where nothing of it can be sent."""
+        content: list[JSONObject] = []
+        calls: list[JSONObject] = []
+        for part in message.parts:
+            if type(part) is Text:
+                if part.text:
+                    content.append({"type": "text", "text": part.text})
+            elif type(part) is ToolCall:
+                calls.append(self.call(part))
+            elif (block := self.block(part, message.role)) is not None:
+                content.append(block)
+        if calls:
+            return {"role": message.role, "content": shortest(content), "tool_calls": calls}
+        if not content and message.role != "assistant":
+            nothing = kept(message.extra, self.provider).get(CONTENT)
+            return None if nothing is None else {"role": message.role, "content": nothing}
+        return {"role": message.role, "content": shortest(content)} if content else None
+
+    def call(self, part: ToolCall) -> JSONObject:
+        written: JSON = part.raw if part.raw is not None else encode(part.arguments).decode()
+        if part.extra is not None and kept(part.extra, self.provider).get(OBJECT) and not part.malformed:
+            written = part.arguments
+        return {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": written}}
+
+    def results(self, message: Message) -> list[JSONObject]:
+        """One message for each result, and what cannot stand in them in a message of the user."""
+        wire: list[JSONObject] = []
+        shown: list[JSONObject] = []
+        for part in message.parts:
+            if type(part) is not ToolResult:
+                if (beside := self.block(part, "user")) is not None:
+                    shown.append(beside)
+                continue
+            rest = kept(part.extra, self.provider)
+            content: JSON = part.content
+            if not isinstance(part.content, str):
+                content = shortest([_text(each) for each in part.content if isinstance(each, Text) and each.text])
+                media = [each for each in part.content if isinstance(each, Media)]
+                if media and CONTENT not in rest:
+                    self.notes.append(Note("moved", f"media of {part.name}, into a user message after the results"))
+                    shown += [{"type": "text", "text": f"[media returned by {part.name}]"}]
+                    shown += [self.media(each) for each in media]
+            if part.is_error:
+                self.notes.append(error_unsaid(part))
+            answer: JSONObject = {"role": "tool", "tool_call_id": part.call_id, "name": part.name}
+            if rest.get(NAMELESS):
+                del answer["name"]
+            wire.append({**answer, "content": rest.get(CONTENT, content)})
+        return [*wire, {"role": "user", "content": shortest(shown)}] if shown else wire
+
+    def block(self, part: AnyPart, role: Role) -> JSONObject | None:
+        match part:
+            case Text():
+                return _text(part) if part.text else None
+            case Reasoning():
+                return self.reasoning(part) if role == "assistant" else None
+            case Media():
+                return self.media(part) if role == "user" else self.described(part)
+            case Native():
+                if part.provider == self.provider and (own := _own(part.data, role)) is not None:
+                    return own
+                self.notes.append(Note("described", f"a block of {part.provider}"))
+                return {"type": "text", "text": describe_native(part)}
+            case ToolCall() | ToolResult() | Hint():
+                return None
+            case _:
+                assert_never(part)
+
+    def reasoning(self, part: Reasoning) -> JSONObject | None:
+        if is_foreign(part, self.provider) or not (part.text or part.signature or part.extra):
+            self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            return None
+        inner: list[JSONObject] = [{"type": "text", "text": part.text}] if part.text else []
+        block: JSONObject = {"type": "thinking", "thinking": inner}
+        if part.signature is not None:
+            block["signature"] = part.signature
+        return restored(block, part.extra, self.provider)
+
+    def media(self, part: Media) -> JSONObject:
+        return restored(self._media(part), part.extra, self.provider)
+
+    def _media(self, part: Media) -> JSONObject:
+        data = data_url(part, self.blobs)
+        if part.kind == "image" and (part.url is not None or (data is not None and part.mime_type in IMAGES)):
+            return {"type": "image_url", "image_url": part.url or data}
+        place = part.url or data
+        if part.mime_type in SOUNDS and place is not None:
+            return {"type": "input_audio", "input_audio": place}
+        if part.mime_type in DOCUMENTS and place is not None:
+            name: JSONObject = {"document_name": part.name} if part.name else {}
+            return {"type": "document_url", "document_url": place, **name}
+        if part.file_id is not None and part.provider == self.provider:
+            return {"type": "file", "file_id": part.file_id}
+        return self.described(part)
+
+    def described(self, part: Media) -> JSONObject:
+        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        return {"type": "text", "text": describe_media(part)}
+
+
+def _own(data: JSON, role: Role) -> JSONObject | None:
+    """A chunk of Mistral's own, where a message of this role may hold it; of a new kind, anywhere."""
+    chunk = cast(JSONObject, data) if isinstance(data, dict) else {}
+    return chunk if chunk and (chunk.get("type") not in CHUNKS or chunk["type"] in TAKEN[role]) else None
+
+
+def _text(part: Text) -> JSONObject:
+    return {"type": "text", "text": part.text}

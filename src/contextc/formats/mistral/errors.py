@@ -1,0 +1,27 @@
+"""What Mistral says when it refuses a request, by what is wrong with it.
+
+Shapes are refused by pydantic (status 422), with the place of each fault; order, ids and names by the validators that
+Mistral publishes as `mistral-common` (status 400, with a code of four digits).
+"""
+
+MISSHAPEN = "{what}"
+MISSING = "{where}: Field required"
+WRONG_TYPE = "{where}: Input should be a valid {kind}"
+WRONG_TAG = "{where}: Input tag '{value}' found using '{field}' does not match any of the expected tags: {known}"
+EXTRA = "{where}: Extra inputs are not permitted"
+NO_MESSAGES = "Conversation must have at least one message"
+NOTHING_SAID = "Assistant message must have either content or tool_calls, but not none."
+BEGINNING = "Conversation must start with a user message or system message"
+UNANSWERED = "Not the same number of function calls and responses"
+UNEXPECTED_ID = "Unexpected tool call id {id} in tool results"
+UNEXPECTED_ROLE = "Unexpected role '{role}' after role '{before}'"
+DOUBLED = "Duplicate tool call id {id} in tool results"
+ID_TWICE = "Duplicate tool call id {id} in assistant message"
+ID_FORM = "Tool call id was {id} but must be a-z, A-Z, 0-9, with a length of 9."
+NAME_FORM = (
+    "Function name was {name} but must be a-z, A-Z, 0-9, or contain underscores and dashes, with a maximum length "
+    "of 64."
+)
+LAST = "Expected last role User or Tool (or Assistant with prefix True) for serving but got {role}"
+PREFIX = "Assistant message with prefix True must be last message"
+MISPLACED = "Unexpected content chunk types in {role} message: ['{chunk}']"

@@ -1,0 +1,29 @@
+"""Ids of calls as Mistral takes them: nine letters and digits, no more and no fewer.
+
+What Mistral wrote itself is so already and stays. Any other id becomes a hash, the same for the call and its result
+wherever they stand; the way back is not needed, since a model only ever answers with ids of its own.
+"""
+
+from hashlib import sha256
+from string import ascii_letters, digits
+
+from contextc.formats.spelling import Spelling
+
+LENGTH = 9
+LETTERS = digits + ascii_letters
+
+
+class NineLetters(Spelling):
+    def __init__(self) -> None:
+        super().__init__("a-zA-Z0-9", LENGTH, taken=f"[a-zA-Z0-9]{{{LENGTH}}}")
+
+    def writes(self, text: str) -> bool:
+        return self.takes(text)
+
+    def _spelled_anew(self, text: str) -> str:
+        number = int.from_bytes(sha256(text.encode("utf-8", "replace")).digest())
+        spelled = ""
+        while len(spelled) < LENGTH:
+            number, place = divmod(number, len(LETTERS))
+            spelled += LETTERS[place]
+        return spelled

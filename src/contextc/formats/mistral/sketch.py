@@ -1,0 +1,256 @@
+"""Mistral's requests as rules see them: what each message and chunk must have and may have, and where the pieces are.
+
+Mistral refuses every field it does not know. Those of messages, chunks, calls and tools are listed here in full; so
+`unknown` can tell them, and decoding leaves them behind.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, dotted, misfit
+from contextc.formats.mistral import errors
+from contextc.formats.openai_chat import sketch as chat
+from contextc.formats.openai_chat.sketch import block, called, message
+
+__all__ = ["CHUNKS", "TAKEN", "block", "called", "message", "read", "reshape", "unknown"]
+
+SAID: Fields = {"content": (str, list), "tool_calls?": list}
+ROLES: dict[str, Fields] = {
+    "system": SAID,
+    "user": SAID,
+    "assistant": {"content?": (str, list), "tool_calls?": list, "prefix?": bool},
+    "tool": {"content": (str, list), "tool_call_id": str, "name?": str},
+}
+CHUNKS: dict[str, Fields] = {
+    "text": {"text": str},
+    "image_url": {"image_url": (str, dict)},
+    "document_url": {"document_url": str, "document_name?": str},
+    "input_audio": {"input_audio": str},
+    "file": {"file_id": str},
+    "reference": {"reference_ids": list},
+    "resource": {"uri": str, "content": dict},
+    "resource_link": {"uri": str, "metadata?": dict},
+    "thinking": {"thinking": list, "signature?": str, "closed?": bool},
+}
+THOUGHTS: dict[str, Fields] = {
+    "text": {"text": str},
+    "reference": {"reference_ids": list},
+    "tool_reference": {"tool": str, "title": str, "url?": str, "favicon?": str, "description?": str},
+}
+TAKEN: dict[str, tuple[str, ...]] = {
+    "system": ("text", "thinking"),
+    "user": tuple(kind for kind in CHUNKS if kind != "thinking"),
+    "assistant": tuple(kind for kind in CHUNKS if kind not in ("image_url", "input_audio")),
+    "tool": tuple(kind for kind in CHUNKS if kind != "thinking"),
+}
+"""Which chunks a message of each role may hold. What the system thinks is taken by models up to the last but one."""
+PICTURE: Fields = {"url": str, "detail?": str}
+CALL: Fields = {"id?": str, "type?": str, "index?": int, "function": dict}
+FUNCTION: Fields = {"name": str, "arguments": (str, dict)}
+TOOL: Fields = {"type?": str, "function": dict}
+DEFINED: Fields = {"name": str, "parameters": dict, "description?": str, "strict?": bool}
+OTHER_TOOLS = ("connector", "document_library", "image_generation")
+KINDS: dict[str, Kind] = {
+    "text": "text",
+    "thinking": "reasoning",
+    "reference": "other",
+    "resource": "other",
+    "resource_link": "other",
+}
+"""Every other chunk is media."""
+NAMES: dict[type, str] = {str: "string", list: "list", dict: "dictionary", bool: "boolean", int: "integer"}
+OTHER_ROLES = {"developer": "system", "function": "user"}
+
+
+def read(body: JSON) -> Sketch:
+    """Any JSON as a request, or as the messages of one."""
+    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
+    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
+    base: Path = ("messages",) if isinstance(body, dict) else ()
+    reader = _Reader()
+    turns: list[Turn] = []
+    if isinstance(messages, list):
+        for index, wire in enumerate(cast(list[JSON], messages)):
+            turns += reader.turn(wire, (*base, index))
+    elif isinstance(body, dict) and "messages" not in body:
+        reader.refuse((), "messages", "`messages` is missing.", errors.MISSING)
+    else:
+        reader.refuse(base, "", "the messages must be a list.", errors.WRONG_TYPE, kind="list")
+    tools = tuple(reader.tools(whole.get("tools")))
+    return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+def placed(path: Path) -> str:
+    """`body.messages.2.content`, as its errors name a place."""
+    return f"body.{dotted(path)}".removesuffix(".")
+
+
+def unknown(wire: JSONObject, fields: Fields, *more: str) -> Iterator[str]:
+    """The fields that Mistral would not know of something that has these."""
+    known = {name.removesuffix("?") for name in (*fields, *more)}
+    return (name for name in wire if name not in known)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.misshapen: list[Finding] = []
+
+    def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
+        if self.is_wrong(path, wire, {"role": str}):
+            return
+        given = cast(JSONObject, wire)
+        role = given["role"]
+        if role not in ROLES:
+            self.refuse(path, "role", f"nobody here is called {role!r}.", _untagged("role", role, ROLES))
+        elif role != "tool" and given.get("tool_call_id") is not None:
+            self.refuse(path, "tool_call_id", "only a tool message has a `tool_call_id`.", errors.EXTRA)
+        elif role == "tool" and given.get("tool_calls"):
+            self.refuse(path, "tool_calls", "a result cannot ask for tools.", errors.EXTRA)
+        elif not self.is_wrong(path, given, ROLES[role]) and not self.is_unnamed(given, path):
+            pieces = [Piece(kind="result", path=path, wire=given, id=given["tool_call_id"])] if role == "tool" else []
+            pieces += self.chunks(given.get("content"), (*path, "content"))
+            pieces += self.calls(given.get("tool_calls"), (*path, "tool_calls"))
+            yield Turn(role=role, path=path, wire=given, pieces=tuple(pieces))
+
+    def is_unnamed(self, given: JSONObject, path: Path) -> bool:
+        """Whether a call does not even say what is called."""
+        for index, call in enumerate(cast(list[JSON], given.get("tool_calls") or [])):
+            if called(call) is None:
+                place = f"tool_calls.{index}.function.name"
+                self.refuse(path, place, f"`tool_calls[{index}]` does not say which tool it calls.", errors.MISSING)
+                return True
+        return False
+
+    def chunks(self, content: JSON, path: Path) -> Iterator[Piece]:
+        if isinstance(content, str):
+            yield Piece(kind="text", path=path, wire={}, text=content)
+        for index, chunk in enumerate(cast(list[JSON], content if isinstance(content, list) else [])):
+            here = (*path, index)
+            if self.is_wrong(here, chunk, {"type": str}) or self.is_strange(here, cast(JSONObject, chunk), CHUNKS):
+                continue
+            wire = cast(JSONObject, chunk)
+            picture: object = wire.get("image_url")
+            if isinstance(picture, dict) and self.is_wrong(here, cast(object, picture), PICTURE, "image_url."):
+                continue
+            if wire["type"] == "thinking" and not self.is_thought(wire["thinking"], here):
+                continue
+            text = wire["text"] if wire["type"] == "text" else ""
+            yield Piece(kind=KINDS.get(wire["type"], "media"), path=here, wire=wire, text=text)
+
+    def is_thought(self, thinking: list[JSON], path: Path) -> bool:
+        for index, each in enumerate(thinking):
+            before = f"thinking.{index}."
+            if self.is_wrong(path, each, {"type": str}, before) or self.is_strange(path, each, THOUGHTS, before):
+                return False
+        return True
+
+    def calls(self, calls: JSON, path: Path) -> Iterator[Piece]:
+        for index, call in enumerate(cast(list[JSONObject], calls or [])):
+            here = (*path, index)
+            if not (self.is_wrong(here, call, CALL) or self.is_wrong(here, call["function"], FUNCTION, "function.")):
+                yield Piece(kind="call", path=here, wire=call, id=call.get("id") or "", name=call["function"]["name"])
+
+    def tools(self, tools: JSON) -> Iterator[Piece]:
+        if tools is not None and not isinstance(tools, list):
+            self.refuse(("tools",), "", "the tools must be a list.", errors.WRONG_TYPE, kind="list")
+        for index, tool in enumerate(cast(list[JSON], tools if isinstance(tools, list) else [])):
+            path: Path = ("tools", index)
+            wire = cast(JSONObject, tool if isinstance(tool, dict) else {})
+            if wire.get("type") in OTHER_TOOLS and "function" not in wire:
+                continue
+            if not (
+                self.is_wrong(path, cast(object, tool), TOOL)
+                or self.is_wrong(path, wire["function"], DEFINED, "function.")
+            ):
+                yield Piece(kind="other", path=path, wire=wire, id=wire["function"]["name"])
+
+    def is_strange(self, path: Path, wire: JSONObject, kinds: dict[str, Fields], before: str = "") -> bool:
+        """Whether a chunk is of no kind there is, or lacks what its kind has."""
+        kind = wire["type"]
+        if kind in kinds:
+            return self.is_wrong(path, wire, kinds[kind], before)
+        self.refuse(path, f"{before}type", f"there is no chunk of type {kind!r} here.", _untagged("type", kind, kinds))
+        return True
+
+    def is_wrong(self, path: Path, value: object, fields: Fields, before: str = "") -> bool:
+        """Whether a value is not such an object; it is refused then."""
+        if (wrong := misfit(value, fields)) is None:
+            return False
+        name, said = wrong
+        kinds = fields.get(name, fields.get(f"{name}?", dict)) if name else dict
+        kind = NAMES[kinds[0] if isinstance(kinds, tuple) else kinds]
+        self.refuse(path, before + name, said, errors.MISSING if "missing" in said else errors.WRONG_TYPE, kind=kind)
+        return True
+
+    def refuse(self, path: Path, field: str, message: str, says: str, **facts: str) -> None:
+        where = placed((*path, *field.removesuffix(".").split(".")) if field else path)
+        self.misshapen.append(at(path, message, what=says.format(where=where, **facts)))
+
+
+def _untagged(field: str, value: str, known: Iterable[str]) -> str:
+    listed = ", ".join(f"'{name}'" for name in known)
+    shown = value.replace("{", "{{").replace("}", "}}")
+    return errors.WRONG_TAG.format(where="{where}", value=shown, field=field, known=listed)
+
+
+def reshape(value: JSON, path: Path) -> JSON:
+    """What is nearly a message, a chunk, a call or a tool, as OpenAI or another may have meant it."""
+    shaped = chat.reshape(value, path)
+    match path:
+        case ("messages", _) if isinstance(shaped, dict):
+            return _reshaped_message(cast(JSONObject, shaped))
+        case ("messages", _, "tool_calls", _) if isinstance(shaped, dict):
+            return _reshaped_call(cast(JSONObject, shaped))
+        case ("messages", *_) if isinstance(shaped, dict):
+            return _reshaped_chunk(cast(JSONObject, shaped))
+        case ("tools", _) if isinstance(shaped, dict) and isinstance(cast(JSONObject, shaped).get("function"), dict):
+            return _reshaped_tool(cast(JSONObject, shaped))
+        case _:
+            return cast(JSON, shaped)
+
+
+def _reshaped_message(wire: JSONObject) -> JSONObject:
+    role = OTHER_ROLES.get(str(wire.get("role")), wire.get("role"))
+    if role not in ROLES or "content" not in wire:
+        return wire
+    function = called(wire.get("function_call"))
+    calls = [*cast(list[JSON], wire.get("tool_calls") or []), *([wire["function_call"]] if function else [])]
+    kept = {name: each for name, each in wire.items() if name not in unknown(wire, ROLES[role], "role")}
+    kept = {**kept, "role": role}
+    if calls:
+        kept["tool_calls"] = [_reshaped_call(chat.reshape(call, ("messages", 0, "tool_calls", 0))) for call in calls]
+    for name, kind in (("prefix", bool), ("name", str)):
+        if name in kept and not isinstance(kept[name], kind):
+            del kept[name]
+    refusal: JSON = wire.get("refusal")
+    if isinstance(refusal, str) and refusal and not kept.get("content"):
+        kept["content"] = refusal
+    return kept
+
+
+def _reshaped_call(call: JSONObject) -> JSONObject:
+    """A call of a function: of a custom tool too, whose input is a text."""
+    custom = cast(JSONObject | None, call.get("custom"))
+    function = {"name": custom["name"], "arguments": custom["input"]} if custom else call.get("function")
+    kept = {name: each for name, each in call.items() if name in ("id", "type") and isinstance(each, str)}
+    return {**kept, "type": "function", "function": function}
+
+
+def _reshaped_chunk(wire: JSONObject) -> JSONObject:
+    if wire.get("type") == "thinking" and isinstance(wire.get("thinking"), str):
+        return {**wire, "thinking": [block(wire["thinking"])]}
+    if wire.get("type") == "refusal" and isinstance(wire.get("refusal"), str):
+        return block(wire["refusal"])
+    return {name: each for name, each in wire.items() if each is not None}
+
+
+def _reshaped_tool(wire: JSONObject) -> JSONObject:
+    function = cast(JSONObject, wire["function"])
+    parameters: JSON = function.get("parameters")
+    sound = {name: each for name, each in function.items() if f"{name}?" not in DEFINED or _is(each, f"{name}?")}
+    return {**wire, "function": {**sound, "parameters": parameters if isinstance(parameters, dict) else {}}}
+
+
+def _is(value: JSON, name: str) -> bool:
+    return isinstance(value, DEFINED[name])

@@ -1,0 +1,81 @@
+"""Ollama's own API, `/api/chat`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from contextc._json import JSONObject
+from contextc.formats.base import Encoded, Formatter, Request, kept
+from contextc.formats.checking import RuleBook
+from contextc.formats.ollama import decode
+from contextc.formats.ollama.encode import encode_segment, encode_tool, nested
+from contextc.formats.ollama.reader import OllamaReader
+from contextc.formats.ollama.rules import BOOK
+from contextc.formats.ollama.settings import SETTINGS
+from contextc.formats.reading import Reader
+from contextc.formats.reasoning import Policy
+from contextc.formats.settings import SettingsTable, inner
+from contextc.formats.spelling import Speller
+from contextc.messages import Extra, Message
+from contextc.tools import Tool
+
+SDK = ("model", "messages", "tools", "stream", "think", "format", "options", "keep_alive", "logprobs", "top_logprobs")
+"""What the SDK's `chat` takes. It has no `truncate`: a request that is too long for its window is cut by the server."""
+
+
+class OllamaFormatter(Formatter):
+    """`num_ctx` is the window that the model is to be run with. A request that does not say it gets the server's own
+    window, and what is longer is cut without a word; one that says it is also not to be cut.
+    """
+
+    name: ClassVar[str] = "ollama"
+    rules: ClassVar[RuleBook] = BOOK
+    settings: ClassVar[SettingsTable] = SETTINGS
+    spelling: ClassVar[Speller] = Speller("ollama")
+    prefix_settings: ClassVar[tuple[str, ...]] = ("think",)
+    system_among_messages: ClassVar[bool] = True
+    system_leads: ClassVar[bool] = True
+    nests: ClassVar[tuple[str, ...]] = ("function",)
+    marks: ClassVar[tuple[str, ...]] = ("role", "index", "type")
+
+    def __init__(self, *, provider: str = "ollama", num_ctx: int | None = None, reasoning: Policy = "native") -> None:
+        self.provider, self.num_ctx, self.reasoning = provider, num_ctx, reasoning
+
+    def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
+        return encode_segment(segment, provider=self.provider, blobs=blobs)
+
+    def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
+        return [*before, *(message for segment in segments for message in segment.messages)]
+
+    def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
+        head = self.encode([request.system]).messages if request.system is not None else ()
+        body: JSONObject = {**request.settings, "messages": [*head, *messages]}
+        if self.num_ctx:
+            body["options"] = {"num_ctx": self.num_ctx, **inner(request.settings.get("options"))}
+            body.setdefault("truncate", False)
+        if tools := self.encode_tools(request.tools):
+            body["tools"] = tools
+        return body
+
+    def arguments(self, body: JSONObject, model: str) -> JSONObject:
+        return {name: value for name, value in body.items() if name in SDK}
+
+    def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
+        return nested(ours, kept(extra, self.provider), self.provider)
+
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        return encode_tool(tool)
+
+    def _decode_request(self, body: JSONObject) -> Request:
+        return decode.decode_request(body, self.provider)
+
+    def _is_reply(self, reply: JSONObject) -> bool:
+        return isinstance(reply.get("message"), dict)
+
+    def _decode_reply(self, reply: JSONObject) -> Message:
+        return decode.decode_reply(reply, self.provider)
+
+    def reader(self) -> Reader:
+        return OllamaReader(self)
+
+    def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
+        return decode.gather(events)

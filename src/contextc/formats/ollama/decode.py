@@ -1,0 +1,164 @@
+"""Ollama's requests, replies and streams as our messages. A chunk of a stream is a reply by itself, and its calls are
+whole.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import Request, grow, kept, remember, text_of
+from contextc.formats.media import unpacked
+from contextc.formats.ollama.calls import Calls, speaks
+from contextc.formats.ollama.encode import encode_segment, encode_tool
+from contextc.formats.openai_chat.decode import UNKNOWN_TOOL
+from contextc.formats.settings import inner
+from contextc.messages import (
+    AnyPart,
+    Extra,
+    Media,
+    Message,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    tool_call,
+)
+from contextc.tools import NativeTool, Tool
+
+ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+MAGIC = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"RIFF", "image/webp"))
+"""What a picture begins with. Nothing else says of what kind it is."""
+GROWING = ("content", "thinking")
+
+
+def decode_request(body: JSONObject, provider: str) -> Request:
+    wire = cast(list[JSONObject], body.get("messages") or [])
+    decoder = _Decoder(provider, Calls(wire))
+    messages = [decoder.message(each) for each in wire]
+    system = messages.pop(0) if messages and messages[0].role == "system" else None
+    return Request(
+        messages=tuple(messages),
+        system=system,
+        tools=tuple(_tool(tool, provider) for tool in cast(list[JSONObject], body.get("tools") or [])),
+        settings={name: value for name, value in body.items() if name not in ("messages", "tools") or value == []},
+    )
+
+
+def decode_reply(reply: JSONObject, provider: str) -> Message:
+    said: JSONObject = {name: value for name, value in inner(reply.get("message")).items() if value}
+    if calls := named(said.pop("tool_calls", None), Calls()):
+        said["tool_calls"] = calls
+    decoder = _Decoder(provider, Calls(), model=reply.get("model"))
+    message = decoder.message({"content": "", **said, "role": "assistant"})
+    facts: JSONObject = {name: reply[name] for name in ("model", "created_at", "remote_model") if reply.get(name)}
+    error: JSON = reply.get("error")
+    return replace(
+        message,
+        finish="error" if error else _finish(reply, message),
+        status="error" if error else "sent",
+        error=str(error) if error else None,
+        usage=Usage(input=reply.get("prompt_eval_count") or 0, output=reply.get("eval_count") or 0),
+        extra={**(message.extra or {}), f"{provider} reply": facts} if facts else message.extra,
+    )
+
+
+def _finish(reply: JSONObject, message: Message) -> str | None:
+    """Why it ended; None for a stream that was cut off."""
+    if not reply.get("done", True):
+        return None
+    reason = cast(str, reply.get("done_reason") or "stop")
+    return "tool_calls" if reason == "stop" and message.tool_calls else reason
+
+
+def named(calls: JSON, given: Calls) -> list[JSONObject]:
+    """The calls of a reply, each with an id: its results have to be told apart, and go back with it."""
+    listed = cast(list[JSON], calls) if isinstance(calls, list) else []
+    return [{**call, "id": given.asked(call)} for call in map(inner, listed) if call]
+
+
+def gather(events: Iterable[JSONObject]) -> JSONObject:
+    """A reply, from the lines of its stream; `error` where it broke off with one."""
+    reply: JSONObject = {"done": False}
+    message: JSONObject = {}
+    calls: list[JSON] = []
+    for event in events:
+        reply |= {name: value for name, value in event.items() if name != "message" and value is not None}
+        for name, value in inner(event.get("message")).items():
+            if name in GROWING and isinstance(value, str):
+                grow(message, name, value)
+            elif name == "tool_calls" and isinstance(value, list):
+                calls += cast(list[JSON], value)
+            elif value is not None:
+                message[name] = value
+    return {**reply, "message": {**message, "tool_calls": calls} if calls else message}
+
+
+class _Decoder:
+    def __init__(self, provider: str, calls: Calls, model: str | None = None) -> None:
+        self.provider, self.calls, self.model = provider, calls, model
+
+    def message(self, wire: JSONObject) -> Message:
+        role = text_of(wire.get("role")).lower()
+        if speaks(wire):
+            self.calls.speaks()
+        elif role == "tool":
+            return Message(role="tool", parts=(self.result(wire),))
+        message = Message(role=ROLES.get(role, "user"), parts=tuple(self.parts(wire)))
+        ours = next(iter(self.encoded(message)), JSONObject())
+        calls: JSONObject = {"tool_calls": ours["tool_calls"]} if "tool_calls" in ours else {}
+        extra = remember({**wire, **calls}, ours, self.provider)  # what a call says beyond ours, it keeps itself
+        return replace(message, extra=extra) if extra else message
+
+    def encoded(self, message: Message) -> tuple[JSONObject, ...]:
+        return encode_segment([message], provider=self.provider, blobs={}).messages
+
+    def parts(self, wire: JSONObject) -> Iterator[AnyPart]:
+        if thought := text_of(wire.get("thinking")):
+            yield Reasoning(text=thought, provider=self.provider, model=self.model)
+        for image in cast(list[JSON], wire.get("images") or []):
+            if (data := unpacked("".join(text_of(image).split()))) is not None:
+                yield Media(mime_type=_kind(data), data=data)
+        if text := text_of(wire.get("content")):
+            yield Text(text)
+        for call in cast(list[JSONObject], wire.get("tool_calls") or []):
+            yield self.call(call)
+
+    def call(self, call: JSONObject) -> ToolCall:
+        function, call_id = inner(call.get("function")), self.calls.asked(call)
+        made = tool_call(call_id, function.get("name") or UNKNOWN_TOOL, function.get("arguments") or {})
+        ours = cast(list[JSONObject], self.encoded(Message(role="assistant", parts=(made,)))[0]["tool_calls"])[0]
+        return replace(made, extra=_rest(call, ours, self.provider))
+
+    def result(self, wire: JSONObject) -> ToolResult:
+        answers = self.calls.answered(wire)
+        made = ToolResult(call_id=answers.id, name=answers.name or UNKNOWN_TOOL, content=text_of(wire.get("content")))
+        return replace(made, extra=remember(wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider))
+
+
+def _tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
+    function = inner(tool.get("function"))
+    if not isinstance(function.get("name"), str):
+        return NativeTool(provider=provider, data=tool)
+    made = Tool(
+        name=function["name"],
+        description=function.get("description") or "",
+        parameters=function.get("parameters") or {},
+    )
+    return replace(made, extra=_rest(tool, encode_tool(made), provider))
+
+
+def _rest(wire: JSONObject, ours: JSONObject, provider: str) -> Extra | None:
+    """What a call or a tool says beyond ours, the inside of its `function` by itself: the other half of `nested`."""
+    outer = {name: value for name, value in wire.items() if name != "function"}
+    rest = dict(kept(remember({**outer, "function": ours["function"]}, ours, provider), provider))
+    if inside := kept(remember(inner(wire.get("function")), ours["function"], provider), provider):
+        rest["function"] = inside
+    return {provider: rest} if rest else None
+
+
+def _kind(data: bytes) -> str:
+    return next((kind for begins, kind in MAGIC if data.startswith(begins)), "image/png")

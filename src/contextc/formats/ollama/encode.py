@@ -1,0 +1,147 @@
+"""Our messages in the shape of Ollama's `/api/chat`.
+
+Each message stays a message, and the system may speak anywhere. `content` is one text: what a reply says in pieces goes
+on where it stopped, what others say in several texts is parted by an empty line. Pictures stand beside it as base64,
+and are the user's: those that a tool returned come right after the results of its step. Arguments are objects. Thinking
+is a text of its own, and goes back to whoever thought it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import assert_never, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.base import (
+    Encoded,
+    Note,
+    arguments_wrapped,
+    describe_media,
+    describe_native,
+    error_unsaid,
+    is_foreign,
+    kept,
+    restored,
+)
+from contextc.formats.media import packed
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult
+from contextc.messages.parts import Hint
+from contextc.tools import Tool
+
+PICTURES = ("image/png", "image/jpeg", "image/webp")
+NO_PARAMETERS: JSONObject = {"type": "object", "properties": {}}
+
+
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
+    encoder = _Encoder(provider, blobs)
+    wire: list[JSONObject] = []
+    for message in segment:
+        wire += encoder.results(message) if message.role == "tool" else encoder.message(message)
+    return Encoded(tuple(wire), tuple(encoder.notes))
+
+
+def encode_tool(tool: Tool) -> JSONObject:
+    described: JSONObject = {"description": tool.description} if tool.description else {}
+    function: JSONObject = {"name": tool.name, **described, "parameters": tool.parameters or NO_PARAMETERS}
+    return {"type": "function", "function": function}
+
+
+def nested(ours: JSONObject, rest: JSONObject, provider: str) -> JSONObject:
+    """A call or a tool with what its provider had said, the inside of its `function` by itself."""
+    rest = dict(rest)
+    inside = cast(JSONObject, rest.pop("function", {}))
+    whole = restored(ours, {provider: rest}, provider)
+    return {**whole, "function": restored(ours["function"], {provider: inside}, provider)} if inside else whole
+
+
+class _Encoder:
+    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
+        self.provider, self.blobs = provider, blobs
+        self.notes: list[Note] = []
+        self.unnamed: set[str] = set()  # calls that have no id on the wire
+
+    def message(self, message: Message) -> list[JSONObject]:
+        """A system, user or assistant message; nothing where nothing of it can be sent."""
+        shown = [part for part in message.parts if isinstance(part, Media) and self.is_shown(part, message.role)]
+        images = [packed(part, self.blobs) for part in shown]
+        calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
+        wire: JSONObject = {"role": message.role, "content": self.words(message), **self.thinking(message)}
+        if images:
+            wire["images"] = images
+        if calls:
+            wire["tool_calls"] = calls
+        for part in message.parts:
+            if isinstance(part, Native) and part.provider == self.provider and isinstance(part.data, dict):
+                wire |= cast(JSONObject, part.data)
+        if not any(value for name, value in wire.items() if name != "role"):
+            rest = kept(message.extra, self.provider)
+            if not any(value is not None for name, value in rest.items() if name != "role"):
+                return []
+        return [restored(wire, message.extra, self.provider)]
+
+    def results(self, message: Message) -> list[JSONObject]:
+        """A message for each result, and one of the user for what stood beside them."""
+        wire: list[JSONObject] = []
+        beside: list[Text | Media | Native] = []
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                wire.append(self.result(part))
+                media = [] if isinstance(part.content, str) else [each for each in part.content if type(each) is Media]
+                if media:
+                    self.notes.append(Note("moved", f"media of {part.name}, into a user message after the results"))
+                    beside += [Text(f"[media returned by {part.name}]"), *media]
+            elif isinstance(part, Text | Media | Native):
+                beside.append(part)
+        return [*wire, *(self.message(Message(role="user", parts=tuple(beside))) if beside else [])]
+
+    def result(self, part: ToolResult) -> JSONObject:
+        if part.is_error:
+            self.notes.append(error_unsaid(part))
+        answer: JSONObject = {"role": "tool", "content": part.text, "tool_name": part.name}
+        if part.call_id and part.call_id not in self.unnamed:
+            answer["tool_call_id"] = part.call_id
+        return restored(answer, part.extra, self.provider)
+
+    def call(self, part: ToolCall) -> JSONObject:
+        if part.malformed:
+            self.notes.append(arguments_wrapped(part))
+        given: JSON = {"malformed_arguments": part.raw} if part.malformed else part.arguments
+        named: JSONObject = {"id": part.id} if part.id else {}
+        if not kept(part.extra, self.provider).get("id", part.id):
+            self.unnamed.add(part.id)
+        call: JSONObject = {**named, "function": {"name": part.name, "arguments": given}}
+        return nested(call, kept(part.extra, self.provider), self.provider)
+
+    def words(self, message: Message) -> str:
+        said = [self.said(part, message.role) for part in message.parts]
+        return ("" if message.role == "assistant" else "\n\n").join(filter(None, said))
+
+    def said(self, part: AnyPart, role: Role) -> str:
+        """What a part says in its message's text; nothing where it stands elsewhere, or nowhere."""
+        match part:
+            case Text():
+                return part.text
+            case Media():
+                return "" if self.is_shown(part, role) else self.described(part)
+            case Native():
+                if part.provider == self.provider:
+                    return ""
+                self.notes.append(Note("described", f"a block of {part.provider}"))
+                return describe_native(part)
+            case Reasoning() | ToolCall() | ToolResult() | Hint():
+                return ""
+            case _:
+                assert_never(part)
+
+    def described(self, part: Media) -> str:
+        self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
+        return describe_media(part)
+
+    def thinking(self, message: Message) -> JSONObject:
+        thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
+        if any(is_foreign(part, self.provider) or not part.text for part in thoughts):
+            self.notes.append(Note("left out", "reasoning that this model cannot read"))
+        ours = "".join(part.text for part in thoughts if not is_foreign(part, self.provider))
+        return {"thinking": ours} if ours else {}
+
+    def is_shown(self, part: Media, role: Role) -> bool:
+        """Whether this goes out as a picture."""
+        return role == "user" and part.mime_type in PICTURES and bool(part.data or self.blobs.get(part.blob or ""))

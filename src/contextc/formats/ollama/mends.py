@@ -1,0 +1,109 @@
+"""Repairs of what decoding and encoding does not put right by itself: pictures and settings."""
+
+import re
+from collections.abc import Mapping
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.media import unpacked
+from contextc.formats.ollama.settings import ALL_LEVELS
+from contextc.formats.ollama.sketch import message
+from contextc.formats.settings import inner
+
+NOTHING_SAID = "(Nothing has been said yet.)"
+MOST_LOGPROBS, LONGEST_NAME = 20, 200
+STRANGE = re.compile(r"[^A-Za-z0-9+/]")
+INTEGERS = ("num_ctx", "num_predict", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "seed", "top_k")
+FLOATS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
+OPTIONS: Mapping[str, str] = {
+    **dict.fromkeys((*INTEGERS, "repeat_last_n"), "type integer"),
+    **dict.fromkeys(FLOATS, "type float32"),
+    "use_mmap": "type boolean",
+    "stop": "type array",
+}
+"""What Ollama calls the types of its options. A number with a fraction is cut where it wants none."""
+
+
+def with_a_message(body: JSONObject) -> JSONObject:
+    return {**body, "messages": [message(NOTHING_SAID)]}
+
+
+def with_plain_pictures(body: JSONObject) -> JSONObject:
+    """Pictures as base64 alone; of what is none, a line says where it was."""
+    return {**body, "messages": [_with_plain_pictures(each) for each in cast(list[JSONObject], body["messages"])]}
+
+
+def _with_plain_pictures(wire: JSONObject) -> JSONObject:
+    given = cast(list[str], wire.get("images") or [])
+    if all(wrong_byte(image) is None for image in given):
+        return wire
+    shown = [image for image in map(bare, given) if wrong_byte(image) is None]
+    lost = [f"[image: {_short(image)}; not shown]" for image in map(bare, given) if wrong_byte(image) is not None]
+    words = "\n\n".join(filter(None, [wire.get("content") or "", *lost]))
+    rest: JSONObject = {name: value for name, value in wire.items() if name != "images"}
+    return {**rest, "content": words, **({"images": shown} if shown else {})}
+
+
+def _short(image: str) -> str:
+    return image if len(image) <= LONGEST_NAME else f"{image[:LONGEST_NAME]}…"
+
+
+def bare(image: str) -> str:
+    """A picture without what stands before its bytes in an address that holds them."""
+    head, comma, data = image.partition(",")
+    return data if comma and head.startswith("data:") and head.endswith(";base64") else image
+
+
+def wrong_byte(image: str) -> int | None:
+    """Where a text stops being base64, as Go counts; None where it is base64."""
+    plain = image.replace("\r", "").replace("\n", "")
+    if unpacked(plain) is not None:
+        return None
+    strange = STRANGE.search(plain)
+    return strange.start() if strange else len(plain) // 4 * 4
+
+
+def without_think(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name != "think"}
+
+
+def without_format(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name != "format"}
+
+
+def with_sound_options(body: JSONObject) -> JSONObject:
+    wrong = wrong_options(body)
+    return {**body, "options": {name: value for name, value in inner(body["options"]).items() if name not in wrong}}
+
+
+def with_few_logprobs(body: JSONObject) -> JSONObject:
+    return {**body, "top_logprobs": min(max(body["top_logprobs"], 0), MOST_LOGPROBS)}
+
+
+def wrong_options(body: JSONObject) -> dict[str, str]:
+    """The options that have another type than they must have, with what they must be."""
+    given = inner(body.get("options"))
+    found = {name: OPTIONS[name] for name, value in given.items() if name in OPTIONS and not _fits(name, value)}
+    if "stop" in found and isinstance(given["stop"], list):
+        found["stop"] = "an array of strings"
+    return found
+
+
+def _fits(name: str, value: JSON) -> bool:
+    if value is None:
+        return True
+    if name == "stop":
+        return isinstance(value, list) and all(isinstance(each, str) for each in cast(list[JSON], value))
+    if OPTIONS[name] == "type boolean":
+        return isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def thinks(value: JSON) -> bool:
+    """Whether `think` may have this value."""
+    return value is None or isinstance(value, bool) or value in ("", *ALL_LEVELS)
+
+
+def forms(value: JSON) -> bool:
+    """Whether `format` may have this value."""
+    return value in (None, "", "json") or isinstance(value, dict)

@@ -1,0 +1,59 @@
+"""Where Ollama keeps its settings: what a model is told stands at the top, how it is run stands in `options`.
+
+How hard to think is a level only for models that have levels (gpt-oss); the others think or do not. There is no choice
+among tools.
+"""
+
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.settings import Output, Settings, SettingsTable, inner, nearest
+
+LEVELS = ("low", "medium", "high")
+ALL_LEVELS = (*LEVELS, "max")
+DEFAULT = "medium"
+"""What `think: true` comes to, in everybody's words."""
+HAS_LEVELS = "gpt-oss"
+
+
+def take(rest: JSONObject) -> dict[str, object]:
+    found: dict[str, object] = {}
+    think: JSON = rest.get("think")
+    if isinstance(think, bool) or think in ALL_LEVELS:
+        found["effort"] = think if isinstance(think, str) else DEFAULT if think else "none"
+        del rest["think"]
+    form: JSON = rest.get("format")
+    if form == "json" or isinstance(form, dict):
+        found["output"] = Output(schema=inner(cast(object, form)) or None)
+        del rest["format"]
+    return found
+
+
+def put(settings: Settings) -> JSONObject:
+    body: JSONObject = {}
+    if settings.effort == "none":
+        body["think"] = False
+    elif settings.effort is not None:
+        body["think"] = nearest(settings.effort, LEVELS) if HAS_LEVELS in (settings.model or "") else True
+    if settings.output is not None:
+        body["format"] = "json" if settings.output.schema is None else settings.output.schema
+    return body
+
+
+SETTINGS = SettingsTable(
+    places={
+        "model": "model",
+        "stream": "stream",
+        "max_output_tokens": "options.num_predict",
+        "temperature": "options.temperature",
+        "top_p": "options.top_p",
+        "top_k": "options.top_k",
+        "stop": "options.stop",
+        "seed": "options.seed",
+        "frequency_penalty": "options.frequency_penalty",
+        "presence_penalty": "options.presence_penalty",
+    },
+    take=take,
+    put=put,
+    shaped=("effort", "output"),
+)

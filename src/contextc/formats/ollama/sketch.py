@@ -1,0 +1,268 @@
+"""Ollama's requests as rules see them: what each message must have, and where the calls and results are.
+
+The server reads JSON into Go's types: a field of the wrong type is refused, a missing one is empty, and one that nobody
+knows is passed over. So is a message of a role that the model's template does not know, which is why that is flagged.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from contextc._json import JSON, JSONObject, encode, parse_object
+from contextc.formats.checking import Fields, Finding, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.media import from_data_url
+from contextc.formats.ollama import errors
+from contextc.formats.ollama.calls import Calls, speaks
+from contextc.formats.settings import inner
+
+ROLES = ("system", "user", "assistant", "tool")
+ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant", "function": "tool"}
+MESSAGE: Fields = {
+    "role": str,
+    "content?": str,
+    "thinking?": str,
+    "images?": list,
+    "tool_calls?": list,
+    "tool_name?": str,
+    "tool_call_id?": str,
+}
+CALL: Fields = {"id?": str, "function": dict}
+FUNCTION: Fields = {"name": str, "arguments?": dict, "index?": int}
+TOOL: Fields = {"type?": str, "function": dict}
+DEFINED: Fields = {"name": str, "description?": str, "parameters?": dict}
+SETTINGS: Fields = {
+    "model?": str,
+    "stream?": bool,
+    "truncate?": bool,
+    "shift?": bool,
+    "logprobs?": bool,
+    "top_logprobs?": int,
+    "options?": dict,
+}
+GO: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+GO_TYPES = {
+    "messages": "[]api.Message",
+    "tools": "api.Tools",
+    "images": "[]api.ImageData",
+    "tool_calls": "[]api.ToolCall",
+    "function": "api.ToolCallFunction",
+    "arguments": "api.ToolCallFunctionArguments",
+    "parameters": "api.ToolFunctionParameters",
+    "options": "map[string]interface {}",
+    **dict.fromkeys(("stream", "truncate", "shift", "logprobs"), "bool"),
+    **dict.fromkeys(("index", "top_logprobs"), "int"),
+}
+"""What Go calls the types of the fields; all others are strings."""
+ITEMS = {"messages": "api.Message", "tools": "api.Tool", "tool_calls": "api.ToolCall", "images": "api.ImageData"}
+
+
+def read(body: JSON) -> Sketch:
+    """Any JSON as a request, or as the messages of one."""
+    whole = cast(JSONObject, body) if isinstance(body, dict) else {}
+    messages: JSON = whole.get("messages") if isinstance(body, dict) else body
+    base: Path = ("messages",) if isinstance(body, dict) else ()
+    listed = cast(list[JSON], messages) if isinstance(messages, list) else []
+    reader = _Reader(Calls(listed))
+    for name, kind in SETTINGS.items():
+        if wrong := misfit(whole, {name: kind}):
+            reader.refuse((wrong[0],), "", wrong[1], whole.get(wrong[0]))
+    if isinstance(body, dict) and "messages" not in body:
+        reader.refuse((), "messages", "`messages` is missing.", None)
+    elif not isinstance(messages, list):
+        reader.refuse(base, "", "the messages must be a list.", messages)
+    turns = [turn for number, wire in enumerate(listed) for turn in reader.turn(wire, (*base, number))]
+    tools = tuple(reader.tools(whole.get("tools")))
+    return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+def until_the_next_reply(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
+    """Results stand before the assistant speaks again; others may speak in between."""
+    end = index + 1
+    while end < len(turns) and not speaks(turns[end].wire):
+        end += 1
+    return turns[index + 1 : end]
+
+
+class _Reader:
+    def __init__(self, calls: Calls) -> None:
+        self.seen = calls
+        self.misshapen: list[Finding] = []
+
+    def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
+        if wrong := misfit(wire, MESSAGE):
+            return self.refuse(path, *wrong, wire)
+        given = cast(JSONObject, wire)
+        role = given["role"].lower()
+        if role not in ROLES:
+            return self.refuse(path, "role", f"nobody here is called {given['role']!r}.", None)
+        calls = cast(list[JSON], given.get("tool_calls") or [])
+        if role == "tool" and calls:
+            return self.refuse(path, "tool_calls", "a result cannot ask for tools.", None)
+        if (nameless := next((number for number, call in enumerate(calls) if not _is_named(call)), None)) is not None:
+            return self.refuse(path, "tool_calls", f"`tool_calls[{nameless}]` does not say which tool it calls.", None)
+        if speaks(given):
+            self.seen.speaks()
+        pieces = [self.result(given, path)] if role == "tool" else []
+        if given.get("content"):
+            pieces.append(Piece(kind="text", path=(*path, "content"), wire={}, text=given["content"]))
+        if given.get("thinking"):
+            pieces.append(Piece(kind="reasoning", path=(*path, "thinking"), wire={}, text=given["thinking"]))
+        pieces += self.images(given.get("images"), (*path, "images"))
+        pieces += self.calls(calls, (*path, "tool_calls"))
+        yield Turn(role=role, path=path, wire=given, pieces=tuple(pieces))
+
+    def result(self, wire: JSONObject, path: Path) -> Piece:
+        answers = self.seen.answered(wire)
+        return Piece(kind="result", path=path, wire=wire, id=answers.id, name=answers.name)
+
+    def images(self, images: JSON, path: Path) -> Iterator[Piece]:
+        for number, image in enumerate(cast(list[JSON], images or [])):
+            if isinstance(image, str):
+                yield Piece(kind="media", path=(*path, number), wire={}, text=image)
+            else:
+                self.refuse((*path, number), "", "a picture must be a string: its bytes as base64.", image)
+
+    def calls(self, calls: list[JSON], path: Path) -> Iterator[Piece]:
+        for number, call in enumerate(calls):
+            here, function = (*path, number), inner(inner(call).get("function"))
+            if wrong := misfit(call, CALL) or _inside(function, FUNCTION):
+                self.refuse(here, *wrong, call)
+            else:
+                wire = cast(JSONObject, call)
+                yield Piece(kind="call", path=here, wire=wire, id=self.seen.asked(wire), name=function["name"])
+
+    def tools(self, tools: JSON) -> Iterator[Piece]:
+        if tools is not None and not isinstance(tools, list):
+            self.refuse(("tools",), "", "the tools must be a list.", tools)
+        for number, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
+            function = inner(inner(tool).get("function"))
+            if wrong := misfit(tool, TOOL) or _inside(function, DEFINED):
+                self.refuse(("tools", number), *wrong, tool)
+            else:
+                yield Piece(kind="other", path=("tools", number), wire=cast(JSONObject, tool), id=function["name"])
+
+    def refuse(self, path: Path, field: str, message: str, value: JSON) -> None:
+        """`value` is what is there: the field, or what holds it. Of what is missing Go says nothing."""
+        for name in field.split(".") if field else ():
+            value = inner(value).get(name)
+        self.misshapen.append(at(path, message, what=_said((*path, *field.split(".")) if field else path, value)))
+
+
+def _inside(function: JSONObject, fields: Fields) -> tuple[str, str] | None:
+    wrong = misfit(function, fields)
+    return (f"function.{wrong[0]}", wrong[1]) if wrong else None
+
+
+def _said(path: Path, value: JSON) -> str:
+    """What Go says to a value of the wrong type: its place is given by names alone."""
+    given = GO.get(type(cast(object, value)))
+    names = [step for step in path if isinstance(step, str)]
+    if path and isinstance(path[0], int):
+        names = ["messages", *names]
+    if given is None or (names and names[-1] == "role" and given == "string"):
+        return ""
+    if not names:
+        return errors.WRONG_TYPE.format(given=given, place="value", expected="api.ChatRequest")
+    listed = isinstance(path[-1], int) if path else False
+    expected = ITEMS.get(names[-1], "string") if listed else GO_TYPES.get(names[-1], "string")
+    place = errors.FIELD.format(where=".".join(names))
+    return errors.WRONG_TYPE.format(given=given, place=place, expected=expected)
+
+
+def reshape(value: JSON, path: Path) -> JSON:
+    """What is nearly a message, a call or a tool: content in parts, a role of another provider, arguments as text."""
+    match path:
+        case ():
+            return {**cast(JSONObject, value), "messages": []} if isinstance(value, dict) else value
+        case ("messages",):
+            return [value] if isinstance(value, dict) else [message(value)] if isinstance(value, str) else value
+        case ("messages", _):
+            return message(value) if isinstance(value, str) else _reshaped_message(value)
+        case ("messages", _, "tool_calls", _):
+            return _reshaped_call(value)
+        case ("messages", _, "images", _):
+            return _text(value)
+        case ("tools", _):
+            return _reshaped_tool(value)
+        case _:
+            return value
+
+
+def _reshaped_message(value: JSON) -> JSON:
+    given = inner(value)
+    wire = {name: each for name, each in given.items() if each is not None}
+    if not wire or ("content" not in wire and not wire.keys() & {"tool_calls", "thinking", "images", "role"}):
+        return value
+    said, images = _said_in(wire.get("content", ""))
+    calls = _listed(wire.pop("tool_calls", []))
+    strays = [_text(call) for call in calls if not _is_named(call)]
+    images += [_text(image) for image in _listed(wire.pop("images", []))]
+    wire["content"] = "\n\n".join(filter(None, [said, *strays]))
+    if images:
+        wire["images"] = images
+    if calls := [_reshaped_call(call) for call in calls if _is_named(call)]:
+        wire["tool_calls"] = calls
+    role = str(wire.get("role")).lower()
+    role = role if role in ROLES else ALIASES.get(role, "user")
+    wire["role"] = "assistant" if calls and role == "tool" else role
+    texts = ("thinking", "tool_name", "tool_call_id")
+    return {name: each for name, each in wire.items() if name not in texts or isinstance(each, str)}
+
+
+def _said_in(content: JSON) -> tuple[str, list[str]]:
+    """The words of a content in parts, and its pictures as far as their bytes are in it."""
+    if not isinstance(content, list):
+        return _text(content), []
+    words: list[str] = []
+    images: list[str] = []
+    for part in cast(list[JSON], content):
+        url: JSON = inner(inner(part).get("image_url")).get("url")
+        if isinstance(url, str) and from_data_url(url) is not None:
+            images.append(url.partition(",")[2])
+        else:
+            words.append(_text(inner(part).get("text", part)))
+    return "\n\n".join(words), images
+
+
+def _reshaped_call(value: JSON) -> JSON:
+    if not _is_named(value):
+        return value
+    wire = inner(value)
+    named = inner(wire.get("function")) or wire
+    written: JSON = next((named[name] for name in ("arguments", "input", "args") if named.get(name) is not None), "")
+    given = inner(written)
+    if not isinstance(written, dict) and written != "":
+        whole = parse_object(written) if isinstance(written, str) else None
+        given = {"malformed_arguments": _text(written)} if whole is None else whole
+    index = {"index": named["index"]} if type(named.get("index")) is int else {}
+    call_id = {"id": wire["id"]} if isinstance(wire.get("id"), str) else {}
+    return {**call_id, "function": {**index, "name": named["name"], "arguments": given}}
+
+
+def _is_named(call: JSON) -> bool:
+    """Whether a call says which tool it calls, in whatever shape it is."""
+    wire = inner(call)
+    return isinstance((inner(wire.get("function")) or wire).get("name"), str)
+
+
+def _reshaped_tool(value: JSON) -> JSON:
+    """A tool as OpenAI's other API or Anthropic describe it, or with something odd in it."""
+    wire = inner(value)
+    named = inner(wire.get("function")) or wire
+    if not isinstance(named.get("name"), str):
+        return value
+    schema: JSON = named.get("parameters") or named.get("input_schema")
+    described = {"description": named["description"]} if isinstance(named.get("description"), str) else {}
+    parameters = cast(JSONObject, schema) if isinstance(schema, dict) else {}
+    return {"type": "function", "function": {"name": named["name"], **described, "parameters": parameters}}
+
+
+def message(text: str) -> JSONObject:
+    return {"role": "user", "content": text}
+
+
+def _listed(value: JSON) -> list[JSON]:
+    return cast(list[JSON], value) if isinstance(value, list) else [value] if value not in (None, "") else []
+
+
+def _text(value: JSON) -> str:
+    return value if isinstance(value, str) else encode(value).decode()

@@ -1,0 +1,142 @@
+"""Ollama, on this machine or elsewhere, through its own client.
+
+The client's public calls take no bytes: they would build their own classes from the request, and lose what those do
+not know, the ids of calls and `truncate` among it. So the request goes through the HTTP client inside, which has the
+address (`OLLAMA_HOST`), the headers and the key (`OLLAMA_API_KEY`) as Ollama's client found them.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from contextc._json import JSON, JSONObject, parse_object
+from contextc.errors import ProviderFailed
+from contextc.formats.settings import inner
+from contextc.providers.endpoint import Call
+from contextc.providers.failures import Table, masked
+from contextc.providers.named import Provider
+from contextc.providers.ndjson import Lines
+from contextc.providers.posting import Answer, Frames, Posting, missing, reason
+from contextc.providers.sse import MalformedEvent, parsed
+
+if TYPE_CHECKING:
+    from ollama import AsyncClient
+
+PATH = "/api/chat"
+CONNECT_SECONDS, READ_SECONDS = 10.0, 600.0
+TABLE = Table(
+    codes={"exceed_context_size_error": "context"},
+    words=(
+        (r"exceeds? the (available )?context (size|length)|longer than the context length", "context"),
+        (
+            r"does not support|is not supported (by|for) this model|must be of (type|an array)|invalid (think|format)",
+            "invalid",
+        ),
+        (r"more system memory|model .*not found|try pulling it", "invalid"),
+        (r"reached your .*usage limit", "quota"),
+        (r"unauthorized", "auth"),
+        (r"server busy|maximum pending requests", "transient"),
+    ),
+)
+WAYS_OUT = (
+    (r"model .*not found", "Pull it (`ollama pull {model}`), or check its name with `ollama list`."),
+    (r"does not support thinking", 'Ask it not to: settings={{"think": False}}.'),
+    (r"does not support tools", "Ask a model that has tools, or give none."),
+    (r"more system memory", "Give it a smaller window, cc.provider(…, window=8_192), or ask a smaller model."),
+)
+"""What helps, by Ollama's own sentence."""
+START = "Is it running? Start it (`ollama serve`), or say where it is: OLLAMA_HOST, or cc.provider(…, url=…)."
+
+
+def open(provider: Provider, **options: object) -> "OllamaEndpoint":
+    return OllamaEndpoint(provider, **options)
+
+
+class OllamaEndpoint(Posting):
+    table: ClassVar[Table] = TABLE
+    frames: ClassVar[type[Frames]] = Lines
+    _client: "AsyncClient | None" = None
+
+    async def _post(self, call: Call) -> Answer:
+        http = self._http()
+        request = http.build_request(
+            "POST", PATH, content=call.body, headers=dict(call.headers), timeout=call.timeout or self._limits()
+        )
+        answer = await (cast(Any, self.http_client) or http).send(request, stream=True)
+        if answer.is_success:
+            return cast(Answer, answer)
+        try:
+            raise self._helped(_refusal(await answer.aread()), answer.status_code, answer.headers, call)
+        finally:
+            await answer.aclose()
+
+    def _helped(self, body: JSON, status: int, headers: Any, call: Call) -> ProviderFailed:
+        """The refusal, with a way out where Ollama's sentence tells one."""
+        failed = self._refused(body, status, headers)
+        helps = (way_out for words, way_out in WAYS_OUT if re.search(words, failed.said, re.IGNORECASE))
+        if (way_out := next(helps, None)) is None:
+            return failed
+        way_out = way_out.format(model=call.provider.asks_for)
+        return ProviderFailed(
+            failed.provider,
+            failed.kind,
+            failed.said,
+            status=status,
+            code=failed.code,
+            retry_after=failed.retry_after,
+            way_out=way_out,
+        )
+
+    def _http(self) -> Any:  # a client of httpx, whose types this module cannot import at its top
+        return cast(Any, self._opened())._client
+
+    def _limits(self) -> Any:
+        from httpx import Timeout
+
+        return self.timeout or Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+
+    def _opened(self) -> "AsyncClient":
+        if self._client is not None:
+            return self._client
+        try:
+            from ollama import AsyncClient
+        except ImportError:
+            raise missing("ollama", "ollama") from None
+        key = self._key()
+        headers = {"Authorization": f"Bearer {key}"} if key else None
+        # A redirect would take the key along.
+        self._client = AsyncClient(self.provider.url or None, headers=headers, follow_redirects=False)
+        if key == "":
+            cast(Any, self._client)._client.headers.pop("authorization", None)
+        return self._client
+
+    def _failure(self, error: Exception) -> ProviderFailed | None:
+        from httpx import ConnectError, ConnectTimeout
+
+        if not isinstance(error, ConnectError | ConnectTimeout):
+            return None
+        said = masked(reason(error), self._secrets())[:300]
+        way_out = f"Check the address ({self._address()}) and the network. {START}"
+        return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
+
+    def _address(self) -> str:
+        return self.provider.url or (str(self._http().base_url).rstrip("/") if self._client else super()._address())
+
+    def _secrets(self) -> tuple[str, ...]:
+        sent = str(self._http().headers.get("authorization", "")) if self._client is not None else ""
+        return (sent.removeprefix("Bearer "),) if sent else super()._secrets()
+
+    def _forget(self) -> Callable[[], Awaitable[object]] | None:
+        client, self._client = self._client, None
+        return None if client is None else client.close
+
+
+def _refusal(body: bytes) -> JSON:
+    """What was answered in place of a reply. Where the model's runner refused, its own error stands as text in ours."""
+    try:
+        said: JSONObject = parsed(body)
+    except MalformedEvent:
+        return body.decode("utf-8", "replace")
+    error: JSON = said.get("error")
+    within = parse_object(error) if isinstance(error, str) and error.startswith("{") else None
+    return within if within is not None and inner(within.get("error")) else said

@@ -1,0 +1,209 @@
+"""LangChain's messages, read as data: as `model_dump` wrote them, or in the older form of its serializer.
+
+Content comes in three dialects: text, LangChain's own blocks, and whatever blocks the provider answered with. Calls
+stand in `tool_calls`, and mostly in the content once more. What has no part of ours is kept whole for its provider.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.media import from_data_url, guessed, unpacked
+from contextc.messages import (
+    AnyPart,
+    Media,
+    Message,
+    Native,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    tool_call,
+)
+from contextc.transfer.found import object_in, objects_in
+
+ROLES: dict[str, Role] = {
+    "human": "user",
+    "user": "user",
+    "ai": "assistant",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+    "chat": "user",
+}
+CALLS = ("tool_use", "tool_call", "tool_call_chunk", "function_call", "invalid_tool_call", "input_json_delta")
+KINDS = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4", "file": "application/pdf"}
+PROVIDERS = {"anthropic": "anthropic", "openai": "openai", "google_genai": "google", "google_vertexai": "google"}
+UNKNOWN_TOOL = "unknown"
+
+
+def is_message(value: JSON) -> bool:
+    return isinstance(value, dict) and "content" in value and kind_of(cast(JSONObject, value)) in ROLES
+
+
+def kind_of(value: JSONObject) -> str:
+    """`human`, `ai` …, also where a part of one is named: chunks of a stream are stored as well."""
+    return str(value.get("type") or "").removesuffix("MessageChunk").removesuffix("Message").lower()
+
+
+def message(value: JSONObject, names: dict[str, str], *, time: int = 0) -> Message:
+    """One message. `names` collects which call is to which tool, because a result may not say."""
+    role = ROLES[kind_of(value)]
+    if kind_of(value) == "chat":
+        role = ROLES.get(str(value.get("role")), "user")
+    about = object_in(value.get("response_metadata"))
+    provider = _provider(about)
+    author = value.get("name") if role == "user" and isinstance(value.get("name"), str) else None
+    if role == "tool":
+        return Message(role="tool", parts=(_result(value, names, provider),), time=time)
+    parts = list(_parts(value.get("content"), provider, str(about.get("model_name") or "") or None))
+    if role != "assistant":
+        return Message(role=role, parts=tuple(parts), author=author or None, time=time)
+    calls = list(_calls(value))
+    names.update({call.id: call.name for call in calls})
+    finish: JSON = about.get("stop_reason") or about.get("finish_reason")
+    return Message(
+        role="assistant",
+        parts=(*_thought(value, parts), *parts, *calls),
+        usage=_usage(value.get("usage_metadata")),
+        finish=FINISHES.get(finish, finish) if isinstance(finish, str) else None,
+        time=time,
+    )
+
+
+FINISHES = {
+    "tool_use": "tool_calls",
+    "end_turn": "stop",
+    "max_tokens": "length",
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+}
+
+
+def _provider(about: JSONObject) -> str:
+    named = str(about.get("model_provider") or "langchain")
+    return PROVIDERS.get(named, named)
+
+
+def _calls(value: JSONObject) -> Iterator[ToolCall]:
+    for number, call in enumerate(objects_in(value.get("tool_calls"))):
+        id = str(call.get("id") or f"call_{number}")
+        yield ToolCall(id=id, name=str(call.get("name") or UNKNOWN_TOOL), arguments=object_in(call.get("args")))
+    for number, call in enumerate(objects_in(value.get("invalid_tool_calls"))):
+        id = str(call.get("id") or f"invalid_{number}")
+        yield tool_call(id, str(call.get("name") or UNKNOWN_TOOL), str(call.get("args") or "") or "?")
+
+
+def _result(value: JSONObject, names: Mapping[str, str], provider: str) -> ToolResult:
+    call_id = str(value.get("tool_call_id") or value.get("name") or UNKNOWN_TOOL)
+    name = str(value.get("name") or "") or names.get(call_id, UNKNOWN_TOOL)
+    content: JSON = value.get("content")
+    parts = list(_parts(content, provider, None))
+    inner = tuple(part for part in parts if isinstance(part, Text | Media))
+    whole = len(inner) == len(parts)
+    said = content if isinstance(content, str) else inner if whole else encode(content).decode()
+    return ToolResult(call_id=call_id, name=name, content=said, is_error=value.get("status") == "error")
+
+
+def _thought(value: JSONObject, parts: list[AnyPart]) -> Iterator[Reasoning]:
+    """Reasoning that stands beside the content, as endpoints that speak OpenAI's dialect have it."""
+    text: JSON = object_in(value.get("additional_kwargs")).get("reasoning_content")
+    if isinstance(text, str) and text and not any(isinstance(part, Reasoning) for part in parts):
+        yield Reasoning(text=text)
+
+
+def _parts(content: JSON, provider: str, model: str | None) -> Iterator[AnyPart]:
+    if isinstance(content, str):
+        if content:
+            yield Text(content)
+        return
+    for block in cast(list[JSON], content) if isinstance(content, list) else []:
+        if isinstance(block, str):
+            yield Text(block)
+        elif isinstance(block, dict) and cast(JSONObject, block).get("type") not in CALLS:
+            yield _part(cast(JSONObject, block), provider, model)
+
+
+def _part(block: JSONObject, provider: str, model: str | None) -> AnyPart:
+    kind = block.get("type")
+    if kind in ("text", "output_text", "input_text") and isinstance(block.get("text"), str):
+        return Text(block["text"])
+    if kind in ("thinking", "redacted_thinking", "reasoning"):
+        return _reasoning(block, provider, model)
+    return _media(block) or Native(
+        provider=provider, data=block.get("value", block) if kind == "non_standard" else block
+    )
+
+
+def _reasoning(block: JSONObject, provider: str, model: str | None) -> Reasoning:
+    own = block.get("type") in ("thinking", "redacted_thinking")
+    extras = object_in(block.get("extras"))
+    summary = [str(each.get("text") or "") for each in objects_in(block.get("summary"))]
+    text = block.get("thinking") or block.get("reasoning") or "\n\n".join(summary)
+    hidden = block.get("data") or block.get("encrypted_content") or extras.get("encrypted_content")
+    return Reasoning(
+        text=str(text),
+        signature=_text(block.get("signature") or extras.get("signature")),
+        data=_text(hidden),
+        id=_text(block.get("id")),
+        provider="anthropic" if own else provider,
+        model=model,
+    )
+
+
+def _media(block: JSONObject) -> Media | None:
+    kind = str(block.get("type"))
+    source, name = object_in(block.get("source")), _text(block.get("filename") or block.get("name"))
+    mime = _text(block.get("mime_type") or block.get("media_type") or source.get("media_type"))
+    if kind == "image_url":
+        held: JSON = block.get("image_url")
+        return _at(str(object_in(held).get("url") or "") if isinstance(held, dict) else str(held or ""), "image/png")
+    if kind == "input_audio":
+        sound = object_in(block.get("input_audio"))
+        return _bytes(sound.get("data"), f"audio/{sound.get('format') or 'wav'}", None)
+    if kind not in KINDS and kind != "document":
+        return None
+    mime = mime or KINDS.get(kind, "application/pdf")
+    held = object_in(block.get("file"))
+    if found := _at(str(held.get("file_data") or ""), mime, _text(held.get("filename"))):
+        return found
+    data = block.get("base64") or block.get("data") or source.get("data")
+    address = block.get("url") or source.get("url")
+    return _bytes(data, mime, name) if data else _at(str(address or ""), mime, name)
+
+
+def _bytes(data: JSON, mime: str, name: str | None) -> Media | None:
+    found = data if isinstance(data, bytes) else unpacked(data) if isinstance(data, str) else None
+    return Media(mime_type=mime, data=found, name=name) if found else None
+
+
+def _at(url: str, default: str, name: str | None = None) -> Media | None:
+    if not url:
+        return None
+    return from_data_url(url, name) or Media(mime_type=guessed(url, default), url=url, name=name)
+
+
+def _usage(value: JSON) -> Usage | None:
+    counts = object_in(value)
+    if not counts:
+        return None
+    read, wrote = object_in(counts.get("input_token_details")), object_in(counts.get("output_token_details"))
+    return Usage(
+        input=_count(counts.get("input_tokens")),
+        output=_count(counts.get("output_tokens")),
+        cache_read=_count(read.get("cache_read")),
+        cache_write=_count(read.get("cache_creation")),
+        reasoning=_count(wrote.get("reasoning")),
+    )
+
+
+def _count(value: JSON) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _text(value: JSON) -> str | None:
+    return value if isinstance(value, str) and value else None

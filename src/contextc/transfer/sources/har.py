@@ -1,0 +1,54 @@
+"""HAR files: what a browser or a proxy recorded. The calls of models in it become conversations, the rest is left."""
+
+import base64
+import binascii
+from collections.abc import Iterator
+
+from contextc._json import JSON, JSONObject
+from contextc.transfer import requestlogs
+from contextc.transfer.exchanges import Exchange, exchange_in
+from contextc.transfer.found import Found, object_in, objects_in
+from contextc.transfer.given import Given, Sample
+
+ABOUT = "HAR recordings of a browser or a proxy"
+
+
+def recognises(sample: Sample) -> bool:
+    return sample.shape == "object" and bool(_entries(sample.objects[0]))
+
+
+def conversations(given: Given) -> Iterator[Found]:
+    return requestlogs.conversations(_logged(given), format=given.format)
+
+
+def _logged(given: Given) -> Iterator[tuple[str, Exchange | None]]:
+    for file in given.files:
+        for placed in file.values():
+            for number, entry in enumerate(_entries(placed.value), 1):
+                found = exchange_in(_plain(entry))
+                if found is not None:
+                    yield f"{file.name}, entry {number}", found
+
+
+def _entries(value: JSON) -> list[JSONObject]:
+    return objects_in(object_in(object_in(value).get("log")).get("entries"))
+
+
+def _plain(entry: JSONObject) -> JSONObject:
+    """An entry as any other log would have it."""
+    request, response = object_in(entry.get("request")), object_in(entry.get("response"))
+    return {
+        "timestamp": entry.get("startedDateTime"),
+        "request": {"url": request.get("url"), "body": object_in(request.get("postData")).get("text")},
+        "response": {"status": response.get("status"), "body": _text(object_in(response.get("content")))},
+    }
+
+
+def _text(content: JSONObject) -> str:
+    text = str(content.get("text") or "")
+    if content.get("encoding") != "base64":
+        return text
+    try:
+        return base64.b64decode(text).decode("utf-8", "replace")
+    except binascii.Error:
+        return ""

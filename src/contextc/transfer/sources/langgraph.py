@@ -1,0 +1,139 @@
+"""Checkpoints of LangGraph in SQLite: what the newest one of each thread holds, and of each way it was left on.
+
+A checkpoint is msgpack with extensions that name a Python class and what to give it. They are read as that: the names
+decide whether it is a message, and nothing is imported, made or called. Older files hold JSON of the same; pickles are
+left alone. A checkpoint knows one time, its own.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple, cast
+
+import msgspec
+
+from contextc._json import JSON, JSONObject, check
+from contextc.messages import Message
+from contextc.transfer import langchain
+from contextc.transfer.found import Found, moment, object_in, objects_in
+from contextc.transfer.given import Given, Sample, decoded
+
+ABOUT = "threads of LangGraph's SQLite checkpointer"
+MESSAGES = "messages"
+DELTA = 7
+encode = msgspec.msgpack.Encoder().encode
+
+
+class _Delta(NamedTuple):
+    """A part of a channel's value; the rest of it is in the checkpoints before."""
+
+
+class _Left(NamedTuple):
+    """What is in the last checkpoint of a way: its messages, or why there are none."""
+
+    id: str
+    messages: Sequence[JSONObject]
+    time: int
+    problem: str = ""
+
+
+def recognises(sample: Sample) -> bool:
+    return sample.has("checkpoints", "thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint", "type")
+
+
+def conversations(given: Given) -> Iterator[Found]:
+    for file in given.files:
+        with file.database() as connection:
+            threads = connection.execute(
+                "SELECT thread_id FROM checkpoints WHERE checkpoint_ns = '' GROUP BY thread_id"
+                " ORDER BY min(checkpoint_id)"
+            ).fetchall()
+            for (thread,) in given.counted(threads):
+                yield _thread(connection, str(thread))
+
+
+def _thread(connection: sqlite3.Connection, thread: str) -> Found:
+    """The checkpoints that no other goes on from; the newest is where the thread stands."""
+    ends = connection.execute(
+        "SELECT checkpoint_id, type, checkpoint FROM checkpoints c WHERE thread_id = ? AND checkpoint_ns = ''"
+        " AND NOT EXISTS (SELECT 1 FROM checkpoints d WHERE d.thread_id = c.thread_id AND d.checkpoint_ns = ''"
+        " AND d.parent_checkpoint_id = c.checkpoint_id) ORDER BY checkpoint_id",
+        (thread,),
+    )
+    read = _Read()
+    left = [_left(str(id), str(kind or ""), data) for id, kind, data in ends]
+    return Found(
+        id=thread,
+        lines=[line for each in left if (line := read.line(each))],
+        left_out=[f"thread {thread!r}: {each.problem}" for each in left if each.problem],
+    )
+
+
+class _Read:
+    """Reads the ways of one thread; what they share becomes the same messages."""
+
+    def __init__(self) -> None:
+        self.made: dict[bytes, Message] = {}
+
+    def line(self, left: _Left) -> list[Message]:
+        names: dict[str, str] = {}
+        path = b""
+        found: list[Message] = []
+        for each in left.messages:
+            path = blake2b(path + encode(each), digest_size=16).digest()
+            made = langchain.message(each, names, time=left.time)
+            found.append(self.made.setdefault(path, made))
+        return found
+
+
+def _left(id: str, kind: str, data: object) -> _Left:
+    if not isinstance(data, bytes | str) or kind not in ("msgpack", "json"):
+        return _Left(id, (), 0, f"a checkpoint is of the type {kind!r}, which is not read")
+    written = data.encode() if isinstance(data, str) else data
+    try:
+        value: JSON = _unpacked(written) if kind == "msgpack" else _revived(decoded(written))
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        return _Left(id, (), 0, f"a checkpoint cannot be read: {error}")
+    checkpoint = object_in(value)
+    held = object_in(checkpoint.get("channel_values"))
+    is_apart = MESSAGES not in held and MESSAGES in object_in(checkpoint.get("channel_versions"))
+    if is_apart or isinstance(held.get(MESSAGES), _Delta):
+        return _Left(id, (), 0, "its messages are stored as differences, which are not read")
+    return _Left(id, _messages(held), moment(checkpoint.get("ts")))
+
+
+def _messages(channels: JSONObject) -> list[JSONObject]:
+    """The messages of the channel that has any: the one called so, else the one with most."""
+    lists = [[each for each in objects_in(value) if langchain.is_message(each)] for value in channels.values()]
+    named = [each for each in objects_in(channels.get(MESSAGES)) if langchain.is_message(each)]
+    return named or max([[], *lists], key=len)
+
+
+def _unpacked(data: bytes | memoryview) -> JSON:
+    return msgspec.msgpack.decode(data, ext_hook=_extension)
+
+
+def _extension(code: int, data: memoryview) -> JSON:
+    """What an object was made of, as data: `[module, class, arguments, method]`; only the arguments are kept."""
+    if code == DELTA:
+        return _Delta()
+    value = _unpacked(data)
+    held = cast(list[JSON], value) if isinstance(value, list) else []
+    return _json(held[2]) if len(held) > 2 else None
+
+
+def _json(value: JSON) -> JSON:
+    return value if check(value) is None else msgspec.to_builtins(value, str_keys=True)
+
+
+def _revived(value: JSON) -> JSON:
+    """What LangChain's older serializer wrote, `{"lc": …, "kwargs": …}`, as `model_dump` would have written it."""
+    if isinstance(value, list):
+        return [_revived(each) for each in cast(list[JSON], value)]
+    if not isinstance(value, dict):
+        return value
+    held = cast(JSONObject, value)
+    if "lc" in held and isinstance(held.get("id"), list) and isinstance(held.get("kwargs"), dict):
+        named = str(cast(list[JSON], held["id"])[-1])
+        return {"type": named, **cast(JSONObject, _revived(held["kwargs"]))}
+    return {name: _revived(each) for name, each in held.items()}

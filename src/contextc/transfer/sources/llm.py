@@ -1,0 +1,272 @@
+"""The database in which simonw/llm logs what was said, `logs.db`: of today's versions, and of those before.
+
+Since 0.36 it holds a tree of messages, and threads that end somewhere in it; before, a row a response with its prompt,
+and calls, results, fragments and attachments in tables of their own. A file may hold both. A conversation that llm has
+gone on with has all of its messages in the tree. What an attachment only names the path of is left out: what lies there
+now may be something else.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from contextc._json import JSON, JSONObject, parse_object
+from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult, Usage
+from contextc.transfer.found import Found, moment, object_in, objects_in
+from contextc.transfer.given import Given, Sample
+
+ABOUT = "simonw/llm's logs.db"
+ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+
+
+def recognises(sample: Sample) -> bool:
+    return sample.has("responses", "prompt", "response", "conversation_id") and "conversations" in sample.tables
+
+
+def conversations(given: Given) -> Iterator[Found]:
+    for file in given.files:
+        with file.database() as connection:
+            log = _Log(connection, file.sample())
+            for kind, row in given.counted(log.listed()):
+                yield log.thread(row) if kind == "thread" else log.conversation(row)
+
+
+class _Log:
+    def __init__(self, connection: sqlite3.Connection, sample: Sample) -> None:
+        self.connection, self.sample = connection, sample
+        self.left_out: list[str] = []
+
+    def listed(self) -> list[tuple[str, sqlite3.Row]]:
+        """What there is, oldest first: ids begin with the time."""
+        found: dict[str, tuple[str, sqlite3.Row]] = {}
+        for row in self.rows("SELECT id, name FROM conversations"):
+            found[row["id"]] = "conversation", row
+        if self.sample.has("threads", "tip_message_hash"):
+            for row in self.rows("SELECT * FROM threads WHERE tip_message_hash IS NOT NULL"):
+                found[row["id"]] = "thread", row
+        return [found[id] for id in sorted(found)]
+
+    def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
+        return self.connection.execute(sql, values).fetchall()
+
+    def found(self, row: sqlite3.Row, lines: Sequence[Sequence[Message]]) -> Found:
+        left_out, self.left_out = self.left_out, []
+        return Found(id=str(row["id"]), title=str(row["name"] or ""), lines=lines, left_out=left_out)
+
+    def media(self, row: sqlite3.Row) -> AnyPart | None:
+        """An attachment. Its type is in the table; of a file elsewhere only the path would be."""
+        kind = str(row["type"] or "application/octet-stream")
+        if row["content"]:
+            return Media(mime_type=kind, data=bytes(row["content"]))
+        if row["url"]:
+            return Media(mime_type=kind, url=str(row["url"]))
+        self.left_out.append("an attachment whose bytes are not in the database")
+        return None
+
+    def thread(self, row: sqlite3.Row) -> Found:
+        """A thread of the tree: the messages up to where it ends, and those of turns that ended elsewhere."""
+        tree = _Tree(self, str(row["id"]))
+        tip = str(row["tip_message_hash"])
+        lines = [tree.line(each) for each in [*tree.other_ends(tip), tip]]
+        return self.found(row, [line for line in lines if line])
+
+    def conversation(self, row: sqlite3.Row) -> Found:
+        """A conversation of the older tables: its responses in their order, each with what it was asked."""
+        said: list[Message] = []
+        prompt = ""
+        for response in self.rows("SELECT * FROM responses WHERE conversation_id = ? ORDER BY id", row["id"]):
+            asked = _Asked(self, response)
+            if (system := asked.system()) is not None and system.text != prompt:
+                prompt = system.text
+                said.append(system)
+            said += asked.messages()
+        return self.found(row, [said] if said else [])
+
+
+class _Asked(NamedTuple):
+    """One response of the older tables."""
+
+    log: _Log
+    row: sqlite3.Row
+
+    @property
+    def time(self) -> int:
+        return moment(self.row["datetime_utc"])
+
+    def system(self) -> Message | None:
+        text = "\n\n".join([*self.fragments("system_fragments"), *([self.row["system"]] if self.row["system"] else [])])
+        return Message(role="system", parts=(Text(text),), time=self.time) if text.strip() else None
+
+    def messages(self) -> Iterator[Message]:
+        results = [self.result(each) for each in self.of("tool_results")]
+        if results:
+            yield Message(role="tool", parts=tuple(results), time=self.time)
+        text = "\n".join([*self.fragments("prompt_fragments"), *([self.row["prompt"]] if self.row["prompt"] else [])])
+        shown = [part for each in self.attachments() if (part := self.log.media(each)) is not None]
+        if text or shown:
+            yield Message(role="user", parts=(*([Text(text)] if text else []), *shown), time=self.time)
+        yield self.reply()
+
+    def reply(self) -> Message:
+        thought = self.row["reasoning"] if "reasoning" in self.row.keys() else None  # noqa: SIM118 (a row is no dict)
+        calls = [
+            ToolCall(
+                id=str(each["tool_call_id"] or f"call_{each['id']}"),
+                name=str(each["name"]),
+                arguments=parse_object(str(each["arguments"] or "{}")) or {},
+            )
+            for each in self.of("tool_calls")
+        ]
+        said = [Text(str(self.row["response"]))] if self.row["response"] else []
+        return Message(
+            role="assistant",
+            parts=(*([Reasoning(text=str(thought))] if thought else []), *said, *calls),
+            usage=_usage(self.row),
+            finish="tool_calls" if calls else "stop",
+            time=self.time,
+        )
+
+    def result(self, row: sqlite3.Row) -> ToolResult:
+        failed = "exception" in row.keys() and bool(row["exception"])  # noqa: SIM118 (a row is no dict)
+        return ToolResult(
+            call_id=str(row["tool_call_id"] or f"result_{row['id']}"),
+            name=str(row["name"]),
+            content=str(row["output"] or ""),
+            is_error=failed,
+        )
+
+    def of(self, table: str) -> list[sqlite3.Row]:
+        if not self.log.sample.has(table, "response_id"):
+            return []
+        return self.log.rows(f"SELECT * FROM {table} WHERE response_id = ? ORDER BY id", self.row["id"])
+
+    def fragments(self, table: str) -> list[str]:
+        if not self.log.sample.has(table, "fragment_id"):
+            return []
+        sql = (
+            f"SELECT content FROM {table} t JOIN fragments f ON f.id = t.fragment_id WHERE response_id = ?"
+            ' ORDER BY t."order"'
+        )
+        return [str(row["content"]) for row in self.log.rows(sql, self.row["id"])]
+
+    def attachments(self) -> list[sqlite3.Row]:
+        if not self.log.sample.has("prompt_attachments", "attachment_id"):
+            return []
+        sql = (
+            "SELECT a.* FROM prompt_attachments p JOIN attachments a ON a.id = p.attachment_id WHERE response_id = ?"
+            ' ORDER BY p."order"'
+        )
+        return self.log.rows(sql, self.row["id"])
+
+
+class _Tree:
+    """The tree of messages, as far as one thread goes."""
+
+    def __init__(self, log: _Log, thread: str) -> None:
+        self.log = log
+        self.turns = log.rows("SELECT * FROM turns WHERE thread_id = ? ORDER BY id", thread)
+        self.ended = {str(turn["tip_message_hash"]): turn for turn in reversed(self.turns)}
+        self.begun = {str(turn["parent_message_hash"]): turn for turn in reversed(self.turns)}
+        self.made: dict[str, Message] = {}
+        self.before: dict[str, str | None] = {}
+
+    def parent(self, name: str) -> str | None:
+        if name not in self.before:
+            rows = self.log.rows("SELECT parent_hash FROM messages WHERE hash = ?", name)
+            self.before[name] = rows[0]["parent_hash"] if rows else None
+        return self.before[name]
+
+    def other_ends(self, tip: str) -> list[str]:
+        """Where turns ended that nothing goes on from."""
+        passed = set(self.path(tip))
+        ends: list[str] = []
+        for turn in reversed(self.turns):
+            end = str(turn["tip_message_hash"])
+            if end not in passed:
+                ends.append(end)
+                passed.update(self.path(end))
+        return ends[::-1]
+
+    def path(self, tip: str) -> list[str]:
+        found: dict[str, None] = {}
+        name: str | None = tip
+        while name is not None and name not in found:
+            found[name] = None
+            name = self.parent(name)
+        return list(found)[::-1]
+
+    def line(self, tip: str) -> list[Message]:
+        time = moment(self.turns[0]["datetime_utc"]) if self.turns else 0
+        found: list[Message] = []
+        for name in self.path(tip):
+            turn = self.ended.get(name) or self.begun.get(name)
+            time = moment(turn["datetime_utc"]) if turn is not None else time
+            if name not in self.made:
+                self.made[name] = self.message(name, time)
+            found.append(self.made[name])
+        return found
+
+    def message(self, name: str, time: int) -> Message:
+        (row,) = self.log.rows("SELECT role FROM messages WHERE hash = ?", name)
+        parts = self.log.rows("SELECT * FROM parts WHERE message_hash = ? ORDER BY position", name)
+        role, turn = ROLES.get(str(row["role"]), "user"), self.ended.get(name)
+        made = tuple(part for each in parts if (part := self.part(each)) is not None)
+        if role != "assistant" or turn is None:
+            return Message(role=role, parts=made, time=time)
+        finish = "tool_calls" if any(isinstance(part, ToolCall) for part in made) else "stop"
+        return Message(role=role, parts=made, time=time, usage=_usage(turn), finish=finish)
+
+    def part(self, row: sqlite3.Row) -> AnyPart | None:
+        held = parse_object(str(row["payload"])) or {} if row["payload"] else {}
+        text = str(row["text"]) if row["text"] is not None else self.joined(held)
+        by_provider = bool(held.get("server_executed"))
+        match row["type"]:
+            case "text":
+                return Text(text)
+            case "reasoning":
+                return Reasoning(text=text) if text else None
+            case "tool_call" if not by_provider:
+                return ToolCall(
+                    id=str(held.get("tool_call_id") or f"call_{row['id']}"),
+                    name=str(held.get("name") or row["tool_name"]),
+                    arguments=object_in(held.get("arguments")),
+                )
+            case "tool_result" if not by_provider:
+                return self.result(row, held)
+            case "attachment":
+                return self.attachment(held.get("attachment"))
+            case kind:
+                return Native(provider="llm", data={"type": str(kind), **held})
+
+    def result(self, row: sqlite3.Row, held: JSONObject) -> ToolResult:
+        output = str(held.get("output") or "")
+        shown = objects_in(held.get("attachments"))
+        media = [part for each in shown if isinstance(part := self.attachment(each), Media)]
+        return ToolResult(
+            call_id=str(held.get("tool_call_id") or f"result_{row['id']}"),
+            name=str(held.get("name") or row["tool_name"]),
+            content=(Text(output), *media) if media else output,
+            is_error=bool(held.get("exception")),
+        )
+
+    def attachment(self, reference: JSON) -> AnyPart | None:
+        rows = self.log.rows("SELECT * FROM attachments WHERE id = ?", str(object_in(reference).get("id")))
+        return self.log.media(rows[0]) if rows else None
+
+    def joined(self, held: JSONObject) -> str:
+        """A text that borrows from fragments, put together again."""
+        found = ""
+        for piece in objects_in(held.get("text_ref")):
+            if "literal" in piece:
+                found += str(piece["literal"])
+            else:
+                rows = self.log.rows("SELECT content FROM fragments WHERE id = ?", piece.get("fragment"))
+                found += str(rows[0]["content"]) if rows else ""
+        return found
+
+
+def _usage(row: sqlite3.Row) -> Usage | None:
+    names = row.keys()
+    if "input_tokens" not in names or (row["input_tokens"] is None and row["output_tokens"] is None):
+        return None
+    return Usage(input=row["input_tokens"] or 0, output=row["output_tokens"] or 0)

@@ -1,0 +1,29 @@
+"""Requests to providers as people log them: a JSON value a line, or a list of them.
+
+A line holds a request and mostly its reply, in whatever envelope; batches of OpenAI and Anthropic have the two in two
+files, which are given together. Each request holds the history before it once more: they are joined.
+"""
+
+from collections.abc import Iterator
+
+from contextc.transfer import requestlogs
+from contextc.transfer.exchanges import Exchange, exchange_in
+from contextc.transfer.found import Found
+from contextc.transfer.given import Given, Sample
+
+ABOUT = "request logs and batches of OpenAI, Anthropic, Gemini and others, as JSON Lines or a JSON list"
+
+
+def recognises(sample: Sample) -> bool:
+    return any(exchange_in(value) is not None for value in sample.objects)
+
+
+def conversations(given: Given) -> Iterator[Found]:
+    is_batch = any("custom_id" in value for file in given.files for value in file.sample().objects)
+    return requestlogs.conversations(_logged(given), format=given.format, apart=is_batch)
+
+
+def _logged(given: Given) -> Iterator[tuple[str, Exchange | None]]:
+    for file in given.files:
+        for placed in file.values():
+            yield f"{file.name}, {placed.where}", exchange_in(placed.value)

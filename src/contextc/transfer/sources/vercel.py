@@ -1,0 +1,79 @@
+"""Histories of the Vercel AI SDK as pages store them: a list of `UIMessage`s, a chat `{id, messages}`, or lines of
+either.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject
+from contextc.formats import formatter
+from contextc.messages import Message
+from contextc.transfer.found import Found, moment, object_in, objects_in
+from contextc.transfer.given import Given, Sample
+from contextc.wire.reading import readable
+
+ABOUT = "chats of the Vercel AI SDK (`UIMessage`)"
+ROLES = ("system", "user", "assistant", "data", "tool")
+WHEN = ("createdAt", "created_at")
+
+
+def recognises(sample: Sample) -> bool:
+    return any(_is_chat(value) or _is_message(value) for value in sample.values)
+
+
+def conversations(given: Given) -> Iterator[Found]:
+    for file in given.files:
+        alone: list[JSONObject] = []
+        strange = 0
+        for placed in file.values():
+            value: JSON = placed.value
+            if _is_message(value):
+                alone.append(value)
+            elif _is_chat(value):
+                yield _found(value, f"{file.stem}-{placed.line}")
+            else:
+                strange += 1
+        left_out = ["a value that is no chat"] * strange
+        if alone:
+            yield replace(_found({"messages": alone}, file.stem), left_out=left_out)
+        else:
+            file.notes += left_out
+
+
+def _is_message(value: JSON) -> bool:
+    held = object_in(value)
+    return held.get("role") in ROLES and isinstance(held.get("parts"), list)
+
+
+def _is_chat(value: JSON) -> bool:
+    return any(map(_is_message, objects_in(value if isinstance(value, list) else object_in(value).get("messages"))))
+
+
+def _found(value: JSON, name: str) -> Found:
+    chat = object_in(value) or {"messages": value}
+    wire = objects_in(chat["messages"])
+    form = formatter("vercel")
+    request = form.decode_request(readable(form, {"messages": wire}).body)
+    said = [*([request.system] if request.system is not None else []), *request.messages]
+    title: JSON = chat.get("title") or chat.get("name")
+    return Found(
+        id=str(chat.get("id") or name),
+        title=title if isinstance(title, str) else "",
+        lines=[list(_timed(said, wire, _when(chat)))],
+    )
+
+
+def _timed(messages: Iterable[Message], wire: list[JSONObject], begun: int) -> Iterator[Message]:
+    """The messages with the time of the `UIMessage` each came from; it became one or several."""
+    times = {str(each.get("id")): _when(each) for each in wire if each.get("id")}
+    latest = begun
+    for message in messages:
+        latest = times.get(message.uid, 0) or latest
+        yield replace(message, time=latest) if latest else message
+
+
+def _when(value: JSONObject) -> int:
+    """When a chat or a message was made; where only its metadata says so, that counts."""
+    holders = [value, object_in(value.get("metadata"))]
+    return next((found for holder in holders for name in WHEN if (found := moment(holder.get(name)))), 0)

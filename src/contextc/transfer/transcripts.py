@@ -1,0 +1,62 @@
+"""A transcript, which a program keeps of one session: its lines are one conversation.
+
+A program may have died while it wrote, and writes more kinds of lines with every version: what cannot be read is left
+out, and counted.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contextc._json import JSONObject, parse_object
+from contextc.formats import formatter
+from contextc.messages import Message
+from contextc.transfer.found import Found
+from contextc.transfer.given import File, Given
+
+
+class Reading(NamedTuple):
+    """How the transcripts of one program are read; what each function does, `sources` says."""
+
+    format: str
+    whole: Callable[[Path | None, Sequence[JSONObject]], list[JSONObject]]
+    session_of: Callable[[Sequence[JSONObject]], str]
+    title_of: Callable[[Sequence[JSONObject]], str]
+
+
+def transcripts(given: Given, reading: Reading) -> Iterator[Found]:
+    for file in given.files:
+        yield transcript(file, reading)
+
+
+def transcript(file: File, reading: Reading) -> Found:
+    lines, broken = parsed(file.read())
+    lines = reading.whole(file.path, lines)
+    request = formatter(reading.format).decode_request(lines)
+    said: list[Message] = [*([request.system] if request.system is not None else []), *request.messages]
+    left_out = [f"{broken} {'line' if broken == 1 else 'lines'} that cannot be read"] if broken else []
+    return Found(id=reading.session_of(lines), title=reading.title_of(lines), lines=[said], left_out=left_out)
+
+
+def parsed(data: bytes) -> tuple[list[JSONObject], int]:
+    """The objects in the lines of a file, and how many lines hold none: a program may have died while it wrote."""
+    lines = [line for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
+    found = [parse_object(line.decode("utf-8", "replace")) for line in lines]
+    return [each for each in found if each is not None], sum(each is None for each in found)
+
+
+def first_lines(path: Path, count: int) -> list[JSONObject]:
+    """The first lines of a file, as far as they can be read."""
+    try:
+        with path.open("rb") as file:
+            return parsed(b"".join([file.readline() for _ in range(count)]))[0]
+    except OSError:
+        return []
+
+
+def modified(path: Path) -> int:
+    """When a file was last written, in milliseconds; 0 where it is gone."""
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return 0

@@ -1,0 +1,531 @@
+"""Bedrock's Converse: complete bodies, recorded traffic both ways, and replies whole or streamed."""
+
+import json
+from typing import cast
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.formats.base import OPENING, Request, segments
+from contextc.formats.bedrock import BedrockFormatter
+from contextc.formats.bedrock.encode import BESIDE, FAILED, STUB, encode_tool
+from contextc.messages import (
+    Media,
+    Message,
+    Native,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    assistant,
+    system,
+    tool_call,
+    tool_result,
+    user,
+)
+from contextc.pairing import pair
+from contextc.tools import NativeTool, Tool
+from contextc.wire import convert, fix, lint
+from tests.formats.known import problems
+from tests.formats.traffic import accepted, transcripts
+
+BEDROCK = BedrockFormatter()
+POINT: JSONObject = {"cachePoint": {"type": "default"}}
+
+HISTORY = [
+    user(["Compare these.", Media(mime_type="image/png", data=b"\x89PNG")]),
+    assistant(
+        "I will look.",
+        reasoning=Reasoning(text="Both cities.", signature="c2ln", provider="bedrock"),
+        tool_calls=[tool_call("a", "weather", {"city": "Paris"}), tool_call("b/1", "weather", "{city: Rome")],
+    ),
+    user("And hurry."),
+    tool_result("b/1", "weather", "no such city", is_error=True),
+    tool_result("a", "weather", ["sunny", Media(mime_type="image/jpeg", data=b"\xff\xd8")]),
+    system("Answer in French."),
+    assistant(
+        [Native(provider="anthropic", data={"type": "server_tool_use"}), "Il fait beau."],
+        reasoning=Reasoning(text="Hm.", signature="s", provider="anthropic"),
+    ),
+    assistant([Text("  "), Text("À Paris.")]),
+    user([Media(mime_type="video/mp4", url="s3://films/a.mp4"), Media(mime_type="image/png", url="https://e.com/a")]),
+]
+
+MESSAGES: list[JSONObject] = [
+    {
+        "role": "user",
+        "content": [{"text": "Compare these."}, {"image": {"format": "png", "source": {"bytes": "iVBORw=="}}}],
+    },
+    {
+        "role": "assistant",
+        "content": [
+            {"reasoningContent": {"reasoningText": {"text": "Both cities.", "signature": "c2ln"}}},
+            {"text": "I will look."},
+            {"toolUse": {"toolUseId": "a", "name": "weather", "input": {"city": "Paris"}}},
+            {
+                "toolUse": {
+                    "toolUseId": "b_x2F_1",
+                    "name": "weather",
+                    "input": {"malformed_arguments": "{city: Rome"},
+                }
+            },
+        ],
+    },
+    {
+        "role": "user",
+        "content": [
+            {
+                "toolResult": {
+                    "toolUseId": "a",
+                    "content": [{"text": "sunny"}, {"image": {"format": "jpeg", "source": {"bytes": "/9g="}}}],
+                }
+            },
+            {"toolResult": {"toolUseId": "b_x2F_1", "content": [{"text": "no such city"}], "status": "error"}},
+            {"text": "And hurry."},
+            {"text": "<system-reminder>\nAnswer in French.\n</system-reminder>"},
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": [
+            {"text": "[anthropic server_tool_use; not shown]"},
+            {"text": "Il fait beau."},
+            {"text": "À Paris."},
+        ],
+    },
+    {
+        "role": "user",
+        "content": [
+            {"video": {"format": "mp4", "source": {"s3Location": {"uri": "s3://films/a.mp4"}}}},
+            {"text": "[image: image/png, https://e.com/a; not shown]"},
+        ],
+    },
+]
+
+
+def body_of(*history: Message, **fields: object) -> JSONObject:
+    return BEDROCK.encode_request(Request(messages=history, **fields))  # pyright: ignore[reportArgumentType]
+
+
+def content_of(*history: Message) -> list[JSONObject]:
+    return [block for message in BEDROCK.format(history) for block in message["content"]]
+
+
+def test_a_whole_request() -> None:
+    """SPEC 10.1 to 10.4: the complete body."""
+    tools = (
+        Tool(name="weather", description="Says it.", parameters={"type": "object"}, strict=True),
+        NativeTool(provider="bedrock", data={"systemTool": {"name": "nova_grounding"}}),
+        NativeTool(provider="google", data={"googleSearch": {}}),
+    )
+    settings: JSONObject = {"toolConfig": {"toolChoice": {"any": {}}}, "inferenceConfig": {"maxTokens": 9}}
+    body = body_of(*HISTORY, system=system("Be brief."), tools=tools, settings=settings)
+    assert body == {
+        "inferenceConfig": {"maxTokens": 9},
+        "system": [{"text": "Be brief."}],
+        "toolConfig": {
+            "tools": [
+                {
+                    "toolSpec": {
+                        "name": "weather",
+                        "description": "Says it.",
+                        "inputSchema": {"json": {"type": "object"}},
+                        "strict": True,
+                    }
+                },
+                {"systemTool": {"name": "nova_grounding"}},
+            ],
+            "toolChoice": {"any": {}},
+        },
+        "messages": MESSAGES,
+    }
+    assert lint(body, format="bedrock") == []
+    assert problems("bedrock", body) == []
+
+
+def test_segments_make_the_same_request() -> None:
+    """SPEC 10.1."""
+    encoded = [BEDROCK.encode(segment) for segment in segments(pair(HISTORY, unique_ids=True).messages)]
+    assert BEDROCK.join(encoded) == MESSAGES
+
+
+def test_a_system_message_keeps_its_role_where_the_model_takes_it() -> None:
+    """SPEC 10.3, WIRE 0.3: after a user's message, and before the reply."""
+    between = BedrockFormatter(system_between=True)
+    wire = between.format([user("hi"), system("Be brief."), assistant("Hello."), system("Be long."), user("And?")])
+    assert [message["role"] for message in wire] == ["user", "system", "assistant", "user"]
+    assert wire[1]["content"] == [{"text": "Be brief."}]
+    assert wire[3]["content"][0]["text"] == "<system-reminder>\nBe long.\n</system-reminder>"
+    assert lint(wire, format="bedrock") == []
+
+
+def test_the_user_speaks_first() -> None:
+    """WIRE 6: Claude takes it otherwise, others do not."""
+    assert BEDROCK.format([assistant("Hello."), user("hi")])[0] == {"role": "user", "content": [{"text": OPENING}]}
+
+
+def test_the_arguments_are_boto3s_own() -> None:
+    """SPEC 10.1: bytes where the body has base64, and nowhere else; the model is one of them."""
+    told = Reasoning(data="cmVkYWN0ZWQ=", provider="bedrock")
+    body = body_of(
+        user(["See", Media(mime_type="image/png", data=b"\x89PNG")]),
+        assistant(reasoning=told, tool_calls=[tool_call("a", "put", {"source": {"bytes": "AAAA"}})]),
+        tool_result("a", "put", [Media(mime_type="application/pdf", data=b"%PDF")]),
+    )
+    arguments = BEDROCK.arguments(body, "amazon.nova-pro-v1:0")
+    first, second, third = arguments["messages"]
+    assert arguments["modelId"] == "amazon.nova-pro-v1:0"
+    assert first["content"][1]["image"]["source"] == {"bytes": b"\x89PNG"}
+    assert second["content"][0]["reasoningContent"] == {"redactedContent": b"redacted"}
+    assert second["content"][1]["toolUse"]["input"] == {"source": {"bytes": "AAAA"}}
+    assert third["content"][0]["toolResult"]["content"][0]["document"]["source"] == {"bytes": b"%PDF"}
+
+
+def test_a_history_that_has_outlived_its_tools_names_one() -> None:
+    """WIRE 6: "The toolConfig field must be defined"; what stands in is no tool to anybody else."""
+    call = [user("hi"), assistant(tool_calls=[tool_call("a", "look", "{}")]), tool_result("a", "look", "1")]
+    body = body_of(*call)
+    assert body["toolConfig"] == {"tools": [encode_tool(STUB)]}
+    assert "toolConfig" not in body_of(user("hi"), settings={"toolConfig": {"toolChoice": {"auto": {}}}})
+    assert BEDROCK.decode_request(body).tools == ()
+    assert "tools" not in convert(body, source="bedrock", target="anthropic")
+
+
+def test_results_are_never_empty_where_that_is_refused() -> None:
+    """WIRE 6: an error has words; nothing at all is an empty text, which is taken."""
+    calls = assistant(tool_calls=[tool_call("a", "f", "{}"), tool_call("b", "f", "{}")])
+    wire = BEDROCK.format([user("hi"), calls, tool_result("a", "f", None), tool_result("b", "f", "", is_error=True)])
+    assert wire[2]["content"] == [
+        {"toolResult": {"toolUseId": "a", "content": [{"text": ""}]}},
+        {"toolResult": {"toolUseId": "b", "content": [{"text": FAILED}], "status": "error"}},
+    ]
+    results = [part for message in BEDROCK.decode_request(wire).messages for part in message.tool_results]
+    assert [(result.text, result.is_error) for result in results] == [("", False), ("", True)]
+
+
+def document(name: str | None = None, data: bytes = b"%PDF") -> Media:
+    return Media(mime_type="application/pdf", data=data, name=name)
+
+
+def names(wire: list[JSONObject]) -> list[str]:
+    return [block["document"]["name"] for message in wire for block in message["content"] if "document" in block]
+
+
+def test_a_document_never_stands_without_a_text() -> None:
+    """WIRE 6: "A text block must be included when using documents."; ours is not read back as anybody's word."""
+    wire = BEDROCK.format([user(document("a.pdf"))])
+    assert [next(iter(block)) for block in wire[0]["content"]] == ["document", "text"]
+    assert wire[0]["content"][1] == {"text": BESIDE}
+    (message,) = BEDROCK.decode_request(wire).messages
+    assert [type(part) for part in message.parts] == [Media]
+    assert BEDROCK.format([message]) == wire
+    assert lint(wire, format="bedrock") == []
+
+
+def test_documents_have_names_that_bedrock_takes_and_each_its_own() -> None:
+    """WIRE 6; litellm#29418: the same file twice in a conversation, or two files of one name."""
+    said = [user(["a", document("my_report (v2).pdf"), document("my_report (v2).pdf", b"%PDF-2")])]
+    wire = BEDROCK.format([*said, assistant("ok"), user(["b", document("my_report (v2).pdf")]), *said])
+    assert names(wire)[0].startswith("my report (v2) pdf ")
+    assert len(set(names(wire))) == 5
+    assert lint(wire, format="bedrock") == []
+    assert problems("bedrock", wire) == []
+    assert names(BEDROCK.format(BEDROCK.decode_request(wire).messages)) == names(wire)
+
+
+def test_a_document_keeps_its_name_whatever_comes_after_it() -> None:
+    """SPEC 9.2: stored messages are told apart by their uid, segment by segment."""
+    first, second = (Message(role="user", uid=uid, parts=(Text("See"), document())) for uid in ("u1", "u2"))
+    alone, later = BEDROCK.encode([first]), BEDROCK.encode([second])
+    assert names([*alone.messages]) != names([*later.messages])
+    both = BEDROCK.join([alone, BEDROCK.encode([assistant("ok")]), later])
+    assert names(both) == [*names([*alone.messages]), *names([*later.messages])]
+
+
+def test_media_stand_where_bedrock_takes_them() -> None:
+    """WIRE 6: the user's; an assistant's is described, and so is sound in a result."""
+    sound, picture = Media(mime_type="audio/wav", data=b"RIFF"), Media(mime_type="image/png", data=b"\x89PNG")
+    blocks = content_of(
+        user(["Hear", sound]),
+        assistant(["Look", picture], tool_calls=[tool_call("a", "f", "{}")]),
+        tool_result("a", "f", [sound]),
+    )
+    assert blocks[1] == {"audio": {"format": "wav", "source": {"bytes": "UklGRg=="}}}
+    assert blocks[3] == {"text": "[image: image/png; not shown]"}
+    assert blocks[5]["toolResult"]["content"] == [{"text": "[audio: audio/wav; not shown]"}]
+
+
+def test_reasoning_goes_back_to_its_provider_and_only_signed() -> None:
+    """SPEC 2.4: what is not signed nobody asks for, and some models refuse it."""
+    thoughts = [
+        Reasoning(text="signed", signature="s", provider="bedrock"),
+        Reasoning(text="plain", provider="bedrock"),
+        Reasoning(text="other", signature="s", provider="anthropic"),
+        Reasoning(data="cmVk", provider="bedrock"),
+    ]
+    wire = BEDROCK.format([user("hi"), assistant([*thoughts, "Hello."])])
+    assert wire[1]["content"] == [
+        {"reasoningContent": {"reasoningText": {"text": "signed", "signature": "s"}}},
+        {"reasoningContent": {"redactedContent": "cmVk"}},
+        {"text": "Hello."},
+    ]
+
+
+REQUEST: JSONObject = {
+    "system": [{"text": "Be brief."}, POINT, {"guardContent": {"text": {"text": "Be kind."}}}],
+    "toolConfig": {
+        "tools": [
+            {"toolSpec": {"name": "look", "description": "Looks.", "inputSchema": {"json": {}}}},
+            POINT,
+        ],
+        "toolChoice": {"tool": {"name": "look"}},
+    },
+    "guardrailConfig": {"guardrailIdentifier": "g", "guardrailVersion": "1"},
+    "messages": [
+        {
+            "role": "user",
+            "content": [
+                {"guardContent": {"text": {"text": "Is it so?", "qualifiers": ["query"]}}},
+                {"document": {"name": "Doc 1", "source": {"text": "It is."}, "citations": {"enabled": True}}},
+                {"text": "\n"},
+                POINT,
+                {"text": "Well?"},
+                {"cachePoint": {"type": "default", "ttl": "1h"}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": [
+                {"reasoningContent": {"reasoningText": {"text": "of a model that signs nothing"}}},
+                {"citationsContent": {"content": [{"text": "It is."}], "citations": [{"title": "Doc 1"}]}},
+                {"toolUse": {"toolUseId": "s", "name": "web", "input": {}, "type": "server_tool_use"}},
+                {"toolResult": {"toolUseId": "s", "content": [{"text": "x"}], "type": "web_result"}},
+                {"toolUse": {"toolUseId": "a:1", "name": "look", "input": {"b": 1}}},
+                {"toolUse": {"toolUseId": "b", "name": "look", "input": {}}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"toolResult": {"toolUseId": "a:1", "content": [{"json": {"n": 1}}], "status": "success"}},
+                {"toolResult": {"toolUseId": "b", "content": []}},
+                {
+                    "video": {
+                        "format": "three_gp",
+                        "source": {"s3Location": {"uri": "s3://films/a", "bucketOwner": "1" * 12}},
+                    }
+                },
+            ],
+        },
+    ],
+}
+
+
+def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
+    """SPEC 10.5: cache points, guarded words, citations, tools of Amazon's own, white space before a cache point."""
+    request = BEDROCK.decode_request(json.loads(json.dumps(REQUEST)))
+    assert BEDROCK.encode_request(request) == REQUEST
+    assert lint(REQUEST, format="bedrock") == []
+    assert problems("bedrock", REQUEST) == []
+    assert request.system is not None
+    assert [part.text for part in request.system.parts if isinstance(part, Text)] == ["Be brief.", "Be kind."]
+    first, second, third, fourth = request.messages
+    assert (first.text, second.text) == ("Is it so?\nWell?", "It is.")
+    assert [call.id for call in second.tool_calls] == ["a:1", "b"]
+    assert [result.text for result in third.tool_results] == ['{"n":1}', ""]
+    assert isinstance(fourth.parts[0], Media)
+
+
+def test_elsewhere_a_cache_point_is_no_word_of_anybodys() -> None:
+    """SPEC 10.3: it is said that it is left out."""
+    made = convert(REQUEST, source="bedrock", target="openai_chat")
+    assert "cachePoint" not in json.dumps(made)
+    assert "left out: `cachePoint`, in 4 places" in made.warnings
+
+
+@pytest.mark.parametrize("exchange", accepted("bedrock"), ids=lambda exchange: exchange.case)
+def test_recorded_requests_come_back_the_same(exchange: object) -> None:
+    """SPEC 10.5: but for the line before a conversation that begins with the assistant."""
+    request = cast(JSONObject, getattr(exchange, "request"))  # noqa: B009 - an id function hides its type
+    again = BEDROCK.encode_request(BEDROCK.decode_request(request))
+    if request["messages"][0]["role"] == "assistant":
+        again["messages"] = again["messages"][1:]
+    assert again == request
+
+
+REPLY: JSONObject = {
+    "output": {
+        "message": {
+            "role": "assistant",
+            "content": [
+                {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}},
+                {"text": "Let me look."},
+                {"toolUse": {"toolUseId": "tooluse_1", "name": "look", "input": {"b": 1}, "type": "tool_use"}},
+            ],
+        }
+    },
+    "stopReason": "tool_use",
+    "usage": {
+        "inputTokens": 5,
+        "outputTokens": 7,
+        "totalTokens": 162,
+        "cacheReadInputTokens": 100,
+        "cacheWriteInputTokens": 50,
+    },
+    "metrics": {"latencyMs": 9},
+}
+
+
+def test_a_reply_is_read() -> None:
+    """WIRE 6: input tokens are those beside the cache; what type a call is of, no request may say."""
+    message = BEDROCK.decode_reply(REPLY)
+    assert message.usage == Usage(input=155, output=7, cache_read=100, cache_write=50)
+    assert (message.text, message.finish) == ("Let me look.", "tool_calls")
+    assert message.parts[0] == Reasoning(text="Hm.", signature="c2ln", provider="bedrock")
+    assert message.parts[2] == ToolCall(id="tooluse_1", name="look", arguments={"b": 1})
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("guardrail_intervened", "content_filter"),
+        ("content_filtered", "content_filter"),
+        ("malformed_tool_use", "malformed_tool_use"),
+    ],
+)
+def test_why_a_reply_ended(reason: str, finish: str) -> None:
+    assert BEDROCK.decode_reply({**REPLY, "stopReason": reason}).finish == finish
+
+
+EVENTS: list[JSONObject] = [
+    {"messageStart": {"role": "assistant"}},
+    {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "H"}}}},
+    {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "m."}}}},
+    {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"signature": "c2ln"}}}},
+    {"contentBlockStop": {"contentBlockIndex": 0}},
+    {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"text": "Let me "}}},
+    {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"text": "look."}}},
+    {"contentBlockStart": {"contentBlockIndex": 2, "start": {"toolUse": {"toolUseId": "tooluse_1", "name": "look"}}}},
+    {"contentBlockDelta": {"contentBlockIndex": 2, "delta": {"toolUse": {"input": '{"b"'}}}},
+    {"contentBlockDelta": {"contentBlockIndex": 2, "delta": {"toolUse": {"input": ": 1}"}}}},
+    {"contentBlockStop": {"contentBlockIndex": 2}},
+    {"messageStop": {"stopReason": "tool_use"}},
+    {"metadata": {"usage": REPLY["usage"], "metrics": {"latencyMs": 9}}},
+]
+
+
+def test_a_stream_is_the_same_reply() -> None:
+    """SPEC 10.1: whole, and as it comes."""
+    assert BEDROCK.decode_stream(EVENTS) == BEDROCK.decode_reply(REPLY)
+    reader = BEDROCK.reader()
+    deltas = [delta for event in EVENTS for delta in reader.read(event)]
+    assert [delta.text for delta in deltas if isinstance(delta, Text)] == ["Let me ", "look."]
+    assert [delta.raw for delta in deltas if isinstance(delta, ToolCall)] == ["", '{"b"', ": 1}"]
+    assert (reader.finished, reader.message()) == (True, BEDROCK.decode_reply(REPLY))
+
+
+def test_what_boto3_gives_as_bytes_is_read_as_it_is_on_the_wire() -> None:
+    """Its events and replies hold bytes; ours hold what JSON can."""
+    hidden: JSONObject = {"reasoningContent": {"redactedContent": b"hidden"}}
+    expected = Reasoning(data="aGlkZGVu", provider="bedrock")
+    reply = {"output": {"message": {"role": "assistant", "content": [hidden]}}, "stopReason": "end_turn"}
+    assert BEDROCK.decode_reply(reply).parts == (expected,)
+    events: list[JSONObject] = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": hidden}}, EVENTS[-2]]
+    assert BEDROCK.decode_stream(events).parts == (expected,)
+    assert BEDROCK.reader().read(events[0]) == [expected]
+
+
+def test_citations_of_a_stream_stay_with_their_text() -> None:
+    delta = [{"text": "It is."}, {"citation": {"title": "Doc 1"}}]
+    events: list[JSONObject] = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": each}} for each in delta]
+    message = BEDROCK.decode_stream([*events, {"messageStop": {"stopReason": "end_turn"}}])
+    assert message.text == "It is."
+    assert BEDROCK.format([user("hi"), message])[1]["content"] == [REQUEST["messages"][1]["content"][1]]
+
+
+def test_cache_points_are_set_and_taken_out() -> None:
+    """WIRE 0.7, 6: blocks of their own, never behind reasoning or a document; among tools not every model takes one."""
+    message: JSONObject = {"role": "user", "content": [{"text": "a"}, {"document": {"name": "b"}}]}
+    marked = BEDROCK.marked(message) or {}
+    assert marked == {"role": "user", "content": [{"text": "a"}, POINT, {"document": {"name": "b"}}]}
+    assert BEDROCK.unmarked([marked, message]) == [message, message]
+    assert BEDROCK.marked({"role": "assistant", "content": [{"reasoningContent": {}}]}) is None
+    assert BEDROCK.marks_in([{"text": "a"}, POINT, POINT]) == 2
+    head: JSONObject = {"system": [{"text": "a"}], "toolConfig": {"tools": [{}]}, "messages": []}
+    assert BEDROCK.marked_head(head) == {**head, "system": [{"text": "a"}, POINT]}
+    assert BEDROCK.marked_head({"toolConfig": {"tools": [{}]}}) == {"toolConfig": {"tools": [{}]}}
+
+
+def test_settings_in_its_own_words() -> None:
+    """SPEC 10.1: and warmer than 1 is not taken."""
+    body: JSONObject = {
+        "max_completion_tokens": 9,
+        "temperature": 1.7,
+        "top_p": 0.5,
+        "stop": ["END"],
+        "reasoning_effort": "minimal",
+        "service_tier": "auto",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}},
+        "tool_choice": "none",
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+    made = convert(body, source="openai_chat", target="bedrock")
+    assert {name: made[name] for name in ("inferenceConfig", "outputConfig")} == {
+        "inferenceConfig": {"temperature": 1.0, "maxTokens": 9, "topP": 0.5, "stopSequences": ["END"]},
+        "outputConfig": {
+            "effort": "low",
+            "textFormat": {
+                "type": "json_schema",
+                "structure": {"jsonSchema": {"schema": '{"type":"object"}', "name": "x"}},
+            },
+        },
+    }
+    assert problems("bedrock", made) == []
+    changed = [each for each in made.warnings if each.startswith("changed")]
+    assert [each.split("`")[1] for each in changed] == ["temperature", "service_tier", "effort", "tool_choice"]
+
+
+def test_tools_are_known_by_their_shape() -> None:
+    """SPEC 10.1: a tool as Bedrock writes it may be given to whoever compiles for anybody."""
+    spec: JSONObject = {"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}}
+    assert BEDROCK.decode_tools([spec]) == (Tool(name="f", parameters={"type": "object"}),)
+    assert BEDROCK.is_tool(spec)
+
+
+def test_whole_conversations_go_over_and_are_sound() -> None:
+    """SPEC 10.5: of a customer-service agent, as OpenAI has them."""
+    for messages in transcripts()[:5]:
+        body = convert({"messages": messages}, source="openai_chat", target="bedrock")
+        assert lint(body, format="bedrock") == []
+        assert problems("bedrock", body) == []
+        assert fix(body, format="bedrock") == (body, [])
+        assert not any(isinstance(part, ToolResult) for part in BEDROCK.decode_request(body).messages[0].parts)
+
+
+def test_a_compiled_request_without_tools_names_one_as_soon_as_there_are_calls() -> None:
+    """WIRE 6, SPEC 9.3: they came over another provider; the epoch that begins with it is announced."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, "bedrock:us.anthropic.claude-opus-5-5")
+    store.append("demo", user("hi"))
+    first = compiler.compile("demo")
+    assert "toolConfig" not in first.params
+    with compiler.attempt(first) as attempt:
+        attempt.commit({**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": "Hello."}]}}})
+    call = assistant(tool_calls=[tool_call("a", "look", "{}")], author="assistant")
+    store.extend("demo", [user("Look."), call, tool_result("a", "look", "1")])
+    second = compiler.compile("demo")
+    assert second.params["toolConfig"] == {"tools": [encode_tool(STUB)]}
+    assert json.loads(second.body) == second.params
+    assert lint(second.params, format="bedrock") == []
+    assert second.manifest.why == "tools changed"
+    with compiler.attempt(second) as attempt:
+        attempt.commit({**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": "One."}]}}})
+    store.append("demo", user("And?"))
+    assert compiler.compile("demo").manifest.why == ""

@@ -1,0 +1,171 @@
+"""What is special about Bedrock's rules: one member a block, tools that must be there, and what it takes after all."""
+
+import pytest
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.bedrock.encode import FAILED, STUB, encode_tool
+from contextc.wire import fix, lint
+
+ASK: JSONObject = {"role": "user", "content": [{"text": "What is in a.py?"}]}
+POINT: JSONObject = {"cachePoint": {"type": "default"}}
+SPEC: JSONObject = {"toolSpec": {"name": "look", "inputSchema": {"json": {"type": "object"}}}}
+
+
+def codes(body: JSON) -> list[str]:
+    return [violation.code for violation in lint(body, format="bedrock")]
+
+
+def said(body: JSON) -> list[str]:
+    return [violation.error for violation in lint(body, format="bedrock")]
+
+
+def call(call_id: str = "a", name: str = "look") -> JSONObject:
+    return {"toolUse": {"toolUseId": call_id, "name": name, "input": {}}}
+
+
+def result(*content: JSONObject, call_id: str = "a", **beside: JSON) -> JSONObject:
+    return {"toolResult": {"toolUseId": call_id, "content": list(content), **beside}}
+
+
+def model(*blocks: JSONObject) -> JSONObject:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def user(*blocks: JSONObject) -> JSONObject:
+    return {"role": "user", "content": list(blocks)}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param([model({"text": "Hello!"}), ASK], id="begins with the model, which Claude takes"),
+        pytest.param([user({"text": "a"}, {"text": "\n"}, POINT)], id="white space beside a text"),
+        pytest.param([ASK, model(call()), user(result())], id="an empty result"),
+        pytest.param([ASK, model(call()), user(result({"text": ""}))], id="a result that says nothing"),
+        pytest.param([ASK, model(call()), user(result({"text": "1"}), POINT)], id="a cache point behind a result"),
+        pytest.param([ASK, model(call()), user(result({"json": {}}))], id="an object"),
+        pytest.param([ASK, model(call("a.b:c")), user(result(call_id="a.b:c"))], id="an id of Bedrock's own"),
+        pytest.param([ASK, model({"reasoningContent": {"reasoningText": {"text": "hm"}}}), ASK], id="unsigned"),
+        pytest.param(
+            [user({"text": "a"}, {"video": {"format": "video/mp4", "source": {"bytes": "AA=="}}})], id="a type"
+        ),
+    ],
+)
+def test_what_it_takes_breaks_no_rule(messages: list[JSONObject]) -> None:
+    """ARCHITECTURE: the checker is looser than the encoder. A false alarm costs trust."""
+    assert codes(messages) == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "error"),
+    [
+        ([user()], "The content field in the Message object at messages.0 is empty."),
+        ([user({"text": ""})], "The text field in the ContentBlock object at messages.0.content.0 is blank."),
+        ([ASK, ASK], "A conversation must alternate between user and assistant roles."),
+        ([ASK, model(call()), ASK], "Expected toolResult blocks at messages.2.content for the following Ids: a"),
+        (
+            [ASK, model({"text": "."}), user(result({"text": "1"}))],
+            "The number of toolResult blocks at messages.2.content",
+        ),
+        (
+            [ASK, model(call()), user(result(status="error"))],
+            "The content field at messages.2.content.0.toolResult cannot be empty when status value is error.",
+        ),
+        (
+            [ASK, model(call()), user(result({"json": [1]}))],
+            "The format of the value at messages.2.content.0.toolResult.content.0.json is invalid.",
+        ),
+        (
+            [ASK, model(call("a b")), user(result(call_id="a b"))],
+            "1 validation error detected: Value 'a b' at 'messages.2.member.content.1.member.toolUse.toolUseId' failed "
+            "to satisfy constraint: Member must satisfy regular expression pattern: [a-zA-Z0-9_.:-]+",
+        ),
+        (
+            [ASK, model(call("x" * 65)), user(result(call_id="x" * 65))],
+            f"1 validation error detected: Value '{'x' * 65}' at "
+            "'messages.2.member.content.1.member.toolUse.toolUseId' failed to satisfy constraint: Member must have "
+            "length less than or equal to 64",
+        ),
+    ],
+)
+def test_it_is_said_in_bedrocks_own_words(messages: list[JSONObject], error: str) -> None:
+    """SPEC 10.6."""
+    (found,) = said(messages)
+    assert found.startswith(error)
+    assert codes(fix(messages, format="bedrock")[0]) == []
+
+
+def test_tools_must_be_there_where_calls_are() -> None:
+    """WIRE 6: a whole request can be held against this, and bare messages cannot."""
+    messages = [ASK, model(call()), user(result({"text": "1"}))]
+    assert codes(messages) == []
+    assert codes({"messages": messages, "toolConfig": {"tools": [SPEC]}}) == []
+    assert said({"messages": messages}) == [
+        "The toolConfig field must be defined when using toolUse and toolResult content blocks."
+    ]
+    fixed, _ = fix({"messages": messages}, format="bedrock")
+    assert fixed["toolConfig"] == {"tools": [encode_tool(STUB)]}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param({}, id="no member"),
+        pytest.param({"text": "a", "image": {}}, id="two members"),
+        pytest.param({"text": "a", "cachePoint": None}, id="a member that is null"),
+        pytest.param({"image": {"format": "png", "source": {"bytes": "AA==", "text": "a"}}}, id="two sources"),
+        pytest.param({"thought": {}}, id="a kind that is not there"),
+        pytest.param({"reasoningContent": {"redactedContent": 1}}, id="reasoning without a shape"),
+    ],
+)
+def test_a_block_has_one_member_and_what_that_must_have(block: JSONObject) -> None:
+    """SPEC 10.6: WIRE 12, tagged unions."""
+    messages = [user({"text": "a"}, block)]
+    assert codes(messages) == ["BED001"]
+    assert codes(fix(messages, format="bedrock")[0]) == []
+
+
+def test_a_cache_point_inside_a_result_is_none() -> None:
+    """WIRE 6: "its own block after the content, never inside toolResult"."""
+    assert codes([ASK, model(call()), user(result({"text": "1"}, POINT))]) == ["BED001"]
+
+
+def test_unsigned_reasoning_is_refused_where_it_is_certainly_claudes() -> None:
+    """WIRE 6: other models sign nothing, and the body does not say which one is asked."""
+    messages = [ASK, model({"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": "Hello!"}), ASK]
+    thinking: JSONObject = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    body: JSONObject = {"messages": messages, "additionalModelRequestFields": thinking}
+    assert codes({"messages": messages}) == []
+    assert codes(body) == ["BED023"]
+    fixed, _ = fix(body, format="bedrock")
+    assert fixed["messages"][1]["content"] == [{"text": "Hello!"}]
+
+
+def test_an_error_without_words_gets_some() -> None:
+    """WIRE 6."""
+    fixed, repairs = fix([ASK, model(call()), user(result({"text": ""}, status="error"))], format="bedrock")
+    assert fixed[2]["content"] == [result({"text": FAILED}, status="error")]
+    assert [repair.code for repair in repairs] == ["BED017"]
+
+
+def test_a_tool_or_prompt_in_the_shape_of_another_provider_is_taken_over() -> None:
+    """SPEC 10.6."""
+    body: JSONObject = {
+        "system": "Be brief.",
+        "toolConfig": {"tools": [{"name": "look", "input_schema": {"type": "object"}}]},
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+    fixed, _ = fix(body, format="bedrock")
+    assert fixed == {
+        "system": [{"text": "Be brief."}],
+        "toolConfig": {"tools": [SPEC]},
+        "messages": [{"role": "user", "content": [{"text": "hi"}]}],
+    }
+
+
+def test_recorded_refusals_that_can_be_seen_without_asking() -> None:
+    """Of the recorded ones, all are about the model that was asked: its name, and which media it takes."""
+    document = {
+        "document": {"name": "Document 1", "format": "pdf", "source": {"s3Location": {"uri": "s3://abc/a.pdf"}}}
+    }
+    assert codes([user({"text": "See."}, document)]) == []

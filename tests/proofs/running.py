@@ -1,0 +1,63 @@
+"""Runs a proof in pieces, in two processes; the first piece that fails ends it."""
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from typing import NamedTuple
+
+from tests.proofs import Counts, proof
+
+CORES = 2
+
+
+class Piece(NamedTuple):
+    """One piece of work: so many of these subjects, by this seed."""
+
+    proof: str
+    subjects: tuple[str, ...]
+    seed: int
+    size: int
+
+
+class Failed(NamedTuple):
+    piece: Piece
+    trace: str
+
+
+def work(piece: Piece) -> Counts | Failed:
+    try:
+        return proof(piece.proof).run(piece.subjects, piece.seed, piece.size)
+    except BaseException:
+        return Failed(piece, traceback.format_exc())
+
+
+def pieces(name: str, subjects: Sequence[str], scale: float) -> Iterator[Piece]:
+    of = proof(name)
+    goal = max(1, round(of.GOAL * scale))
+    for group in [tuple(subjects)] if of.TOGETHER else [(each,) for each in subjects]:
+        for seed, first in enumerate(range(0, goal, of.SHARE)):
+            yield Piece(name, group, seed, min(of.SHARE, goal - first))
+
+
+def prove(name: str, subjects: Sequence[str], scale: float, told: Callable[[int, int], None]) -> Counts | Failed:
+    """All of one proof; what was counted, or the first piece that failed."""
+    waiting = list(pieces(name, subjects, scale))
+    done, total = 0, sum(piece.size for piece in waiting)
+    found: Counts = {subject: Counter() for subject in subjects}
+    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn"), max_tasks_per_child=20) as pool:
+        running: dict[Future[Counts | Failed], Piece] = {}
+        while waiting or running:
+            while waiting and len(running) < CORES:
+                piece = waiting.pop(0)
+                running[pool.submit(work, piece)] = piece
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                piece, result = running.pop(future), future.result()
+                if isinstance(result, Failed):
+                    return result
+                for subject, counts in result.items():
+                    found[subject] += counts
+                done += piece.size
+                told(done, total)
+    return found

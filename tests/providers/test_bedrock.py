@@ -1,0 +1,401 @@
+"""What is special about the line to Bedrock: signatures, regions, threads; and whole turns with a strict stand-in."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import contextc as cc
+from contextc._json import JSONObject, encode
+from contextc.errors import FailureKind, InvalidSetting
+from contextc.events import Retry, TextDelta
+from contextc.providers import Call, Endpoint
+from contextc.providers.bedrock.frames import EventFrames
+from contextc.providers.sse import MalformedEvent
+from tests.providers.loopback import Answer, Arrived, Loopback, loopback, refused
+from tests.providers.vendors.bedrock import MODEL, VENDOR, frame
+from tests.standin import KEY, Ask, Reply, Standin, faults, listed
+from tests.standin import Call as Asked
+from tests.standin.faults import Fault
+
+ACCESS, SECRET, SESSION = "AKIDTEST", "secret-0123456789abcdef", "session-token-0123456789"
+VARIABLE = "CONTEXTC_STANDIN_KEY"
+BODY = encode(VENDOR.body)
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_BEARER_TOKEN_BEDROCK", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv(VARIABLE, KEY)
+
+
+@pytest.fixture
+def nobody_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+
+async def read(line: Endpoint, provider: cc.Provider, **fields: Any) -> list[JSONObject]:  # Any: those of a call
+    return [event async for event in line.stream(Call(provider=provider, body=BODY, **fields))]
+
+
+async def asked(*answers: Answer, spec: str = VENDOR.spec, **facts: Any) -> tuple[list[JSONObject], Loopback]:
+    async with loopback(*answers) as server:
+        provider = cc.provider(spec, url=server.url, **facts)
+        async with cc.endpoint(provider) as line:
+            return await read(line, provider), server
+
+
+def failing(*answers: Answer) -> cc.ProviderFailed:
+    with pytest.raises(cc.ProviderFailed) as caught:
+        asyncio.run(asked(*answers))
+    return caught.value
+
+
+def arrived(**facts: Any) -> Arrived:
+    events, server = asyncio.run(asked(VENDOR.streamed(), **facts))
+    assert events == VENDOR.events
+    return server.arrived[0]
+
+
+def test_a_request_is_signed_over_our_bytes_with_the_credentials_that_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The signature is made again from what arrived, by AWS's own code: it would be refused with any byte changed."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", SESSION)
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    found = arrived()
+    told = found.headers["authorization"]
+    assert told.startswith(f"AWS4-HMAC-SHA256 Credential={ACCESS}/")
+    assert "/eu-west-1/bedrock/aws4_request" in told
+    assert found.headers["x-amz-security-token"] == SESSION
+    assert SECRET not in str(found.headers)
+    assert signed_again(found) == told
+    assert signed_again(found._replace(body=BODY + b" ")) != told
+
+
+def signed_again(found: Arrived) -> str:
+    credentials = import_module("botocore.credentials").Credentials(ACCESS, SECRET)
+    signer = import_module("botocore.auth").SigV4Auth(credentials, "bedrock", "eu-west-1")
+    names = found.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    request = import_module("botocore.awsrequest").AWSRequest(
+        "POST",
+        f"http://{found.headers['host']}{found.path}",
+        data=found.body,
+        headers={name: found.headers[name] for name in names},
+    )
+    request.context["timestamp"] = found.headers["x-amz-date"]
+    canonical = signer.canonical_request(request)
+    signature = signer.signature(signer.string_to_sign(request, canonical), request)
+    return f"{found.headers['authorization'].partition('Signature=')[0]}Signature={signature}"
+
+
+def test_a_token_is_sent_where_it_is_named_and_to_no_other_address_than_amazons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SPEC 13.3: a signature gives nothing away, a token everything."""
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "token-0123456789")
+    assert arrived().headers["authorization"].startswith("AWS4-HMAC-SHA256 ")
+    assert arrived(key=VARIABLE).headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.usefixtures("nobody_at_all")
+def test_an_address_of_ones_own_is_asked_without_credentials_where_there_are_none() -> None:
+    assert "authorization" not in arrived().headers
+
+
+def unreached(**environment: str) -> cc.ProviderFailed:
+    """How a call fails that is not sent anywhere."""
+    provider = cc.provider(VENDOR.spec)
+
+    async def ask() -> None:
+        async with cc.endpoint(provider) as line:
+            await read(line, provider)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with pytest.raises(cc.ProviderFailed) as caught:
+            asyncio.run(ask())
+    return caught.value
+
+
+@pytest.mark.usefixtures("nobody_at_all")
+def test_without_credentials_the_ways_to_them_are_named() -> None:
+    """SPEC 15.1."""
+    failed = unreached(AWS_REGION="us-east-1")
+    assert (failed.kind, failed.said) == ("auth", "no credentials were found")
+    assert "Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID" in str(failed)
+    failed = unreached(AWS_PROFILE="nobody", AWS_REGION="us-east-1")
+    assert (failed.kind, "(nobody)" in failed.said) == ("auth", True)
+
+
+def test_without_a_region_it_is_said_how_one_is_set() -> None:
+    """SPEC 15.1: botocore itself does not look at AWS_REGION."""
+    failed = unreached()
+    assert failed.kind == "invalid"
+    assert "Set AWS_REGION" in str(failed)
+
+
+@pytest.mark.parametrize(
+    ("spec", "facts", "region"),
+    [
+        (VENDOR.spec, {}, "us-east-1"),
+        (f"bedrock:arn:aws:bedrock:ap-south-1:123456789012:inference-profile/{MODEL}", {}, "ap-south-1"),
+    ],
+    ids=["none is set", "the model's full name"],
+)
+def test_the_region_follows_from_what_is_said(spec: str, facts: JSONObject, region: str) -> None:
+    assert f"/{region}/bedrock/" in arrived(spec=spec, **facts).headers["authorization"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said", "kind"),
+    [
+        (429, "ThrottlingException", "Too many requests, please wait before trying again.", "rate"),
+        (429, "ThrottlingException", "Too many tokens per day, please wait before trying again.", "quota"),
+        (400, "ServiceQuotaExceededException", "Your request exceeds the service quota for your account.", "quota"),
+        (408, "ModelTimeoutException", "Model has timed out in processing the request.", "transient"),
+        (429, "ModelNotReadyException", "Model is not ready for inference.", "transient"),
+        (424, "ModelErrorException", "The system encountered an unexpected error during processing.", "transient"),
+        (503, "ServiceUnavailableException", "Bedrock is unable to process your request.", "transient"),
+        (500, "InternalServerException", "The system encountered an unexpected error.", "transient"),
+        (403, "AccessDeniedException", "You don't have access to the model with the specified model ID.", "auth"),
+        (403, "UnrecognizedClientException", "The security token included in the request is invalid.", "auth"),
+        (403, "ExpiredTokenException", "The security token included in the request is expired", "auth"),
+        (403, "InvalidSignatureException", "The request signature we calculated does not match.", "auth"),
+        (400, "ValidationException", "The provided model identifier is invalid.", "invalid"),
+        (400, "ValidationException", "Input is too long for requested model.", "context"),
+        (
+            400,
+            "ValidationException",
+            "The model returned the following errors: input length and `max_tokens` exceed context limit: 1 + 2 > 2",
+            "context",
+        ),
+        (404, "ResourceNotFoundException", "This model version has reached the end of its life.", "invalid"),
+    ],
+)
+def test_what_it_says_is_understood(status: int, code: str, said: str, kind: FailureKind) -> None:
+    """SPEC 11.11, 7.6: the code comes in a header, with an address behind it."""
+    failed = failing(refused(status, {"message": said}, x_amzn_errortype=f"{code}:http://internal.amazon.com/coral/"))
+    assert (failed.kind, failed.status, failed.code, failed.said) == (kind, status, code, said)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("throttlingException", "rate"),
+        ("modelStreamErrorException", "transient"),
+        ("validationException", "invalid"),
+        ("serviceUnavailableException", "transient"),
+        ("internalServerException", "transient"),
+    ],
+)
+def test_an_exception_inside_a_stream_is_understood(name: str, kind: FailureKind) -> None:
+    """SPEC 11.11: they are called there as elsewhere, but for the first letter."""
+    code = name[:1].upper() + name[1:]
+    failed = failing(VENDOR.streamed([VENDOR.events[0], {"error": {"type": code, "message": "No."}}]))
+    assert (failed.kind, failed.code, failed.said) == (kind, code, "No.")
+
+
+def test_what_was_signed_is_not_repeated() -> None:
+    """SPEC 13.3: AWS answers a wrong signature with all that should have been signed, tokens too."""
+    said = f"The signature does not match.\n\nThe Canonical String for this request should have been\n'{SESSION}'"
+    failed = failing(refused(403, {"message": said}, x_amzn_errortype="InvalidSignatureException"))
+    assert (failed.kind, failed.said) == ("auth", "The signature does not match.")
+
+
+def test_frames_are_read_in_whatever_pieces_they_come() -> None:
+    whole = b"".join(map(frame, VENDOR.events))
+    for size in (1, 7, 1000):
+        frames = EventFrames()
+        found = [event for start in range(0, len(whole), size) for event in frames.feed(whole[start : start + size])]
+        assert (found, frames.end()) == (VENDOR.events, [])
+    frames = EventFrames()
+    assert frames.feed(whole[:-3]) == VENDOR.events[:-1]
+    with pytest.raises(MalformedEvent, match="cut off"):
+        frames.end()
+
+
+def test_who_gives_up_before_the_first_byte_hangs_up_at_once() -> None:
+    """SPEC 11.10: a model may think for a minute before it says anything, and botocore waits for it on a thread."""
+
+    async def stopped() -> float:
+        silence = asyncio.Event()
+
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"}]}]}")
+            silence.set()
+            await reader.read()
+            left.set()
+            writer.close()
+
+        left = asyncio.Event()
+        server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        provider = cc.provider(VENDOR.spec, url=url)
+        async with cc.endpoint(provider) as line:
+            task = asyncio.create_task(read(line, provider))
+            await asyncio.wait_for(silence.wait(), 5)
+            before = time.monotonic()
+            task.cancel()
+            await asyncio.wait([task])
+            await asyncio.wait_for(left.wait(), 2)
+        server.close()
+        return time.monotonic() - before
+
+    assert asyncio.run(stopped()) < 1
+    for thread in threading.enumerate():
+        if thread.name == "contextc-bedrock":
+            thread.join(2)
+            assert not thread.is_alive()
+
+
+def test_a_line_that_is_closed_ends_its_calls() -> None:
+    """A call that nobody can end would keep its thread for as long as the provider is silent."""
+
+    async def closed() -> cc.ProviderFailed:
+        async with loopback(VENDOR.streamed(VENDOR.events[:1], then="silence")) as server:
+            provider = cc.provider(VENDOR.spec, url=server.url)
+            line = cc.endpoint(provider)
+            task = asyncio.create_task(read(line, provider))
+            while not server.arrived:
+                await asyncio.sleep(0.01)
+            await line.close()
+            with pytest.raises(cc.ProviderFailed) as caught:
+                await asyncio.wait_for(task, 2)
+            return caught.value
+
+    assert asyncio.run(closed()).kind == "transient"
+
+
+def test_many_calls_at_once_wait_for_nobody() -> None:
+    """Each has a thread of its own; those of the loop are the store's."""
+
+    async def together(number: int) -> float:
+        answers = [VENDOR.streamed(VENDOR.events[:1], then="silence")] * number
+        async with loopback(*answers) as server:
+            provider = cc.provider(VENDOR.spec, url=server.url)
+            async with cc.endpoint(provider) as line:
+                tasks = [asyncio.create_task(read(line, provider)) for _ in range(number)]
+                while len(server.arrived) < number:
+                    await asyncio.sleep(0.01)
+                before = time.monotonic()
+                await asyncio.to_thread(int)
+                waited = time.monotonic() - before
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+            return waited
+
+    assert asyncio.run(asyncio.wait_for(together(40), 20)) < 1
+
+
+def test_a_client_of_ones_own_is_used_and_left_as_it_was() -> None:
+    """For a role, a session or a proxy of one's own; who has it goes on using it."""
+
+    async def through() -> None:
+        async with loopback(VENDOR.streamed(), Answer((encode(VENDOR.reply),))) as server:
+            client: Any = (
+                import_module("botocore.session")
+                .Session()
+                .create_client(
+                    "bedrock-runtime",
+                    region_name="us-west-2",
+                    endpoint_url=server.url,
+                    aws_access_key_id="OWN",
+                    aws_secret_access_key="own",
+                )
+            )
+            provider = cc.provider(VENDOR.spec)
+            async with cc.endpoint(provider, http_client=client) as line:
+                assert await read(line, provider) == VENDOR.events
+            said = await asyncio.to_thread(lambda: client.converse(modelId=MODEL, messages=[])["output"])
+            assert said == VENDOR.reply["output"]
+            assert "Credential=OWN/" in server.arrived[0].headers["authorization"]
+            assert server.arrived[1].body == b'{"messages": []}'
+            client.close()
+
+    asyncio.run(through())
+    with pytest.raises(InvalidSetting, match=r"boto3\.client"):
+        asyncio.run(read(cc.endpoint(VENDOR.spec, http_client=object()), cc.provider(VENDOR.spec)))
+
+
+class Whole(Endpoint):
+    """A line that asks for no stream."""
+
+    def __init__(self, line: Endpoint) -> None:
+        self.line = line
+
+    def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        return self.line.stream(replace(call, stream=False))
+
+
+def model(ask: Ask) -> Reply:
+    """Looks at two things, and then answers."""
+    last = ask.request.messages[-1]
+    if last.role != "user":
+        return Reply("Both are there.", reasoning="So they are.")
+    return Reply("Let me look.", [Asked("look", {"thing": "a"}), Asked("look", {"thing": "b"})], "Which ones?")
+
+
+def look(thing: str) -> str:
+    """Look at a thing."""
+    return f"{thing} is there"
+
+
+def turn(*wrong: Fault, streamed: bool = True) -> tuple[Standin, list[cc.Message], list[object]]:
+    """Two turns of an agent with a tool, in which these things go wrong one after the other."""
+    events: list[object] = []
+
+    async def run() -> None:
+        provider = cc.provider("bedrock:us.anthropic.claude-opus-5-5", url=standin.url("bedrock"), key=VARIABLE)
+        async with cc.endpoint(provider) as line:
+            agent = cc.AgentExecutor(store, provider, tools=[look], endpoint=line if streamed else Whole(line))
+            for text in ("What is there?", "And now?"):
+                events.extend([event async for event in agent.run("demo", text)])
+
+    with cc.open_store("memory:") as store, Standin(model, faults=listed(*wrong)) as standin:
+        asyncio.run(run())
+        return standin, list(store.load("demo")), events
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+def test_an_agent_runs_whole_turns_with_tools(streamed: bool) -> None:
+    """SPEC 11.1, 10.5: every request is taken by our rules, by AWS's description and by the seals of the reasoning."""
+    standin, messages, events = turn(streamed=streamed)
+    assert [record.refused for record in standin.records] == [""] * 4
+    assert standin.breaks() == []
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "tool", "assistant"] * 2
+    assert [call.arguments for call in messages[1].tool_calls] == [{"thing": "a"}, {"thing": "b"}]
+    results = sorted(result.text for message in messages for result in message.tool_results)
+    assert results == ["a is there"] * 2 + ["b is there"] * 2
+    assert messages[-1].text == "Both are there."
+    said = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert said == "Let me look.Both are there." * 2
+    path = "/converse-stream" if streamed else "/converse"
+    assert all(record.path.endswith(path) for record in standin.records)
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize(
+    "wrong",
+    [faults.rate(0.01), faults.overloaded(), faults.internal(), faults.closed(), faults.reset(), faults.garbled(0)],
+    ids=lambda fault: fault.name,
+)
+def test_what_may_pass_is_tried_again_and_nothing_is_doubled(wrong: Fault, streamed: bool) -> None:
+    """SPEC 11.11."""
+    standin, messages, events = turn(wrong, streamed=streamed)
+    assert len([event for event in events if isinstance(event, Retry)]) == 1
+    assert (standin.refused, len(standin.records), len(messages)) == ([], 5, 10)

@@ -1,0 +1,131 @@
+"""Turns with Mistral: through OpenAI's SDK, which posts our bytes, to a strict stand-in of Mistral's API."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSON, JSONObject, decode
+from contextc.errors import FailureKind
+from contextc.providers import openai
+from contextc.providers.failures import failure, with_own
+from tests.standin import KEY, Call, Fault, Reply, Scripted, Standin, faults, listed
+
+SPEC = "mistral:mistral-medium-latest"
+REPLIES = (
+    Reply("Let me look.", [Call("look", {"thing": "a"}), Call("look", {"thing": "b"})], "Hm. A look?"),
+    Reply(None, [Call("look", {"thing": "c"})]),
+    Reply("Three things.", (), "That is all."),
+)
+
+
+def look(thing: str) -> str:
+    """Look at a thing."""
+    return f"{thing} is there"
+
+
+def turned(
+    monkeypatch: pytest.MonkeyPatch, faults: Sequence[Fault | None] = (), **settings: JSON
+) -> tuple[Standin, list[cc.Message]]:
+    """A turn of three steps, and what was stored of it."""
+    monkeypatch.setenv("TEST_KEY", KEY)
+
+    async def turn(standin: Standin) -> None:
+        provider = cc.provider(SPEC, url=standin.url("mistral"), key="TEST_KEY")
+        agent = cc.AgentExecutor(store, provider, tools=[look], system_prompt="Be brief.", settings=settings)
+        async for _ in agent.run("one", "What is there?"):
+            pass
+
+    with cc.open_store("memory:") as store, Standin(Scripted(REPLIES), faults=listed(*faults)) as standin:
+        asyncio.run(turn(standin))
+        return standin, list(store.load("one"))
+
+
+def sent(standin: Standin) -> list[JSONObject]:
+    """The bodies of the requests that were answered."""
+    return [decode(record.raw) for record in standin.records if record.completed and not record.spoiled]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_turn_with_tools_is_told_in_mistrals_words(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    """SPEC 11.1, 9.2: reasoning goes back signed, ids as they came, each request begins as the one before."""
+    standin, messages = turned(monkeypatch, stream=stream)
+    assert not standin.refused
+    assert standin.desk.breaks() == []
+    bodies = sent(standin)
+    assert [body["stream"] for body in bodies] == [stream] * 3
+    assert all("stream_options" not in body for body in bodies)
+    roles = ["system", "user", "assistant", "tool", "tool", "assistant", "tool"]
+    assert [message["role"] for message in bodies[-1]["messages"]] == roles
+    asked = bodies[-1]["messages"][2]
+    assert [chunk["type"] for chunk in asked["content"]] == ["thinking", "text"]
+    assert [len(call["id"]) for call in asked["tool_calls"]] == [9, 9]
+    assert messages[-1].text == "Three things."
+    assert messages[-1].usage is not None
+    assert messages[-1].usage.input > 20
+
+
+FOUL = [
+    faults.overloaded(),
+    faults.internal(),
+    faults.rate(0.01),
+    faults.reset(),
+    faults.garbled(0),
+    faults.error_inside(0),
+    faults.cut(0),
+]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("fault", FOUL, ids=lambda fault: fault.name)
+def test_a_turn_outlives_what_passes(monkeypatch: pytest.MonkeyPatch, fault: Fault, stream: bool) -> None:
+    """SPEC 11.11: before a word came, it is asked again, and the same to the byte."""
+    standin, messages = turned(monkeypatch, [None, fault, None, None], stream=stream)
+    assert not standin.refused
+    assert [record.fault for record in standin.records if record.fault] == [fault.name]
+    assert len({record.raw for record in standin.records}) == 3
+    assert messages[-1].text == "Three things."
+
+
+def refusal(message: JSON, type: str = "invalid_request_error", code: str | None = None) -> JSONObject:
+    return {"object": "error", "message": message, "type": type, "param": None, "code": code}
+
+
+DETAIL: JSONObject = {"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "Extra inputs are not"}
+SAID: list[tuple[int | None, JSONObject, FailureKind]] = [
+    (400, refusal("Tool call id was a but must be a-z, A-Z, 0-9", "invalid_function_call", "3280"), "invalid"),
+    (400, refusal("Unexpected role 'system' after role 'tool'", "invalid_request_message_order", "3230"), "invalid"),
+    (422, refusal({"detail": [DETAIL]}), "invalid"),
+    (
+        400,
+        refusal(
+            "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length"
+        ),
+        "context",
+    ),
+    (429, refusal("Rate limit exceeded", "rate_limited", "1300"), "rate"),
+    (429, {"message": "Requests rate limit exceeded"}, "rate"),
+    (429, refusal("Service tier capacity exceeded for this model."), "transient"),
+    (401, {"detail": "Unauthorized"}, "auth"),
+    (500, refusal("Internal server error", "internal_server_error"), "transient"),
+    (None, refusal("Service tier capacity exceeded for this model.", "service_unavailable"), "transient"),
+    (None, refusal("Rate limit exceeded", "rate_limited", "1300"), "rate"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "kind"), SAID, ids=[str(body)[:60] for _, body, _ in SAID])
+def test_its_refusals_are_understood(status: int | None, body: JSONObject, kind: FailureKind) -> None:
+    """SPEC 11.11: by its codes and sentences, also in the middle of a stream, where there is no status."""
+    failed = failure("mistral", with_own(openai.TABLE, cc.provider(SPEC)), body, status=status)
+    assert failed.kind == kind
+    assert failed.said
+
+
+def test_it_is_where_it_is_and_has_a_key_of_its_own() -> None:
+    """SPEC 9.11: by its name, or by the name of a model of its house."""
+    for spec in (SPEC, "mistralai:mistral-medium-latest", "mistral-medium-latest"):
+        provider = cc.provider(spec)
+        assert (provider.name, provider.format, provider.client) == ("mistral", "mistral", "openai")
+        assert (provider.url, provider.key) == ("https://api.mistral.ai/v1", "MISTRAL_API_KEY")
+        assert provider.stream_settings == {"stream": True}

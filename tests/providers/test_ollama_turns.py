@@ -1,0 +1,145 @@
+"""Turns with tools against a strict stand-in of Ollama, through its own client: streamed and not, in fair and foul
+weather.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.events import AnyEvent, ReasoningDelta, TextDelta
+from tests.standin import KEY, Call, Reply, Scripted, Standin, Weather, faults
+from tests.standin.faults import Plan
+
+VARIABLE = "CONTEXTC_STANDIN_KEY"
+STEPS = [
+    Reply("Let me look.", [Call("look", {"thing": "a"}), Call("look", {"thing": "b"})], "Hm. A look?"),
+    Reply(None, [Call("look", {"thing": "c"})], "One more."),
+    Reply("A ship, 🦊.", reasoning="So."),
+]
+WINDOW = 8_192
+STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[cc.Store]:
+    monkeypatch.setenv(VARIABLE, KEY)
+    with cc.open_store(f"sqlite:///{tmp_path / 'turns.db'}") as opened:
+        yield opened
+
+
+@cc.tool
+def look(thing: str) -> str:
+    """Look at a thing."""
+    return f"I see {thing}."
+
+
+def played(store: cc.Store, standin: Standin, model: str = "qwen3:8b", **settings: object) -> list[AnyEvent]:
+    """The events of one turn."""
+    provider = cc.provider(f"ollama:{model}", url=standin.url("ollama"), key=VARIABLE, window=WINDOW)
+
+    async def run() -> list[AnyEvent]:
+        agent = cc.AgentExecutor(store, provider, tools=[look], system_prompt="Be brief.", settings=settings)
+        return [event async for event in agent.run("c", "What is there?")]
+
+    return asyncio.run(run())
+
+
+def answered(standin: Standin) -> list[JSONObject]:
+    """The requests that had a whole reply."""
+    return [json.loads(record.raw) for record in standin.records if record.completed]
+
+
+@STREAMED
+def test_a_turn_with_tools_is_asked_step_by_step(on_disk: cc.Store, stream: bool) -> None:
+    """SPEC 11.1, 10.5, WIRE 7: each request is sound, extends the one before it, says its window and is not cut."""
+    with Standin(Scripted(STEPS)) as standin:
+        events = played(on_disk, standin, stream=stream)
+    assert [record.refused for record in standin.refused] == []
+    assert (standin.defects, standin.breaks()) == ([], [])
+    first, second, third = answered(standin)
+    assert first == {
+        "model": "qwen3:8b",
+        "stream": stream,
+        "think": True,
+        "options": {"num_ctx": WINDOW},
+        "truncate": False,
+        "tools": first["tools"],
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is there?"}],
+    }
+    assert third["messages"][: len(second["messages"])] == second["messages"]
+    reply, *results = second["messages"][2:]
+    assert (reply["content"], reply["thinking"]) == ("Let me look.", "Hm. A look?")
+    assert [call["id"] for call in reply["tool_calls"]] == [each["tool_call_id"] for each in results]
+    assert [(each["tool_name"], each["content"]) for each in results] == [("look", "I see a."), ("look", "I see b.")]
+    assert [message.text for message in on_disk.load("c") if message.role == "assistant"] == [
+        "Let me look.",
+        "",
+        "A ship, 🦊.",
+    ]
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Let me look.A ship, 🦊."
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == "Hm. A look?One more.So."
+
+
+FAULTS = [faults.cut(), faults.ended(), faults.garbled(), faults.error_inside(), faults.overloaded(), faults.closed()]
+
+
+@STREAMED
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_step_that_failed_before_its_first_word_is_asked_again(
+    on_disk: cc.Store, stream: bool, fault: faults.Fault
+) -> None:
+    """SPEC 11.11: nothing is lost or doubled. Where words came before the fault, the turn says how it ended."""
+    first: Plan = lambda ask: fault if (ask.number, ask.attempt) == (0, 0) else None  # noqa: E731
+    failed = ""
+    with Standin(Scripted(STEPS), faults=first) as standin:
+        try:
+            played(on_disk, standin, stream=stream)
+        except cc.ProviderFailed as error:
+            failed = error.kind
+    said = [message.text for message in on_disk.load("c") if message.role == "assistant" and message.status == "sent"]
+    assert [record.refused for record in standin.refused] == []
+    assert (standin.defects, standin.breaks()) == ([], [])
+    broke = stream and fault.name in ("cut", "ended", "garbled", "error inside")
+    assert (failed, said) == (("transient", []) if broke else ("", ["Let me look.", "", "A ship, 🦊."]))
+
+
+@STREAMED
+def test_turns_go_on_through_foul_weather(on_disk: cc.Store, stream: bool) -> None:
+    """SPEC 11.1, 11.11: every question is asked until it is answered, and no request is refused."""
+    replies = [Reply(f"Answer {number}.", reasoning="Hm.") for number in range(200)]
+    with Standin(Scripted(replies), faults=Weather(5, share=0.4)) as standin:
+        for _ in range(6):
+            while True:
+                try:
+                    played(on_disk, standin, stream=stream)
+                except cc.ProviderFailed:
+                    continue
+                break
+        assert any(record.fault for record in standin.records)
+    assert [record.refused for record in standin.refused] == []
+    assert standin.defects == []
+    assert len(answered(standin)) >= 6
+    for body in answered(standin):
+        assert (body["truncate"], body["options"]["num_ctx"]) == (False, WINDOW)
+
+
+def test_a_model_that_does_not_think_is_not_asked_to(on_disk: cc.Store) -> None:
+    """WIRE 7: the server would refuse it; who asks all the same is told the way out."""
+    with Standin(Scripted(["Hello."])) as standin:
+        played(on_disk, standin, "llama3.1")
+        assert "think" not in answered(standin)[0]
+        with pytest.raises(cc.ProviderFailed, match=r'"llama3.1" does not support thinking.*"think": False'):
+            played(on_disk, standin, "llama3.1", think=True)
+
+
+def test_a_prompt_that_is_too_long_is_no_secret(on_disk: cc.Store) -> None:
+    """SPEC 7.6, WIRE 7: the server says so, because it is told not to cut; then less is tried, and there is none."""
+    with Standin(Scripted(["Hello."]), window=10) as standin, pytest.raises(cc.ContextOverflow):
+        played(on_disk, standin)
+    (record,) = standin.records
+    assert "exceeds the available context size (10 tokens)" in record.refused

@@ -1,0 +1,225 @@
+"""OpenRouter's chat completions: OpenAI's API with the reasoning of every vendor's models, signed, and cache points.
+
+Claude's reasoning is signed over its own words, and over everything before it where the model binds it; GPT's comes as
+a summary and encrypted. A block that is cut into pieces, unsigned, or of another vendor's making is refused, as the
+vendor behind it would. A request is also held against the types of OpenRouter's own SDK.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar, cast
+
+from contextc._json import JSON, JSONObject, canonical, encode
+from contextc.formats.base import Formatter
+from contextc.formats.openai_chat import OpenAIFormatter
+from tests.standin.answer import Event, Refusal
+from tests.standin.reply import pieces
+from tests.standin.seals import digest, message_seal, read_message_seal, read_token_seal, token_seal
+from tests.standin.shapes import as_list, as_object
+from tests.standin.vendor import Ask, Told, Trouble
+from tests.standin.vendors.openai_chat import OpenAIChat
+
+CLAUDE, GPT = FORMATS = ("anthropic-claude-v1", "openai-responses-v1")
+DETAILS, MARK, MOST_MARKS = "reasoning_details", "cache_control", 4
+PROCESSING = b": OPENROUTER PROCESSING\n\n"
+COST = 0.00125
+SPOKEN = OpenAIFormatter(provider="openrouter", cache_marks=True, media_in_results=True)
+SAID: dict[Trouble, tuple[int, str, str, str]] = {
+    "rate": (429, "Provider returned error", "rate_limit_exceeded", "it is temporarily rate-limited upstream"),
+    "quota": (402, "Insufficient credits. Add more using https://openrouter.ai/settings/credits", "", ""),
+    "overloaded": (503, "Provider returned error", "provider_overloaded", '{"type":"error","message":"Overloaded"}'),
+    "internal": (500, "Internal Server Error", "server", ""),
+    "unavailable": (502, "Provider returned error", "provider_unavailable", "upstream connect error"),
+}
+
+
+class OpenRouter(OpenAIChat):
+    name: ClassVar[str] = "openrouter"
+    root: ClassVar[str] = "/api/v1"
+    reasons: ClassVar[bool] = True
+    cache_mark: ClassVar[bytes] = b'"cache_control"'
+    cache_step: ClassVar[int] = 1
+
+    @property
+    def formatter(self) -> Formatter:
+        return SPOKEN
+
+    def serves(self, path: str) -> bool:
+        return path == "/api/v1/chat/completions"
+
+    def unauthorized(self, key: str | None) -> Refusal:
+        return _error(401, "User not found." if key else "No auth credentials found")
+
+    def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
+        return _error(status, message)
+
+    def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal:
+        return _error(
+            400,
+            f"This endpoint's maximum context length is {window} tokens. However, you requested about {tokens} tokens. "
+            "Please reduce the length of either one.",
+        )
+
+    def trouble(self, kind: Trouble, seconds: float) -> Refusal:
+        status, message, type, raw = SAID[kind]
+        waiting = (("retry-after", f"{seconds:g}"),) if kind == "rate" else ()
+        return _error(status, message, raw, type, headers=waiting)
+
+    def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
+        choice: JSONObject = {"index": 0, "delta": {"content": ""}, "finish_reason": "error"}
+        error = self.trouble(kind, 1).body["error"]
+        return [Event({"id": "gen-standin", "model": ask.model, "error": error, "choices": [choice]})]
+
+    def typed(self, ask: Ask) -> JSONObject:
+        """What OpenAI's types know; `objections` holds the whole against OpenRouter's."""
+        messages = [_without(message, DETAILS, "reasoning") for message in as_list(ask.body.get("messages"))]
+        tools = [_without(tool, MARK) for tool in as_list(ask.body.get("tools"))]
+        plain = [{**message, "content": _plain(message["content"], message["role"])} for message in messages]
+        return {**ask.body, "messages": plain, **({"tools": tools} if tools else {})}
+
+    def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
+        yield from foreign_to_types(ask.body)
+        messages, tools = as_list(ask.body.get("messages")), as_list(ask.body.get("tools"))
+        parts = [part for message in messages for part in _parts(message.get("content"))]
+        marks = sum(MARK in each for each in (*parts, *tools, ask.body))
+        if marks > MOST_MARKS:
+            yield _passed_on(f"A maximum of 4 blocks with cache_control may be provided. Found {marks}.")
+        for number, message in enumerate(messages):
+            before = _seen(ask.body, messages[:number])
+            for index, detail in enumerate(as_list(message.get(DETAILS))):
+                if not self._is_sound(ask, detail, before):
+                    yield _passed_on(f"messages.{number}.content.{index}: Invalid `signature` in `thinking` block")
+
+    def _is_sound(self, ask: Ask, detail: JSONObject, before: bytes) -> bool:
+        if detail.get("format") != format_of(ask.model):
+            return False
+        if detail["type"] == "reasoning.encrypted":
+            return read_token_seal(detail["data"]) != b""
+        if detail["type"] != "reasoning.text":
+            return True
+        seals = read_message_seal(detail.get("signature"))
+        binds = ask.facts is not None and ask.facts.binds_reasoning
+        words = digest(str(detail.get("text")).encode())
+        return seals is not None and seals[0] == words and (not binds or seals[1] == before)
+
+    def reply_id(self, told: Told) -> str:
+        return told.name("gen-", 0, 20)
+
+    def whole(self, told: Told) -> JSONObject:
+        reply = super().whole(told)
+        if told.reply.reasoning:
+            thought = {"reasoning": told.reply.reasoning, DETAILS: _details(told)}
+            reply["choices"][0]["message"] |= thought
+        return {**reply, "usage": _usage(told, reply["usage"])}
+
+    def events(self, told: Told) -> Iterator[Event]:
+        *words, last = _streamed(told)
+        for detail in words:
+            thought = detail.get("text") or detail.get("summary") or ""
+            yield self._chunk(told, {"role": "assistant", "content": "", "reasoning": thought, DETAILS: [detail]})
+        if last:
+            yield self._chunk(told, {"role": "assistant", "content": "", "reasoning": None, DETAILS: [last]})
+        for event in super().events(told):
+            data = as_object(event.data)
+            yield Event({**data, "usage": _usage(told, data["usage"])}) if data.get("usage") else event
+
+    def framed(self, event: Event) -> bytes:
+        return PROCESSING + super().framed(event)
+
+    def _frame(self, told: Told, kind: str) -> JSONObject:
+        return {**super()._frame(told, kind), "provider": "Anthropic"}
+
+
+def format_of(model: str) -> str:
+    return CLAUDE if model.startswith("anthropic/") else GPT
+
+
+def foreign_to_types(body: JSONObject) -> Iterator[str]:
+    """What OpenRouter's own SDK has against a body. It passes over what it does not know, so what it wrote is compared
+    with what it was given."""
+    try:
+        known = types().model_validate(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    except ValueError as error:
+        yield str(error)
+    else:
+        if canonical(known) != canonical(body):
+            names = [name for name in body if canonical(known.get(name)) != canonical(body[name])]
+            yield f"Unknown to OpenRouter's types: {', '.join(names)}"
+
+
+@cache
+def types() -> Any:  # Any: a class of a package that takes a second to load
+    """OpenRouter's own. To be loaded before anybody sends: OpenAI's SDK trips over an httpx that is half loaded."""
+    return import_module("openrouter.components").ChatRequest
+
+
+def _details(told: Told) -> list[JSONObject]:
+    """The reasoning of a reply as one has it that was not streamed."""
+    thought, own = told.reply.reasoning, format_of(told.model)
+    if own == GPT:
+        secret = token_seal(thought.encode())
+        return [
+            {"type": "reasoning.summary", "summary": thought, "format": own, "index": 0},
+            {"type": "reasoning.encrypted", "data": secret, "id": told.name("rs_"), "format": own, "index": 0},
+        ]
+    body = told.body
+    seal = message_seal(digest(thought.encode()), _seen(body, as_list(body.get("messages"))))
+    return [{"type": "reasoning.text", "text": thought, "signature": seal, "format": own, "index": 0}]
+
+
+def _streamed(told: Told) -> list[JSONObject]:
+    """The same in pieces, all with the index 0: words first, then what proves them."""
+    if not told.reply.reasoning:
+        return [{}]
+    first, *others = _details(told)
+    words = "text" if "text" in first else "summary"
+    said = [{**_without(first, "signature"), words: piece} for piece in pieces(told.reply.reasoning)]
+    return [*said, *(others or [_without(first, words)])]
+
+
+def _usage(told: Told, usage: JSONObject) -> JSONObject:
+    read = {**usage["prompt_tokens_details"], "cache_write_tokens": told.tokens.written}
+    return {**usage, "prompt_tokens_details": read, "cost": COST, "is_byok": False}
+
+
+def _seen(body: JSONObject, messages: list[JSONObject]) -> bytes:
+    """What a signature binds: tools and messages, without what the vendor does not count as an edit."""
+    tools = sorted(canonical(_without(tool, MARK)) for tool in as_list(body.get("tools")))
+    said = [_without({**each, "content": _parts(each.get("content"), plain=True)}, DETAILS) for each in messages]
+    return digest(*tools, *map(canonical, said))
+
+
+def _parts(content: JSON, *, plain: bool = False) -> list[JSONObject]:
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else as_list(content)
+    return [_without(part, MARK) for part in parts] if plain else parts
+
+
+def _plain(content: JSON, role: str) -> JSON:
+    """Content without cache points, and without pictures where OpenAI takes none."""
+    if not isinstance(content, list):
+        return content
+    shown = _parts(cast(JSON, content), plain=True)
+    return [part if role == "user" or part["type"] == "text" else {"type": "text", "text": "?"} for part in shown]
+
+
+def _without(value: JSONObject, *names: str) -> JSONObject:
+    return {name: each for name, each in value.items() if name not in names}
+
+
+def _passed_on(said: str) -> Refusal:
+    """What the vendor behind it said."""
+    body = {"type": "error", "error": {"type": "invalid_request_error", "message": said}}
+    return _error(400, "Provider returned error", encode(body).decode(), "invalid_request")
+
+
+def _error(
+    status: int, message: str, raw: str = "", type: str = "", *, headers: tuple[tuple[str, str], ...] = ()
+) -> Refusal:
+    error: JSONObject = {"message": message, "code": status}
+    if raw or type:
+        error["metadata"] = {"raw": raw, "provider_name": "Anthropic", "error_type": type}
+    return Refusal(status, {"error": error, "user_id": "user_standin"}, headers)
+
+
+VENDOR = OpenRouter()

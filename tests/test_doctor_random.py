@@ -1,0 +1,103 @@
+"""Random histories, damaged at random: healing leaves nothing to find, and changes nothing that was there."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import contextc as cc
+from contextc.doctor import examine, heal
+from contextc.store.base import Transaction
+from tests.test_doctor_heal import asks, rows
+
+IDS = st.sampled_from(["a", "b", "c"])
+AUTHORS = st.sampled_from([None, None, "one", "two"])
+MESSAGES = st.one_of(
+    st.builds(cc.user, st.sampled_from(["hi", "and hurry"])),
+    st.builds(cc.system, st.just("Memory is low.")),
+    st.builds(lambda names, author: asks(*names, author=author), st.lists(IDS, min_size=1, max_size=3), AUTHORS),
+    st.builds(
+        lambda name, text, author: cc.tool_result(name, "f", text, author=author), IDS, st.sampled_from("xyz"), AUTHORS
+    ),
+    st.builds(lambda status: cc.assistant("half", status=status), st.sampled_from(["sent", "error", "cancelled"])),
+    st.just(cc.user(["look", cc.Media(mime_type="image/png", data=b"png")])),
+)
+DEEDS = st.lists(
+    st.tuples(st.sampled_from(["fork", "rewind", "edit", "reset", "redact", "pin"]), st.integers(1, 12)), max_size=4
+)
+DAMAGES = st.lists(
+    st.tuples(st.sampled_from(["tear", "change", "delete", "blob", "base"]), st.integers(1, 12)), max_size=2
+)
+
+
+def do(store: cc.Store, deed: str, at: int) -> None:
+    length = store.conversation("demo").length
+    at = min(at, length)
+    if at == 0:
+        return
+    if deed == "fork" and not any(each.name == "fork" for each in store.conversations()):
+        store.fork("demo", "fork", at=at)
+        store.append("fork", cc.user("of the fork"))
+    elif deed == "rewind":
+        store.rewind("demo", at)
+    elif deed == "edit":
+        store.edit("demo", at, cc.user("edited"))
+    elif deed == "reset":
+        store.reset("demo")
+    elif deed == "redact":
+        store.redact("demo", at)
+    elif deed == "pin":
+        store.pin("demo", at)
+
+
+def ruin(store: cc.Store, damage: str, at: int) -> None:
+    def work(tx: Transaction) -> None:
+        if damage == "tear":
+            tx.run("UPDATE message SET body = ? WHERE place % 4294967296 = ?", b'{"role"', at)
+        elif damage == "change":
+            tx.run("UPDATE message SET id = ? WHERE place % 4294967296 = ?", b"\0\0\0\1 other", at)
+        elif damage == "delete":
+            tx.run("DELETE FROM message WHERE place % 4294967296 = ?", at)
+        elif damage == "blob":
+            tx.run("UPDATE blob SET data = ?", b"other")
+        else:
+            tx.run("UPDATE branch SET base_id = ? WHERE parent IS NOT NULL AND base_seq > 0", b"other")
+
+    store.write(work)
+
+
+@given(
+    st.lists(MESSAGES, min_size=1, max_size=10),
+    DEEDS,
+    st.lists(MESSAGES, max_size=4),
+    DAMAGES,
+)
+@settings(max_examples=150)
+def test_whatever_was_stored_and_damaged_is_healed_once_and_for_all(
+    history: list[cc.Message],
+    deeds: list[tuple[str, int]],
+    more: list[cc.Message],
+    damages: list[tuple[str, int]],
+) -> None:
+    """The old rows stay to the byte; nothing more is found; a second time does nothing; every line can be sent."""
+    with cc.open_store("memory:") as store:
+        store.extend("demo", history)
+        for deed, at in deeds:
+            do(store, deed, at)
+        store.extend("demo", more)
+        for damage, at in damages:
+            ruin(store, damage, at)
+        before, findings = rows(store), list(examine(store))
+        for finding in findings:
+            assert finding.would
+            assert finding.why
+        healed = heal(store, findings)
+        assert all(each.outcome == "healed" for each in healed), healed
+        assert {each.conversation for each in healed} == {each.conversation for each in findings}
+        assert list(examine(store)) == []
+        after = rows(store)
+        assert [row for row in after if row in before] == before
+        assert all(each.outcome == "sound" for each in heal(store, findings))
+        assert rows(store) == after
+        for conversation in store.conversations():
+            sent = [each for each in store.load(conversation.name) if each.status == "sent"]
+            body = cc.AnthropicFormatter().format(sent)
+            assert body == [] or cc.lint(body, format="anthropic") == []

@@ -1,0 +1,147 @@
+"""Files of other programs: how they are known, how they are named, and what happens when something goes wrong."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc.transfer import import_files
+from contextc.transfer.files import file_source, is_own
+from contextc.transfer.given import File
+from contextc.transfer.sources import source, source_names
+from tests.transcripts import GARDEN, claude_lines, codex_lines
+
+IMPORTS = Path(__file__).parent / "data" / "imports"
+
+
+def test_every_source_says_what_it_reads_and_is_found_by_its_file() -> None:
+    """One more source is one more file, and no line elsewhere."""
+    assert source_names() == [
+        "claude-code",
+        "codex",
+        "har",
+        "langgraph",
+        "llm",
+        "openai-agents",
+        "request-log",
+        "vercel",
+    ]
+    assert all(source(name).ABOUT for name in source_names())
+
+
+def test_each_file_is_known_as_what_it_is(tmp_path: Path) -> None:
+    """By what is in it, whatever it is called; of two sources never both."""
+    exchange = {"request": {"model": "gpt-6", "messages": [{"role": "user", "content": "hi"}]}, "response": {}}
+    page = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
+    files = {
+        "claude-code": "\n".join(map(json.dumps, claude_lines(GARDEN, "/somewhere"))),
+        "codex": "\n".join(map(json.dumps, codex_lines(GARDEN, "/somewhere"))),
+        "har": json.dumps({"log": {"entries": [{"request": {}}]}}),
+        "request-log": json.dumps(exchange),
+        "vercel": json.dumps(page),
+    }
+    for name, text in files.items():
+        path = tmp_path / "any.txt"
+        path.write_text(text)
+        assert file_source(File(path)) == name
+        assert not is_own(File(path))
+    for path in sorted(IMPORTS.glob("*.*[bqe]")):
+        expected = path.stem.partition("_old")[0].partition("_branches")[0].replace("_", "-")
+        assert file_source(File(path)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": "contextc", "version": 1}\n',
+        '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}\n',
+        "",
+    ],
+)
+def test_files_of_ours_are_known_too(text: str) -> None:
+    file = File(data=text.encode())
+    assert is_own(file)
+    assert file_source(file) is None or text.startswith('{"role"')
+
+
+def test_an_import_that_is_cut_off_leaves_whole_conversations_and_can_go_on(store: cc.Store, tmp_path: Path) -> None:
+    """SPEC 3.2: each is one transaction; the next import brings the rest, and nothing twice."""
+    seen = 0
+
+    def stop(done: int, total: int) -> None:
+        nonlocal seen
+        seen = done
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_files(store, [IMPORTS / "llm.db"], progress=stop)
+    assert [each.length for each in store.conversations()] == [5, 4]
+    again = import_files(store, [IMPORTS / "llm.db"])
+    assert [each.new for each in again.conversations] == [0, 0, 2]
+
+
+KILLED = """
+import os, sys, signal
+import contextc as cc
+from contextc.transfer import import_files
+
+def tell(done, total):
+    if done > 4_000:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with cc.open_store(sys.argv[1]) as store:
+    import_files(store, [sys.argv[2]], progress=tell)
+"""
+
+
+def test_a_process_that_is_killed_in_the_middle_of_a_conversation_leaves_nothing_of_it(tmp_path: Path) -> None:
+    """SPEC 3.2: nothing half-written."""
+    parts = [{"type": "text", "text": "Thyme."}]
+    chat = [{"id": f"m{number}", "role": "user", "parts": parts} for number in range(9_000)]
+    path = tmp_path / "chats.jsonl"
+    path.write_text(
+        json.dumps({"id": "short", "messages": chat[:9]}) + "\n" + json.dumps({"id": "long", "messages": chat})
+    )
+    address = f"sqlite:///{tmp_path}/chat.db"
+    ended = subprocess.run([sys.executable, "-c", KILLED, address, str(path)], check=False, env=dict(os.environ))
+    assert ended.returncode == -9
+    with cc.open_store(address) as store:
+        assert [(each.name, each.length) for each in store.conversations()] == [("vercel-short", 9)]
+        assert import_files(store, [path]).total("new") == 9_000
+
+
+def test_one_conversation_that_cannot_be_taken_does_not_keep_out_the_others(store: cc.Store) -> None:
+    """SPEC 15.1: it is told with its reason."""
+    store.append("openai-agents-garden", cc.user("Mine."))
+    summary = import_files(store, [IMPORTS / "openai_agents.db"])
+    garden, kitchen = summary.conversations
+    assert (garden.new, kitchen.new, summary.refused) == (0, 2, 1)
+    assert (garden.error or "").startswith("There is already a conversation 'openai-agents-garden'")
+    assert store.conversation("openai-agents-garden").length == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("Dear diary", "what this file is cannot be seen from it"),
+        ('{"weather": "fine"}', "what this file is cannot be seen from it"),
+        ('{"weather": "fine"}\n{"weather": "foul"}\n', "If it is one of claude-code, .*, say so with --from"),
+    ],
+)
+def test_a_file_of_nobodys_says_what_there_is(store: cc.Store, tmp_path: Path, text: str, problem: str) -> None:
+    """SPEC 15.1."""
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(cc.InvalidInput, match=problem):
+        import_files(store, [path])
+    assert store.conversations() == []
+
+
+def test_files_of_two_programs_are_not_read_as_one(store: cc.Store) -> None:
+    with pytest.raises(cc.InvalidInput, match=r"These files are of langgraph and llm\. Import them one"):
+        import_files(store, [IMPORTS / "langgraph.sqlite", IMPORTS / "llm.db"])
