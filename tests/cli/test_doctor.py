@@ -79,6 +79,7 @@ def test_without_a_terminal_healing_needs_a_yes(run: Run, ill: str, tmp_path: Pa
         assert refused.returncode == 2
         assert "error: Nobody can be asked here: add --yes to heal." in refused.stderr
     assert run("doctor", "--yes", "--store", ill).returncode == 2
+    assert run("doctor", "-c", "demo").returncode == 2, "there is no store where none was named"
     assert run("doctor", "--heal", "--format", "gemini", "--store", ill).returncode == 2
     assert run("doctor", "--format", "nobody", "--store", ill).returncode == 2
     assert (tmp_path / "chat.db").read_bytes() == before
@@ -113,7 +114,7 @@ def test_a_conversation_that_cannot_be_made_a_request_is_named(run: Run, ill: st
     assert shown.returncode == 1
     assert "torn" in shown.stdout
     assert "cannot be sent: A message of branch 3 between 1 and 3 cannot be read" in shown.stdout
-    assert "1 conversation said in full, 2 not" not in shown.stdout.splitlines()[0]
+    assert shown.stdout.splitlines()[-1] == "0 conversations said in full, 3 not"
 
 
 def test_a_fork_of_what_was_healed_can_be_exported(run: Run, ill: str) -> None:

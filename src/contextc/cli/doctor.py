@@ -65,7 +65,8 @@ def run(
         raise InvalidSetting("--notes and --yes say how to heal: they go with --heal.")
     settings = read_settings(store)
     settings.retention_age()
-    if missing_file(settings) and settings.store.source == "default" and not healing and format is None:
+    only_settings = not healing and format is None and conversation is None
+    if missing_file(settings) and settings.store.source == "default" and only_settings:
         _show(report := _report(settings), json)
         raise typer.Exit(0)
     with opened(store) as handle:
