@@ -1,5 +1,7 @@
 """Random histories, damaged at random: healing leaves nothing to find, and changes nothing that was there."""
 
+from typing import Literal
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,14 +12,26 @@ from tests.test_doctor_heal import asks, rows
 
 IDS = st.sampled_from(["a", "b", "c"])
 AUTHORS = st.sampled_from([None, None, "one", "two"])
+
+
+def asking(names: list[str], author: str | None) -> cc.Message:
+    return asks(*names, author=author)
+
+
+def answering(name: str, text: str, author: str | None) -> cc.Message:
+    return cc.tool_result(name, "f", text, author=author)
+
+
+def half(status: Literal["sent", "error", "cancelled"]) -> cc.Message:
+    return cc.assistant("half", status=status)
+
+
 MESSAGES = st.one_of(
     st.builds(cc.user, st.sampled_from(["hi", "and hurry"])),
     st.builds(cc.system, st.just("Memory is low.")),
-    st.builds(lambda names, author: asks(*names, author=author), st.lists(IDS, min_size=1, max_size=3), AUTHORS),
-    st.builds(
-        lambda name, text, author: cc.tool_result(name, "f", text, author=author), IDS, st.sampled_from("xyz"), AUTHORS
-    ),
-    st.builds(lambda status: cc.assistant("half", status=status), st.sampled_from(["sent", "error", "cancelled"])),
+    st.builds(asking, st.lists(IDS, min_size=1, max_size=3), AUTHORS),
+    st.builds(answering, IDS, st.sampled_from("xyz"), AUTHORS),
+    st.builds(half, st.sampled_from(["sent", "error", "cancelled"])),
     st.just(cc.user(["look", cc.Media(mime_type="image/png", data=b"png")])),
 )
 DEEDS = st.lists(

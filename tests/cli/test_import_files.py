@@ -24,10 +24,10 @@ def test_a_database_is_known_and_summed_up(run: Run, tmp_path: Path) -> None:
     lines = [line.split() for line in shown.stdout.splitlines()]
     assert lines[:5] == [
         ["imported", "2", "conversations", "from", "langgraph"],
-        ["conversation", "messages", "new", "tool", "calls", "branches", "tokens", "in", "out", "title"],
-        ["langgraph-garden", "9", "9", "2", "2", "40", "10", "What", "grows", "here?"],
+        ["conversation", "messages", "new", "calls", "branches", "tokens", "title"],
+        ["langgraph-garden", "9", "9", "2", "2", "40", "/", "10", "What", "grows", "here?"],
         ["langgraph-kitchen", "2", "2", "0", "1", "Lunch?"],
-        ["in", "all", "11", "11", "2", "3", "40", "10"],
+        ["in", "all", "11", "11", "2", "3", "40", "/", "10"],
     ]
     assert shown.stdout.splitlines()[5].endswith(" s, nothing was left out")
     again = run("import", str(IMPORTS / "langgraph.sqlite"), "--store", "sqlite:///chat.db")

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from hypothesis import note
+
 from tests.formats import test_random
 from tests.formats.histories import History
 from tests.proofs import Counts
@@ -27,6 +29,7 @@ def run(subjects: Sequence[str], seed: int, count: int) -> Counts:
 
     def check(history: History) -> None:
         for subject in subjects:
+            note(f"written as {subject}")
             test_random.can_be_converted(test_random.sent(test_random.FORMATTERS[subject], history))
             found[subject].update(histories=1, conversions=len(test_random.NAMES))
 

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from hypothesis import note
+
 from tests.formats import test_random
 from tests.formats.histories import History
 from tests.proofs import Counts
@@ -41,6 +43,7 @@ def run(subjects: Sequence[str], seed: int, count: int) -> Counts:
 
     def check(history: History) -> None:
         for subject in subjects:
+            note(f"written as {subject}")
             made = test_random.sent(test_random.FORMATTERS[subject], history)
             for each in CHECKS:
                 each(made)

@@ -2,6 +2,7 @@
 
 import os
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,8 @@ from contextc.transfer.sessions import SHOWN, session_file
 from contextc.transfer.sources import kept_names, source_names
 from contextc.wire.files import read_requests
 
-ROWS = 20
+ROWS, SHORTEST = 20, 8
+COLUMNS = ("messages", "new", "calls", "branches", "tokens")
 FormatOption = Annotated[
     str | None,
     typer.Option(
@@ -143,26 +145,33 @@ def _print(summary: Summary) -> None:
         out.print(f"imported [bold]{plain(one.name)}[/]: {count(one.messages, 'message')}, tip {one.tip[:12]}")
     else:
         out.print(f"imported {count(len(taken), 'conversation')} from {summary.source}")
-    table = Table(box=None, header_style="bold", pad_edge=True)
-    for column in ("conversation", "messages", "new", "tool calls", "branches", "tokens in", "out"):
-        table.add_column(column, justify="left" if column == "conversation" else "right", overflow="fold")
-    table.add_column("title", overflow="ellipsis", no_wrap=True)
-    for each in taken[:ROWS]:
-        table.add_row(plain(each.name), *_figures(each), plain(each.title))
+    rows = [(plain(each.name), *_figures(each)) for each in taken[:ROWS]]
     if len(taken) > ROWS:
-        table.add_row(f"… {len(taken) - ROWS:,} more")
+        rows.append((f"… {len(taken) - ROWS:,} more", *[""] * len(COLUMNS)))
     if len(taken) > 1:
-        fields = ("messages", "new", "tool_calls", "branches", "input_tokens", "output_tokens")
-        table.add_row("in all", *[f"{summary.total(field):,}" for field in fields])
+        rows.append(("in all", *_figures(summary.in_all())))
+    used = sum(max(map(len, column)) + 2 for column in zip(("conversation", *COLUMNS), *rows, strict=True))
+    room = out.width - used - 2
+    table = Table(box=None, header_style="bold")
+    table.add_column("conversation", no_wrap=True, overflow="fold")
+    for column in COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
+    if room >= SHORTEST:
+        table.add_column("title", no_wrap=True)
+    titles = [plain(each.title if len(each.title) <= room else f"{each.title[: room - 1]}…") for each in taken[:ROWS]]
+    for row, title in zip_longest(rows, titles if room >= SHORTEST else ()):
+        table.add_row(*row, *([title or ""] if room >= SHORTEST else []))
     out.print(table)
     told = len(summary.left_out) + summary.refused
     left = f"{count(told, 'thing')} left out: see above" if told else "nothing was left out"
     out.print(f"{summary.source}, {summary.seconds:.1f} s, {left}")
 
 
-def _figures(each: TakenIn) -> list[str]:
-    figures = (each.messages, each.new, each.tool_calls, each.branches, each.input_tokens, each.output_tokens)
-    return [f"{figure:,}" if figure is not None else "" for figure in figures]
+def _figures(each: TakenIn) -> tuple[str, ...]:
+    counts = (each.messages, each.new, each.tool_calls, each.branches)
+    known = each.input_tokens is not None or each.output_tokens is not None
+    tokens = f"{each.input_tokens or 0:,} / {each.output_tokens or 0:,}" if known else ""
+    return (*[f"{figure:,}" for figure in counts], tokens)
 
 
 def _list(source: str, directory: str | None, limit: int, json: bool) -> None:

@@ -67,6 +67,20 @@ class Summary(Struct, frozen=True, kw_only=True):
         """The sum of a figure over all conversations."""
         return sum(getattr(each, field) or 0 for each in self.conversations)
 
+    def in_all(self) -> TakenIn:
+        """All figures, as of one conversation."""
+        known = any(each.input_tokens is not None for each in self.conversations)
+        return TakenIn(
+            name="in all",
+            title="",
+            messages=self.total("messages"),
+            new=self.total("new"),
+            tool_calls=self.total("tool_calls"),
+            branches=self.total("branches"),
+            input_tokens=self.total("input_tokens") if known else None,
+            output_tokens=self.total("output_tokens") if known else None,
+        )
+
 
 def is_own(file: File) -> bool:
     """Whether a file is one of ours: what `export_lines` wrote, or plain messages; or nothing at all."""

@@ -186,8 +186,11 @@ class _Decoder:
 
     def message(self, wire: JSONObject) -> Iterator[Message]:
         role, content = cast(Role, wire["role"]), cast(list[JSONObject], wire["content"])
-        if any("document" in block for block in content):
-            content = [block for block in content if block != {"text": BESIDE}]
+        made_up: JSONObject = {"text": BESIDE}
+        if any("document" in block for block in content) and [each for each in content if each.get("text")] == [
+            made_up
+        ]:
+            content = [block for block in content if block != made_up]
         parts: list[AnyPart] = []
         for part in self.parts(content, role):
             if parts and isinstance(part, ToolResult) != isinstance(parts[-1], ToolResult):
