@@ -14,7 +14,7 @@ TITLE = "Conversions, from every format into every format"
 ABOUT = """\
 The same histories, written in one format and converted into each of the others and into itself: the request is sound
 there, with the same words in the same order, and every call."""
-GOAL = 2_000
+GOAL = 1_000
 COUNTED = "histories"
 SHARE = 50
 TOGETHER = True

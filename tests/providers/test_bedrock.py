@@ -1,11 +1,13 @@
 """What is special about the line to Bedrock: signatures, regions, threads; and whole turns with a strict stand-in."""
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import AsyncGenerator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from contextc.errors import FailureKind, InvalidSetting
 from contextc.events import Retry, TextDelta
 from contextc.providers import Call, Endpoint
 from contextc.providers.bedrock.frames import EventFrames
+from contextc.providers.bedrock.line import HERE, Line
 from contextc.providers.sse import MalformedEvent
 from tests.providers.loopback import Answer, Arrived, Loopback, loopback, refused
 from tests.providers.vendors.bedrock import MODEL, VENDOR, frame
@@ -399,3 +402,38 @@ def test_what_may_pass_is_tried_again_and_nothing_is_doubled(wrong: Fault, strea
     standin, messages, events = turn(wrong, streamed=streamed)
     assert len([event for event in events if isinstance(event, Retry)]) == 1
     assert (standin.refused, len(standin.records), len(messages)) == ([], 5, 10)
+
+
+def test_a_call_that_is_left_late_does_not_hang_up_on_the_next_one() -> None:
+    """SPEC 11.11: a connection goes back when its answer has come, and serves another call; that one keeps it."""
+    ours, theirs = socket.socketpair()
+
+    def answered(pieces: list[bytes]) -> SimpleNamespace:
+        raw = SimpleNamespace(stream=lambda: iter(pieces), close=lambda: None)
+        return SimpleNamespace(status_code=200, headers={}, raw=raw)
+
+    def first() -> SimpleNamespace:
+        HERE.line.serves(ours)
+        return answered([b"all of it"])
+
+    def second() -> SimpleNamespace:
+        HERE.line.serves(ours)
+        taken.set()
+        assert left.wait(10)
+        ours.sendall(b"request")
+        return answered([])
+
+    async def both() -> int:
+        early = Line(first)
+        await early.opened()
+        late = Line(second)
+        assert await asyncio.to_thread(taken.wait, 10)
+        await early.aclose()
+        left.set()
+        await late.opened()
+        return late.status_code
+
+    taken, left = threading.Event(), threading.Event()
+    with ours, theirs:
+        assert asyncio.run(both()) == 200
+        assert theirs.recv(100) == b"request"

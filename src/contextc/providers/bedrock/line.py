@@ -10,9 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from threading import Lock, Thread, local
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 HERE = local()
 """The call that a thread works for."""
+OWNERS: "WeakKeyDictionary[socket.socket, Line]" = WeakKeyDictionary()
+"""Whose a socket is: the call's that took it last, since a connection serves one call after the other."""
+LOCK = Lock()
 
 
 class Head(NamedTuple):
@@ -34,7 +38,7 @@ class Line:
     def __init__(self, send: Callable[[], Any]) -> None:
         self._send, self._loop = send, asyncio.get_running_loop()
         self._told: asyncio.Queue[Head | bytes | End] = asyncio.Queue()
-        self._lock, self._socket = Lock(), None
+        self._socket: socket.socket | None = None
         self._left = self._over = False
         self.head = Head(0, {})
         Thread(target=self._work, name="contextc-bedrock", daemon=True).start()
@@ -82,17 +86,21 @@ class Line:
 
     def leave(self) -> None:
         """Nobody reads this any more: hang up."""
-        with self._lock:
+        with LOCK:
             if not self._over:
                 self._left = True
-                _shut(self._socket)
+                if self._socket is not None and OWNERS.get(self._socket) is self:
+                    _shut(self._socket)
 
     def serves(self, connection: socket.socket | None) -> None:
         """The socket that this call is on, as soon as there is one."""
-        with self._lock:
+        with LOCK:
             self._socket = connection
+            if connection is not None:
+                OWNERS[connection] = self
+                if self._left:
+                    _shut(connection)
             if self._left:
-                _shut(connection)
                 raise ConnectionAbortedError("the call was given up")
 
     def _work(self) -> None:
@@ -141,7 +149,6 @@ def _line() -> Line | _Nobody:
     return getattr(HERE, "line", None) or _Nobody()
 
 
-def _shut(connection: socket.socket | None) -> None:
-    if connection is not None:
-        with suppress(OSError):
-            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not that of TLS, which another thread is using
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not that of TLS, which another thread is using
