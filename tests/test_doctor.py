@@ -43,7 +43,9 @@ def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:
         assert all(finding.kind == "fault" for finding in findings)
         assert all(finding.would.startswith("would begin a branch after message ") for finding in findings)
         if code == "unreadable":
-            with pytest.raises(cc.StoreCorrupt, match="Run `contextc doctor` to see which"):
+            with pytest.raises(
+                cc.StoreCorrupt, match=r"Message 5 on branch 1 of .demo. cannot be read: .* `contextc doctor`"
+            ):
                 store.load("demo")
 
 

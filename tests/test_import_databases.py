@@ -1,7 +1,10 @@
 """Databases of other libraries, written by those libraries (tests/data/imports), as conversations."""
 
+import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -248,6 +251,129 @@ def test_a_database_that_is_being_written_is_read_with_its_log(store: cc.Store, 
     import_files(store, [died / "sessions.db"], into="died")
     assert told(store, "died-kitchen")[-1] == "user: More."
     assert sorted(each.name for each in died.iterdir()) == ["sessions.db", "sessions.db-wal"]
+
+
+WRITER = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(f"PRAGMA journal_mode={sys.argv[2]}")
+connection.execute("PRAGMA cache_size=1")
+add = "INSERT INTO agent_messages (session_id, message_data) VALUES ('kitchen', ?)"
+connection.execute(add, ('{"role": "user", "content": "More."}',))
+connection.execute("BEGIN")
+for _ in range(2000):
+    connection.execute(add, ('{"role": "user", "content": "Never said."}',))
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_what_a_killed_writer_left_is_read_and_stays_as_it_is(store: cc.Store, tmp_path: Path, mode: str) -> None:
+    """Files are read and never written: neither the database, nor its log, its index or its journal."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    path = folder / "sessions.db"
+    shutil.copy(IMPORTS / "openai_agents.db", path)
+    subprocess.run([sys.executable, "-c", WRITER, str(path), mode], check=False)
+    before = {each.name: each.read_bytes() for each in folder.iterdir()}
+    assert (
+        sorted(before)[1:] == {"wal": ["sessions.db-shm", "sessions.db-wal"], "delete": ["sessions.db-journal"]}[mode]
+    )
+    import_files(store, [path])
+    assert told(store, "openai-agents-kitchen")[2:] == ["user: More."]
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+
+
+def test_a_second_table_of_sessions_comes_in_too(store: cc.Store, tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    shutil.copy(IMPORTS / "openai_agents.db", path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE aaa AS SELECT id, session_id, message_data, created_at FROM agent_messages")
+    connection.close()
+    assert [each.name for each in import_files(store, [path]).conversations] == [
+        "openai-agents-garden",
+        "openai-agents-kitchen",
+        "openai-agents-aaa-garden",
+        "openai-agents-aaa-kitchen",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("llm.db", "UPDATE threads SET tip_message_hash = 'gone' WHERE rowid = 1", "'gone' is not in the database"),
+        ("llm.db", "DELETE FROM messages WHERE rowid = 1", "is not in the database"),
+        ("langgraph.sqlite", "UPDATE checkpoints SET checkpoint = x'{}' WHERE thread_id = 'kitchen'", "not a string"),
+    ],
+)
+def test_a_source_that_stumbles_over_one_conversation_finds_the_others(
+    store: cc.Store, tmp_path: Path, name: str, change: str, error: str
+) -> None:
+    """SPEC 15.1: it is told, and the others come in."""
+    path = tmp_path / name
+    shutil.copy(IMPORTS / name, path)
+    call = {"name": "f", "args": {1: 2}, "id": "c1"}
+    odd = {"channel_values": {"messages": [{"type": "ai", "content": "x", "tool_calls": [call]}]}}
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute(change.format(msgspec.msgpack.encode(odd).hex()))
+    connection.close()
+    summary = import_files(store, [path])
+    errors = [each.error for each in summary.conversations if each.error is not None]
+    assert len(errors) == 1
+    assert error in errors[0]
+    assert summary.total("new") >= 2
+
+
+OLD_LLM = """
+CREATE TABLE conversations (id, name, model);
+CREATE TABLE responses (id, prompt, system, response, conversation_id, datetime_utc, input_tokens, output_tokens);
+CREATE TABLE attachments (id, type, path, url, content);
+CREATE TABLE prompt_attachments (response_id, attachment_id, "order");
+INSERT INTO conversations VALUES ('c1', 'n', 'm'), (7, 'n', 'm');
+INSERT INTO responses VALUES ('r1', 5, NULL, x'6f6b', 'c1', 17, 'many', -1), ('r2', 'alone', NULL, 'x', NULL, '', 1, 1);
+INSERT INTO responses VALUES ('r3', 'Lunch?', NULL, 'Yes.', 7, '', NULL, NULL);
+INSERT INTO attachments VALUES ('a', 'image/png', NULL, NULL, 3000000000), ('b', 'image/png', NULL, NULL, 'text');
+INSERT INTO prompt_attachments VALUES ('r1', 'a', 0), ('r1', 'b', 1);
+"""
+
+
+def test_columns_of_llm_may_hold_anything(store: cc.Store, tmp_path: Path) -> None:
+    """SQLite checks no types: a number is no size, and what is of no conversation is counted."""
+    path = tmp_path / "logs.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(OLD_LLM)
+    connection.close()
+    summary = import_files(store, [path])
+    assert [(each.name, each.input_tokens) for each in summary.conversations] == [("llm-7", None), ("llm-c1", None)]
+    assert told(store, "llm-c1") == ["user: 5", "assistant: ok"]
+    assert summary.left_out == (
+        "an attachment whose bytes are not in the database (2 times)",
+        "a response that is of no conversation",
+    )
+
+
+def test_what_gives_out_in_the_middle_is_told_with_what_was_stored(store: cc.Store, tmp_path: Path) -> None:
+    """SPEC 15.1: the summary says what is there."""
+    path = tmp_path / "sessions.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at)")
+        connection.execute("CREATE INDEX by_session ON agent_messages (session_id, id)")
+        rows = [(f"s{number:03}", json.dumps({"role": "user", "content": "x" * 3000})) for number in range(40)]
+        connection.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)", rows)
+    connection.close()
+    data = bytearray(path.read_bytes())
+    data[20 * 4096 : 21 * 4096] = bytes(4096)
+    path.write_bytes(data)
+    summary = import_files(store, [path])
+    assert 0 < len(summary.conversations) == len(store.conversations()) < 40
+    assert (summary.stopped or "").startswith(f"{path} cannot be read as a database")
+
+
+def test_a_healthy_file_of_another_program_is_not_called_damaged(store: cc.Store) -> None:
+    """SPEC 15.1: what it is, is said."""
+    with pytest.raises(cc.InvalidInput, match=r"read as llm\. It is a file of openai-agents: leave --from out"):
+        import_files(store, [IMPORTS / "openai_agents.db"], source_name="llm")
 
 
 def test_a_damaged_or_foreign_database_says_so(store: cc.Store, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Files of other programs: how they are known, how they are named, and what happens when something goes wrong."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -140,6 +141,62 @@ def test_a_file_of_nobodys_says_what_there_is(store: cc.Store, tmp_path: Path, t
     with pytest.raises(cc.InvalidInput, match=problem):
         import_files(store, [path])
     assert store.conversations() == []
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (
+            gzip.compress(b'{"request": {}}'),
+            r"log\.jsonl is packed with gzip\. Unpack it first: gunzip -k .*log\.jsonl",
+        ),
+        ('{"request": {}}'.encode("utf-16"), r"log\.jsonl is text in UTF-16\. Make it UTF-8 first: iconv"),
+        (
+            b'[{"type": "message", "role": "user", "content": []}]',
+            "items of .* read them with --format openai_responses",
+        ),
+        (b'{"type": "message", "role": "user", "content": "hi"}\n', "read them with --format openai_responses"),
+        (b'[{"role": "user", "content": "hi"}]', "read them with --format openai_chat"),
+    ],
+    ids=["gzip", "utf-16", "items", "lines of items", "messages"],
+)
+def test_a_file_that_holds_something_else_says_what(store: cc.Store, tmp_path: Path, data: bytes, problem: str) -> None:
+    """SPEC 15.1: what it is, and the way out."""
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(data)
+    assert not path.read_bytes().startswith(b"{") or not is_own(File(path))
+    with pytest.raises(cc.InvalidInput, match=problem):
+        import_files(store, [path])
+
+
+def test_bytes_that_are_no_text_are_taken_in_files_of_one_value_too(store: cc.Store, tmp_path: Path) -> None:
+    """FIELD-BUGS: another encoding costs its own characters, and nothing else."""
+    for number, data in enumerate(
+        (
+            b'[{"id": "1", "role": "user", "parts": [{"type": "text", "text": "caf\xe9"}]}]',
+            b'{"request": {"model": "gpt-6", "messages": [{"role": "user", "content": "caf\xe9"}]}, "response": {}}',
+        )
+    ):
+        path = tmp_path / f"{number}.json"
+        path.write_bytes(data)
+        (taken,) = import_files(store, [path]).conversations
+        assert store.load(taken.name)[0].text == "caf\ufffd"
+
+
+def test_usage_is_unknown_where_none_came(store: cc.Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}}
+    request = {"model": "gpt-6", "messages": [{"role": "user", "content": "hi"}]}
+    path.write_text(json.dumps({"request": request, "response": {"choices": [choice]}}))
+    (taken,) = import_files(store, [path]).conversations
+    assert (taken.input_tokens, taken.output_tokens) == (None, None)
+    assert [message.usage for message in store.load(taken.name)] == [None, None]
+
+
+def test_a_source_that_is_written_almost_right_is_named() -> None:
+    """SPEC 15.1."""
+    with pytest.raises(cc.InvalidInput, match=r"'langraph' is no source\. Did you mean langgraph\?"):
+        source("langraph")
 
 
 def test_files_of_two_programs_are_not_read_as_one(store: cc.Store) -> None:

@@ -200,7 +200,11 @@ def test_every_exchange_of_the_recorded_traffic_comes_in(store: cc.Store, tmp_pa
         for message in store.load(each.name, branch=branch.number)[branch.base :]
     )
     assert replies == sum(each["status"] == 200 for each in recorded)
-    assert summary.left_out == ("a reply that is an error",)
+    assert [note.partition(",")[0] for note in summary.left_out] == [
+        "a reply that is an error",
+        "what the provider kept before a request",
+        "the tools and settings of the requests",
+    ]
     assert summary.refused == 0
 
 
@@ -241,7 +245,7 @@ def test_the_two_files_of_a_batch_are_read_together(store: cc.Store, tmp_path: P
     )
     again = import_files(store, [results, wanted])
     assert [each.messages for each in again.conversations] == [3, 2]
-    assert again.left_out == ("a reply that is an error",)
+    assert again.left_out == ("a reply that is an error", "the tools and settings of the requests")
     with pytest.raises(cc.InvalidInput, match=r"2 results are here, and none of the requests.*Give both files"):
         import_files(store, [written(tmp_path / "out.jsonl", done)])
 

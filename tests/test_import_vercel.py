@@ -74,12 +74,13 @@ def test_a_chat_comes_in_with_its_steps_calls_and_media(store: cc.Store, tmp_pat
 def test_a_chat_that_grew_adds_its_tail_and_an_edited_one_is_refused(store: cc.Store, tmp_path: Path) -> None:
     """SPEC 3.5, 15.1."""
     path = tmp_path / "chat.json"
-    path.write_text(json.dumps(CHAT))
+    path.write_text(json.dumps({"id": "c", "messages": CHAT}))
     import_files(store, [path])
     more = {"id": "m3", "role": "user", "parts": [{"type": "text", "text": "And in winter?"}]}
-    path.write_text(json.dumps([*CHAT, more]))
+    path.write_text(json.dumps({"id": "c", "messages": [*CHAT, more]}))
     assert import_files(store, [path]).total("new") == 1
-    path.write_text(json.dumps([*CHAT, {**more, "parts": [{"type": "text", "text": "And in spring?"}]}]))
+    edited = {**more, "parts": [{"type": "text", "text": "And in spring?"}]}
+    path.write_text(json.dumps({"id": "c", "messages": [*CHAT, edited]}))
     with pytest.raises(cc.InvalidInput, match="went on differently after message 4"):
         import_files(store, [path])
 
@@ -100,3 +101,16 @@ def test_several_chats_of_a_file_are_several_conversations(store: cc.Store, tmp_
     assert summary.total("messages") == 12
     named = import_files(store, [path], into="mine")
     assert [each.name for each in named.conversations] == ["mine", "mine-c1", "mine-c2"]
+
+
+def test_a_line_in_the_middle_that_is_no_json_leaves_nothing_behind(store: cc.Store, tmp_path: Path) -> None:
+    """SPEC 15.1: what the error says is true."""
+    path = tmp_path / "chats.jsonl"
+    lines = [json.dumps({"id": f"c{number}", "messages": CHAT}) for number in range(4)]
+    path.write_text("\n".join([*lines[:2], lines[2][:-9], lines[3]]) + "\n")
+    with pytest.raises(cc.InvalidInput, match=r"line 3: .*chats\.jsonl.* Nothing was imported\."):
+        import_files(store, [path])
+    assert store.conversations() == []
+    path.write_text("\n".join([*lines[:3], lines[3][:-9]]) + "\n")
+    summary = import_files(store, [path])
+    assert (len(summary.conversations), summary.left_out) == (3, ("line 4, the last, which was cut off",))

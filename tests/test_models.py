@@ -18,6 +18,7 @@ from contextc._json import JSONObject
 from contextc.config import read_models, read_settings
 from contextc.errors import UnknownModel
 from contextc.models import Model, Price, cost, house_names, model, model_names
+from contextc.models.find import entry_of
 from tests.formats.traffic import FILES
 
 WHEN = datetime(2026, 11, 15, 8, tzinfo=UTC)  # prices change with the date, and DeepSeek's with the hour
@@ -61,6 +62,37 @@ def nothing_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_model_is_found_by_any_of_its_names(name: str, entry: str) -> None:
     """SPEC 7.1: the window is the model's, whoever serves it and however they write it."""
     assert model(name).name == entry
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("mistral-large-2512", "mistral-large-2512"),
+        ("mistral.mistral-large-2407-v1:0", "mistral-large-2411"),
+        ("mistral-large-latest", "mistral-large-2512"),
+        ("kimi-k2-0905", "kimi-k2-0905-preview"),
+        ("deepseek-r1-0528", "deepseek-reasoner"),
+        ("gpt-4-0613", "gpt-4"),
+    ],
+)
+def test_a_month_in_a_name_finds_its_own_model(name: str, entry: str) -> None:
+    """SPEC 7.1: of the others it is only known that they have the same name."""
+    assert model(name).name == entry
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mistral.mistral-large-2402-v1:0",
+        "mistral-small-2402",
+        "mistral-medium-2312",
+        "codestral-2405",
+        "ministral-8b-2410",
+    ],
+)
+def test_a_name_without_a_month_does_not_answer_for_another_month(name: str) -> None:
+    """SPEC 7.1: a wrong window is worse than none. Whoever else knows it may say so."""
+    assert entry_of(name) is None
 
 
 @pytest.mark.parametrize("name", ["claude-opus-5-7", "gpt-5.2-proo", "gpt-6.2-terra", "gemini-5-flash", "o5"])

@@ -207,3 +207,38 @@ def test_a_provider_whose_format_is_to_come_says_so() -> None:
             with pytest.raises(cc.InvalidSetting, match="which is not there"):
                 provider(f"{name}:own", window=9_000)
         assert provider(f"{name}:own", window=9_000, format="openai_chat").format == "openai_chat"
+
+
+OPEN = [
+    ("qwen3:8b", True),
+    ("qwen3:30b-a3b-instruct-2507-q4_K_M", False),
+    ("gpt-oss:120b-cloud", True),
+    ("deepseek-r1:7b", True),
+    ("deepseek-v3.1:671b-cloud", True),
+    ("magistral:24b", True),
+    ("llama3.1:8b", False),
+    ("mistral-nemo", False),
+]
+
+
+@pytest.mark.parametrize(("tag", "thinks"), OPEN)
+def test_a_server_of_open_weights_is_asked_to_think_only_by_models_that_do(tag: str, thinks: bool) -> None:
+    """WIRE 7: it refuses `think` for the others."""
+    assert ("think" in cc.provider(f"ollama:{tag}").settings) is thinks
+
+
+@pytest.mark.parametrize(
+    "tag", ["mistral-small", "mistral-small:24b", "mistral-large", "codestral", "devstral", "qwen3-max"]
+)
+def test_a_tag_does_not_take_the_facts_of_a_hosted_model_of_its_name(tag: str) -> None:
+    """SPEC 7.1: a wrong window is worse than none; and what nobody knows is not asked for."""
+    assert cc.model(tag).window > 200_000
+    with pytest.raises(UnknownModel, match="window="):
+        cc.provider(f"ollama:{tag}")
+    with pytest.raises(UnknownModel, match="window="):
+        cc.provider(f"mine:{tag}", format="ollama")
+    own = cc.provider(f"ollama:{tag}", window=32_768)
+    assert (own.model.window, own.model.reasoning, own.model.media, own.model.price) == (32_768, False, (), None)
+    assert own.model.house == cc.model(tag).house
+    assert "think" not in own.settings
+    assert cc.provider(f"ollama:{tag}", window=32_768, reasoning=True).settings["think"] is True

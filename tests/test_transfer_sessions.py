@@ -226,7 +226,7 @@ def test_half_an_emoji_and_bytes_that_are_no_text_are_taken(store: cc.Store, con
 @pytest.mark.parametrize(
     ("source", "session", "message"),
     [
-        ("gemini-cli", None, "'gemini-cli' is no source of transcripts. There are claude-code, codex"),
+        ("gemini-cli", None, "'gemini-cli' is no source. There are claude-code, codex"),
         ("codex", "ffff", "codex has no session 'ffff' on this machine. List them: contextc import --from codex --all"),
         ("codex", "", "codex has no session ''"),
         ("codex", "01a1", "'01a1' may be 2 sessions of codex: .* Give more of the id"),

@@ -295,7 +295,7 @@ class ProviderFailed(ContextcError):
         way_out: str = "",
     ) -> None:
         self.kind: FailureKind = kind
-        self.provider, self.said = provider, said
+        self.provider, self.said, self.way_out = provider, said, way_out
         self.status, self.code, self.retry_after = status, code, retry_after
         what = " ".join([*(["status", str(status)] if status else []), *([code] if code else [])])
         wait = f" It asked to wait {retry_after:g} s." if retry_after is not None else ""

@@ -272,7 +272,7 @@ def test_a_program_that_is_not_installed_is_told_how(program: Program, place: Pa
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError")
     asked = chat(place, "--model", program.name, "hi", **around(place, PYTHONPATH=str(hidden.parent)))
-    assert (asked.returncode, f"pip install contextc[{program.name}]" in asked.stderr) == (1, True)
+    assert (asked.returncode, f"pip install 'contextc[{program.name}]'" in asked.stderr) == (1, True)
 
 
 def test_doctor_lists_the_programs(place: Path, run: Run) -> None:

@@ -55,7 +55,7 @@ def test_doctor_shows_what_is_in_force_and_that_all_is_well(run: Run, filled: st
     shown = run("doctor", CONTEXTC_STORE=filled)
     assert shown.returncode == 0
     assert "CONTEXTC_STORE" in shown.stdout
-    assert "1 conversation, 3 messages\nno faults" in shown.stdout
+    assert "1 conversation, 3 messages: no faults" in shown.stdout
 
 
 def test_doctor_finds_a_fault_and_exits_with_1(run: Run, filled: str) -> None:
@@ -130,7 +130,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(run: Run, filled: str) -> N
         (["import", "-"], "there is nothing to import"),
         (["fork", "demo", "x", "--store", "oracle://"], "is no store address"),
         (["import", "{name}", "--store", "sqlite:///no/such/folder.db"], "does not exist. Make it"),
-        (["import", "{name}", "--store", "memory:"], "line 1: Expected `object`"),
+        (["import", "{name}", "--store", "memory:"], "odd.jsonl: what this file is cannot be seen from it"),
         (["frobnicate"], "No such command"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.formats import format_names
 from tests.cli.conftest import Run
 
 MODEL = "anthropic:claude-opus-5-5"
@@ -222,7 +223,7 @@ def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: 
             ["compile", "demo", "--from", "x.json", "-m", MODEL],
             "Both 'demo' and --from x.json are named. One of the two is enough.",
         ),
-        (["compile", "--from", "-", "-m", MODEL], "say which: --format anthropic, claude_code, codex, gemini,"),
+        (["compile", "--from", "-", "-m", MODEL], f"say which: --format {', '.join(format_names()[:3])}, "),
         (["compile", "--from", "-", "-m", MODEL], "Nothing was compiled."),
         (["compile", "nope", "-m", MODEL], "There is no conversation 'nope'"),
         (

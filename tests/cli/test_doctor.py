@@ -113,7 +113,7 @@ def test_a_conversation_that_cannot_be_made_a_request_is_named(run: Run, ill: st
     shown = run("doctor", "--format", "anthropic", "--store", ill)
     assert shown.returncode == 1
     assert "torn" in shown.stdout
-    assert "cannot be sent: A message of branch 3 between 1 and 3 cannot be read" in shown.stdout
+    assert "cannot be sent: Message 2 on branch 3 of 'torn' cannot be read" in shown.stdout
     assert shown.stdout.splitlines()[-1] == "0 conversations said in full, 3 not"
 
 
@@ -128,3 +128,120 @@ def test_a_fork_of_what_was_healed_can_be_exported(run: Run, ill: str) -> None:
     assert lines.returncode == 0
     taken = run("import", "-", "--as", "copy", "--store", ill, text=lines.stdout)
     assert taken.stdout.startswith("imported copy: 3 messages")
+
+
+LONG = "customer-4711/support/2026-11-15T09:30:12Z/escalation-to-billing"
+
+
+def test_findings_come_first_fit_the_terminal_and_names_can_be_pasted(run: Run, ill: str) -> None:
+    """Four findings in eighty columns: no more than six lines each, none cut, and the fault above the notes."""
+    with cc.open_store(ill) as store:
+        store.extend(LONG, [cc.user("hi"), cc.tool_result("c9", "f", "42")])
+    shown = run("doctor", "--store", ill, COLUMNS="80").stdout.splitlines()
+    assert len(shown) <= 4 * 6 + 1
+    assert shown[0].startswith("fault")
+    assert all(len(line) <= 80 for line in shown if LONG not in line)
+    assert f"note  stray-result  {LONG}  message 2" in shown
+    assert "fault  unreadable  torn  branch 3, message 2" in shown
+    assert shown[-1] == "4 conversations, 10 messages: 1 fault, 3 notes"
+    assert not any("system_prompt" in line for line in shown)
+
+
+def test_the_configuration_follows_what_was_found(run: Run, ill: str) -> None:
+    shown = run("doctor", "--verbose", "--store", ill, COLUMNS="80").stdout
+    assert shown.index("unreadable") < shown.index("system_prompt") < shown.index("program")
+    (prompt,) = [line for line in shown.splitlines() if "system_prompt" in line]
+    assert "You are a helpful assistant." in prompt
+    assert "…" in prompt
+    settings = json.loads(run("doctor", "--json", "--store", ill).stdout)["settings"]
+    assert settings["system_prompt"]["value"].endswith("guess at what they would tell you.")
+
+
+def test_keys_of_built_in_providers_are_named_and_never_shown(run: Run) -> None:
+    """SPEC 14: of a key there is the name of its variable, and that it is set."""
+    keys = {"OPENAI_API_KEY": "sk-secret-1", "OPENROUTER_API_KEY": "sk-secret-2", "GROQ_API_KEY": "sk-secret-3"}
+    shown = run("doctor", **keys, XAI_API_KEY="", COLUMNS="80")
+    assert "sk-secret" not in shown.stdout + shown.stderr
+    rows = [line.split() for line in shown.stdout.splitlines() if line.split()[1:2] == ["set"]]
+    assert ["OPENROUTER_API_KEY", "set", "openrouter"] in rows
+    assert "OPENAI_API_KEY" in [row[0] for row in rows]
+    assert "XAI_API_KEY" not in shown.stdout
+    report = json.loads(run("doctor", "--json", **keys).stdout)
+    assert "openai" in report["keys"]["OPENAI_API_KEY"]
+
+
+def test_the_plan_is_shown_once_and_then_what_was_done(run: Run, ill: str) -> None:
+    shown = run("doctor", "--heal", "--yes", "--store", ill, COLUMNS="80").stdout
+    assert shown.count("would begin a branch") == 1
+    assert (
+        shown.index("would begin a branch") < shown.index("1 note left as found (--notes)") < shown.index("healed torn")
+    )
+    assert "stray-result" not in shown
+
+
+@pytest.mark.parametrize("damage", ["UPDATE conversation SET branch = 99 WHERE name = 'torn'", "DELETE FROM branch"])
+def test_rows_that_do_not_add_up_are_told_and_no_command_breaks(run: Run, ill: str, damage: str) -> None:
+    with cc.open_store(ill) as store:
+        store.write(lambda tx: tx.run(damage))
+    for arguments in (
+        ["doctor"],
+        ["doctor", "--format", "gemini"],
+        ["list"],
+        ["compile", "torn", "-m", "openai:gpt-5"],
+    ):
+        shown = run(*arguments, "--store", ill)
+        assert "Traceback" not in shown.stderr
+        assert shown.returncode == (1 if arguments[0] == "doctor" else 2), shown.stderr
+    assert "lost-branch  torn" in run("doctor", "--store", ill).stdout
+
+
+@pytest.mark.parametrize("command", ["compile", "export"])
+def test_commands_name_the_message_that_cannot_be_read(run: Run, ill: str, command: str) -> None:
+    model = [] if command == "export" else ["-m", "openai:gpt-5"]
+    shown = run(command, "torn", *model, "--store", ill)
+    assert (shown.returncode, "Traceback" in shown.stderr, "`contextc doctor`" in shown.stderr) == (2, False, True)
+
+
+def test_a_torn_file_is_a_finding_with_what_can_still_be_read(run: Run, tmp_path: Path) -> None:
+    """8 KB of noise over the pages of one conversation: the file may not open, and the doctor looks all the same."""
+    path, noise = tmp_path / "chat.db", bytes(range(7, 256)) * 40
+    with cc.open_store(f"sqlite:///{path}") as store:
+        for name in ("alpha", "beta"):
+            store.extend(name, [cc.user(f"{name} {number} " + "x" * 300) for number in range(100)])
+    whole = path.read_bytes()
+    at = whole.index(b"beta 50 ")
+    path.write_bytes(whole[:at] + noise[:8192] + whole[at + 8192 :])
+    report = json.loads(run("doctor", "--json", "--store", f"sqlite:///{path}").stdout)
+    assert {each["code"] for each in report["findings"]} == {"damaged-file"}
+    assert [each["conversation"] for each in report["findings"]] == [None, "beta"]
+    assert "What can still be read whole: 'alpha'." in report["findings"][0]["would"]
+    shown = run("doctor", "--store", f"sqlite:///{path}")
+    assert (shown.returncode, "fault  damaged-file  database\n" in shown.stdout) == (1, True)
+    assert run("export", "alpha", "--store", f"sqlite:///{path}?mode=ro").stdout.count("\n") == 101
+
+
+def test_a_file_that_cannot_be_opened_is_a_finding_too(run: Run, tmp_path: Path) -> None:
+    """The page with the schema's first table: opening it ends in an error, and only there is nothing left to read."""
+    path = tmp_path / "chat.db"
+    with cc.open_store(f"sqlite:///{path}") as store:
+        store.extend("alpha", [cc.user("x" * 300) for _ in range(100)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + bytes(range(256)) * 32 + whole[4096 + 8192 :])
+    shown = run("doctor", "--store", f"sqlite:///{path}")
+    assert (shown.returncode, "fault  damaged-file  database\n" in shown.stdout) == (1, True)
+    other = tmp_path / "other.db"
+    other.write_text("no database at all, and never was one" * 200)
+    refused = run("doctor", "--store", f"sqlite:///{other}")
+    assert (refused.returncode, "not a SQLite file" in refused.stderr) == (2, True)
+
+
+def test_a_tool_that_is_made_up_is_told_for_the_format_that_needs_it(run: Run, tmp_path: Path) -> None:
+    """SPEC 10: Bedrock wants tools where there are calls, so one stands in; that is not said in full."""
+    address = f"sqlite:///{tmp_path}/calls.db"
+    with cc.open_store(address) as store:
+        call = cc.ToolCall(id="c1", name="look", arguments={})
+        store.extend("calls", [cc.user("hi"), cc.assistant(tool_calls=[call]), cc.tool_result("c1", "look", "42")])
+        store.append("plain", cc.user("hi"))
+    shown = run("doctor", "--format", "bedrock", "--store", address).stdout
+    assert "made up: a tool no_tools, because there are calls and no tools" in shown
+    assert shown.splitlines()[-1] == "1 conversation said in full, 1 not"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
 import contextc as cc
@@ -25,9 +26,9 @@ def test_a_database_is_known_and_summed_up(run: Run, tmp_path: Path) -> None:
     assert lines[:5] == [
         ["imported", "2", "conversations", "from", "langgraph"],
         ["conversation", "messages", "new", "calls", "branches", "tokens", "title"],
-        ["langgraph-garden", "9", "9", "2", "2", "40", "/", "10", "What", "grows", "here?"],
+        ["langgraph-garden", "7", "of", "9", "9", "2", "2", "40", "/", "10", "What", "grows", "here?"],
         ["langgraph-kitchen", "2", "2", "0", "1", "Lunch?"],
-        ["in", "all", "11", "11", "2", "3", "40", "/", "10"],
+        ["in", "all", "9", "of", "11", "11", "2", "3", "40", "/", "10"],
     ]
     assert shown.stdout.splitlines()[5].endswith(" s, nothing was left out")
     again = run("import", str(IMPORTS / "langgraph.sqlite"), "--store", "sqlite:///chat.db")
@@ -76,13 +77,17 @@ def test_what_cannot_be_read_says_why_and_the_way_out(run: Run, tmp_path: Path) 
     shutil.copy(IMPORTS / "llm.db", tmp_path / "whole.db")
     (tmp_path / "half.db").write_bytes((IMPORTS / "llm.db").read_bytes()[:2_000])
     (tmp_path / "odd.json").write_text('{"weather": "fine"}')
+    (tmp_path / "diary.txt").write_text("Dear diary")
+    (tmp_path / "empty.jsonl").write_text("")
     for arguments, problem in (
         (["half.db"], "half.db cannot be read as a database"),
         (["odd.json"], "what this file is cannot be seen from it"),
+        (["diary.txt"], "diary.txt: what this file is cannot be seen from it"),
+        (["empty.jsonl"], "empty.jsonl, line 1: there is nothing to import: the file is empty"),
         (["gone.json"], "gone.json cannot be read: No such file"),
         (["--from", "llm"], "Say which file: contextc import --from llm FILE"),
-        (["--from", "langgraph", "whole.db"], "whole.db cannot be read as a database: no such table: checkpoints"),
-        (["--from", "weather", "odd.json"], "'weather' is no source of transcripts. There are claude-code, codex, har"),
+        (["--from", "langgraph", "whole.db"], "It is a file of llm: leave --from out."),
+        (["--from", "weather", "odd.json"], "'weather' is no source. There are claude-code, codex, har"),
         (["whole.db", "odd.json"], "odd.json: what this file is cannot be seen from it"),
     ):
         refused = run("import", *arguments, "--store", "sqlite:///chat.db")
@@ -91,3 +96,42 @@ def test_what_cannot_be_read_says_why_and_the_way_out(run: Run, tmp_path: Path) 
         assert "Traceback" not in refused.stderr
     with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
         assert store.conversations() == []
+
+
+def test_a_narrow_terminal_shows_titles_too(run: Run) -> None:
+    """SPEC 15.3: figures that say nothing give way first; where that is not enough, titles stand below."""
+    for name in ("", "m" * 60):
+        asked = ["--as", name] if name else []
+        file = str(IMPORTS / "llm.db")
+        shown = run("import", file, *asked, "--store", "sqlite:///chat.db", COLUMNS="80").stdout
+        lines = shown.splitlines()
+        assert any("A bed of" in line for line in lines)
+        assert all(len(line.rstrip()) <= 80 for line in lines if "mmm" not in line)
+
+
+def test_an_import_that_stops_in_the_middle_tells_what_is_stored(run: Run, tmp_path: Path) -> None:
+    """SPEC 15.1."""
+    path = tmp_path / "sessions.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at)")
+        connection.execute("CREATE INDEX by_session ON agent_messages (session_id, id)")
+        rows = [(f"s{number:03}", json.dumps({"role": "user", "content": "x" * 3000})) for number in range(40)]
+        connection.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)", rows)
+    connection.close()
+    data = bytearray(path.read_bytes())
+    data[20 * 4096 : 21 * 4096] = bytes(4096)
+    path.write_bytes(data)
+    shown = run("import", "sessions.db", "--store", "sqlite:///chat.db")
+    assert shown.returncode == 1
+    with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
+        stored = len(store.conversations())
+    assert f"imported {stored} conversations from openai-agents" in shown.stdout
+    assert "The import stopped: sessions.db cannot be read as a database" in shown.stderr
+    assert f"Stored before that: {stored} conversations. Import the file again to go on." in shown.stderr
+
+
+def test_the_messages_of_all_branches_and_of_the_current_one_are_told_apart(run: Run) -> None:
+    """What `contextc list` counts are those of the current branch."""
+    shown = run("import", str(IMPORTS / "openai_agents_branches.db"), "--store", "sqlite:///chat.db")
+    assert "imported openai-agents-garden: 6 messages, 4 of them on its current branch, tip" in shown.stdout
+    assert "4 of 6" in shown.stdout

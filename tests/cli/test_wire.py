@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats import format_names
+from contextc.formats import format_names, formatter
 from tests.cli.conftest import Run
 
 BROKEN: JSONObject = {
@@ -115,10 +115,38 @@ def test_a_session_is_told_of_what_it_could_not_read(run: Run) -> None:
 
 def test_what_is_no_session_needs_a_format(run: Run) -> None:
     """SPEC 15.1."""
-    for asked in (["lint"], ["fix"], ["convert", "--to", "gemini"]):
+    for *asked, option in (["lint", "--format"], ["fix", "--format"], ["convert", "--to", "gemini", "--from"]):
         refused = run(asked[0], "-", *asked[1:], text=json.dumps(CHAT))
         assert refused.returncode == 2
-        assert refused.stderr == f"error: Say which format this is in: {', '.join(format_names())}.\n"
+        assert refused.stderr == f"error: Say which format this is in ({option}): {', '.join(format_names())}.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("openai", "Did you mean openai_chat or openai_responses?"),
+        ("aws", "It is a provider's name. Did you mean bedrock?"),
+        ("vercel-gateway", "It is a provider's name. Did you mean openai_chat?"),
+        ("antropic", "Did you mean anthropic?"),
+    ],
+)
+def test_a_providers_name_in_the_place_of_a_formats_is_understood(run: Run, name: str, meant: str) -> None:
+    """SPEC 15.1: most people know the provider they ask, and not what its format is called here."""
+    for asked in (["lint", "-", "--format", name], ["convert", "-", "--from", "openai_chat", "--to", name]):
+        refused = run(*asked, text=json.dumps(CHAT))
+        assert (refused.returncode, refused.stderr.split("There are: ")[0]) == (
+            2,
+            f"error: there is no format {name!r}. {meant} ",
+        )
+
+
+def test_a_sentence_of_a_provider_is_not_cut_off(run: Run) -> None:
+    """SPEC 10.6: it is there to be searched for."""
+    name = "a-tool-whose-name-is-longer-than-what-a-narrow-table-has-room-for-in-its-last-column"
+    broken: JSONObject = {"model": "m", "max_tokens": 9, "messages": [{"role": name, "content": "hi"}]}
+    shown = run("lint", "-", "-f", "anthropic", text=json.dumps(broken), COLUMNS="80").stdout
+    assert "…" not in shown
+    assert name in "".join(shown.split())
 
 
 def test_what_is_not_json_exits_with_2_and_says_where(run: Run) -> None:
@@ -137,6 +165,16 @@ def test_rule_explains_a_code(run: Run) -> None:
     assert "Every call is answered by a result in the next message." in page
     assert "Repair: a result that stands elsewhere is brought to its call" in page
     assert run("rule", "ANT999").returncode == 2
+
+
+def test_rule_lists_those_of_one_format(run: Run) -> None:
+    """SPEC 10.6: by how their codes begin, or by the format's name."""
+    by_code, by_name = run("rule", "bed"), run("rule", "--format", "bedrock")
+    assert (by_code.returncode, by_code.stdout) == (0, by_name.stdout)
+    codes = [line.split()[1] for line in by_code.stdout.splitlines()[1:] if line.startswith(" bedrock")]
+    assert codes == [rule.code for rule in formatter("bedrock").rules.rules]
+    assert "ANT001" not in by_code.stdout
+    assert run("rule", "--format", "nobody").returncode == 2
 
 
 @pytest.mark.parametrize("format", format_names())

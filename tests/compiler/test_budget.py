@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc.ledger.render import FETCH
 from contextc.passes.fit_budget import LEFT_OUT
-from tests.compiler.budgets import LOOK, compiler_for, of_tokens, say, step, texts, words
+from tests.compiler.budgets import CLAUDE, LOOK, compiler_for, of_tokens, say, step, texts, words
 
 # ── what is available ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,3 +202,32 @@ def test_after_a_cut_the_old_figure_no_longer_counts() -> None:
         assert real < 4_000 - 256
     assert len(cuts) >= 3
     assert all(later - earlier > 2 for earlier, later in pairwise(cuts))
+
+
+@pytest.mark.parametrize(("spec", "believed"), [("ollama:qwen3:8b", False), (CLAUDE, True)])
+def test_a_figure_that_may_leave_out_what_was_cached_is_not_believed_below_our_own(spec: str, believed: bool) -> None:
+    """SPEC 6.2, WIRE 7: some servers count only what they had to read anew."""
+    compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(spec, window=40_960))
+    compiler.store.append("c", cc.user(words(3_000)))
+    first = compiler.compile("c")
+    compiler.begin(first)
+    compiler.commit(first, cc.assistant("ok"), usage=cc.Usage(input=first.estimated * 2 // 3, output=2))
+    assert (compiler.factor < 1) is believed
+    compiler.store.append("c", cc.user("next"))
+    second = compiler.compile("c")
+    assert second.budget.measured is believed
+    assert (second.budget.input < first.budget.input) is believed
+
+
+def test_a_figure_above_our_own_is_believed_of_everybody() -> None:
+    """SPEC 6.2"""
+    compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider("ollama:qwen3:8b", window=40_960))
+    compiler.store.append("c", cc.user(words(3_000)))
+    first = compiler.compile("c")
+    real = first.estimated + 500
+    compiler.begin(first)
+    compiler.commit(first, cc.assistant("ok"), usage=cc.Usage(input=real, output=2))
+    compiler.store.append("c", cc.user("next"))
+    second = compiler.compile("c")
+    assert second.budget.measured
+    assert second.budget.input > real

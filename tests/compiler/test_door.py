@@ -34,7 +34,8 @@ def compiler() -> cc.MessageCompiler:
         ({"fragments": cc.PromptFragment("a", "b")}, "One fragment is not a list"),
         ({"tools": READ}, "A Tool is not a list of tools"),
         ({"tools": "read"}, "A str is not a list of tools"),
-        ({"tools": [print]}, "is not a tool"),
+        ({"tools": [7]}, "A int is not a tool"),
+        ({"tools": [print]}, "The tool print takes"),
         ({"tools": [READ, READ]}, "two tools 'read'"),
         ({"tools": [cc.Tool(name="")]}, "A tool needs a name"),
         ({"tools": [{"foo": 1}]}, "no tool of anthropic"),
@@ -46,6 +47,19 @@ def compiler() -> cc.MessageCompiler:
 def test_compile_says_what_is_wrong(compiler: cc.MessageCompiler, asked: dict[str, Any], says: str) -> None:
     with pytest.raises(cc.InvalidInput, match=says):
         compiler.compile("demo", **asked)
+
+
+def read(path: str) -> str:
+    """Read a file."""
+    return path
+
+
+@pytest.mark.parametrize("given", [read, cc.tool(read), (cc.tool(read).tool, read)])
+def test_compile_takes_a_function_where_it_takes_a_tool(compiler: cc.MessageCompiler, given: Any) -> None:
+    """SPEC 10.1: the model is told of it as `cc.tool` describes it."""
+    told = compiler.compile("demo", tools=[cc.tool(read).tool]).body
+    assert compiler.compile("demo", tools=[given]).body == told
+    assert b"Read a file." in told
 
 
 @pytest.mark.parametrize(

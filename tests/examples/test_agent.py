@@ -47,4 +47,5 @@ def test_an_agent_asks_its_tools_and_a_person(tmp_path: Path) -> None:
     assert done.stdout.endswith("your card is on its way.\nstop after 3 steps and 3 tool calls\n")
     with cc.open_store(f"sqlite:///{tmp_path / 'agent.db'}") as store:
         results = [result.text for message in store.load("weather") for result in message.tool_results]
-        assert results == ["18 °C, rain", "34 °C, clear", "A postcard from Paris is on its way: It rains."]
+        assert sorted(results[:2]) == ["18 °C, rain", "34 °C, clear"]  # asked for together, stored as they come
+        assert results[2:] == ["A postcard from Paris is on its way: It rains."]

@@ -10,6 +10,7 @@ from contextc._json import JSONObject
 from contextc.formats.base import OPENING, Request, segments
 from contextc.formats.bedrock import BedrockFormatter
 from contextc.formats.bedrock.encode import BESIDE, FAILED, STUB, encode_tool
+from contextc.formats.bedrock.media import documents
 from contextc.messages import (
     Media,
     Message,
@@ -244,6 +245,43 @@ def test_a_document_keeps_its_name_whatever_comes_after_it() -> None:
     assert names(both) == [*names([*alone.messages]), *names([*later.messages])]
 
 
+@pytest.mark.parametrize("place", ["message", "result", "native"])
+def test_documents_of_one_name_are_told_apart_when_they_are_compiled_one_after_the_other(place: str) -> None:
+    """WIRE 6, SPEC 9.2: each message is sealed alone; a fresh compiler gives the same names."""
+    store = cc.open_store("memory:")
+    spec = f"bedrock:{CLAUDE}"
+    compiler = cc.MessageCompiler(store, spec)
+    source: JSONObject = {"content": [{"text": "x"}]} if place == "native" else {"bytes": "JVBERg=="}
+    shown: JSONObject = {"document": {"name": "Report", "format": "pdf", "source": source}}
+    seen: list[list[JSONObject]] = []
+    for number in range(4):
+        content: list[JSONObject] = [{"text": f"{number}"}] if number in (1, 2) else [{"text": "See."}, shown]
+        if place == "result" and number in (0, 3):
+            call: JSONObject = {"toolUseId": f"a{number}", "name": "look", "input": {}}
+            result: JSONObject = {"toolUseId": f"a{number}", "content": [{"text": "1"}, shown], "status": "success"}
+            asked, told = BEDROCK.decode_request(
+                [
+                    {"role": "assistant", "content": [{"toolUse": call}]},
+                    {"role": "user", "content": [{"toolResult": result}]},
+                ]
+            ).messages
+            store.extend("demo", [user("Look."), asked, told])
+        else:
+            store.extend("demo", BEDROCK.decode_request([{"role": "user", "content": content}]).messages)
+        compiled = compiler.compile("demo")
+        seen.append(BEDROCK.unmarked(compiled.params["messages"]))
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit({**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": "ok"}]}}})
+    found = [each["document"]["name"] for message in seen[-1] for each in documents(message["content"])]
+    assert len(found) == len(set(found)) == 2
+    assert all(name.startswith("Report ") for name in found)
+    assert lint(seen[-1], format="bedrock") == []
+    assert seen[-1][: len(seen[0])] == seen[0]
+    store.append("demo", user("And?"))
+    fresh = cc.MessageCompiler(store, spec).compile("demo").params["messages"]
+    assert [each["document"]["name"] for message in fresh for each in documents(message["content"])] == found
+
+
 def test_media_stand_where_bedrock_takes_them() -> None:
     """WIRE 6: the user's; an assistant's is described, and so is sound in a result."""
     sound, picture = Media(mime_type="audio/wav", data=b"RIFF"), Media(mime_type="image/png", data=b"\x89PNG")
@@ -271,6 +309,91 @@ def test_reasoning_goes_back_to_its_provider_and_only_signed() -> None:
         {"reasoningContent": {"redactedContent": "cmVk"}},
         {"text": "Hello."},
     ]
+
+
+CLAUDE, NOVA = "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "amazon.nova-pro-v1:0"
+
+
+@pytest.mark.parametrize(
+    ("wrote", "asked", "goes_back"),
+    [
+        (CLAUDE, NOVA, False),
+        (CLAUDE, "meta.llama3-3-70b-instruct-v1:0", False),
+        (CLAUDE, f"arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.{NOVA}", False),
+        (CLAUDE, f"arn:aws:bedrock:us-east-1:123456789012:inference-profile/{CLAUDE}", True),
+        (CLAUDE, "anthropic.claude-opus-5-5", True),
+        (CLAUDE, "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/a1b2c3", True),
+        (CLAUDE, None, True),
+        (None, NOVA, True),
+    ],
+)
+def test_what_claude_signed_goes_to_no_model_of_another_house(wrote: str, asked: str, goes_back: bool) -> None:
+    """SPEC 2.4: "This model doesn't support the reasoningContent.reasoningText.signature field."; not said, it goes."""
+    thoughts = [
+        Reasoning(text="hm", signature="c2ln", provider="bedrock", model=wrote),
+        Reasoning(data="cmVk", provider="bedrock", model=wrote),
+    ]
+    encoded = BedrockFormatter(model=asked).encode([assistant([*thoughts, "Hello."])])
+    assert len(encoded.messages[0]["content"]) == (3 if goes_back else 1)
+    assert [str(note) for note in encoded.notes] == (
+        [] if goes_back else [f"left out: reasoning that {wrote} signed"] * 2
+    )
+
+
+def test_a_reply_is_of_the_model_that_was_asked() -> None:
+    """It does not say so itself, whole or in a stream; of a request nobody knows."""
+    asked = BedrockFormatter(model=CLAUDE)
+    expected = Reasoning(text="Hm.", signature="c2ln", provider="bedrock", model=CLAUDE)
+    assert asked.decode_reply(REPLY).parts[0] == expected
+    assert asked.decode_stream(EVENTS).parts[0] == expected
+    reader = asked.reader()
+    deltas = [delta for event in EVENTS for delta in reader.read(event) if isinstance(delta, Reasoning)]
+    assert {delta.model for delta in deltas} == {CLAUDE}
+    (message,) = asked.decode_request([REPLY["output"]["message"]]).messages
+    assert message.parts[0] == Reasoning(text="Hm.", signature="c2ln", provider="bedrock")
+
+
+def test_a_conversation_goes_on_with_a_model_of_another_house() -> None:
+    """SPEC 2.4, 9.1: what Claude signed stays in the store, and goes to Claude alone."""
+    store = cc.open_store("memory:")
+    store.append("demo", user("hi"))
+    compiler = cc.MessageCompiler(store, f"bedrock:{CLAUDE}")
+    with compiler.attempt(compiler.compile("demo")) as attempt:
+        attempt.commit({**REPLY, "output": {"message": {"role": "assistant", "content": [SIGNED, {"text": "Hello."}]}}})
+    store.append("demo", user("And?"))
+    shown = {
+        model: cc.MessageCompiler(store, f"bedrock:{model}").compile("demo").params["messages"][1]["content"]
+        for model in (NOVA, CLAUDE)
+    }
+    assert shown == {NOVA: [{"text": "Hello."}], CLAUDE: [SIGNED, {"text": "Hello."}]}
+
+
+SIGNED: JSONObject = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}}
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+def test_blank_words_of_a_reply_do_not_go_back(blank: str) -> None:
+    """WIRE 6: a model says so before a call, and every later request would be refused."""
+    call: JSONObject = {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}
+    reply: JSONObject = {**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": blank}, call]}}}
+    wire = BEDROCK.format([user("hi"), BEDROCK.decode_reply(reply), tool_result("a", "look", "1")])
+    assert wire[1]["content"] == [call]
+    assert lint(wire, format="bedrock") == []
+
+
+def test_white_space_goes_with_the_cache_point_it_stood_before() -> None:
+    """Who compiles a request sets other cache points; without one the white space is refused."""
+    shown: JSONObject = {"document": {"name": "A", "format": "pdf", "source": {"bytes": "JVBERg=="}}}
+    message: JSONObject = {"role": "user", "content": [{"text": "See"}, shown, {"text": "\n"}, POINT]}
+    assert BEDROCK.format(BEDROCK.decode_request([message]).messages) == [message]
+    assert BEDROCK.unmarked([message]) == [{"role": "user", "content": [{"text": "See"}, shown]}]
+
+
+def test_an_empty_description_of_a_tool_is_none() -> None:
+    """botocore: at least one character."""
+    spec: JSONObject = {"toolSpec": {"name": "f", "description": "", "inputSchema": {"json": {"type": "object"}}}}
+    again = BEDROCK.encode_tools(BEDROCK.decode_tools([spec]))
+    assert again == [{"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}}]
 
 
 REQUEST: JSONObject = {
@@ -441,6 +564,75 @@ def test_what_boto3_gives_as_bytes_is_read_as_it_is_on_the_wire() -> None:
     assert BEDROCK.reader().read(events[0]) == [expected]
 
 
+def started(index: int, **start: JSONObject) -> JSONObject:
+    return {"contentBlockStart": {"contentBlockIndex": index, "start": start}}
+
+
+def grown(index: int, **delta: object) -> JSONObject:
+    return {"contentBlockDelta": {"contentBlockIndex": index, "delta": delta}}
+
+
+NOTHING: JSONObject = {}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([started(0, toolUse={"name": "look"})], ("call_0", "look", NOTHING)),
+        ([started(0, toolUse={"toolUseId": "a"})], ("a", "unknown", NOTHING)),
+        ([started(0, toolUse={"toolUseId": None, "name": ""})], ("call_0", "unknown", NOTHING)),
+        ([grown(0, toolUse={"input": '{"b"'}), grown(0, toolUse={"input": ": 1}"})], ("call_0", "unknown", {"b": 1})),
+    ],
+    ids=["no id", "no name", "neither", "no start"],
+)
+def test_a_call_without_an_id_or_a_beginning_is_kept(
+    events: list[JSONObject], expected: tuple[str, str, JSONObject]
+) -> None:
+    """SPEC 10.1: a reply is as odd as it comes, and nothing of it is lost."""
+    message = BEDROCK.decode_stream([*events, EVENTS[-2]])
+    (call,) = message.tool_calls
+    assert (call.id, call.name, call.arguments) == expected
+    reader = BEDROCK.reader()
+    deltas = [delta for event in events for delta in reader.read(event)]
+    assert {(delta.id, delta.name) for delta in deltas if isinstance(delta, ToolCall)} == {expected[:2]}
+    assert reader.message() == BEDROCK.decode_stream(events)
+
+
+def test_a_whole_reply_may_lack_as_much() -> None:
+    content: list[JSONObject] = [{"toolUse": {"name": "look", "input": {"b": 1}}}, {"toolUse": {}}]
+    calls = BEDROCK.decode_reply({**REPLY, "output": {"message": {"content": content}}}).tool_calls
+    assert [(call.id, call.name, call.arguments) for call in calls] == [
+        ("call_0", "look", {"b": 1}),
+        ("call_1", "unknown", {}),
+    ]
+
+
+@pytest.mark.parametrize("odd", [None, 3, "x", [], {}, {"delta": 3}, {"delta": {"text": None, "toolUse": 3}}])
+@pytest.mark.parametrize("name", ["contentBlockStart", "contentBlockDelta", "messageStop", "metadata", "odd"])
+def test_odd_events_break_nothing(name: str, odd: object) -> None:
+    """SPEC 10.1."""
+    events: list[JSONObject] = [*EVENTS[:7], {name: odd}, *EVENTS[7:]]
+    reader = BEDROCK.reader()
+    for event in events:
+        reader.read(event)
+    message = reader.message()
+    assert message is not None
+    assert message.text.startswith("Let me look.")
+    assert message == BEDROCK.decode_stream(events)
+
+
+def test_a_picture_of_a_stream_keeps_its_bytes() -> None:
+    """They come in pieces; back it goes as a line, since only a user shows pictures."""
+    pieces = [grown(0, image={"source": {"bytes": each}}) for each in (b"\x89P", "Tkc=")]
+    message = BEDROCK.decode_stream([started(0, image={"format": "png"}), *pieces, EVENTS[-2]])
+    assert message.parts == (Media(mime_type="image/png", data=b"\x89PNG"),)
+    bare = BEDROCK.decode_stream([started(0, image={"format": "png"}), EVENTS[-2]])
+    for said in (message, bare):
+        wire = BEDROCK.format([user("hi"), said, user("And?")])
+        assert wire[1]["content"][0]["text"].startswith("[image: ")
+        assert lint(wire, format="bedrock") == []
+
+
 def test_citations_of_a_stream_stay_with_their_text() -> None:
     delta = [{"text": "It is."}, {"citation": {"title": "Doc 1"}}]
     events: list[JSONObject] = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": each}} for each in delta]
@@ -488,8 +680,8 @@ def test_settings_in_its_own_words() -> None:
         },
     }
     assert problems("bedrock", made) == []
-    changed = [each for each in made.warnings if each.startswith("changed")]
-    assert [each.split("`")[1] for each in changed] == ["temperature", "service_tier", "effort", "tool_choice"]
+    told = [each.split("`")[1] for each in made.warnings if "the setting" in each]
+    assert told == ["temperature", "service_tier", "effort", "tool_choice"]
 
 
 def test_tools_are_known_by_their_shape() -> None:

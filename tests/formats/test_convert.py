@@ -122,7 +122,7 @@ def test_settings_go_over_in_the_words_of_the_target() -> None:
         "left out: the setting `logit_bias.50256`, which only openai_chat has",
         "left out: the setting `temperature`, which anthropic does not take",
         "left out: the setting `seed`, which anthropic does not take",
-        "changed: the setting `effort`, as anthropic has it otherwise",
+        "changed: the setting `effort` (`reasoning_effort`), as anthropic has it otherwise",
         "changed: the setting `output`, as anthropic has it otherwise",
         "kept: the model 'gpt-5.2': name one of the target's own",
     ]
@@ -232,6 +232,72 @@ def test_what_is_no_request_is_refused(given: JSON, said: str) -> None:
     """SPEC 15.1."""
     with pytest.raises(cc.InvalidRequest, match=f"an object or a list of messages, not {said}"):
         cc.convert(given, source="openai_chat", target="anthropic")
+
+
+def loss_of(content: list[JSONObject], target: str) -> list[str]:
+    body: JSONObject = {"messages": [{"role": "user", "content": content}]}
+    made = cc.convert(body, source="openai_chat", target=target)
+    return [warning for warning in made.warnings if warning.startswith("left out: `")]
+
+
+@pytest.mark.parametrize("target", [name for name in NAMES if name != "openai_chat"])
+def test_only_what_is_left_out_of_a_block_is_said_to_be(target: str) -> None:
+    """SPEC 10.5: a warning that is not true hides those that are."""
+    picture: JSONObject = {"type": "image_url", "image_url": {"url": "https://example.com/a.jpg", "detail": "low"}}
+    sound: JSONObject = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav", "later": 1}}
+    pages: JSONObject = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg==", "later": 1}
+    assert loss_of([picture], target) == ["left out: `detail`, in one place"]
+    assert loss_of([sound, {"type": "file", "file": pages}], target) == ["left out: `later`, in 2 places"]
+
+
+def test_only_what_is_left_out_of_a_call_is_said_to_be() -> None:
+    """SPEC 10.5: its name and its arguments go over, also where something else stood beside them."""
+    call: JSONObject = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}", "later": 1}}
+    messages: list[JSONObject] = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "x"},
+    ]
+    made = cc.convert({"messages": messages}, source="openai_chat", target="anthropic")
+    assert made.warnings == ["left out: `later`, in one place"]
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_tools_that_are_strict_stay_so_or_it_is_said(target: str) -> None:
+    """SPEC 10.5: who relies on the schema of a tool has to know that nobody holds the model to it any more."""
+    tools = (cc.Tool(name="a", strict=True), cc.Tool(name="b"), cc.Tool(name="c", strict=True))
+    form = formatter(target)
+    written = form.write(Request(messages=(cc.user("hi"),), tools=tools))
+    said = [str(note) for note in written.notes]
+    says_it = '"strict": true' in json.dumps(form.encode_tool(tools[0]))
+    assert said == ([] if says_it else [f"left out: `strict` of the tools a, c, which {target} does not take"])
+    assert form.write(Request(messages=(cc.user("hi"),), tools=tools[1:2])).notes == ()
+
+
+def settings_lost(target: str, **settings: JSON) -> list[str]:
+    body: JSONObject = {"messages": [{"role": "user", "content": "hi"}], **settings}
+    return cc.convert(body, source="openai_chat", target=target).warnings
+
+
+def test_a_model_that_belongs_into_the_call_is_said_to() -> None:
+    """SPEC 10.5: where it goes, and not only where it does not."""
+    why = "which goes into the call (`{}`) and not into the body"
+    assert settings_lost("bedrock", model="m") == [f"left out: the setting `model`, {why.format('modelId')}"]
+    assert settings_lost("gemini", model="m") == [f"left out: the setting `model`, {why.format('model')}"]
+
+
+def test_a_setting_is_left_out_where_the_target_cannot_say_its_value() -> None:
+    """SPEC 10.5: nothing of it is there, so it was not changed. Its name in the request is said too."""
+    for target in ("gemini", "bedrock", "anthropic"):
+        assert settings_lost(target, reasoning_effort="none") == [
+            f"left out: the setting `effort` (`reasoning_effort`), which {target} does not take as `none`"
+        ]
+    assert settings_lost("gemini", reasoning_effort="xhigh") == [
+        "changed: the setting `effort` (`reasoning_effort`), as gemini has it otherwise"
+    ]
+    assert settings_lost("vercel_legacy", max_tokens=5, verbosity="low") == [
+        "left out: the setting `verbosity`, which vercel_legacy does not take"
+    ]
 
 
 def test_a_format_nobody_knows_is_said_with_those_there_are() -> None:

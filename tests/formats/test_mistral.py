@@ -272,11 +272,15 @@ def test_a_stream_of_chunks_and_text_is_one_message() -> None:
     assert (reader.message(), reader.finished) == (message, True)
 
 
-@pytest.mark.parametrize("finish", ["stop", "length", "model_length", "tool_calls"])
-def test_why_a_reply_ended_is_kept_in_mistrals_words(finish: str) -> None:
-    """WIRE §7."""
-    reply: JSONObject = {"choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": finish}]}
+@pytest.mark.parametrize(
+    ("said", "finish"),
+    [("stop", "stop"), ("length", "length"), ("model_length", "length"), ("tool_calls", "tool_calls")],
+)
+def test_why_a_reply_ended(said: str, finish: str) -> None:
+    """WIRE §7: a window that is full is a length too, for whoever goes on from there."""
+    reply: JSONObject = {"choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": said}]}
     assert MISTRAL.decode_reply(reply).finish == finish
+    assert MISTRAL.decode_stream([chunk({"content": "a"}), chunk({"content": ""}, said)]).finish == finish
 
 
 def test_a_reply_that_ends_with_an_error_is_one() -> None:
@@ -315,3 +319,79 @@ def test_settings_have_mistrals_names() -> None:
     assert {"left out: the setting `user`, which mistral does not take"} <= set(there.warnings)
     back = cc.convert({**there, "tool_choice": "any"}, source="mistral", target="openai_chat")
     assert back == {name: value for name, value in chat.items() if name not in ("user", "stream_options")}
+
+
+HI: JSONObject = {"role": "user", "content": "hi"}
+
+
+def thinks(text: str, **marks: JSON) -> JSONObject:
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text}] if text else [], **marks}
+
+
+@pytest.mark.parametrize(
+    ("whole", "streamed"),
+    [
+        pytest.param(
+            [thinks("one", signature="s1", closed=True), thinks("two", signature="s2", closed=True)],
+            [thinks("o"), thinks("ne", signature="s1", closed=True), thinks("two", signature="s2", closed=True)],
+            id="two that are signed and closed",
+        ),
+        pytest.param(
+            [thinks("one", closed=True), thinks("two")],
+            [thinks("one"), thinks("", closed=True), thinks("tw"), thinks("o")],
+            id="the first is closed",
+        ),
+        pytest.param(
+            [thinks("one", signature="s1", closed=True), thinks("two", signature="s2")],
+            [
+                thinks("one"),
+                thinks("", signature="s1"),
+                thinks("", closed=True),
+                thinks("two"),
+                thinks("", signature="s2"),
+            ],
+            id="marks that come alone",
+        ),
+        pytest.param(
+            [thinks("", signature="s1"), thinks("", signature="s2")],
+            [thinks("", signature="s1"), thinks("", signature="s2")],
+            id="two without words",
+        ),
+    ],
+)
+def test_thoughts_that_are_two_in_a_reply_are_two_in_its_stream(
+    whole: list[JSONObject], streamed: list[JSONObject]
+) -> None:
+    """SPEC 2.4: a signature is of its own thought, and goes back with it."""
+    text: JSONObject = {"type": "text", "text": "4"}
+    reply = MISTRAL.decode_reply(
+        {"model": "m", "choices": [{"message": {"content": [*whole, text]}, "finish_reason": "stop"}]}
+    )
+    events = [*(chunk({"content": [each]}) for each in streamed), chunk({"content": "4"}, "stop")]
+    assert MISTRAL.decode_stream(events).parts == reply.parts
+    assert MISTRAL.format([cc.user("2+2?"), reply, cc.user("Sure?")])[1]["content"] == [*whole, text]
+    assert MISTRAL.format([cc.user("2+2?"), MISTRAL.decode_stream(events), cc.user("Sure?")])[1]["content"] == [
+        *whole,
+        text,
+    ]
+
+
+def test_a_thought_that_is_one_text_is_read_and_comes_back_so() -> None:
+    """SPEC 10.5: some write it so. A reply's goes back as Mistral takes it, streamed or whole."""
+    plain: JSONObject = {"type": "thinking", "thinking": "Hm."}
+    wire: list[JSONObject] = [HI, {"role": "assistant", "content": [plain, {"type": "text", "text": "4"}]}, HI]
+    messages = MISTRAL.decode_request(wire).messages
+    assert [part.text for part in messages[1].parts if isinstance(part, cc.Reasoning)] == ["Hm."]
+    assert MISTRAL.format(messages) == wire
+    reply = MISTRAL.decode_reply(
+        {"model": "m", "choices": [{"message": {"content": [plain]}, "finish_reason": "stop"}]}
+    )
+    events = [chunk({"content": [plain]}), chunk({"content": ""}, "stop")]
+    reader = MISTRAL.reader()
+    assert [delta for event in events for delta in reader.read(event)] == [
+        cc.Reasoning(text="Hm.", provider="mistral", model="m")
+    ]
+    assert reader.message().parts == reply.parts
+    wire = MISTRAL.format([cc.user("hi"), reply, cc.user("hi")])
+    assert wire[1]["content"] == [thinks("Hm.")]
+    assert problems("mistral", wire) == []

@@ -371,3 +371,23 @@ def test_what_ollamas_client_sends_is_what_we_write() -> None:
     assert cc.lint(caught[0], format="ollama") == []
     message = OLLAMA.decode_reply(reply)  # its own class, without the id
     assert (message.text, message.tool_calls[0].id, message.finish) == ("Let me look.", "call_0", "tool_calls")
+
+
+@pytest.mark.parametrize("limit", [-1, -2])
+def test_an_answer_without_a_limit_has_none_elsewhere(limit: int) -> None:
+    """SPEC 10.1: -1 and -2 are no lengths."""
+    body: JSONObject = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "options": {"num_predict": limit},
+    }
+    assert OLLAMA.settings.read({"options": {"num_predict": limit, "top_k": 5}}) == (Settings(top_k=5), [])
+    assert "max_tokens" not in cc.convert(body, source="ollama", target="mistral")
+    assert str(limit) not in str(cc.convert(body, source="ollama", target="openai_chat"))
+
+
+def test_paragraphs_of_a_model_stay_apart_and_a_sentence_in_pieces_flows_on() -> None:
+    """SPEC 10.3: no text is changed, and two paragraphs do not run into each other."""
+    said = cc.assistant([cc.Text("First paragraph."), cc.Text("Second"), cc.Text(", which "), cc.Text("goes on.")])
+    wire = cc.OllamaFormatter().format([cc.user("?"), said])
+    assert wire[1]["content"] == "First paragraph.\n\nSecond, which goes on."

@@ -3,11 +3,12 @@
 import pytest
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.bedrock.encode import FAILED, STUB, encode_tool
+from contextc.formats.bedrock.encode import BESIDE, FAILED, STUB, encode_tool
 from contextc.wire import fix, lint
 
 ASK: JSONObject = {"role": "user", "content": [{"text": "What is in a.py?"}]}
 POINT: JSONObject = {"cachePoint": {"type": "default"}}
+DOCUMENT: JSONObject = {"document": {"name": "A", "format": "pdf", "source": {"bytes": "JVBERg=="}}}
 SPEC: JSONObject = {"toolSpec": {"name": "look", "inputSchema": {"json": {"type": "object"}}}}
 
 
@@ -39,7 +40,7 @@ def user(*blocks: JSONObject) -> JSONObject:
     "messages",
     [
         pytest.param([model({"text": "Hello!"}), ASK], id="begins with the model, which Claude takes"),
-        pytest.param([user({"text": "a"}, {"text": "\n"}, POINT)], id="white space beside a text"),
+        pytest.param([user({"text": "a"}, DOCUMENT, {"text": "\n"}, POINT)], id="white space before a cache point"),
         pytest.param([ASK, model(call()), user(result())], id="an empty result"),
         pytest.param([ASK, model(call()), user(result({"text": ""}))], id="a result that says nothing"),
         pytest.param([ASK, model(call()), user(result({"text": "1"}), POINT)], id="a cache point behind a result"),
@@ -93,6 +94,33 @@ def test_it_is_said_in_bedrocks_own_words(messages: list[JSONObject], error: str
     (found,) = said(messages)
     assert found.startswith(error)
     assert codes(fix(messages, format="bedrock")[0]) == []
+
+
+BLANK: JSONObject = {"text": "\n"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"messages": [user(BLANK, {"text": "a"})]}, {"messages": [user({"text": "a"})]}),
+        ({"messages": [ASK, model(BLANK, {"text": "a"}), ASK]}, {"messages": [ASK, model({"text": "a"}), ASK]}),
+        ({"system": [BLANK], "messages": [ASK]}, {"messages": [ASK]}),
+        ({"messages": [user({"text": "a"}, BLANK, POINT)]}, {"messages": [user({"text": "a"})]}),
+    ],
+    ids=["user", "assistant", "system", "a cache point behind a text"],
+)
+def test_a_blank_text_is_refused_wherever_it_stands(body: JSONObject, expected: JSONObject) -> None:
+    """WIRE 6: "The text field in the ContentBlock object at … is blank."."""
+    assert codes(body) == ["BED004"]
+    assert fix(body, format="bedrock")[0] == expected
+
+
+def test_a_document_beside_a_blank_text_stands_alone() -> None:
+    """WIRE 6: "A text block must be included when using documents."."""
+    body = [user(BLANK, DOCUMENT)]
+    assert codes(body) == ["BED004", "BED019"]
+    fixed, _ = fix(body, format="bedrock")
+    assert fixed == [user(DOCUMENT, {"text": BESIDE})]
 
 
 def test_tools_must_be_there_where_calls_are() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
+from contextc.formats.mistral.mends import OPENAIS, OTHERS
 from tests.formats.known import problems
 from tests.formats.known.mistral import ID
 
@@ -223,3 +224,61 @@ def test_thoughts_that_are_not_the_assistants_become_text() -> None:
     assert found[2]["content"] == [{"type": "text", "text": "1"}, {"type": "text", "text": "deep"}]
     assert found[3] == {"role": "user", "content": "<system-reminder>\nhm\n</system-reminder>"}
     assert json.dumps(messages).count("hm") == 2
+
+
+TOOL: JSONObject = {"type": "function", "function": {"name": "look", "parameters": {}}}
+ASKED: list[JSONObject] = [HI, {"role": "assistant", "content": "", "tool_calls": [{**call(), "type": "custom"}]}]
+SETTINGS: list[tuple[JSONObject, str, str]] = [
+    ({"tool_choice": "foo"}, "MIS018", "body.tool_choice: Input should be 'auto', 'none', 'any' or 'required'"),
+    ({"tool_choice": {"function": "look"}}, "MIS018", ""),
+    ({"reasoning": {"effort": "low"}}, "MIS019", "body.reasoning: Extra inputs are not permitted"),
+    ({"messages": [*ASKED, result()]}, "MIS020", "body.messages.1.tool_calls.0.type: Input should be 'function'"),
+    (
+        {"response_format": {"type": "xml"}},
+        "MIS021",
+        "body.response_format.type: Input should be 'text', 'json_object' or 'json_schema'",
+    ),
+    ({"response_format": "json"}, "MIS021", ""),
+]
+
+
+@pytest.mark.parametrize(("wrong", "code", "error"), SETTINGS, ids=[str(wrong)[:50] for wrong, _, _ in SETTINGS])
+def test_settings_and_kinds_that_mistral_does_not_know_are_found_and_mended(
+    wrong: JSONObject, code: str, error: str
+) -> None:
+    """SPEC 10.6: found before Mistral refuses them, as its own types do."""
+    body: JSONObject = {"model": "m", "messages": [HI], "tools": [TOOL], **wrong}
+    assert problems("mistral", body)
+    found = cc.lint(body, format="mistral")
+    assert [each.code for each in found] == [code]
+    assert error in (found[0].error or "")
+    mended, repairs = cc.fix(body, format="mistral")
+    assert [repair.code for repair in repairs] == [code]
+    assert codes(mended) == []
+    assert problems("mistral", mended) == []
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"tool_choice": "any"},
+        {"tool_choice": {"type": "function", "function": {"name": "look"}}},
+        {"tool_choice": {"function": {"name": "look"}}},
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}},
+        {"prompt_mode": "reasoning", "safe_prompt": True, "guardrails": [], "prompt_cache_key": "k", "n": 2},
+    ],
+)
+def test_settings_that_mistral_takes_are_left_alone(setting: JSONObject) -> None:
+    """SPEC 10.6: a false alarm costs trust."""
+    body: JSONObject = {"model": "m", "messages": [HI], "tools": [TOOL], **setting}
+    assert (codes(body), problems("mistral", body)) == ([], [])
+
+
+def test_no_setting_of_mistrals_types_is_taken_for_anothers() -> None:
+    """SPEC 10.6: a false alarm costs trust; the SDK's types are what we hold it against."""
+    from mistralai.client.models import ChatCompletionRequest, ChatCompletionStreamRequest
+
+    known = {*ChatCompletionRequest.model_fields, *ChatCompletionStreamRequest.model_fields}
+    assert "reasoning_effort" in known
+    assert known.isdisjoint((*OPENAIS, *OTHERS))

@@ -177,3 +177,55 @@ def test_a_setting_is_refused_in_the_servers_words_and_left_out(settings: JSONOb
     found, _ = cc.fix(body, format="ollama")
     assert codes(found) == []
     assert (found["model"], found["keep_alive"], found["messages"]) == ("m", "5m", [HI])
+
+
+FIELD = "json: cannot unmarshal {} into Go struct field {} of type {}"
+WRONG: list[tuple[JSONObject, str, JSONObject]] = [
+    (
+        {"type": "object", "required": "a"},
+        FIELD.format("string", "ChatRequest.tools.function.parameters.required", "[]string"),
+        {"type": "object", "required": ["a"]},
+    ),
+    (
+        {"type": "object", "required": ["a", 1]},
+        FIELD.format("number", "ChatRequest.tools.function.parameters.required", "string"),
+        {"type": "object", "required": ["a"]},
+    ),
+    ({"type": 1}, FIELD.format("number", "ChatRequest.tools.function.parameters.type", "string"), {}),
+    (
+        {"type": "object", "properties": {"a": {"type": 1, "description": "x"}}},
+        "json: cannot unmarshal number into Go value of type []string",
+        {"type": "object", "properties": {"a": {"description": "x"}}},
+    ),
+    (
+        {"properties": {"a": {"anyOf": [{"enum": "x"}]}}},
+        FIELD.format("string", "ToolProperty.enum", "[]interface {}"),
+        {"properties": {"a": {"anyOf": [{}]}}},
+    ),
+    (
+        {"properties": {"required": True}},
+        "json: cannot unmarshal bool into Go value of type api.ToolProperty",
+        {"properties": {"required": {}}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "error", "mended"), WRONG, ids=[str(schema)[:50] for schema, _, _ in WRONG])
+def test_a_wrong_type_inside_a_schema_is_found_and_mended(schema: JSONObject, error: str, mended: JSONObject) -> None:
+    """SPEC 10.6: the server reads the schema into types of its own. A tool of anybody else's is written so at once."""
+    body: JSONObject = {"messages": [HI], "tools": [{"type": "function", "function": {"name": "look"}}]}
+    body["tools"][0]["function"]["parameters"] = schema
+    assert [(found.code, found.error) for found in cc.lint(body, format="ollama")] == [("OLL013", error)]
+    fixed, _ = cc.fix(body, format="ollama")
+    assert fixed["tools"][0]["function"]["parameters"] == mended
+    written = cc.OllamaFormatter().encode_tool(cc.Tool(name="look", description="", parameters=schema))
+    assert written["function"]["parameters"] == mended
+
+
+def test_what_the_server_passes_over_in_a_schema_is_left_alone() -> None:
+    """SPEC 10.6: a false alarm costs trust."""
+    at: JSONObject = {"type": ["string", "null"], "default": None, "minLength": 1, "items": True, "enum": [1, "a"]}
+    schema: JSONObject = {"type": "object", "properties": {"at": at}, "required": [], "additionalProperties": False}
+    body: JSONObject = {"messages": [HI], "tools": [{"type": "function", "function": {"name": "look"}}]}
+    body["tools"][0]["function"]["parameters"] = schema
+    assert codes(body) == []

@@ -189,5 +189,5 @@ def test_a_broken_session_is_fixed_as_lines() -> None:
     ],
 )
 def test_what_is_no_session_is_not_guessed_at(given: bytes) -> None:
-    with pytest.raises(InvalidSetting, match="Say which format this is in: anthropic, claude_code, codex, "):
+    with pytest.raises(InvalidSetting, match="Say which format this is in: anthropic, bedrock, claude_code, "):
         session_format(given)

@@ -475,7 +475,7 @@ DIFFERENCES: Sequence[Difference] = (
     Difference(
         "ids and names in the provider's letters",
         ("anthropic", *OPENAI, "gemini", "bedrock", "mistral"),
-        "`a.b:c` is written `a_x2E_b_x3A_c`, and `files.read` `files_x2E_read`",
+        "letters that it does not take as their numbers (`files_x2E_read`); Mistral's ids as nine letters of a hash",
         "writes them as they are",
         "the API refuses other letters; a history may come from a provider that takes them",
         spelling.spell,

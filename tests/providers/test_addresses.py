@@ -1,5 +1,6 @@
 """How a provider is called, as data: which client, where, and the name of its key."""
 
+import asyncio
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.errors import InvalidSetting
-from contextc.providers import provider_names
+from contextc.providers import Call, provider_names
 
 
 def test_every_provider_that_is_listed_has_a_client() -> None:
@@ -121,3 +122,25 @@ def test_what_is_no_fact_about_a_provider_is_refused(users_file: Path, text: str
     users_file.write_text(f"[providers.groq]\n{text}\n")
     with pytest.raises(InvalidSetting, match=r"providers\.groq: \w+ is no fact"):
         cc.provider("groq:own", window=9_000)
+
+
+@pytest.mark.parametrize(
+    "spec", ["ollama:qwen3:8b", "openrouter:anthropic/claude-opus-5.5", "bedrock:amazon.nova-pro-v1:0"]
+)
+def test_a_login_in_an_address_is_not_repeated(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC 13.3: neither in the error of a line that finds nobody, nor where a provider is shown."""
+    for name in ("OPENROUTER_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "key-0123456789")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    provider = cc.provider(spec, url="http://bob:s3cr3tpassw0rd@127.0.0.1:9/v1")
+
+    async def ask() -> None:
+        async with cc.endpoint(provider) as line:
+            async for _ in line.stream(Call(provider=provider, body=b"{}")):
+                pass
+
+    with pytest.raises(cc.ProviderFailed) as failed:
+        asyncio.run(ask())
+    told = f"{failed.value} {failed.value.__cause__!r} {provider!r}"
+    assert "s3cr3tpassw0rd" not in told
+    assert "127.0.0.1:9" in str(failed.value)

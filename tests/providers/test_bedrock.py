@@ -1,6 +1,7 @@
 """What is special about the line to Bedrock: signatures, regions, threads; and whole turns with a strict stand-in."""
 
 import asyncio
+import logging
 import socket
 import threading
 import time
@@ -8,7 +9,7 @@ from collections.abc import AsyncGenerator
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from contextc._json import JSONObject, encode
 from contextc.errors import FailureKind, InvalidSetting
 from contextc.events import Retry, TextDelta
 from contextc.providers import Call, Endpoint
+from contextc.providers.bedrock import BedrockEndpoint
 from contextc.providers.bedrock.frames import EventFrames
 from contextc.providers.bedrock.line import HERE, Line
 from contextc.providers.sse import MalformedEvent
@@ -164,6 +166,61 @@ def test_the_region_follows_from_what_is_said(spec: str, facts: JSONObject, regi
 
 
 @pytest.mark.parametrize(
+    ("url", "region"),
+    [
+        ("https://bedrock-runtime.us-west-2.amazonaws.com", "us-west-2"),
+        ("https://vpce-0a1b-2c.bedrock-runtime.us-west-2.vpce.amazonaws.com", "us-west-2"),
+        ("https://ai-gateway-2.corp.example", "eu-central-1"),
+        ("https://us-proxy-1.amazonaws.com.example", "eu-central-1"),
+    ],
+)
+def test_only_an_address_of_amazons_says_a_region(url: str, region: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere the one that is set wins, whatever a host is called."""
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    line = cast(BedrockEndpoint, cc.endpoint(cc.provider(VENDOR.spec, url=url)))
+    assert line._opened().meta.region_name == region  # pyright: ignore[reportPrivateUsage]
+
+
+def same(request: object) -> object:
+    return request
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"key": VARIABLE}, {}, {"token": "bearer-0123456789"}],
+    ids=["a key", "a signature", "a token of the environment"],
+)
+def test_no_secret_is_logged(
+    facts: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SPEC 13.3: botocore logs whole requests at DEBUG, what it signs, and addresses."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", SESSION)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    caplog.set_level(logging.DEBUG)
+    if token := facts.get("token"):
+        monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", token)
+        line = cast(BedrockEndpoint, cc.endpoint(cc.provider(VENDOR.spec)))
+        client = line._opened()  # pyright: ignore[reportPrivateUsage]
+        client._endpoint.http_session = SimpleNamespace(send=same)
+        call = Call(provider=cc.provider(VENDOR.spec), body=BODY)
+        sent = line._sent_by(client, call)  # pyright: ignore[reportPrivateUsage]
+        assert str(sent.headers["Authorization"]) in (f"Bearer {token}", f"b'Bearer {token}'")
+    else:
+        assert arrived(**facts).headers["authorization"]
+    logged = "\n".join(f"{record.getMessage()} {record.args}" for record in caplog.records)
+    assert "botocore" in " ".join(record.name for record in caplog.records)
+    for secret in (KEY, SECRET, SESSION, "bearer-0123456789"):
+        assert secret not in logged
+
+
+def test_what_others_send_is_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+    arrived()
+    with caplog.at_level(logging.DEBUG, "botocore.endpoint"):
+        logging.getLogger("botocore.endpoint").debug("Making request for somebody")
+    assert "Making request for somebody" in caplog.text
+
+
+@pytest.mark.parametrize(
     ("status", "code", "said", "kind"),
     [
         (429, "ThrottlingException", "Too many requests, please wait before trying again.", "rate"),
@@ -184,6 +241,19 @@ def test_the_region_follows_from_what_is_said(spec: str, facts: JSONObject, regi
             400,
             "ValidationException",
             "The model returned the following errors: input length and `max_tokens` exceed context limit: 1 + 2 > 2",
+            "context",
+        ),
+        (400, "ValidationException", "too many total text bytes: 26000000 > 25000000", "context"),
+        (
+            400,
+            "ValidationException",
+            "Too many input tokens. Max input tokens: 300000, request input token count: 300001",
+            "context",
+        ),
+        (
+            400,
+            "ValidationException",
+            "The model returned the following errors: This model's maximum context length is 131072 tokens.",
             "context",
         ),
         (404, "ResourceNotFoundException", "This model version has reached the end of its life.", "invalid"),

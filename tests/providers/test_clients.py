@@ -168,6 +168,14 @@ def test_a_cut_connection_and_silence_may_pass(vendor: Vendor) -> None:
 
 
 @ALL
+@pytest.mark.parametrize("heard", [0, 1])
+def test_silence_says_how_long_it_was(vendor: Vendor, heard: int) -> None:
+    """SPEC 15.1: and not how the event loop of some HTTP client ended it."""
+    silent = failing(vendor, vendor.streamed(vendor.events[:heard], then="silence"), timeout=0.1)
+    assert (silent.kind, silent.said) == ("transient", "nothing came for 0.1 s")
+
+
+@ALL
 def test_nobody_at_home_may_pass(vendor: Vendor) -> None:
     async def nobody() -> None:
         provider = told(vendor, "http://127.0.0.1:9")
@@ -373,4 +381,4 @@ except cc.InvalidSetting as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert f"pip install contextc[{cc.provider(vendor.spec).client}]" in done.stdout
+    assert f"pip install 'contextc[{cc.provider(vendor.spec).client}]'" in done.stdout

@@ -1,15 +1,20 @@
 """What a provider's refusal means: its own sentences, and the one table of each client."""
 
+from asyncio import CancelledError
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+import botocore.exceptions  # pyright: ignore[reportMissingTypeStubs]
+import httpx
 import pytest
+import urllib3
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import WAYS_OUT, FailureKind, ProviderFailed
 from contextc.providers import anthropic, gemini, openai
 from contextc.providers.failures import ELSEWHERE, Table, failure, masked
 from contextc.providers.posting import reason
+from contextc.providers.waiting import waited
 
 
 def said(message: str, **fields: JSON) -> JSONObject:
@@ -162,3 +167,64 @@ def test_the_reason_of_a_broken_line_is_the_innermost() -> None:
         error.__cause__ = inner
         assert reason(error) == f"{told}[Errno 104] Connection reset by peer"
     assert reason(TimeoutError()) == "TimeoutError"
+
+
+def after(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+REQUEST = httpx.Request("POST", "http://there", extensions={"timeout": {"connect": 5.0, "read": 600, "pool": 600}})
+BLOCKED = CancelledError("Cancelled via cancel scope ffff92e59800; reason: deadline exceeded")
+LATE: list[tuple[BaseException, float | None, str]] = [
+    (after(httpx.ReadTimeout("", request=REQUEST), after(TimeoutError(), BLOCKED)), None, "nothing came for 600 s"),
+    (after(RuntimeError("timed out"), httpx.ConnectTimeout("", request=REQUEST)), 9, "no connection within 5 s"),
+    (httpx.PoolTimeout("", request=REQUEST), None, "no connection was free within 600 s"),
+    (httpx.ReadTimeout(""), 30, "nothing came for 30 s"),
+    (httpx.ReadTimeout(""), None, "nothing came for 600 s"),
+    (
+        urllib3.exceptions.ReadTimeoutError(urllib3.HTTPConnectionPool("x"), "", "Read timed out. (read timeout=1.5)"),
+        2,
+        "nothing came for 1.5 s",
+    ),
+    (after(botocore.exceptions.ReadTimeoutError(endpoint_url="x"), TimeoutError()), 3, "nothing came for 3 s"),
+    (botocore.exceptions.ConnectTimeoutError(endpoint_url="x"), None, "no connection within 10 s"),
+    (TimeoutError(), None, "nothing came for 600 s"),
+    (httpx.ConnectError("refused", request=REQUEST), 9, ""),
+    (after(httpx.ConnectError(""), TimeoutError(110, "Connection timed out")), 9, ""),  # the system's own limit
+    (ConnectionResetError(104, "Connection reset by peer"), 9, ""),
+]
+
+
+@pytest.mark.parametrize(("error", "given", "said"), LATE, ids=[repr(error) for error, _, _ in LATE])
+def test_a_call_that_waited_in_vain_says_for_what_and_how_long(
+    error: BaseException, given: float | None, said: str
+) -> None:
+    """SPEC 15.1: with the limit in force, whoever's exception it was."""
+    assert waited(error, given, usual=True) == said
+
+
+def test_a_limit_that_nobody_knows_is_not_made_up() -> None:
+    """A client of the caller's own has its own limits."""
+    assert waited(TimeoutError(), None, usual=False) == "nothing came for too long"
+
+
+FORBIDDEN: JSONObject = {"type": "extra_forbidden", "loc": ["body", "user"], "msg": "Extra inputs are not permitted"}
+NO_ROLE: JSONObject = {"type": "missing", "loc": ["body", "messages", 0, "role"], "msg": "Field required"}
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"detail": [FORBIDDEN]}, "body.user: Extra inputs are not permitted"),
+        (
+            {"object": "error", "message": {"detail": [FORBIDDEN, NO_ROLE]}, "type": "invalid_request_error"},
+            "body.user: Extra inputs are not permitted; body.messages[0].role: Field required",
+        ),
+        ({"detail": {"reason": 1}}, '{"reason":1}'),
+    ],
+)
+def test_a_list_of_what_is_wrong_is_said_in_words(body: JSONObject, told: str) -> None:
+    """SPEC 15.1: as Mistral's API lists it, and whoever else checks requests so."""
+    failed = failure("mistral", openai.TABLE, body, status=422)
+    assert (failed.kind, failed.said) == ("invalid", told)

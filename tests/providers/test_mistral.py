@@ -1,6 +1,8 @@
 """Turns with Mistral: through OpenAI's SDK, which posts our bytes, to a strict stand-in of Mistral's API."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -129,3 +131,22 @@ def test_it_is_where_it_is_and_has_a_key_of_its_own() -> None:
         assert (provider.name, provider.format, provider.client) == ("mistral", "mistral", "openai")
         assert (provider.url, provider.key) == ("https://api.mistral.ai/v1", "MISTRAL_API_KEY")
         assert provider.stream_settings == {"stream": True}
+
+
+def test_without_its_sdk_the_extra_that_brings_it_is_named() -> None:
+    """SPEC 15.1: as the docs have it, and so that a shell takes it."""
+    code = """
+import asyncio, sys
+sys.modules["openai"] = None
+import contextc as cc
+from contextc.providers import Call
+async def ask(provider):
+    async for _ in cc.endpoint(provider).stream(Call(provider=provider, body=b"{}")): pass
+for name in ("mistral", "deepseek"):
+    try:
+        asyncio.run(ask(cc.provider(f"{name}:own", window=9000)))
+    except cc.InvalidSetting as error:
+        print(str(error).rpartition(": ")[2])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["pip install 'contextc[mistral]'", "pip install 'contextc[openai]'"]

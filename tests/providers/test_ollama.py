@@ -94,6 +94,8 @@ SAID: list[tuple[int, JSONObject, str, str]] = [
     (400, {"error": '"qwen3:8b" does not support tools'}, "invalid", "a model that has tools"),
     (400, {"error": '"qwen3:8b" does not support thinking'}, "invalid", '"think": False'),
     (400, {"error": "the input length exceeds the context length"}, "context", ""),
+    (400, {"error": "input length exceeds maximum context length"}, "context", ""),
+    (400, {"error": "prompt too long; exceeded max context length by 65590 tokens (ref: 1)"}, "context", ""),
     (
         400,
         runner(

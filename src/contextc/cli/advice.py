@@ -6,6 +6,8 @@ nowhere else; what is not in the table is shown as it is.
 
 import re
 
+from contextc.providers.named import format_of
+
 ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"`store\.conversations\(\)`, or `contextc list`, shows those there are; the first `append` makes a new one\.",
@@ -48,8 +50,19 @@ ADVICE: tuple[tuple[str, str], ...] = (
 )
 
 
+UNKNOWN_FORMAT = re.compile(r"(there is no format '([^']*)'\. )(Did you mean (.*?)\? )?")
+
+
 def spoken(text: str) -> str:
     """The text of an error, with advice for the command line."""
+    text = UNKNOWN_FORMAT.sub(_of_a_provider, text)
     for library, terminal in ADVICE:
         text = re.sub(library, terminal, text)
     return text
+
+
+def _of_a_provider(unknown: re.Match[str]) -> str:
+    """A provider's name in the place of a format's: which one it speaks is known."""
+    format = format_of(unknown[2])
+    guessed = format in (unknown[4] or "").split(" or ")
+    return f"{unknown[1]}It is a provider's name. Did you mean {format}? " if format and not guessed else unknown[0]

@@ -1,13 +1,24 @@
-"""What is configured, and which programs are here: the first tables of `contextc doctor`. Keys are never shown."""
+"""What is configured, which keys and which programs are here: tables of `contextc doctor`. No key is ever shown."""
 
 import os
+from textwrap import shorten
 
 import msgspec
 from rich.table import Table
 
 from contextc.cli.terminal import out, plain
 from contextc.config import Settings, masked, read_providers
+from contextc.providers.named import provider, provider_names
 from contextc.providers.programs import programs
+
+LONGEST = 50
+SDK_KEYS = {
+    "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
+}
+"""Where the SDKs look by themselves, by the client that uses them."""
 
 
 class Configured(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +57,20 @@ def configured_providers() -> dict[str, Configured]:
     return found
 
 
+def keys_set() -> dict[str, list[str]]:
+    """The variables that are set of those that built-in providers have their key in, each with the providers."""
+    found: dict[str, list[str]] = {}
+    own = read_providers()
+    for name in provider_names():
+        if name in own:
+            continue
+        known = provider(f"{name}:any", window=1 << 20)
+        for variable in [known.key] if known.key else [] if known.url else SDK_KEYS.get(known.client, ()):
+            if os.environ.get(variable, "").strip():
+                found.setdefault(variable, []).append(name)
+    return found
+
+
 def installed_programs() -> dict[str, Installed]:
     found: dict[str, Installed] = {}
     for program in programs().values():
@@ -58,7 +83,8 @@ def installed_programs() -> dict[str, Installed]:
 def show_settings(settings: dict[str, dict[str, str]]) -> None:
     table = Table("setting", "value", "from", box=None, header_style="bold")
     for name, setting in settings.items():
-        table.add_row(name, plain(setting["value"]) or "-", plain(setting["source"]))
+        value = setting["value"] if name != "system_prompt" else shorten(setting["value"], LONGEST, placeholder=" …")
+        table.add_row(name, plain(value) or "-", plain(setting["source"]))
     out.print(table)
 
 
@@ -69,6 +95,17 @@ def show_providers(providers: dict[str, Configured]) -> None:
         table.add_row(plain(name), plain(each.url) or "-", plain(each.format) or "-", key)
     out.print()
     out.print(table)
+
+
+def show_keys(keys: dict[str, list[str]]) -> None:
+    table = Table("key", "", "of", box=None, header_style="bold")
+    for variable, names in keys.items():
+        table.add_row(variable, "set", ", ".join(names))
+    out.print()
+    if keys:
+        out.print(table)
+    else:
+        out.print("no key of a built-in provider is set")
 
 
 def show_programs(programs: dict[str, Installed]) -> None:

@@ -23,7 +23,7 @@ def run(
     json: JSONOption = False,
 ) -> None:
     """Write a request as another provider takes it, and say what it could not take along."""
-    requests, known = requests_in(file, source)
+    requests, known = requests_in(file, source, "--from")
     made = [convert(body, source=known, target=target) for body in requests.bodies]
     if json:
         print_json([{"body": each, "warnings": each.warnings} for each in made])

@@ -1,18 +1,25 @@
-"""`contextc doctor`: what is configured, whether the store is sound, what healing would do, and the healing itself."""
+"""`contextc doctor`: whether the store is sound, what healing would do, the healing itself; then what is configured.
+
+What is wrong comes first. Where something is, the configuration is shown only if it is asked for.
+"""
 
 import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.table import Table
 
+from contextc.cli.blocks import print_block
 from contextc.cli.configured import (
     Configured,
     Installed,
     configured_providers,
     installed_programs,
+    keys_set,
     settings_in_force,
+    show_keys,
     show_programs,
     show_providers,
     show_settings,
@@ -21,9 +28,9 @@ from contextc.cli.said_there import look, show_look
 from contextc.cli.terminal import JSONOption, StoreOption, count, err, missing_file, opened, out, plain, progress
 from contextc.cli.terminal import print_json as print_as_json
 from contextc.config import Settings, read_settings
-from contextc.doctor import Finding, Healed, examine, heal
-from contextc.errors import InvalidSetting
-from contextc.store import Conversation, Recovered, Store
+from contextc.doctor import Finding, Healed, conversation_names, examine, heal
+from contextc.errors import InvalidSetting, StoreCorrupt, UnknownConversation
+from contextc.store import Conversation, Recovered, Store, open_to_look
 
 MOST_SHOWN = 200
 
@@ -31,6 +38,8 @@ MOST_SHOWN = 200
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, dict[str, str]]
     providers: dict[str, Configured]
+    keys: dict[str, list[str]]
+    """The variables with keys of built-in providers that are set, and whose they are. Never a key."""
     programs: dict[str, Installed]
     conversations: list[Conversation]
     recovered: list[Recovered]
@@ -56,6 +65,9 @@ def run(
         str | None,
         typer.Option("--format", "-f", help="What could not be said in this format: openai_chat, gemini, …"),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the configuration, too, where there are faults.")
+    ] = False,
     json: JSONOption = False,
 ) -> None:
     """Check every conversation link by link, and say what healing would do. Exit code 1 if a fault was found."""
@@ -65,21 +77,35 @@ def run(
         raise InvalidSetting("--notes and --yes say how to heal: they go with --heal.")
     settings = read_settings(store)
     settings.retention_age()
-    only_settings = not healing and format is None and conversation is None
-    if missing_file(settings) and settings.store.source == "default" and only_settings:
-        _show(report := _report(settings), json)
+    only_a_look = not healing and format is None
+    if missing_file(settings) and settings.store.source == "default" and only_a_look and conversation is None:
+        _show(_report(settings), json, verbose)
         raise typer.Exit(0)
-    with opened(store) as handle:
+    with _looking(store, settings, damaged=only_a_look) as handle:
         if format is not None:
             found = look(handle, conversation, format)
             show_look(found, format, json)
             raise typer.Exit(1 if any(each.violations or each.error for each in found) else 0)
         report = _examined(handle, settings, conversation)
-        if not healing:
-            _show(report, json)
-            raise typer.Exit(_left(report))
-        report = _healed(handle, report, notes, yes, json)
+        if healing:
+            report = _healed(handle, report, notes, yes, json)
+        else:
+            _show(report, json, verbose)
     raise typer.Exit(_left(report))
+
+
+@contextmanager
+def _looking(store: str | None, settings: Settings, *, damaged: bool) -> Generator[Store]:
+    """The store; for somebody who only looks, also one whose file is so `damaged` that it cannot be opened."""
+    with ExitStack() as stack:
+        try:
+            handle = stack.enter_context(opened(store))
+        except StoreCorrupt as error:
+            name = getattr(error.__cause__, "sqlite_errorname", "") or ""
+            if not damaged or not name.startswith("SQLITE_CORRUPT"):
+                raise
+            handle = stack.enter_context(open_to_look(settings.store.value))
+        yield handle
 
 
 def _left(report: Report) -> int:
@@ -93,10 +119,19 @@ def _left(report: Report) -> int:
 def _examined(store: Store, settings: Settings, conversation: str | None) -> Report:
     with progress("checking") as bar:
         findings = list(examine(store, bar, conversation=conversation))
-    known = [store.conversation(conversation)] if conversation is not None else store.conversations()
+    names = [conversation] if conversation is not None else conversation_names(store)
+    known = [each for name in names if (each := _described(store, name)) is not None]
     return msgspec.structs.replace(
         _report(settings), conversations=known, recovered=list(store.recovered), findings=findings
     )
+
+
+def _described(store: Store, name: str) -> Conversation | None:
+    """Where a conversation stands; None where its rows do not say so: then there is a finding that does."""
+    try:
+        return store.conversation(name)
+    except (StoreCorrupt, UnknownConversation):
+        return None
 
 
 def _healed(store: Store, report: Report, notes: bool, yes: bool, json: bool) -> Report:
@@ -104,7 +139,7 @@ def _healed(store: Store, report: Report, notes: bool, yes: bool, json: bool) ->
     plan = [each for each in plan if each.healing != "none"]
     names = {each.conversation for each in plan}
     if not json:
-        _show_findings(report.findings)
+        _show_plan(plan, [each for each in report.findings if each not in plan])
     if not plan:
         healed: list[Healed] = []
     elif yes or (not json and _agreed(len(names))):
@@ -140,6 +175,7 @@ def _report(settings: Settings) -> Report:
     return Report(
         settings=settings_in_force(settings),
         providers=configured_providers(),
+        keys=keys_set(),
         programs=installed_programs(),
         conversations=[],
         recovered=[],
@@ -147,36 +183,56 @@ def _report(settings: Settings) -> Report:
     )
 
 
-def _show(report: Report, json: bool) -> None:
+def _show(report: Report, json: bool, verbose: bool) -> None:
     if json:
         print_as_json(report)
         return
-    show_settings(report.settings)
-    if report.providers:
-        show_providers(report.providers)
-    show_programs(report.programs)
-    messages = sum(conversation.length for conversation in report.conversations)
-    out.print(f"\n{count(len(report.conversations), 'conversation')}, {count(messages, 'message')}")
+    _show_findings(report.findings)
     for recovered in report.recovered:
         out.print(
             f"recovered [bold]{plain(recovered.conversation)}[/]: a turn of {plain(recovered.agent)} had died; "
             f"{len(recovered.messages)} messages put right"
         )
-    _show_findings(report.findings)
+    messages = sum(conversation.length for conversation in report.conversations)
+    faults = len([each for each in report.findings if each.kind == "fault"])
+    found = f"[red]{count(faults, 'fault')}[/]" if faults else "[green]no faults[/]"
+    notes = f", {count(len(report.findings) - faults, 'note')}" if len(report.findings) > faults else ""
+    out.print(f"{count(len(report.conversations), 'conversation')}, {count(messages, 'message')}: {found}{notes}")
+    if verbose or not faults:
+        _show_configuration(report)
+    elif faults:
+        err.print("--verbose shows settings, providers and programs, too.")
     if any(each.healing != "none" for each in report.findings):
         err.print("Nothing was changed. --heal heals faults and open calls, --heal --notes the rest.", soft_wrap=True)
 
 
-def _show_findings(findings: list[Finding]) -> None:
-    if not any(finding.kind == "fault" for finding in findings):
+def _show_configuration(report: Report) -> None:
+    out.print()
+    show_settings(report.settings)
+    if report.providers:
+        show_providers(report.providers)
+    show_keys(report.keys)
+    show_programs(report.programs)
+
+
+def _show_plan(plan: list[Finding], others: list[Finding]) -> None:
+    """What is about to be done; what is left as it is, is named where it is a fault, and else counted."""
+    faults = [each for each in others if each.kind == "fault"]
+    if not any(each.kind == "fault" for each in (*plan, *faults)):
         out.print("[green]no faults[/]")
-    if not findings:
-        return
-    table = Table("", "code", "conversation", "where", "what and why; what healing does", box=None, header_style="bold")
-    for finding in findings[:MOST_SHOWN]:
+    _show_findings([*plan, *faults])
+    if len(others) > len(faults):
+        out.print(f"{count(len(others) - len(faults), 'note')} left as found (--notes)")
+
+
+def _show_findings(findings: list[Finding]) -> None:
+    for finding in sorted(findings, key=lambda each: each.kind)[:MOST_SHOWN]:  # a fault before a note
         mark = "[red]fault[/]" if finding.kind == "fault" else "[yellow]note[/]"
-        what = f"{plain(finding.text)} {plain(finding.why)}\n[dim]{plain(finding.would)}[/]"
-        table.add_row(mark, finding.code, plain(finding.conversation or "-"), finding.where, what)
-    out.print(table)
+        whose = f"[bold]{plain(finding.conversation)}[/]  " if finding.conversation is not None else ""
+        print_block(
+            f"{mark}  {finding.code}  {whose}{plain(finding.where)}",
+            f"{plain(finding.text)} {plain(finding.why)}",
+            f"[dim]{plain(finding.would)}[/]",
+        )
     if len(findings) > MOST_SHOWN:
         out.print(f"… and {len(findings) - MOST_SHOWN:,} more (--json prints all)")

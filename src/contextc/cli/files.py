@@ -18,10 +18,12 @@ def read(file: str) -> bytes:
         raise InvalidSetting(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def requests_in(file: str, format: str | None) -> tuple[Requests, str]:
-    """What is in a file, and its format: the one that is given, or that of the program whose session it is."""
+def requests_in(file: str, format: str | None, option: str = "--format") -> tuple[Requests, str]:
+    """What is in a file, and its format: the one that is given by an option, or that of the program whose session it
+    is.
+    """
     data = read(file)
-    known = format or session_format(data)
+    known = format or session_format(data, option)
     found = read_requests(data, known)
     if found.unread:
         err.print(f"left out: {count(found.unread, 'line')} that cannot be read", soft_wrap=True)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from contextc.cli.files import read
 from contextc.cli.terminal import JSONOption, StoreOption, count, err, opened, out, plain, print_json, progress
-from contextc.errors import InvalidSetting
+from contextc.errors import InvalidImport, InvalidInput, InvalidSetting
 from contextc.store import Conversation, Store
 from contextc.transfer import Summary, TakenIn, import_files, import_lines, import_requests, list_sessions
 from contextc.transfer.files import file_source, holds_requests, is_own
@@ -24,6 +24,7 @@ from contextc.wire.files import read_requests
 
 ROWS, SHORTEST = 20, 8
 COLUMNS = ("messages", "new", "calls", "branches", "tokens")
+SAYS_NOTHING = ("", "", "", "0", "1", "")
 FormatOption = Annotated[
     str | None,
     typer.Option(
@@ -107,7 +108,10 @@ def _take(
             taken = import_requests(store, bodies, format=format, progress=report)
             return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
         if is_own(file):
-            return [import_lines(store, file.read().splitlines(), name, report)], []
+            try:
+                return [import_lines(store, file.read().splitlines(), name, report)], []
+            except InvalidImport as error:
+                raise InvalidInput(f"{file.name}, {error}") from error
     return import_files(store, files, source_name=source, format=format, into=name, progress=report)
 
 
@@ -134,7 +138,11 @@ def _tell(summary: Summary, json: bool) -> None:
         print_json(summary)
     else:
         _print(summary)
-    if summary.refused:
+    if summary.stopped is not None:
+        stored = count(len(summary.conversations) - summary.refused, "conversation")
+        err.print(plain(f"The import stopped: {summary.stopped}"), soft_wrap=True)
+        err.print(f"Stored before that: {stored}. Import the file again to go on.")
+    if summary.refused or summary.stopped is not None:
         raise typer.Exit(1)
 
 
@@ -142,36 +150,61 @@ def _print(summary: Summary) -> None:
     taken = [each for each in summary.conversations if each.error is None]
     if len(taken) == 1:
         (one,) = taken
-        out.print(f"imported [bold]{plain(one.name)}[/]: {count(one.messages, 'message')}, tip {one.tip[:12]}")
+        current = f", {one.length:,} of them on its current branch" if one.length != one.messages else ""
+        said = f"{count(one.messages, 'message')}{current}, tip {one.tip[:12]}"
+        out.print(f"imported [bold]{plain(one.name)}[/]: {said}", soft_wrap=True)
     else:
         out.print(f"imported {count(len(taken), 'conversation')} from {summary.source}")
-    rows = [(plain(each.name), *_figures(each)) for each in taken[:ROWS]]
-    if len(taken) > ROWS:
-        rows.append((f"… {len(taken) - ROWS:,} more", *[""] * len(COLUMNS)))
-    if len(taken) > 1:
-        rows.append(("in all", *_figures(summary.in_all())))
-    used = sum(max(map(len, column)) + 2 for column in zip(("conversation", *COLUMNS), *rows, strict=True))
-    room = out.width - used - 2
-    table = Table(box=None, header_style="bold")
-    table.add_column("conversation", no_wrap=True, overflow="fold")
-    for column in COLUMNS:
-        table.add_column(column, justify="right", no_wrap=True)
-    if room >= SHORTEST:
-        table.add_column("title", no_wrap=True)
-    titles = [plain(each.title if len(each.title) <= room else f"{each.title[: room - 1]}…") for each in taken[:ROWS]]
-    for row, title in zip_longest(rows, titles if room >= SHORTEST else ()):
-        table.add_row(*row, *([title or ""] if room >= SHORTEST else []))
-    out.print(table)
+    _print_table(taken, summary)
     told = len(summary.left_out) + summary.refused
     left = f"{count(told, 'thing')} left out: see above" if told else "nothing was left out"
     out.print(f"{summary.source}, {summary.seconds:.1f} s, {left}")
 
 
+def _print_table(taken: list[TakenIn], summary: Summary) -> None:
+    """A row a conversation. Where a line is too short for the titles, figures give way that say nothing, and then the
+    titles stand below.
+    """
+    rows = [(plain(each.name), *_figures(each)) for each in taken[:ROWS]]
+    if len(taken) > ROWS:
+        rows.append((f"… {len(taken) - ROWS:,} more", *[""] * len(COLUMNS)))
+    if len(taken) > 1:
+        rows.append(("in all", *_figures(summary.in_all())))
+    columns = list(range(len(COLUMNS) + 1))
+    heads = ("conversation", *COLUMNS)
+    for column in (len(COLUMNS), *range(3, len(COLUMNS))):
+        if _room(heads, rows, columns) < SHORTEST and {row[column] for row in rows} <= {"", SAYS_NOTHING[column]}:
+            columns.remove(column)
+    room = _room(heads, rows, columns)
+    is_beside = room >= SHORTEST
+    table = Table(box=None, header_style="bold")
+    for column in columns:
+        table.add_column(heads[column], justify="right" if column else "left", no_wrap=True, overflow="fold")
+    if is_beside:
+        table.add_column("title", no_wrap=True)
+    for row, each in zip_longest(rows, taken[:ROWS]):
+        title = each.title if each is not None else ""
+        shown = [row[column] for column in columns]
+        table.add_row(*shown, *([plain(_cut(title, room))] if is_beside else []))
+        if title and not is_beside:
+            table.add_row(f"  {plain(_cut(title, max(SHORTEST, len(row[0]) - 2)))}")
+    out.print(table)
+
+
+def _room(heads: tuple[str, ...], rows: list[tuple[str, ...]], columns: list[int]) -> int:
+    """What a line has left for a title."""
+    return out.width - 2 - sum(max(len(each[column]) for each in (heads, *rows)) + 2 for column in columns)
+
+
+def _cut(title: str, room: int) -> str:
+    return title if len(title) <= room else f"{title[: room - 1]}…"
+
+
 def _figures(each: TakenIn) -> tuple[str, ...]:
-    counts = (each.messages, each.new, each.tool_calls, each.branches)
+    messages = f"{each.messages:,}" if each.length == each.messages else f"{each.length:,} of {each.messages:,}"
     known = each.input_tokens is not None or each.output_tokens is not None
     tokens = f"{each.input_tokens or 0:,} / {each.output_tokens or 0:,}" if known else ""
-    return (*[f"{figure:,}" for figure in counts], tokens)
+    return (messages, *[f"{figure:,}" for figure in (each.new, each.tool_calls, each.branches)], tokens)
 
 
 def _list(source: str, directory: str | None, limit: int, json: bool) -> None:

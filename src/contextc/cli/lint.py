@@ -43,7 +43,10 @@ def run(
 
 
 def _show(where: str, violations: list[Violation]) -> None:
-    table = Table("code", "where", "what is wrong, and what the provider says", title=where or None, box=None)
+    table = Table(title=where or None, box=None)
+    table.add_column("code", no_wrap=True)
+    for heading in ("where", "what is wrong, and what the provider says"):
+        table.add_column(heading, overflow="fold")  # what is cut off cannot be searched for
     for each in violations[:MOST_SHOWN]:
         error = f"\n[dim]{plain(each.error)}[/]" if each.error else ""
         table.add_row(each.code, plain(each.path), plain(each.message) + error)

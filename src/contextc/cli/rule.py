@@ -6,17 +6,23 @@ import typer
 from rich.table import Table
 
 from contextc.cli.terminal import out, plain
-from contextc.formats import format_names, formatter
-from contextc.formats.pages import entry, find_rule
+from contextc.formats.pages import entry, find_rule, rules_of
 
 
-def run(code: Annotated[str | None, typer.Argument(help="The code of a rule, such as ANT014.")] = None) -> None:
-    """Explain a rule: what, why, what the provider says, an example, the repair. Without a code: list them all."""
-    if code is not None:
+def run(
+    code: Annotated[
+        str | None, typer.Argument(help="The code of a rule, such as ANT014, or how some begin: ANT.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="List the rules of this format: openai_chat, anthropic, …")
+    ] = None,
+) -> None:
+    """Explain a rule: what, why, what the provider says, an example, the repair. Without a code: list them."""
+    found = rules_of(format, (code or "").upper())
+    if code is not None and (not found or found[0][1].code == code.upper()):
         out.print(plain(entry(find_rule(code))), soft_wrap=True)
         return
     table = Table("format", "code", "rule", box=None)
-    for name in format_names():
-        for rule in formatter(name).rules.rules:
-            table.add_row(name, rule.code, plain(rule.title))
+    for name, rule in found:
+        table.add_row(name, rule.code, plain(rule.title))
     out.print(table)

@@ -171,7 +171,7 @@ def write(
         session=None if compiled.replaced else session,
         replaced=compiled.replaced,
         lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
-        input=usage.input if usage else 0,
+        input=measured(compiled, usage),
         again=final is not None and final.finish == "pause",
         shortened=shortened,
     )
@@ -194,6 +194,15 @@ def write(
     )
     book.keep_manifest(tx, number, record.request, record_to_json(kept))
     return Written(number, version + 1, standing, sealed)
+
+
+def measured(compiled: Compiled, usage: Usage | None) -> int:
+    """The input as the provider counted it; 0 where it did not say, or says less than there was because it may leave
+    out what it had in its cache.
+    """
+    if usage is None or (usage.input < compiled.estimated and not compiled.formatter.counts_all_input):
+        return 0
+    return usage.input
 
 
 def shown_after(compiled: Compiled, written: Written, stored: Sequence[Message], end: Tip) -> Shown:

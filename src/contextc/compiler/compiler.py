@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, replace
 
@@ -36,6 +36,9 @@ from contextc.store.base import DEFAULT_AGENT, Transaction
 from contextc.store.leases import check as check_lease
 from contextc.store.places import Head as Tip
 from contextc.tokens import Calibration, Counter, counter, keep, save_calibration
+
+if TYPE_CHECKING:  # with it come event loops
+    from contextc.toolbox import Toolable
 
 log = logging.getLogger("contextc.compiler")
 SECRET = re.compile(r"(?i)(?<![a-z0-9])(?:sk-|bearer\s+|aiza|key[-_])[\w.*-]{6,}")  # errors quote what they refused
@@ -70,7 +73,7 @@ class MessageCompiler:
         agent: str = DEFAULT_AGENT,
         fragments: Fragments = (),
         system_prompt: str | None = None,
-        tools: Iterable[AnyTool | JSONObject] = (),
+        tools: "Iterable[AnyTool | Toolable | JSONObject]" = (),
         settings: JSONObject | None = None,
         budget: int | None = None,
         output: int | None = None,
@@ -384,9 +387,10 @@ class MessageCompiler:
         """The calibration after this request; None where it has not moved enough to be written."""
         if self.provider.runs_tools:  # its own prompt is in the figure, and is no error of ours
             return None
-        if usage is None or not usage.input or self._reader.calibration is None:
+        counted = committing.measured(compiled, usage)
+        if not counted or self._reader.calibration is None:
             return None
-        learned = self._reader.calibration.learned(compiled.estimated, usage.input)
+        learned = self._reader.calibration.learned(compiled.estimated, counted)
         if learned.samples > EVERY_SAMPLE and abs(learned.factor - self._reader.calibration.factor) < 0.005:
             return None
         return learned

@@ -92,7 +92,9 @@ def _is_edit(edit: object) -> bool:
 
 
 def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
-    """The tools as ours; a dict is read as OpenAI's chat writes a tool, or as the formatter's own provider does."""
+    """The tools as ours; a dict is read as OpenAI's chat writes a tool, or as the formatter's own provider does. Of a
+    function that is a tool, what the model is told of it.
+    """
     if type(tools) in (list, tuple) and all([_is_sound(tool) for tool in cast(list[object], tools)]):
         read = cast(Sequence[AnyTool], tools)
     elif tools is None:
@@ -124,7 +126,7 @@ def as_tool(tool: object, formatter: Formatter) -> AnyTool:
     if isinstance(tool, NativeTool):
         return tool
     if not isinstance(tool, Tool):
-        raise InvalidInput(f"A {_kind(tool)} is not a tool. Write cc.Tool(name=…, description=…, parameters=…).")
+        tool = _told_of(tool)
     if not isinstance(tool.name, str) or not tool.name.strip():
         raise InvalidInput("A tool needs a name, by which the model calls it.")
     if not isinstance(tool.parameters, dict):
@@ -132,6 +134,18 @@ def as_tool(tool: object, formatter: Formatter) -> AnyTool:
             f"Tool {tool.name!r}: parameters is a {_kind(tool.parameters)}, and should be a JSON schema."
         )
     return tool
+
+
+def _told_of(tool: object) -> Tool:
+    """A function, a FunctionTool, or a Tool with its function."""
+    if not callable(tool) and not isinstance(tool, tuple):
+        raise InvalidInput(
+            f"A {_kind(tool)} is not a tool. Give a function, or write cc.Tool(name=…, description=…, parameters=…)."
+        )
+    from contextc.toolbox import as_tools as functions  # with it come event loops, which nobody else here needs
+
+    (made,) = functions(cast(Any, [tool])).values()  # whatever it is, the toolbox says what is wrong with it
+    return made.tool
 
 
 def check_reply(reply: object, produced: object, usage: object, session_id: object) -> None:

@@ -9,8 +9,10 @@ from typing import NamedTuple
 from contextc.doctor.findings import DAMAGE, Trouble
 from contextc.doctor.links import Blobs, Branch, Row, fetch_blob, follow, lineage_of, rows_between
 from contextc.doctor.pairs import Asked, Pairs
+from contextc.errors import StoreCorrupt
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_MASK, Spot, branch_end, place, stretches
+from contextc.store.places import SEQ_MASK, Spot, place, stretches
+from contextc.store.reading import as_id
 
 
 class Diagnosis(NamedTuple):
@@ -34,13 +36,12 @@ class Diagnosis(NamedTuple):
 
 def diagnose(tx: Transaction, branches: dict[int, Branch], number: int) -> Diagnosis:
     """What is wrong with the line that ends on a branch. What cannot be read is taken as lost: so it will be healed."""
-    end = branch_end(tx, number)[0]
+    end = end_of(tx, branches[number])
     edges = edges_of(tx, number)
     edge = edges[-1] if edges else 0
     pairs, blobs = Pairs(), Blobs(lambda name: fetch_blob(tx, name))
-    found = [
-        trouble for each, _ in lineage_of(branches, number) if (trouble := lost_base(tx, branches[each])) is not None
-    ]
+    through = [each for each, _, _ in stretches(lineage_of(branches, number), 0, end)]
+    found = [lost for each in dict.fromkeys([*through, number]) if (lost := lost_base(branches[each])) is not None]
     for row in line_rows(tx, branches, number, 0, end):
         while edges and edges[0] < row.seq:
             pairs.clear()
@@ -50,6 +51,13 @@ def diagnose(tx: Transaction, branches: dict[int, Branch], number: int) -> Diagn
     first = min([each.changes for each in found], default=None)
     base = None if first is None else _spot(tx, branches, number, first - 1)
     return Diagnosis(number, end, found, [each for each in pairs.open if each.seq > edge], base)
+
+
+def end_of(tx: Transaction, branch: Branch) -> int:
+    """The last message of a branch; where it has none of its own, the one it begins after."""
+    low, high = place(branch.number, 0), place(branch.number, SEQ_MASK)
+    row = tx.row("SELECT max(place) FROM message WHERE place BETWEEN ? AND ?", low, high)
+    return row[0] & SEQ_MASK if row is not None and row[0] is not None else branch.base
 
 
 def edges_of(tx: Transaction, branch: int, after: int = 0) -> list[int]:
@@ -82,20 +90,17 @@ def is_relevant(trouble: Trouble, edge: int) -> bool:
     return trouble.code in DAMAGE or trouble.seq > edge
 
 
-def lost_base(tx: Transaction, branch: Branch) -> Trouble | None:
-    """Where a branch begins after a message which is not there, or is another."""
-    if branch.base == 0 or branch.parent is None:
-        return None
-    where = place(branch.parent, branch.base)
-    if tx.row("SELECT 1 FROM message WHERE place = ? AND id = ?", where, branch.base_id) is not None:
-        return None
-    return Trouble("lost-base", branch.base + 1, f"Message {branch.base}, after which it begins, is not there.")
+def lost_base(branch: Branch) -> Trouble | None:
+    """Where a branch begins on another one, or after another message, than it can."""
+    return Trouble("lost-base", branch.base + 1, branch.wrong) if branch.wrong else None
 
 
 def _spot(tx: Transaction, branches: dict[int, Branch], number: int, seq: int) -> Spot:
     for branch, _, _ in stretches(lineage_of(branches, number), seq - 1, seq):
         row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, seq))
         if row is not None:
-            return Spot(branch, seq, row[0])
-    root = branches[branches[number].tree]
+            return Spot(branch, seq, as_id(row[0]))
+    root = branches.get(branches[number].tree)
+    if root is None:
+        raise StoreCorrupt(f"Branch {branches[number].tree}, with which it begins, is not there. Restore a copy.")
     return Spot(root.number, 0, root.base_id)

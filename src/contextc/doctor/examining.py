@@ -3,19 +3,22 @@
 Every branch is followed link by link: the numbers have no gap, and each message's content gives its id. The lines that
 conversations go on with are also asked for what requests have to put right each time: calls without results, results
 without calls. Each message is read once, however many forks share it. The database's own check comes first, because
-nothing else can be believed where that fails.
+nothing else can be believed where that fails; then the rows that say which conversations and branches there are.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
-from contextc.doctor.diagnosis import Diagnosis, diagnose, edges_of, is_relevant, lost_base, troubles_of
+from contextc.doctor.branching import branch_table
+from contextc.doctor.damage import damages
+from contextc.doctor.diagnosis import Diagnosis, diagnose, edges_of, end_of, is_relevant, lost_base, troubles_of
 from contextc.doctor.findings import CODES, DAMAGE, OPEN_CALL, Finding, Trouble, counted
-from contextc.doctor.links import CHUNK, Blobs, Branch, branch_table, fetch_blob, follow, lineage_of, rows_between
+from contextc.doctor.links import CHUNK, Blobs, Branch, fetch_blob, follow, lineage_of, rows_between
 from contextc.doctor.marker import healed_lines
 from contextc.doctor.pairs import Asked, Pairs
+from contextc.doctor.standing import Standing, lost_messages, running_in, standings
 from contextc.errors import UnknownConversation
-from contextc.store import Store, places
+from contextc.store import Store
 from contextc.store.base import Transaction
 from contextc.store.places import stretches
 
@@ -27,18 +30,25 @@ def examine(store: Store, progress: Progress | None = None, *, conversation: str
 
     What is found on a line that was healed, and that nobody goes on with, is not told again.
     """
-    damage = store.read(_damage)
-    yield from damage
-    if damage:
+    if damage := list(damages(store)):
+        yield from damage
         return
-    everything = store.read(branch_table)
-    table = everything if conversation is None else _standing_on(everything, conversation)
-    if not table and conversation is not None:
+    everything, known = store.read(_rows)
+    if conversation is not None and conversation not in known:
         raise UnknownConversation(conversation)
+    table = everything if conversation is None else _standing_on(everything, conversation)
+    yield from [each.fault for each in known.values() if each.fault is not None and conversation in (None, each.name)]
+    if conversation is None:
+        yield from store.read(lambda tx: list(lost_messages(tx)))
     counter = _Counter(store, table, conversation is None, progress)
     blobs = Blobs(lambda name: store.read(lambda tx: fetch_blob(tx, name)))
     for _, group in groupby(table, key=lambda branch: branch.tree):
-        yield from _Tree(store, list(group), conversation, blobs, counter).findings()
+        yield from _Tree(store, list(group), conversation, blobs, counter, known).findings()
+
+
+def _rows(tx: Transaction) -> tuple[list[Branch], dict[str, Standing]]:
+    table = branch_table(tx)
+    return table, standings(tx, table)
 
 
 class _Counter:
@@ -49,9 +59,7 @@ class _Counter:
         if progress is not None and whole:
             self._total = store.read(lambda tx: (tx.row("SELECT count(*) FROM message") or (0,))[0])
         elif progress is not None:
-            self._total = sum(
-                store.read(lambda tx: [places.branch_end(tx, each.number)[0] - each.base for each in table])
-            )
+            self._total = sum(store.read(lambda tx: [max(0, end_of(tx, each) - each.base) for each in table]))
 
     def add(self, messages: int) -> None:
         self._done += messages
@@ -62,8 +70,16 @@ class _Counter:
 class _Tree:
     """The branches that share a root: each is followed once, and what its parent knew goes on into it."""
 
-    def __init__(self, store: Store, table: list[Branch], only: str | None, blobs: Blobs, counter: _Counter) -> None:
-        self.store, self.only, self.blobs, self.counter = store, only, blobs, counter
+    def __init__(
+        self,
+        store: Store,
+        table: list[Branch],
+        only: str | None,
+        blobs: Blobs,
+        counter: _Counter,
+        known: dict[str, Standing],
+    ) -> None:
+        self.store, self.only, self.blobs, self.counter, self.known = store, only, blobs, counter, known
         self.branches = {branch.number: branch for branch in table}
         self.children: dict[int, list[Branch]] = {}
         for branch in sorted(table, key=lambda each: each.base):
@@ -92,22 +108,14 @@ class _Tree:
     def _standing(self, tx: Transaction) -> tuple[dict[str, int], set[str]]:
         """The branch each conversation goes on with, and those of them in which a turn is running."""
         tree = next(iter(self.branches.values())).tree
-        current = dict[str, int](tx.rows("SELECT name, branch FROM conversation WHERE tree = ?", tree))
-        running = {
-            name
-            for (name,) in tx.rows(
-                "SELECT l.conversation FROM lease l JOIN conversation c ON c.name = l.conversation"
-                " WHERE l.holder <> '' AND c.tree = ?",
-                tree,
-            )
-        }
-        return current, running
+        current = {each.name: each.branch for each in self.known.values() if each.tree == tree and each.branch}
+        return current, running_in(tx) & current.keys()
 
     def _follow(self, branch: Branch, is_current: bool) -> None:
         """Read a branch, and hand on what is known where others begin on it."""
         number, store = branch.number, self.store
         end, lost, edges = store.read(
-            lambda tx: (places.branch_end(tx, number)[0], lost_base(tx, branch), edges_of(tx, number, branch.base))
+            lambda tx: (end_of(tx, branch), lost_base(branch), edges_of(tx, number, branch.base))
         )
         self.ends[number] = end
         pairs = self.begun.pop(number, None) or Pairs()
@@ -151,7 +159,7 @@ class _Tree:
         of = {line: self._diagnosed(line) for line in sorted({each for line in damaged.values() for each in line})}
         for (where, trouble), through in damaged.items():
             yield self._fault(name, where, trouble, through, current, of, is_running)
-        if not is_running and current in self.branches:
+        if not is_running and current in self.branches and self.branches[current].tree in self.branches:
             yield from self._notes(name, current, of.get(current))
 
     def _along(self, line: int) -> Iterator[tuple[int, Trouble]]:
@@ -250,23 +258,6 @@ def _would(base: int, behind: int, how: str, line: int, *, switch: bool) -> str:
     after = f"after message {base}" if base else "at the root"
     turned = f"and go on there; branch {line} stays" if switch else f"beside branch {line}, which stays"
     return f"would begin a branch {after} that holds the {counted(behind, 'message')} behind it, {how}, {turned}"
-
-
-def _damage(tx: Transaction) -> list[Finding]:
-    rows = tx.rows(tx.dialect.check) if tx.dialect.check else [("ok",)]
-    return [
-        Finding(
-            kind="fault",
-            code="damaged-file",
-            conversation=None,
-            where="database",
-            text=text,
-            why="Nothing in it can be believed.",
-            would="cannot be healed: restore a copy, or recover the file with the database's own tools",
-        )
-        for (text,) in rows
-        if text != "ok"
-    ]
 
 
 def _standing_on(table: list[Branch], conversation: str) -> list[Branch]:

@@ -2,7 +2,8 @@
 
 A `fault` cannot be sent, read or trusted. With a `note` every request is valid as it is: calls and results are paired
 when a request is made, whatever the record holds. Healing never changes a message. It appends, or it begins a branch
-that holds the repaired messages; the old branch stays.
+that holds the repaired messages; the old branch stays. Only where a conversation goes on with a branch that is not its
+own is the row changed that says so.
 """
 
 from typing import Literal, NamedTuple, TypeAlias
@@ -10,7 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 Kind: TypeAlias = Literal["fault", "note"]
-Healing: TypeAlias = Literal["append", "branch", "none"]
+Healing: TypeAlias = Literal["append", "branch", "row", "none"]
+"""What healing does: it appends, begins a branch, has a conversation go on with a branch of its own; or nothing."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

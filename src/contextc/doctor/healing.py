@@ -12,19 +12,24 @@ from typing import Literal
 
 import msgspec
 
+from contextc.doctor.branching import branch_table
 from contextc.doctor.diagnosis import Diagnosis, diagnose
 from contextc.doctor.findings import Finding, counted
-from contextc.doctor.links import branch_table
+from contextc.doctor.links import Branch
 from contextc.doctor.marker import healed_lines
 from contextc.doctor.pairs import Asked
 from contextc.doctor.rewriting import Rewriting
-from contextc.errors import Conflict, ContextcError, InvalidInput, StoreCorrupt
+from contextc.doctor.standing import Standing, put_right, running_in
+from contextc.errors import Conflict, ContextcError, InvalidInput, StoreCorrupt, UnknownConversation
 from contextc.messages import Message, admit
 from contextc.pairing import synthetic
 from contextc.store import Store, chain, places
 from contextc.store.base import Transaction
-from contextc.store.branches import switch
+from contextc.store.places import Head
 from contextc.store.redaction import HEALED
+
+STRANGE = (TypeError, ValueError, AttributeError, LookupError)
+"""What rows lead to that hold something nobody has foreseen."""
 
 
 class Healed(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,24 +58,26 @@ def heal(store: Store, findings: Iterable[Finding], progress: Callable[[int, int
     for name, group in wanted.items():
         try:
             healed.append(store.write(lambda tx, name=name, group=group: _heal(tx, name, group), repeatable=True))
-        except (StoreCorrupt, InvalidInput, Conflict) as error:  # one that cannot be helped keeps no other waiting
-            healed.append(_left(name, error))
+        except (StoreCorrupt, InvalidInput, Conflict, *STRANGE) as error:
+            healed.append(_left(name, error))  # one that cannot be helped keeps no other waiting
         if progress:
             progress(len(healed), len(wanted))
     return healed
 
 
-def _left(name: str, error: ContextcError) -> Healed:
-    return Healed(conversation=name, outcome="left", text=f"{error} Nothing was changed.")
+def _left(name: str, error: Exception) -> Healed:
+    why = str(error) if isinstance(error, ContextcError) else f"What is stored of it is not as it should be: {error!r}."
+    return Healed(conversation=name, outcome="left", text=f"{why} Nothing was changed.")
 
 
 def _heal(tx: Transaction, name: str, findings: list[Finding]) -> Healed:
     places.lock_tree(tx, name)
-    here = places.head(tx, name, lock=True)
-    if tx.row("SELECT 1 FROM lease WHERE conversation = ? AND holder <> ''", name) is not None:
+    tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", name)
+    if name in running_in(tx):
         text = "A turn is running in it, so nothing was changed. Heal it when the turn is over."
         return Healed(conversation=name, outcome="left", text=text)
-    branches = {branch.number: branch for branch in branch_table(tx, here.tree)}
+    stood = put_right(tx, name, branch_table(tx)) if any(each.healing == "row" for each in findings) else None
+    here, branches = _here(tx, name)
     may_branch = any(finding.healing == "branch" for finding in findings)
     others = sorted({line for finding in findings for line in finding.branches} - {here.branch})
     healed = set(healed_lines(tx, branches)) if others else set[int]()
@@ -85,12 +92,26 @@ def _heal(tx: Transaction, name: str, findings: list[Finding]) -> Healed:
     found = diagnose(tx, branches, here.branch)
     if may_branch and found.base is not None:
         begun[here.branch] = Rewriting(tx, name, branches, found).write(here).branch
-        switch(tx, name, begun[here.branch])
+        sql = "UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?"
+        tx.run(sql, begun[here.branch], name)
     answers = here.branch in begun or any(finding.healing == "append" for finding in findings)
     results = [chain.entry(admit(_answer(asked))) for asked in found.open] if answers else []
     if results:
         chain.append(tx, name, results)
-    return _told(tx, name, found, begun, len(results))
+    return _told(tx, name, found, begun, len(results), stood)
+
+
+def _here(tx: Transaction, name: str) -> tuple[Head, dict[int, Branch]]:
+    """Where a conversation ends, and the branches of its tree. Where its branch says that it begins is not believed."""
+    row = tx.row("SELECT number, tree, branch, revision FROM conversation WHERE name = ?", name)
+    if row is None:
+        raise UnknownConversation(name)
+    number, tree, branch, revision = row
+    branches = {each.number: each for each in branch_table(tx, tree)}
+    if branch not in branches or branches[branch].conversation != name:
+        raise StoreCorrupt(f"It goes on with branch {branch}, which is not there, or not its own. Look again.")
+    end, tip = places.branch_end(tx, branch)
+    return Head(number, tree, branch, revision, end, tip), branches
 
 
 def _answer(asked: Asked) -> Message:
@@ -108,8 +129,11 @@ def _answer(asked: Asked) -> Message:
     )
 
 
-def _told(tx: Transaction, name: str, found: Diagnosis, begun: dict[int, int], appended: int) -> Healed:
-    said: list[str] = []
+def _told(
+    tx: Transaction, name: str, found: Diagnosis, begun: dict[int, int], appended: int, stood: Standing | None
+) -> Healed:
+    turned = stood is not None and stood.fault is not None
+    said = [f"It goes on with branch {found.line}, which is its own."] if turned and found.line not in begun else []
     for old, new in begun.items():
         base = places.branch_base(tx, new)
         after = f"after message {base}" if base else "at the root"

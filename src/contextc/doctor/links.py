@@ -6,13 +6,12 @@ Where one row is wrong the next is judged by the best that is known of it, so th
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-import msgspec
-
 from contextc._json import blob_name
 from contextc.doctor.findings import Trouble
 from contextc.messages import Media, Message, ToolResult, chain_id, content_of, from_json
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_BITS, SEQ_MASK, place, stretches
+from contextc.store.reading import UNREADABLE, as_id
 
 CHUNK = 1000
 RawRow: TypeAlias = tuple[int, bytes, bytes]  # place, id, body
@@ -28,6 +27,8 @@ class Branch(NamedTuple):
     base: int
     base_id: bytes
     conversation: str | None
+    wrong: str = ""
+    """What is wrong with where it begins; parent and base are then the ones it can be followed from, if there are."""
 
 
 class Row(NamedTuple):
@@ -43,7 +44,7 @@ class Row(NamedTuple):
 class Blobs:
     """Whether media bytes are there, and are what they are named for; each is read once."""
 
-    def __init__(self, fetch: Callable[[str], bytes | None]) -> None:
+    def __init__(self, fetch: Callable[[str], object]) -> None:
         self._fetch, self._known = fetch, dict[str, str]()
 
     def wrong(self, message: Message) -> Iterator[tuple[int, str, str]]:
@@ -56,14 +57,15 @@ class Blobs:
     def _code(self, name: str) -> str:
         if name not in self._known:
             data = self._fetch(name)
-            code = "missing-blob" if data is None else "" if blob_name(data) == name else "changed-blob"
-            self._known[name] = code
+            is_whole = isinstance(data, bytes) and blob_name(data) == name
+            self._known[name] = "missing-blob" if data is None else "" if is_whole else "changed-blob"
         return self._known[name]
 
 
-def fetch_blob(tx: Transaction, name: str) -> bytes | None:
+def fetch_blob(tx: Transaction, name: str) -> object:
+    """What is stored as a blob, whatever it is; None where nothing is."""
     row = tx.row("SELECT data FROM blob WHERE name = ?", name)
-    return None if row is None else bytes(row[0])
+    return None if row is None else row[0]
 
 
 def media_in(part: object) -> tuple[Media, ...]:
@@ -72,14 +74,6 @@ def media_in(part: object) -> tuple[Media, ...]:
     if isinstance(part, ToolResult) and not isinstance(part.content, str):
         return tuple([each for each in part.content if isinstance(each, Media)])
     return ()
-
-
-def branch_table(tx: Transaction, tree: int | None = None) -> list[Branch]:
-    """All branches, or those of a tree: a parent before what begins on it."""
-    columns = "SELECT number, tree, parent, base_seq, base_id, conversation FROM branch"
-    if tree is None:
-        return [Branch(*row) for row in tx.rows(f"{columns} ORDER BY tree, number")]
-    return [Branch(*row) for row in tx.rows(f"{columns} WHERE tree = ? ORDER BY number", tree)]
 
 
 def lineage_of(branches: dict[int, Branch], number: int) -> list[tuple[int, int]]:
@@ -102,7 +96,7 @@ def rows_between(read: Reader, line: Sequence[tuple[int, int]], after: int, upto
 
 def _rows(tx: Transaction, start: int, stop: int) -> list[RawRow]:
     return [
-        (where, _bytes(identity), body)
+        (where, as_id(identity), body)
         for where, identity, body in tx.rows(
             "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", start, stop
         )
@@ -140,9 +134,5 @@ def _missing(branch: int, first: int, last: int) -> Row:
 def _parsed(seq: int, body: bytes) -> tuple[Message | None, Trouble | None]:
     try:
         return from_json(body), None
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        return None, Trouble("unreadable", seq, f"It cannot be read: {error}.")
-
-
-def _bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()
+    except UNREADABLE as error:
+        return None, Trouble("unreadable", seq, f"It cannot be read: {str(error).rstrip('.')}.")

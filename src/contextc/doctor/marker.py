@@ -6,13 +6,12 @@ where it ended then.
 
 from collections.abc import Iterator
 
-from msgspec import MsgspecError
-
 from contextc._json import JSONObject
 from contextc.doctor.links import Branch
 from contextc.messages import from_json
 from contextc.store.base import Transaction
 from contextc.store.places import branch_end, place
+from contextc.store.reading import UNREADABLE
 from contextc.store.redaction import healed_note
 
 
@@ -33,5 +32,5 @@ def healed_lines(tx: Transaction, branches: dict[int, Branch]) -> Iterator[int]:
 def _said(body: bytes) -> JSONObject:
     try:
         return healed_note(from_json(body))
-    except MsgspecError:
+    except UNREADABLE:
         return {}

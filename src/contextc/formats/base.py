@@ -8,7 +8,7 @@ back to it alone.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, assert_never, cast
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeGuard, assert_never, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -86,6 +86,8 @@ class Formatter(ABC):
     """Names in the `extra` of other providers that this format takes along for them."""
     nests: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` under which only the names inside say something."""
+    understood: ClassVar[tuple[str, ...]] = ()
+    """Names inside those that our own types hold: what is under them goes over to everybody."""
     marks: ClassVar[tuple[str, ...]] = ()
     """Names in `extra` that say only how something was written, and mean nothing elsewhere."""
     merges: ClassVar[bool] = False
@@ -98,8 +100,12 @@ class Formatter(ABC):
     """What a tool has in this format, and in no other; "" where its tools are another's, or cannot be told apart."""
     stand_in: ClassVar[Tool | None] = None
     """What is told in the place of tools where there are none and messages hold calls, if the provider wants some."""
+    strict_tools: ClassVar[bool] = True
+    """Whether a tool can say that the model is held to its schema."""
     needs_length: ClassVar[bool] = False
     """Whether every request must say how long the answer may be."""
+    counts_all_input: ClassVar[bool] = True
+    """Whether the input that a reply says it used is all of it; else what was in the cache may be missing there."""
     version: ClassVar[int] = 1
     """Grows when the same segment is encoded otherwise than before: what was shown is then shown anew."""
     provider: str
@@ -269,6 +275,12 @@ class Formatter(ABC):
             for tool in request.tools
             if isinstance(tool, NativeTool) and tool.provider != self.provider
         ]
+        if not self.strict_tools and (strict := [tool.name for tool in request.tools if _is_strict(tool)]):
+            which = f"the tool{'s' if len(strict) > 1 else ''} {', '.join(strict)}"
+            notes.append(Note("left out", f"`strict` of {which}, which {self.name} does not take"))
+        has_calls = any(message.tool_calls or message.tool_results for message in paired.messages)
+        if self.stand_in is not None and has_calls and not self.encode_tools(request.tools):
+            notes.append(Note("made up", f"a tool {self.stand_in.name}, because there are calls and no tools"))
         if self.user_first and _begins(encoded) not in (None, "user", "system"):
             notes.append(Note("made up", "a line from the user, because the conversation begins with the assistant"))
         notes += [note for repair in paired.repairs if (note := noted(repair)) is not None]
@@ -292,6 +304,10 @@ class Formatter(ABC):
 
 def _said(prompt: str | None) -> str | None:
     return prompt if prompt and not prompt.isspace() else None
+
+
+def _is_strict(tool: Tool | NativeTool) -> TypeGuard[Tool]:
+    return isinstance(tool, Tool) and tool.strict is True
 
 
 def _begins(encoded: Sequence[Encoded]) -> str | None:

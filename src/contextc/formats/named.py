@@ -1,6 +1,7 @@
 """A format by its name. Each is a folder here: one more format is one more folder, and no line elsewhere."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -26,8 +27,15 @@ def tool_formatter(definition: Mapping[str, JSON], own: Formatter) -> Formatter:
 def formatter(name: str) -> Formatter:
     """The formatter of this name, with its defaults."""
     if name not in format_names():
-        raise InvalidSetting(f"there is no format {name!r}. There are: {', '.join(format_names())}.")
+        raise InvalidSetting(f"there is no format {name!r}. {_meant(name)}There are: {', '.join(format_names())}.")
     return _class_in(name)()
+
+
+def _meant(name: str) -> str:
+    written = name.lower().replace("-", "_").replace(".", "_")
+    found = [each for each in format_names() if each.startswith(written)] if written else []
+    found = found or get_close_matches(written, format_names(), n=1)
+    return f"Did you mean {' or '.join(found)}? " if found else ""
 
 
 def face(name: str) -> type[Formatter] | None:

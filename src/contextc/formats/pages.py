@@ -23,7 +23,13 @@ def find_rule(code: str) -> Rule:
         for rule in formatter(name).rules.rules:
             if rule.code == code.upper():
                 return rule
-    raise InvalidSetting(f"there is no rule {code!r}. `contextc lint` prints the codes of those a request breaks.")
+    raise InvalidSetting(f"there is no rule {code!r}. `contextc rule` lists those there are.")
+
+
+def rules_of(format: str | None = None, code: str = "") -> list[tuple[str, Rule]]:
+    """The rules of a format, or of all, each with the name of its format; those whose codes begin like this one."""
+    names = format_names() if format is None else (formatter(format).name,)
+    return [(name, rule) for name in names for rule in formatter(name).rules.rules if rule.code.startswith(code)]
 
 
 def section(name: str) -> str:

@@ -160,6 +160,14 @@ def _take(body: JSONObject, place: Place) -> JSON:
     return body.pop(last, None)
 
 
+def is_set(body: JSONObject, place: Place) -> bool:
+    """Whether something stands in a place."""
+    *outer, last = place.split(".")
+    for name in outer:
+        body = inner(body.get(name))
+    return body.get(last) is not None
+
+
 def _put(body: JSONObject, place: Place, value: JSON) -> None:
     *outer, last = place.split(".")
     for name in outer:

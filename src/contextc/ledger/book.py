@@ -6,7 +6,7 @@ Functions over a transaction, as everything in a store is. What a commit writes 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from contextc.ledger.standing import (
 from contextc.store import Store
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_MASK, place
+from contextc.store.reading import read_all, read_as
 
 
 class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -41,6 +42,8 @@ class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 _encode = Encoder().encode
 _decode = Decoder(OpenAttempt).decode
+_skip = Decoder(Raw).decode
+SHOWN = "What a model was shown"
 
 FIND = (
     "SELECT number, version, state, attempt FROM channel"
@@ -64,7 +67,11 @@ def find(tx: Transaction, channel: Channel) -> Found | None:
 
 def stood(tx: Transaction, channel: Channel) -> Standing | None:
     found = find(tx, channel)
-    return standing_from_json(found.state) if found else None
+    return standing_of(channel.conversation, found.state) if found else None
+
+
+def standing_of(conversation: str, state: bytes) -> Standing:
+    return read_as(standing_from_json, state, f"Where a model stands in {conversation!r}")
 
 
 def load_rows(tx: Transaction, layout: Iterable[Stretch]) -> list[Sealed]:
@@ -78,7 +85,8 @@ def load_rows(tx: Transaction, layout: Iterable[Stretch]) -> list[Sealed]:
             place(channel, last),
         )
     ]
-    decoded = rows_from_json(b"[%b]" % b",".join([items for _, items, _ in rows]))  # all at once: half the time
+    # all at once: half the time
+    decoded = read_as(lambda given: rows_from_json(b"[%b]" % b",".join(given)), [items for _, items, _ in rows], SHOWN)
     return [Sealed(where, row, wire) for (where, _, wire), row in zip(rows, decoded, strict=True)]
 
 
@@ -150,7 +158,13 @@ def manifests(tx: Transaction, channel: int, upto: int = SEQ_MASK, *, last: int 
         place(channel, 0),
         place(channel, upto),
     )
-    return [bytes(body) for (body,) in rows]
+    return read_all(_checked, [body for (body,) in rows], "The manifest of a request")
+
+
+def _checked(body: bytes) -> bytes:
+    """The body, which is JSON at least: whoever asked for it knows what else it should be."""
+    _skip(body)
+    return bytes(body)
 
 
 def begin(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
@@ -175,7 +189,7 @@ def fail(tx: Transaction, number: int, token: str, error: str) -> None:
 
 
 def attempt_of(stored: bytes | None) -> OpenAttempt | None:
-    return None if stored is None else _decode(stored)
+    return None if stored is None else read_as(_decode, stored, "A request on its way")
 
 
 def channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, Standing, OpenAttempt | None]]:
@@ -185,6 +199,6 @@ def channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, Sta
         conversation,
     )
     return [
-        (number, Channel(conversation, *name), standing_from_json(state), attempt_of(attempt))
+        (number, Channel(conversation, *name), standing_of(conversation, state), attempt_of(attempt))
         for number, *name, state, attempt in rows
     ]

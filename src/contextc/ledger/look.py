@@ -14,7 +14,7 @@ from msgspec.structs import astuple, replace
 from contextc.ledger import book
 from contextc.ledger.items import Item
 from contextc.ledger.render import block_name
-from contextc.ledger.standing import Channel, Standing, standing_from_json
+from contextc.ledger.standing import Channel, Standing
 from contextc.ledger.warm import Shown, Warm
 from contextc.messages import Message, from_json
 from contextc.store import Store
@@ -22,6 +22,7 @@ from contextc.store.base import Transaction
 from contextc.store.branches import edge_of
 from contextc.store.pins import pinned
 from contextc.store.places import SEQ_BITS, SEQ_MASK, Head, head, lineage, place, stretches
+from contextc.store.reading import UNREADABLE, as_id, read_messages
 
 BLOCK = 512
 LEADING = 8
@@ -132,13 +133,17 @@ def look_on(store: Store, warm: Warm, channel: Channel) -> Sight | None:
     rows = store.read_one(FOLLOWING, shown.number, shown.version, number, branch, revision, first, last)
     if not rows or len(rows) == BLOCK or rows[-1][0] - first != len(rows):
         return None
+    try:
+        new = [(where, from_json(body)) for where, _, body in rows]
+    except UNREADABLE:  # the long way says what is wrong with which
+        return None
     return Sight(
-        at=Head(number, since.at.tree, branch, revision, seq + len(rows), rows[-1][1]),
+        at=Head(number, since.at.tree, branch, revision, seq + len(rows), as_id(rows[-1][1])),
         channel=shown.number,
         version=shown.version,
         shown=shown,
         standing=shown.standing,
-        log=(*since.said, *[(where, from_json(body)) for where, _, body in rows]),
+        log=(*since.said, *new),
         lead=shown.lead,
         unread=0,
         late={},
@@ -166,7 +171,7 @@ def _shown(
         number, version, state, _ = found
         if (shown := warm.get(channel, number, version)) is not None:
             return number, version, shown, False, attempt
-        standing = standing_from_json(state)
+        standing = book.standing_of(channel.conversation, state)
         if standing.requests:
             rows = book.load_rows(tx, standing.layout)
             if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
@@ -375,7 +380,7 @@ def _between(tx: Transaction, at: Head, after: int, upto: int) -> list[tuple[int
                 place(branch, last),
             )
         ]
-    return [(where, from_json(body)) for where, body in rows]
+    return read_messages(tx, rows)
 
 
 def messages_at(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
@@ -385,5 +390,5 @@ def messages_at(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
         some = wanted[start : start + BLOCK]
         marks = ", ".join("?" * len(some))
         rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some)
-        found |= {where: from_json(body) for where, body in rows}
+        found |= dict(read_messages(tx, rows))
     return found

@@ -12,6 +12,7 @@ from msgspec.json import Decoder, Encoder
 
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_BITS, SEQ_MASK, Head, lineage, stretches
+from contextc.store.reading import read_as
 
 
 class Summary(NamedTuple):
@@ -43,7 +44,7 @@ def latest(tx: Transaction, agent: str, at: Head, count: Callable[[str], int]) -
         first, last = line.get(anchor >> SEQ_BITS, (1, 0))
         seq = anchor & SEQ_MASK
         if first <= seq <= last and (best is None or seq > best.anchor & SEQ_MASK):
-            text = _decode(body).text
+            text = read_as(_decode, body, "A summary").text
             best = Summary(anchor, text, count(text))
     return best
 

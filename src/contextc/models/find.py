@@ -24,15 +24,27 @@ DEFAULT_OUTPUT = 8_192
 
 
 def model(
-    name: str, *, house: str | None = None, window: int | None = None, output: int | None = None, **overrides: object
+    name: str,
+    *,
+    house: str | None = None,
+    window: int | None = None,
+    output: int | None = None,
+    open_weights: bool = False,
+    **overrides: object,
 ) -> Model:
-    """The facts about a model, by any of its names. What is given here wins over everything that is known."""
+    """The facts about a model, by any of its names. What is given here wins over everything that is known.
+
+    `open_weights`: it is served by somebody who has nothing but weights that are open. A model that its house alone
+    serves is not the one that is meant there, though it may have the same name.
+    """
     if not isinstance(name, str) or not name.strip():
         raise InvalidSetting(f"{name!r} is no name of a model. Write one as its provider does, like claude-opus-5-5.")
     given = {"house": house, "window": window, "output": output}
     said: JSONObject = {key: value for key, value in given.items() if value is not None} | overrides
     written = written_facts(name)
-    return _told(name.strip(), written, said) if written or said else _plain(name.strip())
+    if written or said:
+        return _told(name.strip(), written, said, open_weights=open_weights)
+    return _plain(name.strip(), open_weights=open_weights)
 
 
 def model_names() -> tuple[str, ...]:
@@ -50,6 +62,13 @@ def entry_of(name: str) -> Entry | None:
     return table().entries[found] if found else None
 
 
+def _open_entry_of(name: str) -> Entry | None:
+    """The entry that answers for this name, where its weights are open."""
+    found = entry_for(name, table().entries, table().vendors)
+    entry = table().entries[found] if found else None
+    return entry if entry is not None and (entry.open or found in entry.weights) else None
+
+
 def is_open(name: str) -> bool:
     """Whether its weights are open, so that the name alone does not say who serves it."""
     entry = entry_of(name)
@@ -63,17 +82,17 @@ def is_house_name(name: str) -> bool:
 
 
 @cache
-def _plain(name: str) -> Model:
-    return _told(name, {}, {})
+def _plain(name: str, *, open_weights: bool) -> Model:
+    return _told(name, {}, {}, open_weights=open_weights)
 
 
-def _told(name: str, written: Mapping[str, object], said: JSONObject) -> Model:
+def _told(name: str, written: Mapping[str, object], said: JSONObject, *, open_weights: bool) -> Model:
     for key in (*written, *said):
         if key not in FACTS:
             raise InvalidSetting(f"{key} is no fact about a model ({name}). There are: {', '.join(FACTS)}.")
-    entry = entry_of(name)
-    known = entry.facts if entry else _guessed(name, said.get("house", written.get("house")))
-    if not entry and "window" not in written and "window" not in said:
+    entry = _open_entry_of(name) if open_weights else entry_of(name)
+    known = entry.facts if entry else _guessed(name, said.get("house", written.get("house")), open_weights=open_weights)
+    if not entry and not open_weights and "window" not in written and "window" not in said:
         known = {**known, **(from_genai_prices(name) or {})}
     facts: JSONObject = {**known, **written, **said}
     if "window" not in facts:
@@ -107,11 +126,15 @@ def written_facts(name: str) -> Mapping[str, object]:
     return by_name[entry] if entry else {}
 
 
-def _guessed(name: str, house: object) -> JSONObject:
-    """What can be said of a model that is in no table, from the house it seems to be of."""
+def _guessed(name: str, house: object, *, open_weights: bool) -> JSONObject:
+    """What can be said of a model that is in no table, from the house it seems to be of. What a house says of all it
+    serves need not hold for the weights that it gave away.
+    """
     known = table().houses.get(house) if isinstance(house, str) else _house_of(name)
     if known is None:
         return {"name": name, "house": "unknown"}
+    if open_weights:
+        return {"name": name, "house": known.name, "tokenizer": known.name}
     return {**known.defaults, **known.new, "name": name, "house": known.name}
 
 

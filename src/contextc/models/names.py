@@ -4,11 +4,12 @@ One model has many names: dated (`gpt-4.1-2025-04-14`), with its vendor in front
 `us.anthropic.claude-opus-4-5-20251101-v1:0`), behind a path (`models/gemini-2.5-pro`), with a tag (`gpt-oss:20b`,
 `…:free`). Names are compared with dots, colons and the like as dashes. An entry answers for a name that goes on with
 nothing but dates, versions, sizes and tags; the longest such entry wins. `claude-opus-5-7` is therefore not taken for
-a `claude-opus-5`: a wrong window is worse than none.
+a `claude-opus-5`: a wrong window is worse than none. Nor is `mistral-large-2402` for the `mistral-large` that is known
+to be `mistral-large-2512`: where the table gives such a name its month, it answers for no other month.
 """
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 _SIGNS = re.compile(r"[._:@\s]+")
 _REGION = re.compile(r"(?:us-gov|us|eu|apac|global|jp|au|ca|sa)-")
@@ -21,6 +22,7 @@ _TAIL = re.compile(
     ))*""",
     re.X,
 )
+_MONTH = re.compile(r"-\d{4}(?![^-])")
 
 
 def dashed(name: str) -> str:
@@ -37,12 +39,21 @@ def spellings(name: str, vendors: Iterable[str]) -> Iterator[str]:
             yield bare[len(vendor) + 1 :]
 
 
-def entry_for(name: str, entries: Container[str], vendors: Iterable[str] = ()) -> str | None:
+def entry_for(name: str, entries: Mapping[str, object], vendors: Iterable[str] = ()) -> str | None:
     """The longest of the entries, themselves dashed, that answers for this name."""
     for spelling in spellings(name, vendors):
         end = len(spelling)
         while end > 0:
             if spelling[:end] in entries and _TAIL.fullmatch(spelling, end):
-                return spelling[:end]
+                return None if _is_of_another_month(spelling, end, entries) else spelling[:end]
             end = spelling.rfind("-", 0, end)
     return None
+
+
+def _is_of_another_month(spelling: str, end: int, entries: Mapping[str, object]) -> bool:
+    """Whether a name says a month after the name of an entry that the table has under another month."""
+    if not _MONTH.match(spelling, end):
+        return False
+    found = entries[spelling[:end]]
+    dated = (each for each in entries if each.startswith(spelling[:end]) and _MONTH.fullmatch(each, end))
+    return any(entries[each] is found for each in dated)

@@ -2,7 +2,8 @@
 
 `[defaults]` holds for every model of a house, `[new]` for those that its file does not have. `like` begins an entry
 with the facts of another, `also` lists other names of it. `open` says that its weights are, so that the house need not
-be the one who serves it. A `price` replaces the long price that came with another one.
+be the one who serves it; `weights` lists those of its names that mean open weights too, though the house serves them
+under the same name. A `price` replaces the long price that came with another one.
 """
 
 import tomllib
@@ -19,6 +20,7 @@ FOLDER = Path(__file__).parent / "houses"
 class Entry(NamedTuple):
     facts: JSONObject
     open: bool
+    weights: tuple[str, ...] = ()
 
 
 class House(NamedTuple):
@@ -52,7 +54,8 @@ def table() -> Table:
 
 def _add(found: Table, house: House, name: str, models: dict[str, JSONObject]) -> None:
     own = _facts(name, models)
-    entry = Entry(_priced({**house.defaults, **own, "name": name, "house": house.name}), own.get("open", False))
+    facts = _priced({**house.defaults, **own, "name": name, "house": house.name})
+    entry = Entry(facts, own.get("open", False), tuple(map(dashed, own.get("weights", ()))))
     for each in (name, *models[name].get("also", ())):
         found.entries[dashed(each)] = entry
         found.names[dashed(each)] = each
@@ -72,5 +75,5 @@ def _priced(facts: JSONObject) -> JSONObject:
     price = facts.get("price") or None
     if price and long:
         price = {**price, "above": long["above"], "long": {key: long[key] for key in price}}
-    rest = {key: value for key, value in facts.items() if key not in ("also", "like", "open", "long_price")}
+    rest = {key: value for key, value in facts.items() if key not in ("also", "like", "open", "weights", "long_price")}
     return {**rest, "price": price}

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 from msgspec import Struct
 
-from contextc._json import JSON, JSONObject, well_formed
+from contextc._json import JSON, JSONObject, encode, well_formed
 from contextc.errors import FailureKind, ProviderFailed
 from contextc.providers.named import Provider
 
@@ -45,6 +45,7 @@ SECRETS = re.compile(
     r"(?:\b(?:sk|pk|rk|xai|gsk|key)-[\w\-*.]{6,}|\bAIza[\w\-]{10,}|(?i:\bbearer\s+)[\w\-.~+/=*]{6,}"
     r"|(?i:\b(?:api[_-]?key|key)=)[^\s&\"']{6,})"
 )
+LOGIN = re.compile(r"(?<=://)[^\s/@]+(?=@)")
 MASK = "[key]"
 TAGS = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL)
 
@@ -131,21 +132,36 @@ def read(body: JSON, status: int | None, headers: Mapping[str, str]) -> Refusal:
     metadata = cast(JSONObject, inner["metadata"]) if isinstance(inner.get("metadata"), dict) else {}
     codes.append(metadata.get("error_type"))
     if raw := metadata.get("raw"):  # a gateway, and what it was told itself
-        said = f"{said}: {raw}"
+        said = f"{_sentence(said)}: {raw}"
     return Refusal(
         tuple(code for code in codes if isinstance(code, str) and code not in ("error", "response.failed")),
-        _plain(str(said)),
+        _plain(_sentence(said)),
         status or (numbers[0] if numbers else None),
         _asked(headers, inner),
     )
 
 
 def masked(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without anything that looks like a key, and without these."""
+    """The text without anything that looks like a key or a login, and without these."""
     for secret in secrets:
         if len(secret) >= 6:
             text = text.replace(secret, MASK)
-    return SECRETS.sub(MASK, text)
+    return SECRETS.sub(MASK, LOGIN.sub(MASK, text))
+
+
+def _sentence(said: JSON) -> str:
+    """What was said, as people read it: servers that check a request by themselves list what is wrong, and where."""
+    if isinstance(said, list):
+        return "; ".join(map(_sentence, cast(list[JSON], said)))
+    if not isinstance(said, dict):
+        return str(said)
+    detail = cast(JSONObject, said)
+    told: JSON = next((detail[name] for name in ("msg", "message", "detail") if detail.get(name)), None)
+    if told is None:
+        return encode(detail).decode()
+    steps = cast(list[JSON], detail["loc"]) if isinstance(detail.get("loc"), list) else []
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+    return f"{place}: {_sentence(told)}" if place else _sentence(told)
 
 
 def _plain(text: str) -> str:

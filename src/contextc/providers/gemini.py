@@ -14,11 +14,11 @@ from contextc.providers.endpoint import Call
 from contextc.providers.failures import Table
 from contextc.providers.named import Provider
 from contextc.providers.posting import Answer, Posting, missing
+from contextc.providers.waiting import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from google.genai import Client
 
-CONNECT_SECONDS, READ_SECONDS = 10.0, 600.0
 NAMES = "GEMINI_API_KEY or GOOGLE_API_KEY"
 TABLE = Table(
     codes={"API_KEY_INVALID": "auth", "UNAUTHENTICATED": "auth", "BILLING_DISABLED": "quota"},

@@ -12,12 +12,13 @@ from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from contextc._json import JSONObject
-from contextc.config import PROVIDERS, read_providers
+from contextc.config import PROVIDERS, masked, read_providers
 from contextc.errors import FailureKind, InvalidSetting
 from contextc.formats.base import Formatter
 from contextc.formats.named import format_names
@@ -76,6 +77,11 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "key is the name of the environment variable that holds the key, such as OPENAI_API_KEY, and not the "
                 "key itself. What was given cannot be such a name."
             )
+
+    def __repr__(self) -> str:
+        """Without a login that the address may hold."""
+        told = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": masked(self.url)}
+        return f"Provider({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
     @property
     def formatter(self) -> Formatter:
@@ -173,7 +179,7 @@ def provider(
         }  # they are of another place
     plain = Provider(
         name=name,
-        model=model(asks_for, **told),
+        model=model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", COMPATIBLE)), **told),
         format=speaks,
         asks_for=asks_for,
         session_field=entry.get("session_field", ""),
@@ -188,9 +194,50 @@ def provider_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*ours, *_written()]))
 
 
+def format_of(name: str) -> str:
+    """The format that a provider of this name speaks; "" where there is none of that name."""
+    first = _book().names.get(name.lower().replace("_", "-"), name)
+    facts = {**_book().providers.get(first, {}), **_written().get(first, {})}
+    return facts.get("format", COMPATIBLE) if facts else ""
+
+
 def client_of(format: str) -> str:
     """The client of those who speak a format natively; "" where there is none."""
     return _book().calls.get(format, {}).get("client", "")
+
+
+def extra_of(format: str) -> str:
+    """The extra of ours that installs what a format is called by, where that is not named after its client."""
+    return _book().calls.get(format, {}).get("extra", "")
+
+
+def formats_at(url: str) -> tuple[str, ...]:
+    """The formats that may be spoken at an address, the likeliest first; none where nothing is known of it."""
+    try:
+        host, path = urlsplit(url).hostname, url.partition("?")[0].rstrip("/").lower()
+    except ValueError:
+        return ()
+    written = {
+        name: {"format": COMPATIBLE, **_book().providers.get(name, {}), **own} for name, own in _written().items()
+    }
+    known = [facts for facts in {**_book().providers, **written}.values() if host and facts.get("url")]
+    served = [facts["format"] for facts in known if urlsplit(facts["url"]).hostname == host]
+    ends = {name: (*call.get("at", ()), *filter(None, [call.get("path")])) for name, call in _book().calls.items()}
+    there = sorted((name for name in ends if path.endswith(tuple(ends[name]))), key=lambda name: name != COMPATIBLE)
+    return tuple(dict.fromkeys([name for name in served if name in there or not there] or there))
+
+
+def format_for(model: str) -> str:
+    """The format that the house of a model speaks; "" where the name does not say whose it is."""
+    try:
+        return _book().providers[_server(model, {})]["format"]
+    except InvalidSetting:
+        return ""
+
+
+def _has_open_weights(*formats: str) -> bool:
+    """Whether one of these is only spoken where models are run whose weights are open."""
+    return any(_book().calls.get(format, {}).get("open_weights", False) for format in formats)
 
 
 def program_tables() -> dict[str, JSONObject]:

@@ -18,16 +18,19 @@ from contextc.providers.named import Provider
 from contextc.providers.ndjson import Lines
 from contextc.providers.posting import Answer, Frames, Posting, missing, reason
 from contextc.providers.sse import MalformedEvent, parsed
+from contextc.providers.waiting import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from ollama import AsyncClient
 
 PATH = "/api/chat"
-CONNECT_SECONDS, READ_SECONDS = 10.0, 600.0
 TABLE = Table(
     codes={"exceed_context_size_error": "context"},
     words=(
-        (r"exceeds? the (available )?context (size|length)|longer than the context length", "context"),
+        (
+            r"exceed(s|ed)? (the )?(available |max(imum)? )?context (size|length)|longer than the context length",
+            "context",
+        ),
         (
             r"does not support|is not supported (by|for) this model|must be of (type|an array)|invalid (think|format)",
             "invalid",
@@ -120,7 +123,9 @@ class OllamaEndpoint(Posting):
         return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
 
     def _address(self) -> str:
-        return self.provider.url or (str(self._http().base_url).rstrip("/") if self._client else super()._address())
+        if self.provider.url or not self._client:
+            return super()._address()
+        return masked(str(self._http().base_url).rstrip("/"))
 
     def _secrets(self) -> tuple[str, ...]:
         sent = str(self._http().headers.get("authorization", "")) if self._client is not None else ""

@@ -18,7 +18,7 @@ from contextc._json import JSON, encode
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.endpoint import Call
 from contextc.providers.failures import Table
-from contextc.providers.named import Provider
+from contextc.providers.named import Provider, extra_of
 from contextc.providers.posting import Answer, Posting, body_of, missing
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class OpenAIEndpoint(Posting):
         try:
             from openai import AsyncOpenAI, AsyncStream, Omit, OpenAIError, not_given
         except ImportError:
-            raise missing("openai", "openai") from None
+            raise missing("openai", extra_of(self.provider.format) or "openai") from None
         with suppress(ImportError):  # the SDK uses httpx where it is loaded, and stumbles while another is loading it
             import_module("httpx")
         key, self._stream_class = self._key(), AsyncStream[object]

@@ -19,6 +19,7 @@ from contextc.providers.endpoint import Call, Endpoint
 from contextc.providers.failures import Table, failure, masked, with_own
 from contextc.providers.named import Provider
 from contextc.providers.sse import Events, MalformedEvent, parsed
+from contextc.providers.waiting import chain, waited
 
 DRAIN_SECONDS = 0.2
 SHORT = 32
@@ -101,7 +102,7 @@ class Posting(Endpoint):
         except ContextcError:
             raise
         except Exception as error:
-            self._fail(error)
+            self._fail(error, call)
         try:
             self._check_kind(answer)
             async with aclosing(_events(answer, call.stream, self.frames())) as events:
@@ -114,7 +115,7 @@ class Posting(Endpoint):
         except MalformedEvent as error:
             raise self._transient(f"what came is {error}") from None
         except Exception as error:
-            self._fail(error)
+            self._fail(error, call)
         finally:
             await answer.aclose()
 
@@ -147,7 +148,7 @@ class Posting(Endpoint):
             await found.aclose()
         self._loop = None
 
-    def _fail(self, error: Exception) -> NoReturn:
+    def _fail(self, error: Exception, call: Call) -> NoReturn:
         """Raise what the exception means; what is none of the network's goes on as it is.
 
         Its own words are shown with it, unless there is a key in them.
@@ -157,6 +158,10 @@ class Posting(Endpoint):
             if not _is_of_the_network(error):
                 raise error
             failed = self._unreached(error)
+        if failed.kind == "transient" and failed.status is None:
+            given = cast(float | None, call.timeout or self.timeout)
+            if late := waited(error, given, usual=self.http_client is None):
+                failed = ProviderFailed(failed.provider, failed.kind, late, way_out=failed.way_out)
         said = str(error)
         raise failed from (error if masked(said, self._secrets()) == said else None)
 
@@ -195,7 +200,7 @@ class Posting(Endpoint):
             )
 
     def _address(self) -> str:
-        return self.provider.url or f"the one that the client `{self.provider.client}` has"
+        return masked(self.provider.url) or f"the one that the client `{self.provider.client}` has"
 
     def _refused(self, body: JSON, status: int, headers: Mapping[str, str]) -> ProviderFailed:
         return failure(self.provider.name, self.refusals, body, status=status, headers=headers, secrets=self._secrets())
@@ -226,7 +231,7 @@ def _of_conversation(call: Call) -> Mapping[str, str]:
 
 
 def missing(package: str, extra: str) -> InvalidSetting:
-    return InvalidSetting(f"The package {package!r} is not installed. Install it: pip install contextc[{extra}]")
+    return InvalidSetting(f"The package {package!r} is not installed. Install it: pip install 'contextc[{extra}]'")
 
 
 async def _events(answer: Answer, streamed: bool, events: Frames) -> AsyncGenerator[JSONObject, None]:
@@ -261,13 +266,8 @@ def _is_of_the_network(error: Exception) -> bool:
 
 def _found_nobody(error: BaseException) -> bool:
     """Whether there was no connection at all: no such name, nobody there, no answer to the first word."""
-    found: BaseException | None = error
-    while found is not None:
-        names = {kind.__name__ for kind in type(found).__mro__}
-        if names & {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "gaierror", "UnsupportedProtocol"}:
-            return True
-        found = found.__cause__ or found.__context__
-    return False
+    names = {kind.__name__ for each in chain(error) for kind in type(each).__mro__}
+    return bool(names & {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "gaierror", "UnsupportedProtocol"})
 
 
 def reason(error: BaseException) -> str:

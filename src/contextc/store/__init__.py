@@ -10,7 +10,7 @@ from contextc.store.base import Branch, Conversation, Lease, Recovered, Referenc
 from contextc.store.store import Store as AnyStore
 from contextc.store.streams import Stream
 
-__all__ = ["Branch", "Conversation", "Lease", "Recovered", "Reference", "Store", "Stream", "open_store"]
+__all__ = ["Branch", "Conversation", "Lease", "Recovered", "Reference", "Store", "Stream", "open_store", "open_to_look"]
 
 Store: TypeAlias = AnyStore[Any]
 """A store of any back-end; what its connections are is its own affair."""
@@ -34,6 +34,15 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
         store.close()
         raise
     return store
+
+
+def open_to_look(address: str) -> Store:
+    """A store as it lies there, to be read alone: nothing is made, migrated or put right.
+
+    For a doctor, who has to look at a file in which none of this goes through.
+    """
+    read_only = address.startswith("sqlite:") and "?" not in address
+    return _backend(f"{address}?mode=ro" if read_only else address)
 
 
 # A back-end and its driver are imported when a store of that kind is opened.

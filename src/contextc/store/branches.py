@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from contextc.errors import ConversationExists, InvalidInput, UnknownMessage
+from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.messages import Message
 from contextc.store.base import Branch, Conversation, Reference, Transaction
 from contextc.store.chain import Entry, free_uid, messages_between, new_branch, now_ms, place_messages
@@ -131,7 +131,10 @@ def reconcile(tx: Transaction, conversation: str, theirs: Sequence[Message]) -> 
     if not best.rewrites:
         return best
     for branch in reversed(branches(tx, conversation)):
-        other = compare(messages_between(tx, branch.number, 0, branch.length), theirs)
+        try:
+            other = compare(messages_between(tx, branch.number, 0, branch.length), theirs)
+        except StoreCorrupt:  # a branch that was left behind: nobody goes back to what cannot be read
+            continue
         if (other.tail, other.rewrites) < (best.tail, best.rewrites):
             best, line = other, branch.number
     switch(tx, conversation, line)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from time import time_ns
 
-from msgspec import MsgspecError, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.errors import (
@@ -16,7 +16,6 @@ from contextc.errors import (
     InvalidMessage,
     KeyReused,
     StaleParent,
-    StoreCorrupt,
 )
 from contextc.messages import (
     Admitted,
@@ -44,6 +43,7 @@ from contextc.store.places import (
     root,
     stretches,
 )
+from contextc.store.reading import UNREADABLE, read_message, read_messages
 from contextc.store.sync import EDITED
 
 LOOK_BACK = 10_000
@@ -89,18 +89,13 @@ def messages_between(tx: Transaction, branch: int, after: int, upto: int) -> lis
     """The messages of a chain that ends on `branch`, those after seq `after` up to seq `upto`."""
     found: list[Message] = []
     for number, first, last in stretches(lineage(tx, branch), after, upto):
-        rows = tx.rows(
-            "SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
-            place(number, first),
-            place(number, last),
-        )
+        low, high = place(number, first), place(number, last)
+        rows = tx.rows("SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
         try:
             found += [from_json(body) for (body,) in rows]
-        except MsgspecError as error:
-            raise StoreCorrupt(
-                f"A message of branch {number} between {first} and {last} cannot be read: {error}. Run `contextc "
-                "doctor` to see which."
-            ) from error
+        except UNREADABLE:  # once more, to say which
+            read_messages(tx, tx.rows("SELECT place, body FROM message WHERE place BETWEEN ? AND ?", low, high))
+            raise
     return found
 
 
@@ -247,13 +242,14 @@ def stored_before(tx: Transaction, at: Head, entries: Sequence[Entry]) -> list[M
 def _by_key(tx: Transaction, conversation: str, key: str, wanted: Entry) -> Message | None:
     check_name(key, "key")
     row = tx.row(
-        "SELECT m.body FROM append_key k JOIN message m ON m.place = k.place WHERE k.conversation = ? AND k.key = ?",
+        "SELECT m.place, m.body FROM append_key k JOIN message m ON m.place = k.place"
+        " WHERE k.conversation = ? AND k.key = ?",
         conversation,
         key,
     )
     if row is None:
         return None
-    stored = from_json(row[0])
+    stored = read_message(tx, *row)
     if not stored.redacted and content_of(stored) != wanted.admitted.content:
         raise KeyReused(conversation, key, seq=stored.seq)
     return stored

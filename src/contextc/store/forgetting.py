@@ -11,9 +11,11 @@ from typing import cast
 from contextc._json import JSONObject, decode, encode
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_MASK, place
+from contextc.store.reading import read_as
 from contextc.store.transcripts import drop_owned, forget
 
 REDACTED = "redacted"
+STANDING = "Where a model stands"
 PLACES = re.compile(rb'"p":(\d+)')
 
 
@@ -29,7 +31,7 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
     sessions = forget(tx, tree)
     changed = False
     for channel, state, attempt in rows:
-        standing: JSONObject = decode(bytes(state))
+        standing: JSONObject = read_as(decode, state, STANDING)
         leads = not {*(standing.get("lead") or ())}.isdisjoint(places)
         if leads:  # they stand in the system prompt too
             tx.run("DELETE FROM head WHERE channel = ?", channel)
@@ -37,7 +39,7 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
         if (held := standing.get("session")) and (leads or held["id"] in sessions):
             _give_up(tx, channel)
         if attempt is not None:  # an error may quote what was sent
-            sent: JSONObject = {**decode(bytes(attempt)), "error": ""}
+            sent: JSONObject = {**read_as(decode, attempt, "A request on its way"), "error": ""}
             tx.run("UPDATE channel SET attempt = ? WHERE number = ?", encode(sent), channel)
         low, high = place(channel, 0), place(channel, SEQ_MASK)
         tx.run("UPDATE replaced SET body = ? WHERE place BETWEEN ? AND ?", b"", low, high)
@@ -59,7 +61,7 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
 def _give_up(tx: Transaction, channel: int) -> None:
     """The session of a channel is not to be gone on with: the next request is a full one, and says why."""
     row = tx.row(f"SELECT state FROM channel WHERE number = ?{tx.dialect.lock}", channel)
-    standing: JSONObject = decode(bytes(row[0])) if row else {}
+    standing: JSONObject = read_as(decode, row[0], STANDING) if row else {}
     if standing.pop("session", None):
         sql = "UPDATE channel SET state = ?, version = version + 1 WHERE number = ?"
         tx.run(sql, encode({**standing, "lost": REDACTED}), channel)
@@ -72,7 +74,7 @@ def _blanked(items: bytes, places: Collection[int], first: int, *, merged: bool)
     merged = merged and b'"drop":' in items
     if held.isdisjoint(places) and not merged and not (summary and any(where & SEQ_MASK >= first for where in held)):
         return None
-    row: JSONObject = decode(items)
+    row: JSONObject = read_as(decode, items, "What a model was shown")
     row.pop("drop", None)
     row.pop("held", None)  # its wire form says nothing any more, and that is not why
     row["gone"] = True

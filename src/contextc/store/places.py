@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from contextc.errors import InvalidInput, UnknownBranch, UnknownConversation, UnknownMessage
-from contextc.messages import Message, from_json
+from contextc.errors import InvalidInput, StoreCorrupt, UnknownBranch, UnknownConversation, UnknownMessage
+from contextc.messages import Message
 from contextc.store.base import Reference, Transaction
+from contextc.store.reading import LOOK, SEQ_BITS, SEQ_MASK, as_id, read_message
 
-SEQ_BITS = 32
-SEQ_MASK = (1 << SEQ_BITS) - 1
 MAX_NAME = 512
 UID = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
 ID = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
@@ -66,18 +65,24 @@ def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
     if lock and tx.dialect.lock:
         tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
     row = tx.row(
-        "SELECT c.number, c.tree, c.branch, c.revision, m.place, m.id"
-        " FROM conversation c LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+        "SELECT c.number, c.tree, c.branch, c.revision, b.base_seq, b.base_id, m.place, m.id"
+        " FROM conversation c"
+        " LEFT JOIN branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
+        " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
         " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
         " WHERE c.name = ?",
         conversation,
     )
     if row is None:
         return None
-    number, tree, branch, revision, last, tip = row
+    number, tree, branch, revision, base, root_id, last, tip = row
+    if not isinstance(base, int):
+        raise StoreCorrupt(f"{conversation!r} goes on with branch {branch}, which is not there, or not its own. {LOOK}")
     if last is None:
-        return Head(number, tree, branch, revision, *_base(tx, branch))
-    return Head(number, tree, branch, revision, last & SEQ_MASK, tip)
+        return Head(number, tree, branch, revision, base, as_id(root_id))
+    if last & SEQ_MASK <= base:
+        raise StoreCorrupt(f"Branch {branch} of {conversation!r} ends before it begins, at {base}. {LOOK}")
+    return Head(number, tree, branch, revision, last & SEQ_MASK, as_id(tip))
 
 
 def lock_tree(tx: Transaction, conversation: str) -> None:
@@ -93,7 +98,7 @@ def branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
         place(branch, 0),
         place(branch, SEQ_MASK),
     )
-    return (last[0] & SEQ_MASK, last[1]) if last is not None else _base(tx, branch)
+    return (last[0] & SEQ_MASK, as_id(last[1])) if last is not None else _base(tx, branch)
 
 
 def branch_base(tx: Transaction, branch: int) -> int:
@@ -102,23 +107,32 @@ def branch_base(tx: Transaction, branch: int) -> int:
 
 def _base(tx: Transaction, branch: int) -> tuple[int, bytes]:
     row = tx.row("SELECT base_seq, base_id FROM branch WHERE number = ?", branch)
-    assert row is not None, "a conversation's branch is there as long as the conversation is"
-    return row[0], row[1]
+    if row is None:
+        raise StoreCorrupt(f"Branch {branch} is not there, and others stand on it. {LOOK}")
+    return row[0], as_id(row[1])
 
 
 def lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
-    """The branches a chain runs through, newest first, each with the seq after which it begins."""
-    return [
-        (number, base)
-        for number, base in tx.rows(
-            "WITH RECURSIVE line (number, parent, base_seq, depth) AS ("
-            " SELECT number, parent, base_seq, 0 FROM branch WHERE number = ?"
-            " UNION ALL"
-            " SELECT b.number, b.parent, b.base_seq, line.depth + 1 FROM branch b JOIN line ON b.number = line.parent"
-            ") SELECT number, base_seq FROM line ORDER BY depth",
-            branch,
+    """The branches a chain runs through, newest first, each with the seq after which it begins.
+
+    A parent is always the older one, so nobody is led in a circle, whatever the rows say.
+    """
+    rows = tx.rows(
+        "WITH RECURSIVE line (number, parent, base_seq, depth) AS ("
+        " SELECT number, parent, base_seq, 0 FROM branch WHERE number = ?"
+        " UNION ALL"
+        " SELECT b.number, b.parent, b.base_seq, line.depth + 1 FROM branch b JOIN line ON b.number = line.parent"
+        " WHERE b.number < line.number"
+        ") SELECT number, base_seq, parent FROM line ORDER BY depth",
+        branch,
+    )
+    if strange := [number for number, base, _ in rows if not isinstance(base, int)]:
+        raise StoreCorrupt(f"Where branch {strange[0]} begins is no number. {LOOK}")
+    if rows and rows[-1][2] is not None and rows[-1][1] != 0:
+        raise StoreCorrupt(
+            f"Branch {rows[-1][0]} begins on branch {rows[-1][2]}, which is not there, or not older. {LOOK}"
         )
-    ]
+    return [(number, base) for number, base, _ in rows]
 
 
 def stretches(line: Sequence[tuple[int, int]], after: int, upto: int) -> Iterator[tuple[int, int, int]]:
@@ -155,7 +169,7 @@ def _by_seq(tx: Transaction, at: Head, seq: int) -> Spot:
     for branch, first, _ in stretches(lineage(tx, at.branch), seq - 1, seq):
         row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, first))
         if row is not None:
-            return Spot(branch, seq, row[0])
+            return Spot(branch, seq, as_id(row[0]))
     return Spot(at.tree, 0, root(tx, at.tree))
 
 
@@ -169,8 +183,8 @@ def by_name(tx: Transaction, tree: int, name: str) -> list[Spot]:
             where,
             tree,
         )
-        if row is not None and (row[0].hex().startswith(name) or from_json(row[1]).uid == name):
-            found.append(Spot(where >> SEQ_BITS, where & SEQ_MASK, row[0]))
+        if row is not None and (as_id(row[0]).hex().startswith(name) or read_message(tx, where, row[1]).uid == name):
+            found.append(Spot(where >> SEQ_BITS, where & SEQ_MASK, as_id(row[0])))
     return found
 
 

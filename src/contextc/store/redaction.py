@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.errors import UnknownMessage
-from contextc.messages import Message, content_of, from_json, to_json
+from contextc.messages import Message, content_of, to_json
 from contextc.store.base import Reference, Transaction
 from contextc.store.forgetting import forget_shown
 from contextc.store.places import SEQ_BITS, by_name, find, head, lock_tree, place
+from contextc.store.reading import read_message
 from contextc.store.sync import EDITED, original_uid
 from contextc.store.turns import forget_words
 
@@ -45,13 +46,13 @@ def _copies(tx: Transaction, tree: int, where: int) -> list[int]:
     row = tx.row("SELECT body FROM message WHERE place = ?", where)
     if row is None:
         return []
-    message, found, version = from_json(row[0]), list[int](), 1
+    message, found, version = read_message(tx, where, row[0]), list[int](), 1
     name = original = original_uid(message.uid)
     while spots := by_name(tx, tree, name):
         for spot in spots:
             at = place(spot.branch, spot.seq)
             other = tx.row("SELECT body FROM message WHERE place = ?", at)
-            if other is not None and at != where and _same_words(message, from_json(other[0])):
+            if other is not None and at != where and _same_words(message, read_message(tx, at, other[0])):
                 found.append(at)
         version += 1
         name = f"{original}{EDITED}{version}"
@@ -100,7 +101,7 @@ def _blank(tx: Transaction, where: int) -> Message | None:
     row = tx.row(f"SELECT body FROM message WHERE place = ?{tx.dialect.lock}", where)
     if row is None:  # deleted by another process since it was found
         return None
-    message = from_json(row[0])
+    message = read_message(tx, where, row[0])
     note = healed_note(message)
     meta: JSONObject | None = {HEALED: note} if note else None
     message = replace(message, parts=(), meta=meta, extra=None, error=None, redacted=True)

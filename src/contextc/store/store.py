@@ -26,6 +26,7 @@ from contextc.store.base import Branch, Conversation, Lease, Recovered, Referenc
 from contextc.store.engine import Connection, Engine, jitter
 from contextc.store.keeper import warn
 from contextc.store.places import Head, check_name
+from contextc.store.reading import LOOK, as_bytes
 from contextc.store.transcripts import TranscriptKey
 from contextc.store.turns import Queued, QueueKind, StepRecord, TurnRecord
 from contextc.todos import Todo, TodoChange, TodoState, check_text, numbered
@@ -134,7 +135,10 @@ class Store(Engine[Connection]):
         row = self.read(lambda tx: tx.row("SELECT data FROM blob WHERE name = ?", name))
         if row is None:
             raise InvalidInput(f"This store has no blob {name!r}: it was redacted, or never stored here.")
-        return bytes(row[0])
+        data = as_bytes(row[0])
+        if data is None:
+            raise StoreCorrupt(f"What is stored as blob {name!r} are no bytes. {LOOK}")
+        return data
 
     # ── branches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

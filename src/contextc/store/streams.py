@@ -31,6 +31,7 @@ from contextc.messages import (
 )
 from contextc.store.base import Lease, Transaction
 from contextc.store.places import by_name, check_name, head
+from contextc.store.reading import read_all, read_as
 
 BATCH_SECONDS = 0.25
 Ending: TypeAlias = Literal["sent", "error", "cancelled"]
@@ -99,12 +100,13 @@ def assemble(tx: Transaction, uid: str, final: Message) -> Message | None:
     row = tx.row("SELECT head FROM stream WHERE uid = ?", uid)
     if row is None:
         return None
-    begun = from_json(row[0])
+    begun = read_as(from_json, row[0], f"What was being written as {uid}")
     known = {name: value for name in final.__struct_fields__ if (value := getattr(final, name)) != getattr(BLANK, name)}
     message = replace(begun, **known | {"uid": uid, "status": final.status, "time": begun.time})
     if not message.parts:
         deltas = tx.rows("SELECT parts FROM stream_delta WHERE uid = ? ORDER BY number", uid)
-        message = replace(message, parts=join(part for (batch,) in deltas for part in _parts_from_json(batch)))
+        batches = read_all(_parts_from_json, [batch for (batch,) in deltas], f"What was being written as {uid}")
+        message = replace(message, parts=join(part for batch in batches for part in batch))
     if not message.parts and message.status == "sent" and message.finish is None:
         message = replace(message, finish="stop")  # an empty reply; the provider did not say why
     return message

@@ -16,6 +16,7 @@ from contextc.errors import InvalidInput, UnknownConversation
 from contextc.store.base import Transaction
 from contextc.store.chain import now_ms
 from contextc.store.places import SEQ_MASK, check_name, place
+from contextc.store.reading import read_as
 
 SOME = 500
 Fold: TypeAlias = Callable[[JSONObject | None, list[JSONObject]], JSONObject]
@@ -186,7 +187,7 @@ def written(value: JSONObject) -> bytes:
 
 
 def read(body: bytes) -> JSONObject:
-    found: JSON = json.loads(bytes(body))
+    found: JSON = read_as(lambda given: json.loads(bytes(given)), body, "An entry of a transcript")
     return found
 
 

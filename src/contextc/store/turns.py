@@ -18,6 +18,7 @@ from contextc.messages import Message, Usage, from_json, to_json
 from contextc.store.base import Transaction
 from contextc.store.chain import now_ms
 from contextc.store.places import SEQ_MASK, place
+from contextc.store.reading import read_all, read_as
 
 SHORT = 2_000  # characters of a text that an event carries along; its message has the rest
 QueueKind: TypeAlias = Literal["steer", "follow-up"]
@@ -99,7 +100,7 @@ def events(tx: Transaction, conversation: int, after: int, limit: int | None) ->
         place(conversation, after + 1),
         place(conversation, SEQ_MASK),
     )
-    return [event_from_json(bytes(body)) for (body,) in rows]
+    return read_all(event_from_json, [body for (body,) in rows], "An event")
 
 
 def last_number(tx: Transaction, table: str, conversation: int) -> int:
@@ -120,7 +121,7 @@ def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
     for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
         low, high = place(number, 0), place(number, SEQ_MASK)
         rows = tx.rows("SELECT place, body FROM event WHERE place BETWEEN ? AND ?", low, high)
-        told: list[tuple[int, JSONObject]] = [(where, decode(bytes(body))) for where, body in rows]
+        told: list[tuple[int, JSONObject]] = [(where, read_as(decode, body, "An event")) for where, body in rows]
         theirs = [event for _, event in told if event.get("uid") in gone]
         waited = {event.get("queued") for event in theirs} - {None}  # under another name, while it waited
         steps = {(event.get("turn"), event.get("step")) for event in theirs if event.get("step")}
@@ -182,7 +183,7 @@ def turns(tx: Transaction, conversation: int, *, last: int | None = None) -> lis
         place(conversation, 0),
         place(conversation, SEQ_MASK),
     )
-    return [_turn_from_json(bytes(body)) for (body,) in reversed(rows)]
+    return read_all(_turn_from_json, [body for (body,) in reversed(rows)], "A turn")
 
 
 def last_turn(tx: Transaction, conversation: int, agent: str, *, before: int = SEQ_MASK) -> TurnRecord | None:
@@ -193,7 +194,7 @@ def last_turn(tx: Transaction, conversation: int, agent: str, *, before: int = S
         place(conversation, before - 1),
         agent,
     )
-    return _turn_from_json(bytes(row[0])) if row else None
+    return read_as(_turn_from_json, row[0], f"The last turn of {agent!r}") if row else None
 
 
 def interrupt(tx: Transaction, conversation: int, agent: str, time: int, messages: int, why: str) -> None:
@@ -231,7 +232,7 @@ def steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepReco
         turn or 0,
         -1 if turn is None else 0,
     )
-    return [_step_from_json(bytes(body)) for (body,) in rows]
+    return read_all(_step_from_json, [body for (body,) in rows], "A step")
 
 
 # ── what waits ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,7 +265,8 @@ def queued(tx: Transaction, conversation: int, agent: str) -> list[Queued]:
         "SELECT number, kind, body FROM queue WHERE conversation = ? AND agent = ? ORDER BY number", conversation, agent
     )
     return [
-        Queued(number=number, agent=agent, kind=kind, message=from_json(bytes(body))) for number, kind, body in rows
+        Queued(number=number, agent=agent, kind=kind, message=read_as(from_json, body, f"Input {number}, which waits,"))
+        for number, kind, body in rows
     ]
 
 
@@ -278,7 +280,7 @@ def withdraw(tx: Transaction, number: int) -> bool:
 
 def trigger_states(tx: Transaction, conversation: int, agent: str) -> dict[str, JSONObject]:
     rows = tx.rows("SELECT name, body FROM trigger_state WHERE conversation = ? AND agent = ?", conversation, agent)
-    return {name: decode(bytes(body)) for name, body in rows}
+    return {name: read_as(decode, body, f"What trigger {name!r} keeps") for name, body in rows}
 
 
 def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: Mapping[str, JSONObject]) -> None:

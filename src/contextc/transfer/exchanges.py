@@ -1,37 +1,30 @@
 """Exchanges with a provider as people log them: a request, and what came back.
 
 Every tool writes its own envelope around the two: the bodies side by side, HTTP messages, a batch and its results, the
-request with its reply inside. They are known by what is in them, never by the names of the envelope alone. Which format
-a request is in is told by its address, its reply, its model and its shape, in this order.
+request with its reply inside. They are known by what is in them, never by the names of the envelope alone. A reply that
+is there and not understood is noted; calls that are no talk, as those for embeddings, are set aside.
 """
 
-from collections.abc import Iterator, Mapping
+import re
 from typing import cast
 
 from msgspec import Struct
 
 from contextc._json import JSON, JSONObject
-from contextc.errors import ContextcError
-from contextc.formats import format_names, formatter
-from contextc.formats.base import Formatter
 from contextc.transfer.found import moment, object_in, objects_in
 from contextc.transfer.given import decoded
+from contextc.transfer.replies import events_in, is_reply
 
 REQUESTS = ("request", "req", "body", "params", "kwargs", "payload", "json", "data", "input")
-REPLIES = ("response", "resp", "reply", "completion", "output", "result", "body", "message", "json", "data")
+ANSWERS = ("response", "resp", "reply", "completion", "output", "answer")
+"""Names that a reply alone has: words under them are what a model said."""
+REPLIES = (*ANSWERS, "result", "body", "message", "json", "data")
 TIMES = ("timestamp", "time", "ts", "created_at", "createdAt", "date", "start_time", "startTime", "request_time")
 NAMES = ("conversation_id", "conversationId", "session_id", "sessionId", "thread_id", "chat_id")
-ADDRESSES = {
-    "/chat/completions": "openai_chat",
-    "/responses": "openai_responses",
-    "/messages": "anthropic",
-    "generatecontent": "gemini",
-    "/converse": "bedrock",
-    "/api/chat": "ollama",
-}
-EVENTS = {"choices": "openai_chat", "candidates": "gemini"}  # what the events of a stream have
-TYPES = {"message_": "anthropic", "content_block": "anthropic", "response.": "openai_responses"}  # how theirs begin
-MODELS = {"claude": "anthropic", "gemini": "gemini", "gpt": "openai_chat"}
+ADDRESSES = ("url", "path", "endpoint")
+NO_TALK = re.compile(r"[/:](batch)?(embed|moderation|rerank|count_?tokens|tokenize|audio/|images/)", re.IGNORECASE)
+EMBEDDED = ("embedding", "embeddings")
+NOT_UNDERSTOOD = "a reply that is not understood"
 REFUSED = 400
 DEEPEST = 4
 
@@ -39,7 +32,8 @@ DEEPEST = 4
 class Exchange(Struct, frozen=True, kw_only=True):
     """A request and its reply, as far as they were logged; `id` joins the two where they stand in different places.
 
-    `conversation` is the logger's own name for what it belongs to. `failed` says that an error came back.
+    `conversation` is the logger's own name for what it belongs to. `failed` says that an error came back, `is_talk`
+    that a model was asked to say something. `note` is what is to be told of it.
     """
 
     body: JSONObject | None = None
@@ -49,6 +43,16 @@ class Exchange(Struct, frozen=True, kw_only=True):
     address: str = ""
     time: int = 0
     failed: bool = False
+    is_talk: bool = True
+    note: str = ""
+
+
+class _Reply(Struct, frozen=True):
+    """A reply as far as it was found, the status it came with (0 where none is told), and whether it is understood."""
+
+    value: JSON = None
+    status: int = 0
+    strange: bool = False
 
 
 def exchange_in(value: JSON) -> Exchange | None:
@@ -57,23 +61,28 @@ def exchange_in(value: JSON) -> Exchange | None:
         return None
     entry = cast(JSONObject, value)
     body, address = _request(entry)
-    reply, status = (None, 0) if body is entry else _reply(entry)
+    given = entry
     if body is entry:
-        inside = {name: entry[name] for name in ("response", "completion", "reply", "output") if name in entry}
-        reply, status = _reply(inside)
-        body = {name: each for name, each in entry.items() if name not in inside}
-    marked = _is_marked(entry)
-    if body is None and not (marked and (reply is not None or status)):
+        given = {name: entry[name] for name in (*ANSWERS, "result") if name in entry}
+        body = {name: each for name, each in entry.items() if name not in (*given, *TIMES, *NAMES, *ADDRESSES)}
+    reply = _reply(given)
+    if body is None and not (_is_marked(entry) and (reply.value is not None or reply.status)):
         return None
-    failed = status >= REFUSED or _is_error(object_in(reply))
+    if body is not None and "model" not in body and isinstance(entry.get("model"), str):
+        body = {**body, "model": entry["model"]}
+    answer: JSON = reply.value
+    failed = reply.status >= REFUSED or _is_error(object_in(answer))
+    is_strange = reply.strange and not object_in(answer)  # an object may be a reply that says nothing
     return Exchange(
         body=body,
-        reply=None if failed else reply,
+        reply=None if failed or is_strange else answer,
         id=str(entry.get("custom_id") or ""),
         conversation=_named(entry),
         address=address,
-        time=next((found for name in TIMES if (found := moment(entry.get(name)))), 0) or _replied(reply),
+        time=next((found for name in TIMES if (found := moment(entry.get(name)))), 0) or _replied(answer),
         failed=failed,
+        is_talk=not NO_TALK.search(address.partition("?")[0]) and not _is_embedding(answer),
+        note=NOT_UNDERSTOOD if is_strange and not failed else "",
     )
 
 
@@ -89,31 +98,9 @@ def is_body(value: JSON) -> bool:
     return isinstance(body.get("input"), list | str) and ("model" in body or "instructions" in body)
 
 
-def format_of(exchange: Exchange, known: dict[tuple[object, ...], str]) -> str:
-    """The format of an exchange; `known` remembers what others of the same make were."""
-    body = exchange.body or {}
-    reply = object_in(exchange.reply) or _first_event(exchange.reply)
-    mark = (exchange.address.partition("?")[0], str(body.get("model")), frozenset(body), frozenset(reply))
-    if mark not in known:
-        known[mark] = _format(exchange.address, body, reply)
-    return known[mark]
-
-
-def events_in(text: str) -> Iterator[JSONObject]:
-    """The events of a stream, as its text was logged."""
-    for line in text.splitlines():
-        if line.startswith("data:") and (data := line.removeprefix("data:").strip()) != "[DONE]":
-            try:
-                value = decoded(data.encode())
-            except ValueError:
-                continue
-            if isinstance(value, dict):
-                yield cast(JSONObject, value)
-
-
 def _request(entry: JSONObject, depth: int = 0) -> tuple[JSONObject | None, str]:
     """The body of the request in an envelope, and the address it went to."""
-    address = str(entry.get("url") or entry.get("path") or entry.get("endpoint") or "")
+    address = next((str(entry[name]) for name in ADDRESSES if entry.get(name)), "")
     if is_body(entry):
         return entry, address
     for name in REQUESTS:
@@ -125,26 +112,48 @@ def _request(entry: JSONObject, depth: int = 0) -> tuple[JSONObject | None, str]
     return None, address
 
 
-def _reply(entry: JSONObject) -> tuple[JSON, int]:
-    """The reply in an envelope, and the status it came with (0 where none is told)."""
+def _reply(entry: JSONObject, inside: bool = False) -> _Reply:
+    """The reply in an envelope, or inside of what stands for one there."""
+    strange = _Reply()
     for name in REPLIES:
-        inner = _value(entry.get(name))
-        if inner is None or (isinstance(inner, dict) and is_body(inner)):
-            continue
-        if isinstance(inner, list) or (isinstance(inner, str) and "data:" in inner):
-            return cast(JSON, inner), 0
-        if not isinstance(inner, dict):
-            continue
-        held = cast(JSONObject, inner)
-        status = _status(held)
-        if held.get("type") in ("errored", "canceled", "expired"):  # of a batch
-            return None, REFUSED
-        if _is_reply(held) or _is_error(held):
-            return held, status
-        further, later = _reply(held)
-        if further is not None or later or status:
-            return further, status or later
-    return None, REFUSED if isinstance(entry.get("error"), dict | str) and entry["error"] else 0
+        found = _under(name, entry[name], inside) if name in entry else _Reply()
+        if found.strange and strange.value is None:
+            strange = found
+        elif not found.strange and (found.value is not None or found.status):
+            return found
+    if strange.value is not None:
+        return strange
+    return _Reply(None, REFUSED if isinstance(entry.get("error"), dict | str) and entry["error"] else 0)
+
+
+def _under(name: str, given: JSON, inside: bool) -> _Reply:
+    """The reply that stands under a name; nothing where it holds something else, or a request."""
+    inner = _value(given)
+    if inner in (None, "", [], {}) or (isinstance(inner, dict) and is_body(cast(JSONObject, inner))):
+        return _Reply()
+    if isinstance(inner, dict):
+        found = _in_object(cast(JSONObject, inner))
+    elif isinstance(inner, list):
+        found = _Reply(cast(JSON, inner), strange=name not in ANSWERS and not objects_in(cast(JSON, inner)))
+    else:
+        is_stream = isinstance(inner, str) and events_in(inner) != ([], 0)
+        found = _Reply(inner, strange=not is_stream and not (isinstance(inner, str) and name in ANSWERS))
+    if found.strange and isinstance(given, str) and name in ANSWERS:
+        return _Reply(given)  # words that happen to be JSON
+    told = name in (*ANSWERS, "result") or (inside and name == "body")
+    return found if told or not found.strange else _Reply()
+
+
+def _in_object(held: JSONObject) -> _Reply:
+    status = _status(held)
+    if held.get("type") in ("errored", "canceled", "expired"):  # of a batch
+        return _Reply(None, REFUSED)
+    if is_reply(held) or _is_error(held):
+        return _Reply(held, status)
+    further = _reply(held, inside=True)
+    if further.value is None and not further.status and not status:
+        return _Reply(held, strange=True)
+    return _Reply(further.value, status or further.status, further.strange)
 
 
 def _status(entry: JSONObject) -> int:
@@ -152,18 +161,13 @@ def _status(entry: JSONObject) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _is_reply(value: JSONObject) -> bool:
-    return (
-        isinstance(value.get("choices"), list)
-        or isinstance(value.get("candidates"), list)
-        or (isinstance(value.get("output"), list | dict) and ("id" in value or "model" in value or "usage" in value))
-        or (isinstance(value.get("content"), list) and "role" in value)
-        or (isinstance(value.get("message"), dict) and "done" in value)
-    )
-
-
 def _is_error(value: JSONObject) -> bool:
-    return bool(value.get("error")) and not _is_reply(value)
+    return bool(value.get("error")) and not is_reply(value)
+
+
+def _is_embedding(reply: JSON) -> bool:
+    first = next(iter(objects_in(reply)), object_in(reply))
+    return any(name in first for name in EMBEDDED)
 
 
 def _is_shown(message: JSONObject) -> bool:
@@ -195,38 +199,3 @@ def _replied(reply: JSON) -> int:
     """When a reply says it was made."""
     held = object_in(reply)
     return moment(held.get("created")) or moment(held.get("created_at"))
-
-
-def _format(address: str, body: JSONObject, reply: JSONObject) -> str:
-    names = [name for name in format_names() if not formatter(name).lines]
-    lower = address.lower()
-    for mark, name in ADDRESSES.items():
-        if mark in lower and name in names and formatter(name).messages_key in body:
-            return name
-    fitting = [name for name in names if formatter(name).messages_key in body]
-    answered = [name for name in fitting if reply and (name == _streams(reply) or _takes(formatter(name), reply))]
-    strange = {name: len(formatter(name).rules.read(body).misshapen) for name in answered or fitting}
-    hints = [name for mark, name in MODELS.items() if mark in str(body.get("model", "")).lower()]
-    hints += ["anthropic"] if "system" in body else []
-    order = [*hints, "openai_chat", "openai_responses", "anthropic", *names]
-    return min(strange, key=lambda name: (strange[name], order.index(name)), default="openai_chat")
-
-
-def _first_event(reply: JSON) -> JSONObject:
-    events = list(events_in(reply)) if isinstance(reply, str) else objects_in(reply)
-    return events[0] if events else {}
-
-
-def _streams(event: JSONObject) -> str | None:
-    """The format whose stream has such an event."""
-    kind = str(event.get("type") or "")
-    found = [name for mark, name in EVENTS.items() if mark in event]
-    return next(iter(found + [name for mark, name in TYPES.items() if kind.startswith(mark)]), None)
-
-
-def _takes(form: Formatter, reply: Mapping[str, JSON]) -> bool:
-    try:
-        form.decode_reply(dict(reply))
-    except (ContextcError, KeyError, TypeError, AttributeError, ValueError):
-        return False
-    return True

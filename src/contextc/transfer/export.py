@@ -4,12 +4,11 @@ import base64
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec import MsgspecError
-
 from contextc.errors import StoreCorrupt
 from contextc.messages import from_json
 from contextc.store import Store, places, todos
 from contextc.store.base import Transaction
+from contextc.store.reading import LOOK, UNREADABLE
 from contextc.transfer.lines import (
     CHUNK,
     PLAIN,
@@ -104,7 +103,10 @@ def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
         if number is None or (number in found and (found[number].own or found[number].upto >= upto)):
             continue
         row = tx.row("SELECT parent, base_seq FROM branch WHERE number = ?", number)
-        assert row is not None, "a branch that another stands on is kept"
+        if row is None or (row[0] is not None and row[0] >= number):
+            raise StoreCorrupt(
+                f"Branch {number}, on which others begin, is not where it should be. {LOOK}"
+            )
         found[number] = Reach(number, row[0], row[1], upto, False)
         below.append((row[0], row[1]))
     return sorted(found.values())
@@ -123,7 +125,7 @@ def _messages(tx: Transaction, conversation: str, reach: Reach, after: int, upto
     rows = tx.rows("SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     try:
         lines = [MessageLine(branch=reach.number, message=from_json(body), key=keys.get(at)) for at, body in rows]
-    except MsgspecError as error:
+    except UNREADABLE as error:
         raise _damaged(reach, after, upto, f"holds a message that cannot be read: {error}") from error
     if len(lines) != upto - after:
         raise _damaged(reach, after, upto, "is not whole")

@@ -2,10 +2,11 @@
 
 Each conversation is one transaction, so whatever happens in the middle there are whole conversations only, and
 importing the same file again goes on. A conversation that cannot be taken is told, and does not keep the others out.
+Where the file or the store gives out in the middle, what was stored by then is told too.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 from typing import cast
@@ -15,33 +16,37 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreError
+from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
-from contextc.messages import Message, from_json
+from contextc.messages import Message, Usage, from_json
 from contextc.store import Store
 from contextc.transfer.exchanges import exchange_in
-from contextc.transfer.found import Found, as_name
+from contextc.transfer.found import NAMELESS, Found, as_name, noted, origin_of
 from contextc.transfer.given import File, Given
 from contextc.transfer.lines import Progress
-from contextc.transfer.placing import place
+from contextc.transfer.placing import Placed, Wish, place
 from contextc.transfer.requests import says_something
+from contextc.transfer.similar import Similar
 from contextc.transfer.sources import source, source_names
 
 FIRST_WORDS = 80
-OWN_LINES = ("contextc", "message", "blob", "todos")
+OWN_LINES = {"contextc": "version", "message": "message", "blob": "name", "todos": "todos"}
 SILENT = "a conversation in which nothing was said"
-ABOUT = "imported"
-"""The name in the `meta` of a conversation's first message under which it says where it came from."""
+ITEMS = ("message", "function_call", "function_call_output", "reasoning")
+NOTHING = " Nothing was imported."
+NO_USAGE = Usage()
 
 
 class TakenIn(Struct, frozen=True, kw_only=True):
-    """What became of one conversation of a file. `new` of its messages were not in the store; `error` is why it was not
-    taken. Tokens are those that models reported; None where none did.
+    """What became of one conversation of a file. `messages` are those on all of its branches, `length` those on the one
+    that is current; `new` of them were not in the store; `error` is why it was not taken. Tokens are those that models
+    reported; None where none did.
     """
 
     name: str
     title: str
     messages: int = 0
+    length: int = 0
     new: int = 0
     tool_calls: int = 0
     branches: int = 0
@@ -52,12 +57,15 @@ class TakenIn(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """What became of everything that was given. `left_out` says what, why, and how often."""
+    """What became of everything that was given. `left_out` says what, why, and how often; `stopped`, why the import
+    ended before the end of the file. What stands here by then is stored.
+    """
 
     source: str
     conversations: tuple[TakenIn, ...]
     left_out: tuple[str, ...]
     seconds: float
+    stopped: str | None = None
 
     @property
     def refused(self) -> int:
@@ -74,6 +82,7 @@ class Summary(Struct, frozen=True, kw_only=True):
             name="in all",
             title="",
             messages=self.total("messages"),
+            length=self.total("length"),
             new=self.total("new"),
             tool_calls=self.total("tool_calls"),
             branches=self.total("branches"),
@@ -87,9 +96,9 @@ def is_own(file: File) -> bool:
     sample = file.sample()
     first: JSON = next(iter(sample.values), None)
     if not isinstance(first, dict):
-        return sample.shape in ("none", "list") and first is None
+        return sample.shape == "none" and next(file.lines(), None) is None
     line = cast(JSONObject, first)
-    if line.get("type") in OWN_LINES:
+    if OWN_LINES.get(str(line.get("type")), "type") in line and line.get("type") in OWN_LINES:
         return True
     try:
         from_json(encode(line))
@@ -132,34 +141,86 @@ def import_files(
     """
     began = monotonic()
     files = [each if isinstance(each, File) else File(Path(each), progress=progress) for each in paths]
-    name = source_name or _source_of(files)
-    given = Given(files, format, progress)
-    taken: list[TakenIn] = []
-    left_out: Counter[str] = Counter()
-    names: set[str] = set()
-    refusals: list[ContextcError] = []
-    for found in source(name).conversations(given):
-        left_out.update(found.left_out)
-        lines, blank = _said(found)
-        left_out.update({"a message that says nothing": blank} if blank else {})
-        if not lines:
-            left_out[SILENT] += 1
-            continue
-        called = _name(name, found, into, names)
-        try:
-            taken.append(_take(store, called, replace(found, lines=_marked(lines, name, found)), progress))
-        except StoreError:
+    name = (source_name or _source_of(files)).replace("_", "-")
+    kind = source(name)
+    for file in files if source_name is not None else ():
+        _check_database(file, name)
+    taking = _Taking(store, name, into, progress)
+    stopped: ContextcError | None = None
+    try:
+        for found in kind.conversations(Given(files, format, progress)):
+            taking.take(found)
+    except (StoreError, InvalidInput) as error:
+        if not taking.is_begun:
             raise
+        stopped = error
+    taking.left_out.update(note for file in files for note in file.notes)
+    if len(taking.taken) == len(taking.refusals) == 1 and stopped is None:
+        raise taking.refusals[0]
+    if not taking.taken:
+        raise InvalidInput(_nothing(files, name, taking.left_out))
+    notes = tuple(note if count == 1 else f"{note} ({count:,} times)" for note, count in taking.left_out.items())
+    return Summary(
+        source=name,
+        conversations=tuple(taking.taken),
+        left_out=notes,
+        seconds=monotonic() - began,
+        stopped=str(stopped).removesuffix(NOTHING) if stopped is not None else None,
+    )
+
+
+class _Taking:
+    """Takes the conversations of one import, one by one."""
+
+    def __init__(self, store: Store, name: str, into: str | None, progress: Progress | None) -> None:
+        self.store, self.name, self.into, self.progress = store, name, into, progress
+        self.similar = Similar(store, name)
+        self.taken: list[TakenIn] = []
+        self.refusals: list[ContextcError] = []
+        self.left_out: Counter[str] = Counter()
+
+    @property
+    def is_begun(self) -> bool:
+        return len(self.taken) > len(self.refusals)
+
+    def take(self, found: Found) -> None:
+        self.left_out.update(found.left_out)
+        lines, blank = _said(found)
+        self.left_out.update({"a message that says nothing": blank} if blank else {})
+        if not lines and not found.error:
+            self.left_out.update([SILENT] if found.id else [])
+            return
+        wish = self._wish(found)
+        try:
+            if found.error:
+                raise InvalidInput(found.error)
+            origin = origin_of(self.name, found)
+            marked = _marked(lines, noted(origin, found.title))
+            placed = place(self.store, wish, origin, marked, similar=self.similar, progress=self.progress)
+            self.taken.append(_told(replace(found, lines=marked), placed))
         except ContextcError as error:
-            refusals.append(error)
-            taken.append(TakenIn(name=called, title=_title(found), error=str(error)))
-    left_out.update(note for file in files for note in file.notes)
-    if len(taken) == len(refusals) == 1:
-        raise refusals[0]
-    if not taken:
-        raise InvalidInput(_nothing(files, name, left_out))
-    notes = tuple(note if count == 1 else f"{note} ({count:,} times)" for note, count in left_out.items())
-    return Summary(source=name, conversations=tuple(taken), left_out=notes, seconds=monotonic() - began)
+            if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
+                raise
+            self.refusals.append(error)
+            self.taken.append(TakenIn(name=wish.plain, title=_title(found), error=str(error)))
+
+    def _wish(self, found: Found) -> Wish:
+        """What it is to be called: the first as was asked, the others have their id behind that."""
+        is_first = self.into is not None and not self.taken
+        id = as_name(found.id) or NAMELESS
+        plain = self.into if self.into is not None and is_first else f"{self.into or self.name}-{id}"
+        return Wish(plain, is_first, frozenset(each.name for each in self.taken if each.error is None))
+
+
+def _check_database(file: File, name: str) -> None:
+    """Of a database the tables say whose it is, whatever somebody else says."""
+    sample = file.sample()
+    if sample.shape != "database" or source(name).recognises(sample):
+        return
+    whose = file_source(file)
+    tables = ", ".join(sorted(sample.tables)[:5]) or "none"
+    is_it = f"It is a file of {whose}: leave --from out." if whose else f"Its tables are of another program: {tables}."
+    raise InvalidInput(f"There is no conversation in {file.name}, read as {name}. {is_it}")
 
 
 def _source_of(files: Sequence[File]) -> str:
@@ -167,43 +228,56 @@ def _source_of(files: Sequence[File]) -> str:
     known = {kind for kind in kinds.values() if kind is not None}
     strange = [name for name, kind in kinds.items() if kind is None]
     if strange:
-        raise InvalidInput(
-            f"{strange[0]}: what this file is cannot be seen from it. If it is one of {', '.join(source_names())}, say "
-            "so with --from; requests of a provider are read with --format."
-        )
+        file = next(each for each in files if each.name == strange[0])
+        raise InvalidInput(f"{strange[0]}: what this file is cannot be seen from it. {_way_out(file)}")
     if len(known) > 1:
         raise InvalidSetting(f"These files are of {' and '.join(sorted(known))}. Import them one after the other.")
     return known.pop()
 
 
+def _way_out(file: File) -> str:
+    """What to do with a file that is of no program."""
+    objects = file.sample().objects
+    first = objects[0] if objects else JSONObject()
+    if first.get("type") in ITEMS:
+        return "It holds items of OpenAI's Responses API: read them with --format openai_responses."
+    if "role" in first:
+        return "It holds messages of a provider: read them with --format openai_chat, or whichever they are in."
+    return (
+        f"If it is one of {', '.join(source_names())}, say so with --from; requests of a provider are read with "
+        "--format."
+    )
+
+
 def _said(found: Found) -> tuple[list[list[Message]], int]:
-    """The lines without the messages that say nothing, and how many those are."""
-    checked: dict[int, bool] = {}
+    """The lines without the messages that say nothing, and how many those are; usage only where some was told."""
+    checked: dict[int, Message | None] = {}
     for message in (message for line in found.lines for message in line):
         if id(message) not in checked:
-            checked[id(message)] = (not message.text.isspace() and message.text != "") or says_something(message)
-    lines = [[message for message in line if checked[id(message)]] for line in found.lines]
-    return [line for line in lines if line], sum(not says for says in checked.values())
+            says = (not message.text.isspace() and message.text != "") or says_something(message)
+            kept = replace(message, usage=None) if message.usage == NO_USAGE else message
+            checked[id(message)] = kept if says else None
+    lines = [[kept for message in line if (kept := checked[id(message)]) is not None] for line in found.lines]
+    return [line for line in lines if line], sum(kept is None for kept in checked.values())
 
 
-def _marked(lines: list[list[Message]], name: str, found: Found) -> list[list[Message]]:
+def _marked(lines: list[list[Message]], origin: JSONObject) -> list[list[Message]]:
     """The lines, with where they came from in the `meta` of their first message."""
-    origin = {"from": name, "id": found.id, **({"title": found.title} if found.title else {})}
     firsts: dict[int, Message] = {}
     for line in lines:
         first = line[0]
-        firsts.setdefault(id(first), replace(first, meta={**(first.meta or {}), ABOUT: origin}))
+        firsts.setdefault(id(first), replace(first, meta={**(first.meta or {}), **origin}))
     return [[firsts[id(line[0])], *line[1:]] for line in lines]
 
 
-def _take(store: Store, name: str, found: Found, progress: Progress | None) -> TakenIn:
+def _told(found: Found, placed: Placed) -> TakenIn:
     messages = list({id(message): message for line in found.lines for message in line}.values())
-    placed = place(store, name, found.lines, progress=progress)
     known = [message.usage for message in messages if message.usage is not None]
     return TakenIn(
-        name=name,
+        name=placed.conversation.name,
         title=_title(found),
         messages=len(messages),
+        length=placed.conversation.length,
         new=placed.added,
         tool_calls=sum(len(message.tool_calls) for message in messages),
         branches=placed.branches,
@@ -216,27 +290,6 @@ def _take(store: Store, name: str, found: Found, progress: Progress | None) -> T
 def _title(found: Found) -> str:
     said = (message.text for line in found.lines for message in line if message.role == "user" and message.text.strip())
     return " ".join((found.title or next(said, "")).split())[:FIRST_WORDS]
-
-
-def _name(source_name: str, found: Found, into: str | None, taken: set[str]) -> str:
-    """A name for a conversation, which is the same when it is imported again.
-
-    The first is named as was asked; the others have their id behind that.
-    """
-    plain = into if into is not None and not taken else f"{into or source_name}-{as_name(found.id) or 'session'}"
-    name = next(each for each in _candidates(plain, found.id) if each not in taken)
-    taken.add(name)
-    return name
-
-
-def _candidates(plain: str, id: str) -> Iterator[str]:
-    yield plain
-    if not plain.endswith(id):
-        yield f"{plain}-{id}"
-    number = 2
-    while True:
-        yield f"{plain}-{number}"
-        number += 1
 
 
 def _nothing(files: Sequence[File], name: str, left_out: Counter[str]) -> str:

@@ -2,7 +2,7 @@
 
 A log may be larger than memory, so lines come one at a time; a file that is one JSON value is read once. The last line
 may be torn, because its program died while it wrote: that is noted. A database is opened so that nothing is written
-beside it either.
+beside it either: where a writer left a log or a journal, a copy is read.
 """
 
 import os
@@ -28,6 +28,16 @@ MARK = b"\xef\xbb\xbf"
 HEAD, HEAD_BYTES = 200, 16 << 20  # as much of a file as is looked at to know it
 OFTEN = 4 << 20  # bytes after which a reader says how far it is
 WAL_MODE = b"\2"
+BESIDE = ("-wal", "-journal")  # what a writer keeps beside a database
+TRIES = 5
+FOREIGN = {
+    b"\x1f\x8b": ("packed with gzip", "Unpack it first: gunzip -k {name}"),
+    b"PK\x03\x04": ("a zip archive", "Unpack it first: unzip {name}"),
+    b"\x28\xb5\x2f\xfd": ("packed with zstd", "Unpack it first: unzstd {name}"),
+    b"\xff\xfe": ("text in UTF-16", "Make it UTF-8 first: iconv -f UTF-16 -t UTF-8 {name} > utf8-{short}"),
+    b"\xfe\xff": ("text in UTF-16", "Make it UTF-8 first: iconv -f UTF-16 -t UTF-8 {name} > utf8-{short}"),
+}
+"""How files begin that hold something else first."""
 T = TypeVar("T")
 
 Shape: TypeAlias = Literal["lines", "list", "object", "database", "none"]
@@ -104,6 +114,8 @@ class File:
         """The database, to be read."""
         if self.path is None:
             raise InvalidSetting("A database cannot come through a pipe: give the path of its file.")
+        if self._first() != MAGIC:
+            raise InvalidInput(f"{self.name} is no SQLite database.")
         try:
             with _reading(self.path) as connection:
                 yield connection
@@ -112,6 +124,13 @@ class File:
                 f"{self.name} cannot be read as a database: {error}. If it is damaged, "
                 f"`sqlite3 {self.path.name} .recover` may save what is left of it."
             ) from error
+
+    def check_lines(self) -> None:
+        """Read all lines before the first is used, so that one that is no JSON leaves nothing behind."""
+        if self.sample().shape == "lines":
+            for _ in self._line_values():
+                pass
+            self.notes.clear()
 
     def read(self) -> bytes:
         with self._open() as file:
@@ -133,9 +152,17 @@ class File:
         if torn is not None:
             self.notes.append(f"line {torn[0]}, the last, which was cut off")
 
-    def _look(self) -> Sample:
+    def _first(self) -> bytes:
         with self._open() as file:
-            first = file.read(len(MAGIC))
+            return file.read(len(MAGIC))
+
+    def _look(self) -> Sample:
+        first = self._first()
+        for mark, (what, way) in FOREIGN.items():
+            if first.startswith(mark) and (b"\0" in first or "UTF-16" not in what):
+                short = self.path.name if self.path is not None else "FILE"
+                named = way.format(name=self.name if self.path is not None else "FILE", short=short)
+                raise InvalidInput(f"{self.name} is {what}. {named}.")
         if first == MAGIC:
             with self.database() as connection:
                 return Sample("database", tables=_tables(connection))
@@ -173,11 +200,16 @@ class File:
                 return
 
     def _whole(self, kind: type[T]) -> T | None:
-        """The file as one value of this kind; None where it is none."""
-        try:
-            return msgspec.json.decode(self.read().removeprefix(MARK), type=kind)
-        except (msgspec.MsgspecError, RecursionError):
-            return None
+        """The file as one value of this kind; None where it is none. Bytes that are no text are marked as such."""
+        data = self.read().removeprefix(MARK)
+        for text in (data, data.decode("utf-8", "replace")):
+            try:
+                return msgspec.json.decode(text, type=kind)
+            except UnicodeDecodeError:
+                continue
+            except (msgspec.MsgspecError, RecursionError):
+                return None
+        return None
 
     def _size(self) -> int:
         return len(self._data) if self._data is not None else os.path.getsize(self.path or "")
@@ -241,22 +273,49 @@ def _is_json(line: bytes) -> bool:
 def _reading(path: Path) -> Generator[sqlite3.Connection]:
     """A connection that writes nothing, neither to the database nor beside it.
 
-    A log that nobody has open (there is no index of it beside it) would be given one: then both are copied first.
+    A log or a journal beside it is a part of it, and whoever opens it writes there: then all of it is copied first.
     """
-    log, index = Path(f"{path}-wal"), Path(f"{path}-shm")
-    has_log = log.exists() and log.stat().st_size > 0
     with tempfile.TemporaryDirectory() as folder:
-        if has_log and not index.exists():
-            copy = Path(folder) / "copy.db"
-            shutil.copyfile(path, copy)
-            shutil.copyfile(log, f"{copy}-wal")
-            path = copy
-        quiet = not has_log and _writes_a_log(path)
-        address = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if quiet else ''}"
-        with closing(sqlite3.connect(address, uri=True)) as connection:
+        is_copy = any(map(_size, _beside(path)))
+        if is_copy:
+            path = _copied(path, Path(folder))
+        quiet = not is_copy and _writes_a_log(path)
+        mode = "rw" if is_copy else "ro&immutable=1" if quiet else "ro"
+        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode={mode}", uri=True)) as connection:
             connection.text_factory = _as_text
             connection.row_factory = sqlite3.Row
             yield connection
+
+
+def _copied(path: Path, folder: Path) -> Path:
+    """A copy of a database and what stands beside it, made while nobody wrote to either."""
+    copy = folder / "copy.db"
+    for _ in range(TRIES):
+        before = _stamps(path)
+        for file, name in zip((path, *_beside(path)), ("", *BESIDE), strict=True):
+            target = Path(f"{copy}{name}")
+            target.unlink(missing_ok=True)
+            if _size(file):
+                shutil.copyfile(file, target)
+        if _stamps(path) == before:
+            return copy
+    raise InvalidInput(f"{path} is being written all the time. Import it when its program is at rest.")
+
+
+def _beside(path: Path) -> list[Path]:
+    return [Path(f"{path}{name}") for name in BESIDE]
+
+
+def _stamps(path: Path) -> list[tuple[int, int]]:
+    files = [each for each in (path, *_beside(path)) if each.exists()]
+    return [(each.stat().st_mtime_ns, each.stat().st_size) for each in files]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _as_text(data: bytes) -> str:

@@ -1,122 +1,227 @@
 """Requests that each hold the whole history again, joined into the conversations they are of.
 
 Requests go into a tree, a message a step; what a request has in common with others is there already, and only what is
-new takes room. Two requests are of one conversation where one holds all of the other, or both hold all of a third;
-where they part, a conversation has branches. Few-shot examples and a system prompt that many share join nothing.
+new takes room. The system prompt stands beside it, because it may change with every request. Two requests with the same
+prompt are of one conversation where one holds all of the other, or both hold all of a third. With another prompt, what
+they share must hold a reply of the model. Where they part, a conversation has branches, and the newest is the last.
 
-Messages are the same where they say the same, or call the same, or answer the same calls: a reply and its echo in the
-next request differ in what else stands in them, and old results are often shortened. Of both, the reply is kept. System
-prompts that differ in figures alone (a date, a clock) are the same prompt.
+Messages are the same where they say the same, or make the same calls, or answer them alike: a reply and its echo in the
+next request differ in what else stands in them, and of both the reply is kept. Of a result that was shortened later the
+longer form is kept; one that differs is another branch.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import count
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import canonical
-from contextc.messages import Media, Message, Native
+from contextc.messages import AnyPart, Media, Message, Native, ToolCall, ToolResult
 from contextc.transfer.found import Found
+from contextc.transfer.shortened import longer
 
 FIGURES = re.compile(r"\d+")
+MADE_UP = re.compile(r"call_\d+")
+"""How formats number calls that came without an id: in each request anew, so that the number says nothing."""
+OTHER_PROMPT = "a system prompt other than the one its conversation began with"
 
 
 class Node:
-    """One message at one place. `asked` says that a request ended here, `touched` when it was last seen."""
+    """One message at one place. `spoken` says that the model has said something up to here."""
 
-    __slots__ = ("after", "asked", "message", "names", "replied", "touched")
+    __slots__ = ("after", "asked", "before", "message", "path", "said", "spoken", "touched")
 
-    def __init__(self, message: Message | None) -> None:
-        self.message = message
-        self.after: dict[bytes, Node] = {}
-        self.asked = self.replied = False
+    def __init__(self, message: Message | None, before: "Node | None", path: bytes) -> None:
+        self.message, self.before, self.path = message, before, path
+        self.spoken = before is not None and (before.spoken or (message is not None and message.role == "assistant"))
         self.touched = 0
-        self.names: list[str] = []
+        self.after: dict[bytes, Node] = {}
+        self.asked: dict[bytes, Asked] = {}
+        self.said: dict[bytes, Message] = {}
+
+
+class Asked(Struct, kw_only=True, eq=False):
+    """The requests that ended at a node, with one prompt: its messages where no request before it was of the same
+    conversation. `replies` are the nodes of what came back; both with when that was last, by the clock and in turn.
+    """
+
+    node: Node
+    prompt: bytes
+    system: Sequence[Message]
+    first: int
+    when: tuple[int, int]
+    replies: dict[Node, tuple[int, int]]
+    names: list[str]
+
+
+class Place(NamedTuple):
+    """Where a request ended, and with which prompt."""
+
+    node: Node
+    prompt: bytes
 
 
 class Joined:
     """A tree that grows by one request at a time."""
 
     def __init__(self) -> None:
-        self._root = Node(None)
-        self._count = 0
-        self._apart: dict[str, Node] = {}
+        self._roots: dict[str, Node] = {}
+        self._all: list[Asked] = []
+        self._turn = 0
 
-    def begin(self, system: Message | None, apart: str = "") -> Node:
-        """Where requests with this system prompt begin. What is said `apart` is never joined with what is said
-        elsewhere.
-        """
-        self._count += 1
-        root = self._apart.setdefault(apart, Node(None)) if apart else self._root
-        return self._step(root, b"" if system is None else _key(system), system)
+    def root(self, apart: str = "") -> Node:
+        """Where requests begin. What is said `apart` is never joined with what is said elsewhere."""
+        return self._roots.setdefault(apart, Node(None, None, _digest((apart,))))
 
-    def ask(self, node: Node, messages: Iterable[Message], *, name: str = "") -> Node:
+    def ask(
+        self, node: Node, system: Sequence[Message], messages: Iterable[Message], *, name: str = "", time: int = 0
+    ) -> Place:
         """Put in a request whose messages go on from a place; `name` is what the log calls it."""
+        self._turn += 1
+        ids: dict[str, str] = {}
         for message in messages:
-            node = self._step(node, _key(message), message)
-        node.asked = True
-        if name and name not in node.names:
-            node.names.append(name)
-        return node
+            node = self._step(node, message, ids)
+        prompt = _digest([(message.role, message.text) for message in system]) if system else b""
+        asked = node.asked.get(prompt)
+        if asked is None:
+            kept = () if _before(node, prompt) else tuple(system)
+            when = (time, self._turn)
+            asked = Asked(node=node, prompt=prompt, system=kept, first=self._turn, when=when, replies={}, names=[])
+            node.asked[prompt] = asked
+            self._all.append(asked)
+        asked.when = time, self._turn
+        if name and name not in asked.names:
+            asked.names.append(name)
+        return Place(node, prompt)
 
-    def reply(self, node: Node, reply: Message | None) -> None:
+    def reply(self, place: Place, reply: Message, *, time: int = 0) -> Node:
         """What the model said to a request that was put in."""
-        if reply is None:
-            return
-        after = self._step(node, _key(reply), reply)
-        if not after.replied:
-            after.message, after.replied = reply, True
+        after = self._step(place.node, reply, {})
+        kept = after.message if after.message is not None else reply
+        after.said.setdefault(place.prompt, _with_ids_of(reply, kept))
+        asked = place.node.asked[place.prompt]
+        asked.replies.pop(after, None)
+        asked.replies[after] = time or asked.when[0], self._turn
+        return after
 
     def conversations(self) -> Iterator[Found]:
         """What the requests are of, in the order in which they began."""
-        for apart, root in (("", self._root), *self._apart.items()):
-            yield from _below(root, apart)
+        group_of: dict[int, list[Asked]] = {}
+        for each in self._all:
+            group_of[id(each)] = [each]
+        for each in self._all:
+            before = _before(each.node, each.prompt)
+            if before is None or (there := group_of[id(before)]) is (here := group_of[id(each)]):
+                continue
+            small, large = sorted((there, here), key=len)
+            large += small
+            group_of |= {id(moved): large for moved in small}
+        names = {id(root): apart for apart, root in self._roots.items()}
+        given: set[int] = set()
+        for each in self._all:
+            group = group_of[id(each)]
+            if id(group) not in given:
+                given.add(id(group))
+                yield _found(sorted(group, key=lambda asked: asked.first), names)
 
-    def _step(self, node: Node, key: bytes, message: Message | None) -> Node:
+    def _step(self, node: Node, message: Message, ids: dict[str, str]) -> Node:
+        """The place of a message behind another. `ids` tells ids of the request from those that the tree has."""
+        message = _renamed(message, ids)
+        key = _key(message)
+        if message.role == "tool":
+            key = _alike(node, key, message)
         after = node.after.get(key)
         if after is None:
-            node.after[key] = after = Node(message)
-        after.touched = self._count
+            message = _numbered(message, node, ids)
+            node.after[key] = after = Node(message, node, _digest((node.path, key)))
+        elif after.message is not None:
+            ids |= {ours.id: theirs.id for ours, theirs in _made_up(message, after.message)}
+            if message.role == "tool":
+                after.message = longer(after.message, message) or after.message
+        after.touched = self._turn
         return after
 
 
-def _below(root: Node, apart: str) -> Iterator[Found]:
-    """A conversation for each topmost place at which a request ended."""
-    open_nodes = [(root, (), b"")]
-    while open_nodes:
-        node, before, path = open_nodes.pop()
-        here = (*before, node.message) if node.message is not None else before
-        if node.asked:
-            yield _found(node, before, path, apart)
-            continue
-        open_nodes += [(after, here, path + key) for key, after in reversed(node.after.items())]
+def _before(node: Node, prompt: bytes) -> Asked | None:
+    """The nearest request that another one goes on from: with the same prompt, else one whose reply both hold."""
+    other: Asked | None = None
+    below, above = node, node.before
+    while above is not None and above.before is not None:
+        if prompt in above.asked:
+            return above.asked[prompt]
+        if other is None and above.asked and below.message is not None and below.message.role == "assistant":
+            said = [asked for each, asked in above.asked.items() if above.spoken or each in below.said]
+            other = next((each for each in reversed(said) if each.prompt in below.said), said[-1] if said else None)
+        below, above = above, above.before
+    return other
 
 
-def _found(top: Node, before: tuple[Message, ...], path: bytes, apart: str) -> Found:
-    lines: list[tuple[int, list[Message]]] = []
-    names: list[str] = []
-    open_nodes = [(top, list(before))]
-    while open_nodes:
-        node, line = open_nodes.pop()
-        names += node.names
+def _found(group: Sequence[Asked], names: dict[int, str]) -> Found:
+    """A conversation: a line for each place at which nothing follows."""
+    replies = {id(node): node.said[asked.prompt] for asked in reversed(group) for node in asked.replies}
+    ends = {asked.node: asked.when for asked in group}
+    for asked in group:
+        ends |= {node: max(when, ends.get(node, when)) for node, when in asked.replies.items()}
+    inner: set[int] = set()
+    for end in ends:
+        above = end.before
+        while above is not None and id(above) not in inner:
+            inner.add(id(above))
+            above = above.before
+    by_clock = all(when[0] for when in ends.values())
+    leaves = [(when if by_clock else when[1:], node) for node, when in ends.items() if id(node) not in inner]
+    lines = [[*group[0].system, *_line(node, replies)] for _, node in sorted(leaves, key=lambda each: each[0])]
+    top = min((asked.node for asked in group), key=_depth)
+    known = names[id(_root(top))] or next((name for asked in group for name in asked.names), "")
+    others = len({asked.prompt for asked in group if asked.prompt}) - 1
+    return Found(
+        id=known or blake2b(group[0].prompt + top.path, digest_size=6).hexdigest(),
+        is_made_up=not known,
+        lines=lines,
+        left_out=[OTHER_PROMPT] * others,
+    )
+
+
+def _line(node: Node | None, replies: dict[int, Message]) -> list[Message]:
+    found: list[Message] = []
+    while node is not None:
         if node.message is not None:
-            line.append(node.message)
-        if not node.after:
-            lines.append((node.touched, line))
-        following = list(node.after.values())
-        open_nodes += [(after, line if number == 0 else list(line)) for number, after in enumerate(following)][::-1]
-    ordered = [line for _, line in sorted(lines, key=lambda each: each[0])]
-    known = apart or next(iter(names), "")
-    return Found(id=known or blake2b(path, digest_size=6).hexdigest(), lines=ordered)
+            found.append(replies.get(id(node), node.message))
+        node = node.before
+    return found[::-1]
+
+
+def _depth(node: Node) -> int:
+    depth = 0
+    while node.before is not None:
+        node, depth = node.before, depth + 1
+    return depth
+
+
+def _root(node: Node) -> Node:
+    while node.before is not None:
+        node = node.before
+    return node
 
 
 def _key(message: Message) -> bytes:
-    calls = [call.id for call in message.tool_calls] + [result.call_id for result in message.tool_results]
+    calls = [_call_key(call) for call in message.tool_calls] + [result.call_id for result in message.tool_results]
     said = "" if message.role == "tool" else message.text.strip()
     if message.role == "system":
         said = FIGURES.sub("0", said)
     speaks = bool(calls) or (message.role == "assistant" and bool(said))  # then what else is in it is often left out
     shown = [] if speaks else [_shown(part) for part in message.parts if isinstance(part, Media | Native)]
-    return blake2b(canonical((message.role, message.author, said, calls, shown)), digest_size=16).digest()
+    return _digest((message.role, message.author, said, calls, shown))
+
+
+def _call_key(call: ToolCall) -> object:
+    if not MADE_UP.fullmatch(call.id):
+        return call.id
+    return (call.name, call.raw if call.malformed else call.arguments)
 
 
 def _shown(part: Media | Native) -> object:
@@ -124,3 +229,58 @@ def _shown(part: Media | Native) -> object:
         return part.data
     data = blake2b(part.data, digest_size=16).hexdigest() if part.data is not None else None
     return data or part.blob or part.url or part.file_id
+
+
+def _digest(value: object) -> bytes:
+    return blake2b(canonical(value), digest_size=16).digest()
+
+
+def _alike(node: Node, key: bytes, results: Message) -> bytes:
+    """The key of the results behind a node that are these, whole or shortened: the last seen, else a new one."""
+    found: list[tuple[int, bytes]] = []
+    for number in count():
+        each = key + number.to_bytes(4, "big")
+        there = node.after.get(each)
+        if there is None:
+            return max(found)[1] if found else each
+        if there.message is not None and longer(there.message, results) is not None:
+            found.append((there.touched, each))
+    raise AssertionError
+
+
+def _made_up(message: Message, other: Message) -> Iterator[tuple[ToolCall, ToolCall]]:
+    """The calls of two messages that are the same, where their ids say nothing."""
+    pairs = zip(message.tool_calls, other.tool_calls, strict=False)
+    return ((ours, theirs) for ours, theirs in pairs if MADE_UP.fullmatch(ours.id))
+
+
+def _with_ids_of(message: Message, other: Message) -> Message:
+    return _renamed(message, {ours.id: theirs.id for ours, theirs in _made_up(message, other)})
+
+
+def _numbered(message: Message, node: Node, ids: dict[str, str]) -> Message:
+    """The message with numbers for its calls that none before it has, where they have no ids of their own."""
+    made = [call.id for call in message.tool_calls if MADE_UP.fullmatch(call.id)]
+    if not made:
+        return message
+    taken: set[str] = set()
+    above: Node | None = node
+    while above is not None:
+        taken |= {call.id for call in above.message.tool_calls} if above.message is not None else set()
+        above = above.before
+    free = (name for number in count() if (name := f"call_{number}") not in taken)
+    new = {each: next(free) for each in made}
+    ids |= new
+    return _renamed(message, new)
+
+
+def _renamed(message: Message, ids: dict[str, str]) -> Message:
+    if not ids or not any(isinstance(part, ToolCall | ToolResult) for part in message.parts):
+        return message
+
+    def part(each: AnyPart) -> AnyPart:
+        if isinstance(each, ToolCall):
+            return replace(each, id=ids.get(each.id, each.id))
+        return replace(each, call_id=ids.get(each.call_id, each.call_id)) if isinstance(each, ToolResult) else each
+
+    return replace(message, parts=tuple(part(each) for each in message.parts))

@@ -189,7 +189,7 @@ def _at(url: str, default: str, name: str | None = None) -> Media | None:
 
 def _usage(value: JSON) -> Usage | None:
     counts = object_in(value)
-    if not counts:
+    if not any(isinstance(counts.get(name), int) for name in ("input_tokens", "output_tokens")):
         return None
     read, wrote = object_in(counts.get("input_token_details")), object_in(counts.get("output_token_details"))
     return Usage(
@@ -202,7 +202,7 @@ def _usage(value: JSON) -> Usage | None:
 
 
 def _count(value: JSON) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def _text(value: JSON) -> str | None:

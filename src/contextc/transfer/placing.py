@@ -1,22 +1,30 @@
 """A found conversation put into a store: in one transaction, and only what the store does not have.
 
-Lines that part become branches. A conversation that is imported again gets what is new in its source; where it has gone
-on by itself in the meantime nothing is mixed: that is refused, and another name is the way out.
+Which conversation of the store it is, its source and its id there say; where the source has no id for it, what was said
+does. Lines that part become branches, and so does a reply that says something else than it did before. Where the
+conversation has gone on by itself in the meantime, or a turn of it is running, nothing is mixed: that is refused, and
+another name is the way out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
+from msgspec import MsgspecError
 from msgspec.structs import replace
 
-from contextc.errors import ConversationExists, InvalidInput
-from contextc.messages import Message, admit
+from contextc.errors import Conflict, ConversationExists, InvalidInput
+from contextc.messages import Message, admit, from_json
 from contextc.store import Conversation, Store, branches, chain, places
 from contextc.store.base import Transaction
 from contextc.store.chain import Entry
-from contextc.store.sync import Difference, compare
+from contextc.store.holder import is_gone
+from contextc.transfer.found import Origin, origin_in
 from contextc.transfer.lines import CHUNK, Progress
+from contextc.transfer.similar import Similar
+from contextc.transfer.stored import Node, Stored, has_other_version, named
 
+RANDOM = 10  # characters from which on an id is no counter
 LONG = 5 * CHUNK  # messages of one conversation that are told one by one
 Line = list[Entry]
 
@@ -27,23 +35,53 @@ class Placed(NamedTuple):
     branches: int
 
 
-class _Node:
-    """A message on its way, with the branch of the store it stands on, and what follows it."""
+class Wish(NamedTuple):
+    """What a conversation may be called: as somebody asked, or else `plain`. Names that are `taken` are others'."""
 
-    __slots__ = ("after", "branch")
+    plain: str
+    asked: bool = False
+    taken: frozenset[str] = frozenset()
 
-    def __init__(self, branch: int) -> None:
-        self.branch = branch
-        self.after: dict[int, _Node] = {}
+    def names(self, id: str) -> Iterator[str]:
+        """Names for an id, the same every time."""
+        if self.plain not in self.taken:
+            yield self.plain
+        plain = f"{self.plain}-{blake2b(id.encode(errors='replace'), digest_size=4).hexdigest()}"
+        number = 1
+        while True:
+            name = plain if number == 1 else f"{plain}-{number}"
+            if name not in self.taken:
+                yield name
+            number += 1
 
 
-def place(store: Store, name: str, lines: Sequence[Sequence[Message]], *, progress: Progress | None = None) -> Placed:
-    """Store what is new in these lines as the conversation of this name: all of it, or nothing."""
+class _Way:
+    """How far the lines of a source go through what is stored: the nodes that may be a message, and what follows it."""
+
+    __slots__ = ("after", "at")
+
+    def __init__(self, at: list[Node]) -> None:
+        self.at = at
+        self.after: dict[int, _Way] = {}
+
+
+def place(
+    store: Store,
+    wish: Wish,
+    origin: Origin,
+    lines: Sequence[Sequence[Message]],
+    *,
+    similar: Similar | None = None,
+    progress: Progress | None = None,
+) -> Placed:
+    """Store what is new in these lines, in the conversation they are of or in a new one: all of it, or nothing."""
     entries = _entries(lines)
+    alike = similar.names(entries) if similar is not None and not wish.asked and not origin.is_name else []
 
     def work(tx: Transaction) -> Placed:
-        is_there = places.find_head(tx, name, True) is not None
-        added = _go_on(tx, name, entries) if is_there else _begin(tx, name, entries, progress)
+        placing = _chosen(tx, wish, origin, entries, alike)
+        added = placing.write(tx, progress)
+        name = placing.name
         return Placed(branches.describe(tx, name), added, len(branches.branches(tx, name)))
 
     return store.write(work, repeatable=True)
@@ -61,77 +99,197 @@ def _entries(lines: Sequence[Sequence[Message]]) -> list[Line]:
     return [[made[id(message)] for message in line] for line in lines]
 
 
-def _begin(tx: Transaction, name: str, lines: Sequence[Line], progress: Progress | None) -> int:
-    root, added, total = _Node(0), 0, sum(map(len, lines))
-    for line in lines:
-        node, shared = root, 0
-        while shared < len(line) and (after := node.after.get(id(line[shared]))) is not None:
-            node, shared = after, shared + 1
-        if root.after:
-            _turn_to(tx, name, (node if shared else next(iter(root.after.values()))).branch, shared, len(line))
-        for start in range(shared, len(line), CHUNK):
-            chain.append(tx, name, line[start : start + CHUNK])
-            if progress and total > LONG:
-                progress(min(added + start + CHUNK - shared, total), total)
-        branch = places.head(tx, name).branch
-        for entry in line[shared:]:
-            node.after[id(entry)] = node = _Node(branch)
-        added += len(line) - shared
-    return added
+# ── which conversation it is ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _turn_to(tx: Transaction, name: str, branch: int, shared: int, length: int) -> None:
-    """Go to a branch that has the first messages of a line, and back to the last of those where others follow."""
-    branches.switch(tx, name, branch)
-    if shared < length:
-        branches.rewind(tx, name, shared)
+def _chosen(tx: Transaction, wish: Wish, origin: Origin, lines: Sequence[Line], alike: Sequence[str]) -> "_Placing":
+    if wish.asked:
+        return _asked(tx, wish, origin, lines)
+    if not origin.is_name:
+        plain = next(wish.names(origin.id))
+        likely = [plain, *alike] if _is_of(tx, plain, origin) else alike
+        for name in dict.fromkeys(each for each in likely if each not in wish.taken):
+            placing = _Placing(tx, name, lines)
+            if placing.is_continued():
+                return placing
+        return _Placing(tx, next(name for name in wish.names(origin.id) if _is_free(tx, name)), lines)
+    for name in wish.names(origin.id):
+        if _is_free(tx, name) or _is_of(tx, name, origin):
+            return _Placing(tx, name, lines)
+    raise AssertionError("names go on for ever")
 
 
-def _go_on(tx: Transaction, name: str, lines: Sequence[Line]) -> int:
-    """Add what is new. The branch that was the current one stays it."""
-    current, added = places.head(tx, name).branch, 0
-    for number, line in enumerate(lines):
-        difference, branch = _nearest(tx, name, current, [entry.admitted.message for entry in line])
-        if not difference.tail:
-            continue
-        matched = len(line) - difference.tail
-        if not matched and not number:
-            raise ConversationExists(name)
-        parts = difference.rewrites or not matched
-        after = difference.after if matched else 0
-        if parts and not _is_told(tx, name, current, line[:matched], [*lines[:number], *lines[number + 1 :]]):
+def _asked(tx: Transaction, wish: Wish, origin: Origin, lines: Sequence[Line]) -> "_Placing":
+    """The conversation of the name that was asked for; where that is another one, the one beside it that is this."""
+    whatever = origin if origin.is_name else replace(origin, id="")
+    if _is_free(tx, wish.plain) or _is_of(tx, wish.plain, whatever):
+        return _Placing(tx, wish.plain, lines)
+    beside = f"{wish.plain}-{origin.short}"
+    if origin.is_name and not _is_free(tx, beside) and _is_of(tx, beside, origin):
+        return _Placing(tx, beside, lines)
+    raise ConversationExists(wish.plain)
+
+
+def _is_free(tx: Transaction, name: str) -> bool:
+    return places.find_head(tx, name, lock=True) is None
+
+
+def _is_of(tx: Transaction, name: str, origin: Origin) -> bool:
+    """Whether a conversation may be the one of this origin: it says so, or says nothing, and is compared."""
+    row = tx.row(
+        "SELECT m.body FROM conversation c JOIN message m ON m.place = c.tree * 4294967296 + 1 WHERE c.name = ?", name
+    )
+    try:
+        known = origin_in(from_json(row[0])) if row is not None else None
+    except MsgspecError:
+        known = None
+    return known is None or (known.source == origin.source and origin.id in ("", known.id))
+
+
+# ── what is new in it ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Placing:
+    """The lines of a source beside what is stored under a name."""
+
+    def __init__(self, tx: Transaction, name: str, lines: Sequence[Line]) -> None:
+        self.name, self.lines = name, lines
+        self.stored = Stored(tx, name)
+        self.top = _Way([self.stored.root])
+        self.covered: set[int] = {*self.stored.copies}
+        self.added = 0
+        for line in lines:
+            self._walk(line)
+
+    def is_continued(self) -> bool:
+        """Whether a line holds all of a stored one, or the other way round; sharing a beginning is not enough, unless
+        a message of it has an id that nobody has twice.
+        """
+        if self.stored.is_new:
+            return False
+        for line in self.lines:
+            way, matched = self._walk(line)
+            if matched and (matched == len(line) or self._ends(way, line[matched].admitted.message)):
+                return True
+            if any(len(entry.admitted.message.uid) >= RANDOM for entry in line[:matched]):
+                return True
+        return False
+
+    def write(self, tx: Transaction, progress: Progress | None) -> int:
+        """Add what is new. The branch that was the current one stays it, unless its last reply is another now."""
+        current, fresh = self.stored.branch, self.stored.is_new
+        total = sum(map(len, self.lines))
+        for line in self.lines:
+            way, matched = self._walk(line)
+            if matched == len(line):
+                continue
+            if not fresh:
+                self._may_write(tx)
+            is_newer = self._turn(tx, way, line, matched, fresh=fresh)
+            self._append(tx, way, line[matched:], progress if total > LONG else None, total)
+            current = places.head(tx, self.name).branch if is_newer else current
+        if fresh:
+            way, _ = self._walk(self.lines[-1])
+            current = self.stored.any_branch(way.at[0])
+        if self.added:
+            branches.switch(tx, self.name, current)
+        return self.added
+
+    def _walk(self, line: Line) -> tuple[_Way, int]:
+        """How far a line is stored."""
+        way = self.top
+        for place, entry in enumerate(line):
+            after = way.after.get(id(entry))
+            if after is None:  # of a new one, only what is the same object has been stored
+                nodes = [] if self.stored.is_new else way.at
+                found = [each for node in nodes for each in self.stored.steps(node, entry.admitted.message)]
+                if not found:
+                    return way, place
+                after = way.after[id(entry)] = _Way(list({id(each): each for each in found}.values()))
+                self.covered.update(map(id, found))
+            way = after
+        return way, len(line)
+
+    def _ends(self, way: _Way, first: Message) -> list[tuple[int, Node]]:
+        """The branches a message may follow on; where the source itself goes several ways, those that end here."""
+        found = [each for node in way.at for each in self.stored.ends(node, None if way.after else first)]
+        return sorted(found, key=lambda each: (each[0] == self.stored.branch, each[0]), reverse=True)
+
+    def _turn(self, tx: Transaction, way: _Way, line: Line, matched: int, *, fresh: bool) -> bool:
+        """Go to where the rest of a line belongs; whether that takes the place of what is there."""
+        if fresh and not self.added:
+            return False
+        first = line[matched].admitted.message
+        if way is self.top and not self.top.after:
+            raise ConversationExists(self.name)
+        if way is not self.top and (ends := self._ends(way, first)):
+            branch, end = ends[0]
+            if not fresh:
+                self._refuse_where_left(branch, end)
+            branches.switch(tx, self.name, branch)
+            way.at = [end]
+            return False
+        node = max(way.at, key=lambda each: (self.stored.is_current(each), each.branch))
+        is_changed = has_other_version(node, first)
+        if not fresh and not way.after and not is_changed:
             raise InvalidInput(
-                f"Conversation {name!r} and this session went on differently after message {after}. "
+                f"Conversation {self.name!r} and this session went on differently after message {node.seq}. "
                 "Import the session under another name (--as)."
             )
-        branches.switch(tx, name, branch)
-        if parts:  # as the source itself says
-            branches.rewind(tx, name, after)
-        tree = places.head(tx, name).tree
-        new = [branches.renamed(tx, tree, entry) if entry.admitted.message.uid else entry for entry in line[matched:]]
-        chain.append(tx, name, new)
-        added += len(new)
-        branches.switch(tx, name, current)
-    return added
+        is_newer = is_changed and not fresh and self._is_followed(node, line)
+        branches.switch(tx, self.name, self.stored.any_branch(node))
+        branches.rewind(tx, self.name, node.seq)
+        way.at = [node]
+        return is_newer
 
+    def _refuse_where_left(self, branch: int, end: Node) -> None:
+        """Nothing is added to a line that somebody left here: by an edit, or by going back."""
+        parted, after = self.stored.left_at(end)
+        if (after is None and parted is end) or branch == self.stored.branch:
+            return
+        uid = after.message.uid if after is not None and after.message is not None else ""
+        versions = parted.named.get(uid, ()) if uid else ()
+        if after is None or not (id(after) in self.covered or any(id(each) in self.covered for each in versions)):
+            raise InvalidInput(
+                f"Conversation {self.name!r} went on here by itself after message {parted.seq}, and what is new in its "
+                f"source belongs to branch {branch}, which was left. Switch to branch {branch} first, or import the "
+                "session under another name (--as)."
+            )
 
-def _is_told(tx: Transaction, name: str, current: int, shared: Line, others: Sequence[Line]) -> bool:
-    """Whether the source itself says that a line goes another way here: by another line, which the store has."""
-    for other in others:
-        if other[: len(shared)] == shared:
-            difference, _ = _nearest(tx, name, current, [entry.admitted.message for entry in other])
-            if len(other) - difference.tail > len(shared):
-                return True
-    return False
+    def _is_followed(self, node: Node, line: Line) -> bool:
+        """Whether everything that stands behind a node on the current branch is the source's, in another version."""
+        if not self.stored.is_current(node):
+            return False
+        theirs = {entry.admitted.message.uid or named(entry.admitted.message) for entry in line}
+        behind = [each.message for each in self.stored.current if each.seq > node.seq]
+        return all(each is not None and ({each.uid, named(each)} & theirs) for each in behind)
 
+    def _append(self, tx: Transaction, way: _Way, rest: Line, progress: Progress | None, total: int) -> None:
+        node = way.at[0]
+        for start in range(0, len(rest), CHUNK):
+            batch = rest[start : start + CHUNK]
+            stored = chain.append(tx, self.name, [self._free(tx, entry) for entry in batch])
+            branch = places.head(tx, self.name).branch
+            for entry, message in zip(batch, stored, strict=True):
+                node = self.stored.grow(node, branch, message)
+                way.after[id(entry)] = way = _Way([node])
+            self.added += len(batch)
+            if progress:
+                progress(min(self.added, total), total)
 
-def _nearest(tx: Transaction, name: str, current: int, theirs: Sequence[Message]) -> tuple[Difference, int]:
-    """What a line adds to the branch that has most of it, and which that is: the current one, where it has as much."""
-    there = sorted(branches.branches(tx, name), key=lambda each: (each.number != current, -each.number))
-    found: list[tuple[Difference, int]] = []
-    for branch in there:
-        difference = compare(chain.messages_between(tx, branch.number, 0, branch.length), theirs)
-        found.append((difference, branch.number))
-        if not difference.tail:
-            break
-    return min(found, key=lambda each: (each[0].tail, each[0].rewrites))
+    def _free(self, tx: Transaction, entry: Entry) -> Entry:
+        if self.stored.is_new or not entry.admitted.message.uid:
+            return entry
+        return branches.renamed(tx, places.head(tx, self.name).tree, entry)
+
+    def _may_write(self, tx: Transaction) -> None:
+        """Whoever runs a turn has the conversation to itself."""
+        left = f"expires - {tx.dialect.now}"
+        for agent, holder, seconds in tx.rows(
+            f"SELECT agent, holder, {left} FROM lease WHERE conversation = ? AND holder <> ''", self.name
+        ):
+            if seconds > 0 and not is_gone(holder):
+                raise Conflict(
+                    f"A turn of {agent!r} is running in conversation {self.name!r}, so nothing was added to it. Import "
+                    "it again when the turn is over."
+                )

@@ -1,9 +1,12 @@
-"""Logged exchanges as conversations: each decoded in its format, and all of them joined."""
+"""Logged exchanges as conversations: each decoded in its format, and all of them joined.
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+A request that goes on from what the provider keeps (`previous_response_id`, a `conversation`) is put behind it; where
+that comes later in the log, it waits. What is not taken along is told once, with the place where it stands first.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import cast
 
 from msgspec.structs import replace
 
@@ -12,15 +15,20 @@ from contextc.errors import ContextcError, InvalidInput
 from contextc.formats import formatter
 from contextc.formats.base import Formatter
 from contextc.messages import Message
-from contextc.transfer.exchanges import Exchange, events_in, format_of
-from contextc.transfer.found import Found, objects_in
-from contextc.transfer.joining import Joined, Node
+from contextc.transfer.dialects import Dialects
+from contextc.transfer.exchanges import NOT_UNDERSTOOD, Exchange
+from contextc.transfer.found import Found, object_in, objects_in
+from contextc.transfer.joining import Joined, Node, Place
+from contextc.transfer.replies import ODD, read
 from contextc.wire.reading import readable
 
 Logged = Iterable[tuple[str, Exchange | None]]
 """Exchanges with where each stands; None where there is none at that place."""
-ODD = (KeyError, TypeError, AttributeError, ValueError, IndexError)
-"""How a decoder stumbles over what is no reply of its format."""
+BEFORE, WITHIN = "previous_response_id", "conversation"
+UNTOLD = ("model", "modelId", "stream", "stream_options", BEFORE, WITHIN)
+"""Settings that nobody misses: a reply says its model, and how it came does not matter."""
+SETTINGS = "the tools and settings of the requests"
+NO_TALK = "a call that is no talk, such as one for embeddings"
 
 
 def conversations(logged: Logged, *, format: str | None = None, apart: bool = False) -> Iterator[Found]:
@@ -29,110 +37,171 @@ def conversations(logged: Logged, *, format: str | None = None, apart: bool = Fa
     for where, exchange in logged:
         log.take(where, exchange)
     log.close()
-    left_out = list(log.left_out.elements())
+    left_out = log.told()
     for found in log.joined.conversations():
-        yield replace(found, left_out=left_out)
+        yield replace(found, left_out=[*left_out, *found.left_out])
         left_out = []
+    if left_out:
+        yield Found(id="", lines=[], left_out=left_out)
 
 
 class _Log:
     def __init__(self, format: str | None, apart: bool) -> None:
         self.format, self.apart = format, apart
         self.joined = Joined()
+        self.dialects = Dialects()
         self.left_out: Counter[str] = Counter()
-        self.known: dict[tuple[object, ...], str] = {}
-        self.ends: dict[bytes, dict[int, Node]] = {}
-        self.requests: dict[str, tuple[Node, Formatter]] = {}
+        self.first: dict[str, str] = {}
+        self.has_settings = False
+        self.ends: dict[bytes, Node] = {}
+        self.requests: dict[str, tuple[Place, Formatter, JSONObject]] = {}
         self.waiting: dict[str, tuple[str, Exchange]] = {}
+        self.said: dict[tuple[str, str], Node] = {}
+        self.later: dict[str, list[tuple[str, Exchange]]] = {}
+        self.released: deque[tuple[str, Exchange]] = deque()
+
+    def told(self) -> list[str]:
+        """What was left out, each as often as it was."""
+        notes = {note: f"{note}, first at {self.first[note]}" if note in self.first else note for note in self.left_out}
+        found = [notes[note] for note in self.left_out.elements()]
+        return [*found, SETTINGS] if self.has_settings else found
+
+    def leave(self, note: str, where: str = "", times: int = 1) -> None:
+        self.left_out[note] += times
+        if where:
+            self.first.setdefault(note, where)
 
     def take(self, where: str, exchange: Exchange | None) -> None:
         if exchange is None:
-            self.left_out["a line that holds no request"] += 1
+            self.leave("a line that holds no request")
+            return
+        if not exchange.is_talk:
+            self.leave(NO_TALK)
             return
         if exchange.failed:
-            self.left_out["a reply that is an error"] += 1
+            self.leave("a reply that is an error")
+        if exchange.note:
+            self.leave(exchange.note, where)
         if exchange.body is None:
             self._answer(where, exchange)
-            return
-        form = formatter(self.format or format_of(exchange, self.known))
-        name = exchange.conversation or exchange.id
-        try:
-            node = self._asked(form, exchange, exchange.body, name)
-        except (ContextcError, *ODD) as error:
-            self.left_out[f"{where}: {error}"] += 1
-            return
-        if node is None:
-            self.left_out["a request without a message"] += 1
-            return
-        reply = self._reply(form, exchange, where)
-        self.joined.reply(node, reply)
-        if exchange.id and reply is None:
-            self.requests[exchange.id] = node, form
-            if exchange.id in self.waiting:
-                self._answer(*self.waiting.pop(exchange.id))
-
-    def _asked(self, form: Formatter, exchange: Exchange, body: JSONObject, name: str) -> Node | None:
-        """Put in a request; of one that goes on from another, only what is new is decoded."""
-        apart = name if exchange.conversation or self.apart else ""
-        wire = _Wire(form, body)
-        for length in wire.ends(self.ends):
-            system, messages = _history(form, wire.tail(length), exchange.time)
-            head = self.joined.begin(system, apart)
-            before = self.ends[wire.marks[length]].get(id(head))
-            if before is not None:
-                node = self.joined.ask(before, messages, name=name)
-                break
+        elif (before := _named(exchange.body, BEFORE)) and (BEFORE, before) not in self.said:
+            self.later.setdefault(before, []).append((where, exchange))
         else:
-            system, messages = _history(form, body, exchange.time)
-            if system is None and not messages:
-                return None
-            head = self.joined.begin(system, apart)
-            node = self.joined.ask(head, messages, name=name)
-        if wire.marks:
-            self.ends.setdefault(wire.marks[-1], {})[id(head)] = node
-        return node
-
-    def _answer(self, where: str, exchange: Exchange) -> None:
-        """A reply that stands elsewhere than its request."""
-        if exchange.id not in self.requests:
-            self.waiting[exchange.id] = where, exchange
-            return
-        node, form = self.requests[exchange.id]
-        self.joined.reply(node, self._reply(form, exchange, where))
+            self._request(where, exchange, exchange.body)
+        self._release()
 
     def close(self) -> None:
+        here = {_named(object_in(exchange.reply), "id") for each in self.later.values() for _, exchange in each}
+        for before in sorted(self.later, key=lambda each: each in here):  # first those that wait for nobody here
+            for where, exchange in self.later.pop(before, ()):
+                self.leave("what the provider kept before a request, and is not in the log", where)
+                self.released.append((where, exchange))
+            self._release()
         if self.waiting and not self.requests:
             raise InvalidInput(
                 f"{len(self.waiting)} results are here, and none of the requests they answer. Give both files: "
                 "contextc import requests.jsonl results.jsonl."
             )
         if self.waiting:
-            self.left_out["a result whose request is not here"] += len(self.waiting)
+            self.leave("a result whose request is not here", times=len(self.waiting))
 
-    def _reply(self, form: Formatter, exchange: Exchange, where: str) -> Message | None:
-        if exchange.reply is None:
-            return None
+    def _release(self) -> None:
+        """Put in the requests whose wait is over; each may end that of others."""
+        while self.released:
+            where, exchange = self.released.popleft()
+            self._request(where, exchange, exchange.body or {})
+
+    def _request(self, where: str, exchange: Exchange, body: JSONObject) -> None:
+        form = formatter(self.format or self.dialects.format_of(exchange))
         try:
-            message = _decoded(form, exchange.reply)
-        except (ContextcError, *ODD):
-            self.left_out[f"{where}: a reply that is none of {form.name}"] += 1
+            place = self._asked(form, exchange, body)
+        except (ContextcError, *ODD) as error:
+            self.leave(f"{where}: {error}")
+            return
+        if place is None:
+            self.leave("a request without a message")
+            return
+        if exchange.reply is not None:
+            self._reply(place, form, exchange, body, where)
+        elif exchange.id:
+            self.requests[exchange.id] = place, form, body
+            if exchange.id in self.waiting:
+                self._answer(*self.waiting.pop(exchange.id))
+
+    def _asked(self, form: Formatter, exchange: Exchange, body: JSONObject) -> Place | None:
+        """Put in a request; of one that goes on from another, only what is new is decoded."""
+        name = exchange.conversation or exchange.id
+        root = self.joined.root(name if exchange.conversation or self.apart else "")
+        for field in (BEFORE, WITHIN):
+            root = self.said.get((field, _named(body, field)), root)
+        wire = _Wire(form, body, root.path)
+        known = next(wire.ends(self.ends), None)
+        node, shown = (root, body) if known is None else (self.ends[wire.marks[known]], wire.tail(known))
+        system, messages = self._history(form, shown, exchange.time)
+        if not system and not messages:
             return None
-        return replace(message, time=exchange.time) if exchange.time and not message.time else message
+        place = self.joined.ask(node, system, messages, name=name, time=exchange.time)
+        if wire.marks:
+            self.ends[wire.marks[-1]] = place.node
+        return place
+
+    def _history(self, form: Formatter, body: JSONObject, time: int) -> tuple[Sequence[Message], Sequence[Message]]:
+        """The system prompt, and the messages."""
+        request = form.decode_request(readable(form, body).body)
+        self.has_settings = self.has_settings or bool(request.tools or request.settings.keys() - {*UNTOLD})
+        said = [*([request.system] if request.system is not None else []), *request.messages]
+        said = [replace(message, time=time) for message in said] if time else said
+        leads = next((number for number, message in enumerate(said) if message.role != "system"), len(said))
+        return said[:leads], said[leads:]
+
+    def _answer(self, where: str, exchange: Exchange) -> None:
+        """A reply that stands elsewhere than its request."""
+        if exchange.id not in self.requests:
+            self.waiting[exchange.id] = where, exchange
+            return
+        place, form, body = self.requests[exchange.id]
+        self._reply(place, form, exchange, body, where)
+
+    def _reply(self, place: Place, form: Formatter, exchange: Exchange, body: JSONObject, where: str) -> None:
+        """Put in what came back; where there are several answers, the first of them last: it is the one to go on."""
+        if exchange.reply is None:
+            return
+        try:
+            replies = read(form, exchange.reply)
+        except (ContextcError, *ODD):
+            self.leave(NOT_UNDERSTOOD, where)
+            return
+        if replies.unread:
+            self.leave("an event of a stream that cannot be read", where, replies.unread)
+        for message in reversed(replies.messages):
+            timed = replace(message, time=exchange.time) if exchange.time and not message.time else message
+            node = self.joined.reply(place, timed, time=exchange.time)
+            self._keep(node, message, _named(body, WITHIN))
+
+    def _keep(self, node: Node, message: Message, conversation: str) -> None:
+        """Remember where a reply stands, under the names by which a request may go on from it."""
+        if conversation:
+            self.said[WITHIN, conversation] = node
+        for facts in (message.extra or {}).values():
+            if reply := _named(facts, "id"):
+                self.said[BEFORE, reply] = node
+                self.released += self.later.pop(reply, ())
 
 
 class _Wire:
     """The messages of a request as they were sent, with a mark for each place: equal marks, equal messages before it.
 
-    A system prompt at their head is left aside, because it may tell the time.
+    A system prompt at their head is left aside, because it may tell the time. `path` is where they begin.
     """
 
-    def __init__(self, form: Formatter, body: JSONObject) -> None:
+    def __init__(self, form: Formatter, body: JSONObject, path: bytes) -> None:
         self.form, self.body = form, body
         given = objects_in(body.get(form.messages_key))
-        self.first = 1 if given and given[0].get("role") in ("system", "developer") else 0
+        others = (number for number, each in enumerate(given) if each.get("role") not in ("system", "developer"))
+        self.first = next(others, len(given))
         self.messages = given
         self.marks: list[bytes] = []
-        mark = form.name.encode()
+        mark = path + form.name.encode()
         for message in given[self.first :]:
             mark = blake2b(mark + encode(message), digest_size=16).digest()
             self.marks.append(mark)
@@ -157,18 +226,8 @@ def _is_said(message: JSONObject) -> bool:
     return message.get("role") in ("assistant", "model") or message.get("type") in ("function_call", "reasoning")
 
 
-def _history(form: Formatter, body: JSONObject, time: int) -> tuple[Message | None, list[Message]]:
-    """The system prompt, and the messages."""
-    request = form.decode_request(readable(form, body).body)
-    said = [*([request.system] if request.system is not None else []), *request.messages]
-    said = [replace(message, time=time) for message in said] if time else said
-    leads = bool(said) and said[0].role == "system"
-    return (said[0], said[1:]) if leads else (None, said)
-
-
-def _decoded(form: Formatter, reply: JSON) -> Message:
-    if isinstance(reply, str):
-        return form.decode_stream(events_in(reply))
-    if isinstance(reply, list):
-        return form.decode_stream(cast(list[JSONObject], reply))
-    return form.decode_reply(reply)
+def _named(holder: JSONObject, field: str) -> str:
+    """The id that stands in a field, by itself or in an object; "" where there is none."""
+    value: JSON = holder.get(field)
+    found: JSON = object_in(value).get("id") if isinstance(value, dict) else value
+    return found if isinstance(found, str) else ""

@@ -63,7 +63,8 @@ def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[chain.Entry
         raise InvalidRequest(f"there is no message in {name!r}.")
     notes = [Note("left out", f"the setting `{setting}`") for setting in request.settings]
     if request.tools:
-        notes.append(Note("left out", f"the definitions of {len(request.tools)} tools"))
+        some = "1 tool" if len(request.tools) == 1 else f"{len(request.tools)} tools"
+        notes.append(Note("left out", f"the definitions of {some}"))
     if len(kept) < len(said):
         notes.append(Note("left out", f"{len(said) - len(kept)} messages that say nothing"))
     if shaped.reshaped:

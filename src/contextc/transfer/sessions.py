@@ -119,7 +119,10 @@ def _read_file(name: str, found: Transcript) -> Found | None:
         return None
     file = File(found.path)
     kind = source(name)
-    return next(iter(kind.conversations(Given([file]))), None) if kind.recognises(file.sample()) else None
+    read = next(iter(kind.conversations(Given([file]))), None) if kind.recognises(file.sample()) else None
+    if read is not None and read.error:
+        raise InvalidInput(read.error)
+    return read
 
 
 def _newest(name: str, directory: str | None) -> list[Transcript]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
 from contextc.messages import Message
-from contextc.transfer.found import Found
+from contextc.transfer.found import Found, attempt
 from contextc.transfer.given import File, Given
 
 
@@ -26,7 +26,7 @@ class Reading(NamedTuple):
 
 def transcripts(given: Given, reading: Reading) -> Iterator[Found]:
     for file in given.files:
-        yield transcript(file, reading)
+        yield attempt(file.stem, lambda file=file: transcript(file, reading))
 
 
 def transcript(file: File, reading: Reading) -> Found:
@@ -35,7 +35,8 @@ def transcript(file: File, reading: Reading) -> Found:
     request = formatter(reading.format).decode_request(lines)
     said: list[Message] = [*([request.system] if request.system is not None else []), *request.messages]
     left_out = [f"{broken} {'line' if broken == 1 else 'lines'} that cannot be read"] if broken else []
-    return Found(id=reading.session_of(lines), title=reading.title_of(lines), lines=[said], left_out=left_out)
+    id = reading.session_of(lines)
+    return Found(id=id or file.stem, is_made_up=not id, title=reading.title_of(lines), lines=[said], left_out=left_out)
 
 
 def parsed(data: bytes) -> tuple[list[JSONObject], int]:

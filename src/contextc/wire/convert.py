@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter, Note, Request
 from contextc.formats.named import formatter
-from contextc.formats.settings import Settings, ToolChoice
+from contextc.formats.settings import Settings, ToolChoice, is_set
 from contextc.formats.spelling import Spelling
 from contextc.messages import Extra, ToolResult
 from contextc.tools import Tool
@@ -85,13 +85,38 @@ def _translated(before: Formatter, after: Formatter, request: Request) -> tuple[
     wrote = after.settings.write(asked)
     heard = asdict(after.settings.read(wrote.body).settings)
     notes = [Note("left out", f"the setting `{name}`, which only {before.name} has") for name in read.unread]
-    notes += [Note("left out", f"the setting `{name}`, which {after.name} does not take") for name in wrote.unwritten]
     for name, value in asdict(asked).items():
-        if value is not None and name not in wrote.unwritten and heard[name] != value:
-            notes.append(Note("changed", f"the setting `{name}`, as {after.name} has it otherwise"))
+        if value is None or (heard[name] == value and name not in wrote.unwritten):
+            continue
+        called = f"the setting {_called(before, name, request.settings)}"
+        if name in wrote.unwritten:
+            notes.append(Note("left out", f"{called}, which {_elsewhere(after, name)}"))
+        elif heard[name] is None:
+            notes.append(Note("left out", f"{called}, which {after.name} does not take {_as(value)}"))
+        else:
+            notes.append(Note("changed", f"{called}, as {after.name} has it otherwise"))
     if asked.model is not None and "model" not in wrote.unwritten:
         notes.append(Note("kept", f"the model {asked.model!r}: name one of the target's own"))
     return replace(request, settings=wrote.body), notes
+
+
+def _called(form: Formatter, name: str, settings: JSONObject) -> str:
+    """A setting in everybody's word, and in that of the request where it is another."""
+    places = [form.settings.places.get(name), *(each for each, field in form.settings.also.items() if field == name)]
+    used = next((place for place in places if place and is_set(settings, place)), name)
+    return f"`{name}`" if used == name else f"`{name}` (`{used}`)"
+
+
+def _elsewhere(form: Formatter, name: str) -> str:
+    """Why a format has no place for a setting: some say the model in the call, and read it where a call was kept."""
+    called = next((place for place, field in form.settings.also.items() if field == name == "model"), None)
+    return f"goes into the call (`{called}`) and not into the body" if called else f"{form.name} does not take"
+
+
+def _as(value: object) -> str:
+    """How a setting was meant, as far as one word says it."""
+    value = value.mode if isinstance(value, ToolChoice) else value
+    return f"as `{value}`" if isinstance(value, str) else "in this form"
 
 
 def _spelled(settings: Settings, before: Spelling | None, after: Spelling | None) -> Settings:
@@ -128,7 +153,8 @@ def _names(form: Formatter, request: Request) -> Iterator[str]:
 def _said(form: Formatter, extra: Extra | None) -> Iterator[str]:
     for name, value in (extra or {}).get(form.place, {}).items():
         if name in form.nests and isinstance(value, dict):
-            yield from (inner for inner, each in cast(JSONObject, value).items() if each is not None)
+            within = cast(JSONObject, value).items()
+            yield from (inner for inner, each in within if each is not None and inner not in form.understood)
         elif value not in (None, [], "") and name not in form.marks:
             yield name
 

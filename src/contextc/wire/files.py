@@ -63,15 +63,18 @@ def read_requests(data: bytes, format: str | None = None) -> Requests:
     return Requests(values, "lines")
 
 
-def session_format(data: bytes) -> str:
-    """The format of a file that is a session of a program. Raises `InvalidSetting` where it is none of ours."""
+def session_format(data: bytes, option: str = "") -> str:
+    """The format of a file that is a session of a program. Raises `InvalidSetting` where it is none of ours, which
+    names the option that says it.
+    """
     values = [value for line in data.splitlines() if (value := _or_none(line)) is not None]
     forms = [form for form in map(formatter, format_names()) if any(_is_line(form, value) for value in values)]
     strange = {form.name: len(form.rules.read(values).misshapen) for form in forms}
     least = min(strange.values(), default=0)
     fitting = [name for name, count in strange.items() if count == least and 2 * count < len(values)]
     if len(fitting) != 1:
-        raise InvalidSetting(f"Say which format this is in: {', '.join(format_names())}.")
+        by = f" ({option})" if option else ""
+        raise InvalidSetting(f"Say which format this is in{by}: {', '.join(format_names())}.")
     return fitting[0]
 
 

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from contextc._json import JSONObject, canonical, encode
 from contextc.formats.anthropic.errors import NO_PREFILL
-from contextc.formats.bedrock.errors import MODEL_SAID, SIGNATURE
+from contextc.formats.bedrock.errors import MODEL_SAID, NO_SIGNATURES, SIGNATURE
 from tests.standin.answer import Event, Head, Refusal
 from tests.standin.reply import Call, pieces
 from tests.standin.seals import SIZE, digest, message_seal, read_message_seal
@@ -228,7 +228,10 @@ def _beyond_the_model(ask: Ask) -> Iterator[str]:
             f"{MODEL_SAID}Malformed input request: #/toolConfig/tools/{len(tools) - 1}: extraneous key [cachePoint] is "
             "not permitted, please reformat your input and try again."
         )
-    if not _is_claude(ask) and any("reasoningContent" in block for _, _, block in _blocks(body)):
+    thoughts = [as_object(block["reasoningContent"]) for _, _, block in _blocks(body) if "reasoningContent" in block]
+    if not _is_claude(ask) and any("signature" in as_object(each.get("reasoningText")) for each in thoughts):
+        yield NO_SIGNATURES
+    elif not _is_claude(ask) and thoughts:
         yield "reasoningContent is not supported for this model in messages."
 
 

@@ -18,6 +18,7 @@ from contextc.formats.bedrock.encode import (
     encode_tools,
 )
 from contextc.formats.bedrock.media import FORMATS, with_bytes, with_names_once
+from contextc.formats.bedrock.mends import is_blank
 from contextc.formats.bedrock.reader import BedrockReader
 from contextc.formats.bedrock.rules import BOOK
 from contextc.formats.bedrock.settings import SETTINGS
@@ -38,7 +39,8 @@ OPENED = Encoded(({"role": "user", "content": [{"text": OPENING}]},))
 class BedrockFormatter(AnthropicFormatter):
     """`system_between` says that the model takes a system role between other messages.
 
-    Segments are joined as Anthropic's are; nothing else is the same.
+    `model` is the one that is asked: replies do not say which model they are of, and what one of another house signed
+    is refused. Segments are joined as Anthropic's are; nothing else is the same.
     """
 
     name: ClassVar[str] = "bedrock"
@@ -60,12 +62,20 @@ class BedrockFormatter(AnthropicFormatter):
     stand_in: ClassVar[Tool | None] = STUB
 
     def __init__(
-        self, *, provider: str = "bedrock", system_between: bool = False, reasoning: Policy = "native"
+        self,
+        *,
+        provider: str = "bedrock",
+        system_between: bool = False,
+        model: str | None = None,
+        reasoning: Policy = "native",
     ) -> None:
-        self.provider, self.system_between, self.reasoning = provider, system_between, reasoning
+        super().__init__(provider=provider, system_between=system_between, reasoning=reasoning)
+        self.model = model
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded:
-        return encode_segment(segment, provider=self.provider, system_between=self.system_between, blobs=blobs)
+        return encode_segment(
+            segment, provider=self.provider, system_between=self.system_between, blobs=blobs, model=self.model
+        )
 
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         found = [segment for segment in segments if segment.messages]
@@ -96,8 +106,9 @@ class BedrockFormatter(AnthropicFormatter):
         return sum([POINT in block for block in blocks])
 
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
+        """With the white space that stood before them: nowhere else is it taken."""
         return [
-            {**message, "content": [block for block in message["content"] if POINT not in block]}
+            {**message, "content": [each for each in message["content"] if POINT not in each and not is_blank(each)]}
             if any([POINT in block for block in message["content"]])
             else message
             for message in messages
@@ -124,10 +135,10 @@ class BedrockFormatter(AnthropicFormatter):
         return isinstance(reply.get("output"), dict) and "stopReason" in reply
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(reply, self.provider)
+        return decode.decode_reply(reply, self.provider, self.model)
 
     def reader(self) -> Reader:
-        return BedrockReader(self)
+        return BedrockReader(self, self.model)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

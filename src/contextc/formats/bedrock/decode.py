@@ -26,8 +26,11 @@ from contextc.formats.bedrock.encode import (
     texts_in,
 )
 from contextc.formats.bedrock.media import DOCUMENT_NAME, decode_media
+from contextc.formats.bedrock.mends import is_blank, is_separator
 from contextc.formats.bedrock.sketch import is_ours
 from contextc.formats.media import unpacked
+from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, made_id
+from contextc.formats.settings import inner
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -53,7 +56,6 @@ FINISH = {
     "guardrail_intervened": "content_filter",
     "content_filtered": "content_filter",
 }
-UNKNOWN_TOOL = "unknown"
 APART = ("messages", "system", "toolConfig")
 
 
@@ -75,7 +77,8 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     )
 
 
-def decode_reply(reply: JSONObject, provider: str) -> Message:
+def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> Message:
+    """`model` is the one that was asked: a reply does not say it."""
     reply = cast(JSONObject, packed(reply))
     usage = cast(JSONObject, reply.get("usage") or {})
     read, written = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
@@ -86,7 +89,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     rest = {name: reply[name] for name in named if reply.get(name)}
     return Message(
         role="assistant",
-        parts=tuple(_Decoder(provider).parts(cast(list[JSONObject], message.get("content") or []), "assistant")),
+        parts=tuple(_Decoder(provider, model).parts(_blocks(message.get("content")), "assistant")),
         finish="error" if error else FINISH.get(reason, reason) if reason else None,
         status="error" if error else "sent",
         error=str(error.get("message")) if error else None,
@@ -98,6 +101,29 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
         ),
         extra={provider: rest} if rest else None,
     )
+
+
+def _blocks(content: JSON) -> list[JSONObject]:
+    """What a model said, in which every call has an id and a name."""
+    found = [cast(JSONObject, each) for each in cast(list[JSON], content or []) if isinstance(each, dict) and each]
+    return [
+        {"toolUse": whole_use(cast(JSONObject, block["toolUse"]), index)}
+        if isinstance(block.get("toolUse"), dict)
+        else block
+        for index, block in enumerate(found)
+    ]
+
+
+def whole_use(use: JSONObject, index: int) -> JSONObject:
+    """A call with what it may lack. `index` is its place in the reply."""
+    made: JSONObject = {"toolUseId": made_id(index), "name": UNKNOWN_TOOL, "input": {}}
+    return {**made, **{name: value for name, value in use.items() if value or name not in made}}
+
+
+def place(said: JSONObject) -> int:
+    """The block that an event is about."""
+    index: JSON = said.get("contentBlockIndex")
+    return index if isinstance(index, int) else 0
 
 
 def packed(value: JSON) -> JSON:
@@ -120,9 +146,9 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
             said = cast(JSONObject, packed(cast(JSON, value)))
             match name:
                 case "contentBlockStart":
-                    blocks[said["contentBlockIndex"]] = _begun(said.get("start") or {})
+                    blocks[place(said)] = _begun(inner(said.get("start")))
                 case "contentBlockDelta":
-                    _apply(blocks.setdefault(said["contentBlockIndex"], {}), said["delta"])
+                    _apply(blocks.setdefault(place(said), {}), inner(said.get("delta")))
                 case "messageStop":
                     reply |= said
                 case "metadata":
@@ -131,7 +157,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
                     reply["error"] = said
                 case _:  # messageStart, contentBlockStop, and whatever comes next
                     pass
-    content = [_closed(blocks[index]) for index in sorted(blocks)]
+    content = [_closed(blocks[index], index) for index in sorted(blocks)]
     return {**reply, "output": {"message": {"role": "assistant", "content": [each for each in content if each]}}}
 
 
@@ -143,29 +169,41 @@ def _apply(block: JSONObject, delta: JSONObject) -> None:
     for kind, said in delta.items():
         match kind:
             case "text":
-                grow(block, "text", said)
+                grow(block, "text", text_of(said))
             case "toolUse":
-                grow(block.setdefault("toolUse", {}), "written", said.get("input") or "")
+                grow(block.setdefault("toolUse", {}), "written", text_of(inner(said).get("input")))
             case "reasoningContent":
-                _think(block.setdefault(kind, {}), said)
+                _think(block.setdefault(kind, {}), inner(said))
             case "citation":
                 block.setdefault("citations", []).append(said)
             case "toolResult":
-                block.setdefault(kind, {}).setdefault("content", []).extend(said)
+                block.setdefault(kind, {}).setdefault("content", []).extend(said if isinstance(said, list) else [])
             case _:
-                block.setdefault(kind, said)
+                _show(block, kind, said)
+
+
+def _show(block: JSONObject, kind: str, said: JSON) -> None:
+    """Add to a picture, or to something that is not known: its bytes come in pieces too."""
+    if not isinstance(said, dict) or not isinstance(block.setdefault(kind, {}), dict):
+        block[kind] = said
+        return
+    held, more = cast(JSONObject, block[kind]), cast(JSONObject, said)
+    pieces = [unpacked(text_of(inner(each.get("source")).get("bytes"))) or b"" for each in (held, more)]
+    held |= more
+    if any(pieces):
+        held["source"] = {"bytes": packed(b"".join(pieces))}
 
 
 def _think(thought: JSONObject, said: JSONObject) -> None:
     if "redactedContent" in said:
-        pieces = [unpacked(each) or b"" for each in (thought.get("redactedContent") or "", said["redactedContent"])]
+        pieces = [unpacked(text_of(each.get("redactedContent"))) or b"" for each in (thought, said)]
         thought["redactedContent"] = packed(b"".join(pieces))
     for name in ("text", "signature"):
         if name in said:
-            grow(thought.setdefault("reasoningText", {"text": ""}), name, said[name])
+            grow(thought.setdefault("reasoningText", {"text": ""}), name, text_of(said[name]))
 
 
-def _closed(block: JSONObject) -> JSONObject:
+def _closed(block: JSONObject, index: int) -> JSONObject:
     """A block as it would have come whole; those of a stream that broke off too."""
     if "citations" in block:
         return {"citationsContent": {"content": [{"text": block.get("text", "")}], "citations": block["citations"]}}
@@ -174,22 +212,22 @@ def _closed(block: JSONObject) -> JSONObject:
     use = cast(JSONObject, block["toolUse"])
     call = tool_call("-", "-", use.get("written") or "")
     given: JSON = call.raw if call.malformed else call.arguments
-    return {"toolUse": {**{name: value for name, value in use.items() if name != "written"}, "input": given}}
+    told = {name: value for name, value in use.items() if name != "written"}
+    return {"toolUse": {**whole_use(told, index), "input": given}}
 
 
 class _Decoder:
-    """`sent`: this is a request, so what is in it was taken as it is."""
+    """`model` wrote this, if that is known. `sent`: this is a request, so what is in it was taken as it is."""
 
-    def __init__(self, provider: str, *, sent: bool = False) -> None:
-        self.provider, self.sent = provider, sent
+    def __init__(self, provider: str, model: str | None = None, *, sent: bool = False) -> None:
+        self.provider, self.model, self.sent = provider, model, sent
         self.names: dict[str, str] = {}
 
     def message(self, wire: JSONObject) -> Iterator[Message]:
         role, content = cast(Role, wire["role"]), cast(list[JSONObject], wire["content"])
         made_up: JSONObject = {"text": BESIDE}
-        if any("document" in block for block in content) and [each for each in content if each.get("text")] == [
-            made_up
-        ]:
+        said = [each for each in content if "text" in each and not is_blank(each)]
+        if said == [made_up] and any("document" in block for block in content):
             content = [block for block in content if block != made_up]
         parts: list[AnyPart] = []
         for part in self.parts(content, role):
@@ -205,12 +243,11 @@ class _Decoder:
         return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
 
     def parts(self, content: list[JSONObject], role: str) -> list[AnyPart]:
-        alone = not any(not _is_blank(block) for block in content)
         found: list[AnyPart] = []
-        for block in content:
+        for index, block in enumerate(content):
             if POINT in block and found and not isinstance(found[-1], Native):
                 found[-1] = self._with(found[-1], {POINT: block[POINT]})
-            elif _is_blank(block) and block["text"] and not alone:
+            elif self.sent and is_separator(content, index, role):
                 found.append(self._with(Text(block["text"]), {AS_IT_CAME: True}))
             else:
                 found.append(self.part(block, role))
@@ -248,7 +285,9 @@ class _Decoder:
                 return ToolCall(id=inside["toolUseId"], name=inside["name"], arguments=inside["input"])
             case "toolResult" if is_ours(inside):
                 return self._result(cast(JSONObject, inside))
-            case "image" | "document" | "video" | "audio" if role == "user":
+            case "image" | "document" if isinstance(inside, dict):
+                return decode_media(kind, cast(JSONObject, inside))
+            case "video" | "audio" if role == "user":
                 return decode_media(kind, cast(JSONObject, inside))
             case _:
                 return None
@@ -261,7 +300,7 @@ class _Decoder:
 
     def _reasoning(self, inside: JSONObject) -> Reasoning | None:
         if "redactedContent" in inside:
-            return Reasoning(data=inside["redactedContent"], provider=self.provider)
+            return Reasoning(data=inside["redactedContent"], provider=self.provider, model=self.model)
         if not isinstance(inside.get("reasoningText"), dict):
             return None
         thought = cast(JSONObject, inside["reasoningText"])
@@ -270,6 +309,7 @@ class _Decoder:
             text=text_of(thought.get("text")),
             signature=thought.get("signature"),
             provider=self.provider,
+            model=self.model,
             extra={self.provider: {AS_IT_CAME: True}} if unsigned else None,
         )
 
@@ -312,12 +352,9 @@ class _Decoder:
             parameters=spec["inputSchema"].get("json") or {},
             strict=spec.get("strict"),
         )
-        rest = remember(spec, encode_tool(made)["toolSpec"], "toolSpec")
+        given = {name: value for name, value in spec.items() if (name, value) != ("description", "")}
+        rest = remember(given, encode_tool(made)["toolSpec"], "toolSpec")
         return replace(made, extra={self.provider: rest}) if rest else made
-
-
-def _is_blank(block: JSONObject) -> bool:
-    return isinstance(block.get("text"), str) and not block["text"].strip()
 
 
 def _as_it_may_be(part: AnyPart, given: JSONObject, ours: JSONObject) -> JSONObject:

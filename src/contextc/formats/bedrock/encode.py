@@ -6,6 +6,7 @@ document has a name that no other in the request has, and never stands without a
 system message between others keeps its role where the model takes one, as in Anthropic's own API.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import assert_never, cast
 
@@ -22,8 +23,9 @@ from contextc.formats.base import (
     is_foreign,
     kept,
     restored,
+    text_of,
 )
-from contextc.formats.bedrock.media import encode_media
+from contextc.formats.bedrock.media import described, documents, encode_media, told_apart
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 from contextc.tools import NativeTool, Tool
@@ -31,6 +33,9 @@ from contextc.tools import NativeTool, Tool
 BETWEEN, AS_IT_CAME, POINT = "between", "as it came", "cachePoint"
 TEXTS = ("citationsContent", "guardContent")
 """Blocks that are text to everybody else."""
+SHOWN = frozenset(("image", "document"))
+"""What only a user's message may hold."""
+HOUSE = re.compile(r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?([a-z][a-z0-9-]{2,})\.")
 BESIDE = "(The document above.)"
 FAILED = "(It failed, and said nothing.)"
 STUB = Tool(name="no_tools", description="There are no tools now. Do not call this.", parameters={"type": "object"})
@@ -38,10 +43,17 @@ STUB = Tool(name="no_tools", description="There are no tools now. Do not call th
 
 
 def encode_segment(
-    segment: Sequence[Message], *, provider: str, system_between: bool, blobs: Mapping[str, bytes]
+    segment: Sequence[Message],
+    *,
+    provider: str,
+    system_between: bool,
+    blobs: Mapping[str, bytes],
+    model: str | None = None,
 ) -> Encoded:
-    encoder = _Encoder(provider, blobs)
+    """`model` is the one that is asked: what a model of another house signed is not for it."""
+    encoder = _Encoder(provider, blobs, model)
     wire: list[JSONObject] = []
+    asked = ""
     end = max((index for index, message in enumerate(segment) if message.role != "system"), default=-1)
     for index, message in enumerate(segment):
         role = "assistant" if message.role == "assistant" else "user"
@@ -51,7 +63,9 @@ def encode_segment(
                 role = "system"
             blocks = encoder.system(message, tagged=role == "user")
         else:
-            blocks = encoder.blocks(message, role)
+            asked = message.uid if message.role == "assistant" else asked
+            # Results were brought to their calls, and have lost whose they were.
+            blocks = encoder.blocks(message, role, message.uid or (asked if message.role == "tool" else ""))
         if blocks and wire and wire[-1]["role"] == role:
             wire[-1]["content"] += blocks
         elif blocks:
@@ -100,6 +114,17 @@ def with_rest(block: JSONObject, rest: JSONObject) -> list[JSONObject]:
     return [block, {POINT: rest[POINT]}] if rest.get(POINT) else [block]
 
 
+def house(model: str | None) -> str:
+    """Whose a model is, as far as its name says: `us.anthropic.claude-…`, or the full name of such a one."""
+    found = HOUSE.match((model or "").rpartition("/")[2])
+    return found[1] if found else ""
+
+
+def is_for(part: Reasoning, model: str | None) -> bool:
+    """Whether a model may be given this: not if a model of another house signed it."""
+    return len({house(part.model), house(model)} - {""}) < 2
+
+
 def texts_in(block: JSONObject) -> str:
     """The words of a block that is text to everybody else."""
     if "guardContent" in block:
@@ -108,15 +133,17 @@ def texts_in(block: JSONObject) -> str:
 
 
 class _Encoder:
-    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
-        self.provider, self.blobs = provider, blobs
+    def __init__(self, provider: str, blobs: Mapping[str, bytes], model: str | None = None) -> None:
+        self.provider, self.blobs, self.model = provider, blobs, model
         self.notes: list[Note] = []
+        self.named: set[str] = set()
+        """Names of documents that were made here."""
 
     def system(self, message: Message, *, tagged: bool) -> list[JSONObject]:
         if not tagged:
             return self.words(message)
         self.notes.append(Note("tagged", "a system message, as user text in <system-reminder>"))
-        return tag(self.blocks(message, "user"))
+        return tag(self.blocks(message, "user", message.uid))
 
     def words(self, message: Message) -> list[JSONObject]:
         """The blocks of a message that may hold text alone; what it shows is described."""
@@ -127,7 +154,8 @@ class _Encoder:
         self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
         return Text(describe_media(part))
 
-    def blocks(self, message: Message, role: str) -> list[JSONObject]:
+    def blocks(self, message: Message, role: str, owner: str = "") -> list[JSONObject]:
+        """`owner` is the stored message that this is, or belongs to."""
         found: list[JSONObject] = []
         for part in message.parts:
             # What most parts are, without asking what they are not.
@@ -136,8 +164,10 @@ class _Encoder:
                     found.append({"text": part.text})
             elif type(part) is ToolCall and part.extra is None and not part.malformed:
                 found.append({"toolUse": {"toolUseId": part.id, "name": part.name, "input": part.arguments}})
-            elif (block := self.block(part, role, message.uid)) is not None:
-                found += [block] if isinstance(part, Native) else with_rest(block, kept(part.extra, self.provider))
+            elif (block := self.block(part, role, owner)) is not None:
+                rest = {} if isinstance(part, Native) else kept(part.extra, self.provider)
+                blocks = with_rest(block, rest)
+                found += [told_apart(each, owner, self.named) for each in blocks] if owner else blocks
         return found
 
     def block(self, part: AnyPart, role: str, owner: str) -> JSONObject | None:
@@ -154,17 +184,28 @@ class _Encoder:
             case ToolResult():
                 return self.result(part, owner)
             case Media():
-                shown = encode_media(part, self.blobs, owner) if role == "user" else None
+                shown = self.shown(part, owner) if role == "user" else None
                 return shown or {"text": self.described(part).text}
             case Native():
                 if part.provider == self.provider:
-                    return part.data
+                    return self.native(part.data, role)
                 self.notes.append(Note("described", f"a block of {part.provider}"))
                 return {"text": describe_native(part)}
             case Hint():
                 return None
             case _:
                 assert_never(part)
+
+    def shown(self, part: Media, owner: str) -> JSONObject | None:
+        block = encode_media(part, self.blobs, owner)
+        self.named.update(each["document"]["name"] for each in documents([block] if block else []))
+        return block
+
+    def native(self, block: JSONObject, role: str) -> JSONObject:
+        if role == "user" or SHOWN.isdisjoint(block):
+            return block
+        self.notes.append(Note("described", f"a block of {self.provider} that only a user may show"))
+        return described(block)
 
     def text(self, part: Text) -> JSONObject | None:
         rest = kept(part.extra, self.provider)
@@ -179,6 +220,9 @@ class _Encoder:
         sent = part.signature or part.data or kept(part.extra, self.provider).get(AS_IT_CAME)
         if is_foreign(part, self.provider) or not sent:
             self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
+            return None
+        if not is_for(part, self.model):
+            self.notes.append(Note("left out", f"reasoning that {part.model} signed"))
             return None
         if part.data is not None:
             return {"reasoningContent": {"redactedContent": part.data}}
@@ -204,7 +248,7 @@ class _Encoder:
             if isinstance(each, Text):
                 found += [{"text": each.text}] if each.text.strip() else []
                 continue
-            shown = encode_media(each, self.blobs, owner) if each.kind != "audio" else None
+            shown = self.shown(each, owner) if each.kind != "audio" else None
             block = shown or {"text": self.described(each).text}
             found += with_rest(block, kept(each.extra, self.provider))
         return found or [{"text": part.text}]
@@ -212,6 +256,8 @@ class _Encoder:
     def with_a_text(self, message: JSONObject) -> None:
         """Put a line beside documents that stand alone."""
         content: list[JSONObject] = message["content"]
-        if any("document" in block for block in content) and not any(block.get("text") for block in content):
+        if any("document" in block for block in content) and not any(
+            text_of(block.get("text")).strip() for block in content
+        ):
             self.notes.append(Note("made up", "a line of text beside a document, which may not stand alone"))
             content.append({"text": BESIDE})

@@ -41,6 +41,13 @@ DOCUMENT_TWICE = "Messages can't contain duplicate document names. Rename the do
 SYSTEM_PLACE = (
     MODEL_SAID + "{where}: role 'system' must follow a user message and be last or followed by an assistant message"
 )
+NO_SIGNATURES = (
+    "This model doesn't support the reasoningContent.reasoningText.signature field. Remove "
+    "reasoningContent.reasoningText.signature and try again."
+)
+UNKNOWN_NAME = 'Unknown parameter in {where}: "{name}", must be one of: {known}'
+TOO_MANY_DOCUMENTS = "You can't include more than 5 documents in a request."
+TOO_MANY_IMAGES = MODEL_SAID + "{where}: too many images and documents: {count} + 0 > 20"
 SIGNATURE = MODEL_SAID + "{where}: Invalid `signature` in `thinking` block"
 TOO_MANY_MARKS = MODEL_SAID + "A maximum of 4 blocks with cache_control may be provided. Found {count}."
 MISPLACED_MARK = (

@@ -3,11 +3,11 @@ S3. Each document has a name, and no two of a request the same one: the name it 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import cast
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, encode
 from contextc.formats.media import packed, unpacked
 from contextc.messages import Media
 
@@ -53,6 +53,10 @@ DOCUMENT_NAME = re.compile(r"(?!.*\s\s)(?:[^\W_]|[\s\-()\[\]]){1,200}", re.DOTAL
 OTHER_LETTERS, LONGEST_NAME = re.compile(r"[^a-zA-Z0-9\-()\[\]]+"), 160
 
 
+MOST_DOCUMENTS, MOST_IMAGES = 5, 20
+"""Of a request, and of a message."""
+
+
 def encode_media(part: Media, blobs: Mapping[str, bytes], owner: str) -> JSONObject | None:
     """The block of a part; None where Bedrock does not take its type, or cannot reach it. `owner` is its message."""
     short, source = FORMATS[part.kind].get(part.mime_type), encode_source(part, blobs)
@@ -71,14 +75,42 @@ def encode_source(part: Media, blobs: Mapping[str, bytes]) -> JSONObject | None:
 
 
 def document_name(part: Media, owner: str, source: JSONObject) -> str:
-    stem = OTHER_LETTERS.sub(" ", part.name or "").strip()[:LONGEST_NAME].strip() or "document"
-    told = f"{owner} {source.get('bytes') or part.url}".encode()
-    return f"{stem} {blake2b(told, digest_size=4).hexdigest()}"
+    return _named(part.name or "", owner, str(source.get("bytes") or part.url))
+
+
+def _named(given: str, owner: str, source: str) -> str:
+    stem = OTHER_LETTERS.sub(" ", given).strip()[:LONGEST_NAME].strip() or "document"
+    return f"{stem} {blake2b(f'{owner} {source}'.encode(), digest_size=4).hexdigest()}"
+
+
+def told_apart(block: JSONObject, owner: str, made: Container[str] = ()) -> JSONObject:
+    """A block whose documents have names that no other stored message has; those that were `made` so have them."""
+    if "toolResult" in block:
+        inside = cast(JSONObject, block["toolResult"])
+        return {"toolResult": {**inside, "content": [told_apart(each, owner, made) for each in inside["content"]]}}
+    if "document" not in block or block["document"].get("name") in made:
+        return block
+    document = cast(JSONObject, block["document"])
+    source = encode(document.get("source")).decode()
+    return {"document": {**document, "name": _named(str(document.get("name") or ""), owner, source)}}
+
+
+def described(block: JSONObject) -> JSONObject:
+    """A line in the place of something shown; the words of a document that is nothing else."""
+    kind, inside = next(iter(block.items()))
+    source: object = inside.get("source")
+    words = cast(JSONObject, source).get("text") if isinstance(source, dict) else None
+    if isinstance(words, str) and words.strip():
+        return {"text": words}
+    name = f" {inside['name']!r}" if inside.get("name") else ""
+    return {"text": f"[{kind}{name}: {inside.get('format') or 'of no known type'}; not shown]"}
 
 
 def decode_media(kind: str, block: JSONObject) -> Media | None:
     """The part that a block shows; None where it is one that only Bedrock can read."""
     short = block.get("format")
+    if not isinstance(block.get("source"), dict):
+        return None
     source = cast(JSONObject, block["source"])
     plain = "text/plain" if "text" in source else UNNAMED[kind]
     mime_type = TYPES[kind].get(str(short).removeprefix(f"{kind}/"), plain)

@@ -1,13 +1,29 @@
 """Repairs of what decoding and encoding does not put right by itself: cache points, settings, tools, reasoning."""
 
-from collections.abc import Callable, Iterator
-from typing import cast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from typing import Any, cast
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.mends import NOTHING_SAID
+from contextc.formats.bedrock.media import (
+    DOCUMENT_NAME,
+    FORMATS,
+    MOST_DOCUMENTS,
+    MOST_IMAGES,
+    described,
+    documents,
+    told_apart,
+)
+from contextc.formats.bedrock.sketch import faults, read
+from contextc.formats.checking import Path
+from contextc.formats.media import unpacked
 from contextc.formats.signatures import is_sound
 
+ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,64}"), re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MOST_MARKS = 4
+FAILURE = re.compile("fail|err", re.IGNORECASE)
 RANGES = {"temperature": (0, 1), "topP": (0, 1), "maxTokens": (1, None)}
 
 
@@ -36,13 +52,125 @@ def with_marks_behind_content(body: JSONObject) -> JSONObject:
 
 
 def without_blanks(body: JSONObject) -> JSONObject:
-    """Without texts that say nothing, where nothing else is in their message."""
+    """Without texts that say nothing."""
     return _filtered(body, lambda before, block: not is_blank(block))
 
 
 def with_sound_thinking(body: JSONObject) -> JSONObject:
     """Without reasoning that the model could not verify; a message that was nothing else is left out."""
     return _filtered(body, lambda before, block: "reasoningContent" not in block or is_signed(block, claude(body)))
+
+
+def with_own_thinking(body: JSONObject) -> JSONObject:
+    """Without what Claude signed: another model is asked."""
+    return _filtered(body, lambda before, block: not has_signature(block))
+
+
+def with_sound_names(body: JSONObject) -> JSONObject:
+    """With other names for documents that only Bedrock can read; those of all others follow from what we know."""
+
+    def is_sound(block: JSONObject) -> bool:
+        return all(DOCUMENT_NAME.fullmatch(each["document"]["name"]) for each in documents([block]))
+
+    def named(blocks: list[JSONObject]) -> list[JSONObject]:
+        return [block if is_sound(block) else told_apart(block, "") for block in blocks]
+
+    return {**body, "messages": [{**each, "content": named(each["content"])} for each in body["messages"]]}
+
+
+def with_sound_calls(body: JSONObject) -> JSONObject:
+    """With calls of tools that Bedrock runs as text, where their id or name has no form; such a tool is left out."""
+
+    def told(block: JSONObject) -> JSONObject:
+        inside = cast(JSONObject, block.get("toolUse") or block.get("toolResult") or {})
+        sound = ID.fullmatch(inside.get("toolUseId", "-")) and NAME.fullmatch(inside.get("name", "-"))
+        return block if sound else {"text": encode(block).decode()}
+
+    def is_sound(tool: JSONObject) -> bool:
+        return bool(NAME.fullmatch(cast(JSONObject, next(iter(tool.values()))).get("name", "-")))
+
+    messages = [{**each, "content": [told(block) for block in each["content"]]} for each in body["messages"]]
+    if not body.get("toolConfig"):
+        return {**body, "messages": messages}
+    config = cast(JSONObject, body["toolConfig"])
+    tools = [tool for tool in config["tools"] if is_sound(tool)]
+    return {**body, "messages": messages, "toolConfig": {**config, "tools": tools}}
+
+
+def with_few_documents(body: JSONObject) -> JSONObject:
+    """With its last documents, as many as there may be; a line in the place of each before them."""
+    left = len(list(documents(_all_blocks(body)))) - MOST_DOCUMENTS
+
+    def shown(blocks: list[JSONObject]) -> list[JSONObject]:
+        nonlocal left
+        found: list[JSONObject] = []
+        for block in blocks:
+            if "document" in block and left > 0:
+                left -= 1
+                block = described(block)
+            elif "toolResult" in block:
+                inside = cast(JSONObject, block["toolResult"])
+                block = {"toolResult": {**inside, "content": shown(inside["content"])}}
+            found.append(block)
+        return found
+
+    return {**body, "messages": [{**each, "content": shown(each["content"])} for each in body["messages"]]}
+
+
+def with_few_images(body: JSONObject) -> JSONObject:
+    """Each message with its last images, as many as there may be; a line in the place of each before them."""
+
+    def shown(blocks: list[JSONObject]) -> list[JSONObject]:
+        places = [index for index, block in enumerate(blocks) if "image" in block][:-MOST_IMAGES]
+        return [described(block) if index in places else block for index, block in enumerate(blocks)]
+
+    return {**body, "messages": [{**each, "content": shown(each["content"])} for each in body["messages"]]}
+
+
+def without_unknown_names(body: JSONObject) -> JSONObject:
+    body = deepcopy(body)
+    for problem in list(faults(read(body))):
+        if problem.fault == "name":
+            *before, last = problem.path
+            _at(body, before).pop(last)
+    return body
+
+
+def with_taken_values(body: JSONObject) -> JSONObject:
+    """With what can be meant by a value that is not taken; else without it, and something shown as a line of text."""
+    body = deepcopy(body)
+    for problem in reversed(list(faults(read(body)))):
+        if problem.fault == "value":
+            _mend_value(body, problem.path)
+    return body
+
+
+def _mend_value(body: JSONObject, path: Path) -> None:
+    *before, last = path
+    shown = next(
+        (end for end in range(len(path) - 1, 0, -1) if path[end] in FORMATS and isinstance(path[end - 1], int)), 0
+    )
+    if shown:
+        holder, place = _at(body, path[: shown - 1]), path[shown - 1]
+        if path[shown] in holder[place]:  # it may have had two faults
+            holder[place] = described(holder[place])
+    elif last == "status" and FAILURE.search(_at(body, path)):
+        _at(body, before)["status"] = "error"
+    elif before[-1:] == ["cachePoint"] and last == "type":
+        _at(body, before)["type"] = "default"
+    else:
+        del _at(body, before)[last]
+
+
+def _at(body: JSONObject, path: Iterable[str | int]) -> Any:  # Any: a list or an object, whichever stands there
+    found: Any = body
+    for step in path:
+        found = found[step]
+    return found
+
+
+def _all_blocks(body: JSONObject) -> list[JSONObject]:
+    return [block for message in cast(list[JSONObject], body["messages"]) for block in message["content"]]
 
 
 def with_tools_once(body: JSONObject) -> JSONObject:
@@ -67,7 +195,8 @@ def within_ranges(body: JSONObject) -> JSONObject:
         low, high = RANGES[name]
         number = config[name]
         if isinstance(number, int | float) and not isinstance(number, bool):
-            config[name] = max(low, number if high is None else min(high, number))
+            within = max(low, number if high is None else min(high, number))
+            config[name] = int(within) if name == "maxTokens" else within
         else:
             del config[name]
     return {**body, "inferenceConfig": config}
@@ -78,9 +207,11 @@ def out_of_range(body: JSONObject) -> Iterator[tuple[str, JSON, str]]:
     config = cast(JSONObject, body.get("inferenceConfig") or {})
     for name, (low, high) in RANGES.items():
         given = cast(object, config.get(name))
-        if given is None:
+        if name not in config:
             continue
-        if not isinstance(given, int | float) or isinstance(given, bool):
+        if name == "maxTokens" and isinstance(given, float):
+            yield name, given, "Member must be a whole number"
+        elif not isinstance(given, int | float) or isinstance(given, bool):
             yield name, given, "Member must be a number"
         elif high is not None and given > high:
             yield name, given, f"Member must have value less than or equal to {high}"
@@ -92,11 +223,27 @@ def is_blank(block: JSONObject) -> bool:
     return isinstance(block.get("text"), str) and not block["text"].strip()
 
 
+def is_separator(content: list[JSONObject], index: int, role: str) -> bool:
+    """Whether this is white space between a document of the user's and a cache point, which may not stand right behind
+    it. There it was taken, and nowhere else.
+    """
+    if role != "user" or not is_blank(content[index]) or not content[index]["text"]:
+        return False
+    before, after = content[index - 1 : index], content[index + 1 : index + 2]
+    return any("document" in each or "video" in each for each in before) and any("cachePoint" in each for each in after)
+
+
+def has_signature(block: JSONObject) -> bool:
+    inside: object = block.get("reasoningContent")
+    thought = cast(JSONObject, inside) if isinstance(inside, dict) else {}
+    return "redactedContent" in thought or bool(cast(JSONObject, thought.get("reasoningText") or {}).get("signature"))
+
+
 def is_signed(block: JSONObject, claude: bool) -> bool:
     """Whether this may be reasoning that its model signed. Only Claude signs, and takes none without."""
     thought = cast(JSONObject, block["reasoningContent"].get("reasoningText") or {})
     if not thought:
-        return bool(block["reasoningContent"].get("redactedContent"))
+        return bool(unpacked(block["reasoningContent"].get("redactedContent") or ""))
     signature = thought.get("signature")
     return not claude if signature is None else is_sound(signature)
 

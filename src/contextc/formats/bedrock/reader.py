@@ -4,38 +4,48 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSONObject
-from contextc.formats.bedrock.decode import packed
+from contextc.formats.base import text_of
+from contextc.formats.bedrock.decode import packed, place, whole_use
 from contextc.formats.bedrock.sketch import is_ours
 from contextc.formats.reading import Decodes, Delta, Reader
+from contextc.formats.settings import inner
 from contextc.messages import Reasoning, Text, tool_call
 
 
 class BedrockReader(Reader):
-    def __init__(self, formatter: Decodes) -> None:
+    """`model` is the one that was asked, which no event says."""
+
+    def __init__(self, formatter: Decodes, model: str | None = None) -> None:
         super().__init__(formatter)
+        self._model = model
         self._calls: dict[int, tuple[str, str]] = {}
+        self._others: set[int] = set()
+        """Calls of tools that Bedrock runs itself."""
 
     def _is_whole(self, event: JSONObject) -> bool:
         return "output" in event
 
     def _deltas(self, event: JSONObject) -> Iterable[Delta]:
-        if start := event.get("contentBlockStart"):
-            yield from self._begun(start["contentBlockIndex"], start.get("start") or {})
-        elif delta := event.get("contentBlockDelta"):
-            yield from self._grown(delta["contentBlockIndex"], delta["delta"])
+        if start := inner(event.get("contentBlockStart")):
+            yield from self._begun(place(start), inner(start.get("start")))
+        elif delta := inner(event.get("contentBlockDelta")):
+            yield from self._grown(place(delta), inner(delta.get("delta")))
         elif "messageStop" in event:
             self.finished = True
 
     def _begun(self, index: int, start: JSONObject) -> Iterable[Delta]:
-        use = cast(JSONObject, start.get("toolUse") or {})
-        if use and is_ours(use):
-            self._calls[index] = use["toolUseId"], use["name"]
-            yield tool_call(use["toolUseId"], use["name"], "")
+        use = start.get("toolUse")
+        if isinstance(use, dict) and is_ours(cast(JSONObject, use)):
+            named = whole_use(cast(JSONObject, use), index)
+            self._calls[index] = named["toolUseId"], named["name"]
+            yield tool_call(*self._calls[index], "")
+        elif isinstance(use, dict):
+            self._others.add(index)
 
     def _grown(self, index: int, delta: JSONObject) -> Iterable[Delta]:
-        if delta.get("text"):
-            yield Text(delta["text"])
-        elif (thought := delta.get("reasoningContent")) is not None:
+        if text := text_of(delta.get("text")):
+            yield Text(text)
+        elif thought := inner(delta.get("reasoningContent")):
             said = cast(JSONObject, packed(thought))
             if any(said.values()):
                 yield Reasoning(
@@ -43,6 +53,10 @@ class BedrockReader(Reader):
                     signature=said.get("signature"),
                     data=said.get("redactedContent"),
                     provider=self.formatter.provider,
+                    model=self._model,
                 )
-        elif index in self._calls and (piece := cast(JSONObject, delta.get("toolUse") or {}).get("input")):
-            yield tool_call(*self._calls[index], piece)
+        elif (use := inner(delta.get("toolUse"))) and index not in self._others:
+            if index not in self._calls:  # nobody has said that it begins
+                yield from self._begun(index, {"toolUse": {}})
+            if piece := text_of(use.get("input")):
+                yield tool_call(*self._calls[index], piece)

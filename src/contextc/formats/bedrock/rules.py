@@ -9,7 +9,8 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.bedrock import errors, mends, sketch
-from contextc.formats.bedrock.media import DOCUMENT_NAME, documents
+from contextc.formats.bedrock.encode import SHOWN, house
+from contextc.formats.bedrock.media import DOCUMENT_NAME, MOST_DOCUMENTS, MOST_IMAGES, documents
 from contextc.formats.checking import (
     Finding,
     Path,
@@ -27,6 +28,7 @@ from contextc.formats.checking import (
 
 ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]+"), re.compile(r"[a-zA-Z0-9_-]+")
 LONGEST = 64
+CLAUDES = "anthropic"
 
 BOOK = RuleBook("BED", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="bedrock")
 rule = BOOK.rule
@@ -70,20 +72,21 @@ def says_something(request: Sketch) -> Iterable[Finding]:
 
 @rule(4, errors.BLANK_TEXT, mend=mends.without_blanks)
 def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
-    """No text is empty, and no message is white space alone.
+    """No text is empty or white space alone.
 
-    Models return such texts beside a call, and a history that sends them back is refused.
+    Models return such texts beside a call, and a history that sends them back is refused. White space was taken
+    between a user's document and a cache point, which may not stand right behind it.
 
     Example: [{"role": "user", "content": [{"text": " "}]}]
     Repair: the text is left out.
     """
     for piece in request.prompt:
-        if piece.kind == "text" and not piece.text:
+        if piece.kind == "text" and not piece.text.strip():
             yield at(piece.path, "this text is blank.")
     for turn in request.turns:
-        alone = all(piece.kind == "text" and not piece.text.strip() for piece in turn.pieces)
-        for piece in turn.of("text"):
-            if not piece.text or (alone and not request.misshapen):
+        wires = [piece.wire for piece in turn.pieces]
+        for index, piece in enumerate(turn.pieces):
+            if mends.is_blank(piece.wire) and not mends.is_separator(wires, index, turn.role):
                 yield at(piece.path, "this text is blank.")
 
 
@@ -176,23 +179,23 @@ def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
 
 @rule(11, errors.WRONG_ROLE)
 def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
-    """Calls and reasoning are the assistant's, results are the user's, and system messages are text.
+    """Calls and reasoning are the assistant's, results and what is shown are the user's, and system messages are text.
 
     Example: [{"role": "user", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
         {"text": "hi"}]}]
-    Repair: what a model said becomes the assistant's, results become the user's.
+    Repair: what a model said becomes the assistant's, results become the user's, and a line says what was shown.
     """
     for turn in request.turns:
         for piece in turn.pieces:
             role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
-            if piece.kind == "media" and turn.role == "system":
+            if piece.kind == "media" and (turn.role == "system" or not SHOWN.isdisjoint(piece.wire)):
                 role = "user"
             if role != turn.role:
                 kind = next(iter(piece.wire))
                 yield at(piece.path, f"a `{kind}` block cannot be the {turn.role}'s.", kind=kind, role=role)
 
 
-@rule(12, errors.CONSTRAINT)
+@rule(12, errors.CONSTRAINT, mend=mends.with_sound_calls)
 def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
     """The id of a call is 1 to 64 letters, digits, and any of `_ . : -`.
 
@@ -202,11 +205,13 @@ def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
     Repair: the id is spelled with the characters that are allowed, on the call and on its result.
     """
     for turn in request.turns:
-        for call in turn.of("call"):
-            yield from _constrained(call.id, ID, (*call.path, "toolUse", "toolUseId"), call)
+        for piece in turn.pieces:
+            kind = next(iter(piece.wire))
+            if kind == "toolUse" or (kind == "toolResult" and piece.kind == "other"):
+                yield from _constrained(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
 
 
-@rule(13, errors.CONSTRAINT)
+@rule(13, errors.CONSTRAINT, mend=mends.with_sound_calls)
 def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
     """The name of a tool is 1 to 64 letters, digits, `_` and `-`.
 
@@ -217,8 +222,9 @@ def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
     for tool in request.tools:
         yield from _constrained(tool.id, NAME, (*tool.path, next(iter(tool.wire)), "name"), tool)
     for turn in request.turns:
-        for call in turn.of("call"):
-            yield from _constrained(call.name, NAME, (*call.path, "toolUse", "name"), call)
+        for piece in turn.pieces:
+            if "toolUse" in piece.wire:
+                yield from _constrained(piece.wire["toolUse"]["name"], NAME, (*piece.path, "toolUse", "name"), piece)
 
 
 def _constrained(value: str, pattern: re.Pattern[str], path: Path, piece: Piece) -> Iterator[Finding]:
@@ -229,10 +235,14 @@ def _constrained(value: str, pattern: re.Pattern[str], path: Path, piece: Piece)
     elif not pattern.fullmatch(value):
         what = f"Member must satisfy regular expression pattern: {pattern.pattern}"
     if what:
-        whole = path if isinstance(path[0], str) else ("messages", *path)
-        where = ".".join(f"{step + 1}.member" if isinstance(step, int) else step for step in whole)
         message = f"{value!r} has characters that are not allowed, or too many."
-        yield at(piece.path, message, value=value, where=where, what=what)
+        yield at(piece.path, message, value=value, where=_membered(path), what=what)
+
+
+def _membered(path: Path) -> str:
+    """`messages.1.member.content.1.member.toolUse.name`, as Bedrock writes it."""
+    whole = path if isinstance(path[0], str) else ("messages", *path)
+    return ".".join(f"{step + 1}.member" if isinstance(step, int) else step for step in whole)
 
 
 @rule(14, errors.NO_TOOLS)
@@ -319,7 +329,7 @@ def json_is_an_object(request: Sketch) -> Iterable[Finding]:
 
 @rule(19, errors.WORDLESS_DOCUMENT)
 def documents_come_with_words(request: Sketch) -> Iterable[Finding]:
-    """A message that holds a document holds a text too.
+    """A message that holds a document holds a text too, and not a blank one.
 
     Example: [{"role": "user", "content": [{"document": {"name": "Report", "format": "pdf", "source": {"bytes":
         "JVBERg=="}}}]}]
@@ -327,11 +337,11 @@ def documents_come_with_words(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         shown = [piece for piece in turn.of("media") if "document" in piece.wire]
-        if shown and not any(piece.text for piece in turn.of("text")):
+        if shown and not any(piece.text.strip() for piece in turn.of("text")):
             yield at(shown[0].path, "this document stands without a text.")
 
 
-@rule(20, errors.DOCUMENT_NAME)
+@rule(20, errors.DOCUMENT_NAME, mend=mends.with_sound_names)
 def document_names_have_the_form(request: Sketch) -> Iterable[Finding]:
     """The name of a document is made of letters, digits, single spaces, `-`, and round or square brackets.
 
@@ -448,3 +458,104 @@ def settings_are_within_their_ranges(request: Sketch) -> Iterable[Finding]:
         for name, value, what in mends.out_of_range(request.body):
             path = ("inferenceConfig", name)
             yield at(path, f"{value!r} is out of range.", value=value, where=".".join(path), what=what)
+
+
+@rule(27, errors.NO_SIGNATURES, mend=mends.with_own_thinking)
+def signed_reasoning_is_for_claude(request: Sketch) -> Iterable[Finding]:
+    """Reasoning that Claude signed is not sent to a model of another house.
+
+    Which model is asked can be seen where the body says `modelId`, as boto3's arguments do.
+
+    Example: {"modelId": "amazon.nova-pro-v1:0", "messages": [{"role": "user", "content": [{"text": "hi"}]}, {"role":
+        "assistant", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}, {"text":
+        "Hello!"}]}, {"role": "user", "content": [{"text": "go on"}]}]}
+    Repair: the block is left out; nobody but the model that wrote it could have read it.
+    """
+    model: object = request.body.get("modelId")
+    if not isinstance(model, str) or house(model) in ("", CLAUDES):
+        return
+    for turn in request.turns:
+        for piece in turn.of("reasoning"):
+            if mends.has_signature(piece.wire):
+                yield at(piece.path, f"{model} did not sign this.")
+
+
+@rule(28, errors.CONSTRAINT, mend=mends.with_taken_values)
+def values_are_taken(request: Sketch) -> Iterable[Finding]:
+    """Words, addresses, bytes and lengths are such as the API describes them.
+
+    Among them: no list of tools is empty, no description either, and no picture has a format that is not known.
+
+    Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "description": "", "inputSchema": {"json":
+        {}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
+    Repair: the word that was meant; else the value is left out, and a line stands in the place of what cannot be shown.
+    """
+    for each in sketch.faults(request):
+        if each.fault == "value":
+            value = _value_at(request, each.path)
+            yield at(each.path, each.message, value=value, where=_membered(each.path), what=each.what)
+
+
+def _value_at(request: Sketch, path: Path) -> str:
+    """What stands at a place, as far as a sentence can hold it."""
+    found: JSON = request.body
+    if not request.body:
+        found = {turn.path[0]: turn.wire for turn in request.turns}
+    for step in path:
+        found = found[step]
+    return str(found)[:100]
+
+
+@rule(29, errors.UNKNOWN_NAME, mend=mends.without_unknown_names)
+def names_are_known(request: Sketch) -> Iterable[Finding]:
+    """No object has a member that the API does not describe.
+
+    AWS's SDK refuses such a request before it is sent. What only one model knows goes into
+    `additionalModelRequestFields`.
+
+    Example: {"inferenceConfig": {"max_tokens": 9}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
+    Repair: it is left out.
+    """
+    for each in sketch.faults(request):
+        if each.fault == "name":
+            where = dotted(each.path[:-1]) or "input"
+            yield at(each.path, each.message, where=where, name=each.path[-1], known=each.what)
+
+
+@rule(30, errors.TOO_MANY_DOCUMENTS, mend=mends.with_few_documents)
+def documents_are_few(request: Sketch) -> Iterable[Finding]:
+    """There are at most five documents in a request.
+
+    Example: [{"role": "user", "content": [{"text": "See."}, {"document": {"name": "A", "source": {"text": "a"}}},
+        {"document": {"name": "B", "source": {"text": "b"}}}, {"document": {"name": "C", "source": {"text": "c"}}},
+        {"document": {"name": "D", "source": {"text": "d"}}}, {"document": {"name": "E", "source": {"text": "e"}}},
+        {"document": {"name": "F", "source": {"text": "f"}}}]}]
+    Repair: the last five stay; before them stands the text of a document, or a line that it is not shown.
+    """
+    found = list(_documents(request))
+    if len(found) > MOST_DOCUMENTS:
+        yield at(found[MOST_DOCUMENTS][0].path, f"there are {len(found)} documents, and five may be.")
+
+
+@rule(31, errors.TOO_MANY_IMAGES, mend=mends.with_few_images)
+def images_are_few(request: Sketch) -> Iterable[Finding]:
+    """There are at most twenty images in a message.
+
+    Example: [{"role": "user", "content": [{"text": "See."}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}},
+        {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes":
+        "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source":
+        {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png",
+        "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format":
+        "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image":
+        {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}},
+        {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes":
+        "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source":
+        {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png",
+        "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format":
+        "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}]}]
+    Repair: the last twenty stay; before them stands a line that an image is not shown.
+    """
+    for turn in request.turns:
+        count = sum("image" in piece.wire for piece in turn.pieces)
+        if count > MOST_IMAGES:
+            yield at(turn.path, f"there are {count} images, and twenty may be.", count=count)

@@ -1,47 +1,31 @@
 """Converse's requests as rules see them: what each block must have, and where the pieces are.
 
-A block is an object with one member. What kinds there are, and what each must have, is the vendor's own description of
-its API; values that older endpoints took otherwise (a type in place of a format) are let pass.
+A block is an object with one member. What kinds there are, and what each must have, stands in `shapes`. What is sound
+in shape is a piece, whatever its values are.
 """
 
 from collections.abc import Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.bedrock.shapes import (
+    BLOCK,
+    BODY,
+    IN_PROMPT,
+    IN_RESULTS,
+    IN_TOOLS,
+    MESSAGE,
+    Problem,
+    Shape,
+    problems,
+)
+from contextc.formats.checking import Finding, Kind, Path, Piece, Sketch, Turn, at, misfit
 from contextc.messages import tool_call
 
 ROLES = ("user", "assistant", "system")
 FOREIGN = ("tool_calls", "function_call", "tool_call_id", "parts")
 """Where other providers keep what would be lost here."""
 ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
-SEEN: Fields = {"format": str, "source": dict}
-SHAPES: dict[str, Fields | type] = {
-    "text": str,
-    "image": SEEN,
-    "document": {"name": str, "source": dict, "format?": str},
-    "video": SEEN,
-    "audio": SEEN,
-    "toolUse": {"toolUseId": str, "name": str, "input": dict, "type?": str},
-    "toolResult": {"toolUseId": str, "content": list, "status?": str, "type?": str},
-    "guardContent": {},
-    "cachePoint": {"type": str, "ttl?": str},
-    "reasoningContent": {},
-    "citationsContent": {"content?": list, "citations?": list},
-    "searchResult": {"source": str, "title": str, "content": list},
-    "toolAddition": {"tool": dict},
-    "toolRemoval": {"tool": dict},
-}
-IN_RESULTS: dict[str, Fields | type] = {
-    **{kind: SHAPES[kind] for kind in ("text", "image", "document", "video", "searchResult")},
-    "json": object,
-}
-IN_PROMPT: dict[str, Fields | type] = {kind: SHAPES[kind] for kind in ("text", "guardContent", "cachePoint")}
-IN_TOOLS: dict[str, Fields | type] = {
-    "toolSpec": {"name": str, "inputSchema": dict, "description?": str, "strict?": bool},
-    "systemTool": {"name": str},
-    "cachePoint": SHAPES["cachePoint"],
-}
 KINDS: dict[str, Kind] = {
     "text": "text",
     "reasoningContent": "reasoning",
@@ -52,7 +36,6 @@ KINDS: dict[str, Kind] = {
     "video": "media",
     "audio": "media",
 }
-SOURCES = ("bytes", "s3Location", "text", "content")
 
 
 def read(body: JSON) -> Sketch:
@@ -63,14 +46,13 @@ def read(body: JSON) -> Sketch:
     base: Path = ("messages",) if isinstance(body, dict) else ()
     turns = [turn for index, wire in reader.listed(messages, base) for turn in reader.turn(wire, (*base, index))]
     system, config = whole.get("system"), whole.get("toolConfig")
-    prompt = reader.pieces(system, ("system",), IN_PROMPT) if system is not None else []
+    prompt = reader.pieces(system, ("system",), IN_PROMPT) if "system" in whole else []
     tools: list[Piece] = []
-    if config is not None and (wrong := misfit(config, {"tools": list, "toolChoice?": dict})):
+    if "toolConfig" in whole and (wrong := misfit(config, {"tools": list})):
         reader.refuse(("toolConfig",), *wrong)
-    elif config is not None:
+    elif "toolConfig" in whole:
         tools = list(reader.tools(cast(JSONObject, config)))
-    if (wrong := misfit(whole, {"inferenceConfig?": dict})) is not None:
-        reader.refuse((wrong[0],), "", wrong[1])
+    reader.settings(whole)
     return Sketch(
         turns=tuple(turns), body=whole, prompt=tuple(prompt), tools=tuple(tools), misshapen=tuple(reader.misshapen)
     )
@@ -96,14 +78,22 @@ class _Reader:
         elif foreign := next((name for name in FOREIGN if given.get(name)), None):
             self.refuse(path, foreign, f"`{foreign}` is not a field of a message here.")
         else:
-            pieces = self.pieces(given["content"], (*path, "content"), SHAPES)
+            pieces = self.pieces(given["content"], (*path, "content"), BLOCK)
             yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
 
-    def pieces(self, content: JSON, path: Path, shapes: dict[str, Fields | type]) -> list[Piece]:
+    def settings(self, body: JSONObject) -> None:
+        """All that is beside the messages. What is misshapen deep inside one is the fault of its member."""
+        places: set[Path] = {finding.path for finding in self.misshapen}
+        for each in problems(body, BODY):
+            if each.fault == "shape" and each.path[:2] not in places and each.path[:1] not in places:
+                places.add(each.path[:2])
+                self.refuse(each.path[:2], ".".join(map(str, each.path[2:])), each.message)
+
+    def pieces(self, content: JSON, path: Path, shape: Shape) -> list[Piece]:
         found: list[Piece] = []
         for index, block in self.listed(content, path):
             here = (*path, index)
-            if wrong := _misfit(block, shapes):
+            if wrong := _misfit(block, shape):
                 self.refuse(here, *wrong)
                 continue
             found.append(_piece(cast(JSONObject, block), here))
@@ -124,53 +114,33 @@ class _Reader:
         self.misshapen.append(at(path, message, what=f"{field}: {message}" if field else message))
 
 
-def _misfit(block: JSON, shapes: dict[str, Fields | type]) -> tuple[str, str] | None:
-    """What is wrong with a block: it must have one member, of a kind that is known here."""
-    if wrong := misfit(block, {}):
-        return wrong
-    names = [name for name, value in cast(JSONObject, block).items() if value is not None]
-    if len(names) != 1 or len(names) != len(block):
-        return "", f"a block has one member, and not {len(block)}."
-    if (kind := names[0]) not in shapes:
-        return kind, f"there is no block `{kind}` here."
-    inside, shape = block[kind], shapes[kind]
-    if isinstance(shape, type):
-        return misfit(block, {kind: shape}) if shape is str else None
-    if wrong := misfit(inside, shape):
-        return f"{kind}.{wrong[0]}".removesuffix("."), wrong[1]
-    return _misfit_inside(kind, cast(JSONObject, inside))
+def _misfit(block: JSON, shape: Shape) -> tuple[str, str] | None:
+    """What is wrong with the shape of a block, and where in it."""
+    found = next((each for each in problems(block, shape) if each.fault == "shape"), None)
+    return None if found is None else (".".join(map(str, found.path)), found.message)
 
 
-def _misfit_inside(kind: str, inside: JSONObject) -> tuple[str, str] | None:
-    match kind:
-        case "image" | "document" | "video" | "audio":
-            source = cast(JSONObject, inside["source"])
-            if len(source) != 1 or next(iter(source)) not in SOURCES:
-                return f"{kind}.source", "`source` has one of bytes, s3Location, text and content."
-            kinds: dict[str, type] = {"s3Location": dict, "content": list}
-            wrong = misfit(source, {name: kinds.get(name, str) for name in source})
-            return (f"{kind}.source.{wrong[0]}", wrong[1]) if wrong else None
-        case "reasoningContent":
-            if isinstance(inside.get("redactedContent"), str) and len(inside) == 1:
-                return None
-            wrong = misfit(inside, {"reasoningText": dict}) or misfit(
-                inside["reasoningText"], {"text": str, "signature?": str}
-            )
-            return (f"{kind}.{wrong[0]}", wrong[1]) if wrong else None
-        case "guardContent":
-            if isinstance(inside.get("image"), dict) and len(inside) == 1:
-                return None
-            wrong = misfit(inside, {"text": dict}) or misfit(inside["text"], {"text": str})
-            return (f"{kind}.{wrong[0]}", wrong[1]) if wrong else None
-        case "citationsContent":
-            content = cast(list[object], inside.get("content") or [])
-            wrong = next((wrong for each in content if (wrong := misfit(each, {"text": str}))), None)
-            return (f"{kind}.content", wrong[1]) if wrong else None
-        case "toolSpec":
-            wrong = misfit(inside["inputSchema"], {"json": dict})
-            return (f"{kind}.inputSchema", wrong[1]) if wrong else None
-        case _:
-            return None
+def faults(request: Sketch) -> Iterator[Problem]:
+    """Names and values that are not taken, wherever a shape is sound."""
+    yield from _beyond_shape(request.body, BODY, ())
+    config: JSON = request.body.get("toolConfig")
+    tools: JSON = cast(JSONObject, config).get("tools") if isinstance(config, dict) else None
+    for index, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
+        yield from _beyond_shape(tool, IN_TOOLS, ("toolConfig", "tools", index))
+    for piece in request.prompt:
+        yield from _beyond_shape(piece.wire, IN_PROMPT, piece.path)
+    for turn in request.turns:
+        yield from _beyond_shape(turn.wire, MESSAGE, turn.path)
+        for piece in turn.pieces:
+            yield from _beyond_shape(piece.wire, BLOCK, piece.path)
+            for index, each in enumerate(piece.wire["toolResult"]["content"] if "toolResult" in piece.wire else []):
+                yield from _beyond_shape(each, IN_RESULTS, (*piece.path, "toolResult", "content", index))
+
+
+def _beyond_shape(value: JSON, shape: Shape, path: Path) -> Iterator[Problem]:
+    found = list(problems(value, shape, path))
+    if shape is BODY or all(each.fault != "shape" for each in found):
+        yield from (each for each in found if each.fault != "shape")
 
 
 def _piece(block: JSONObject, path: Path) -> Piece:
@@ -191,6 +161,10 @@ def is_ours(use: JSONObject) -> bool:
 
 def reshape(value: JSON, path: Path) -> JSON:
     """What is nearly a message or a block: arguments as text, words alone, a role or a tool of another provider."""
+    if path == ("inferenceConfig", "stopSequences") and isinstance(value, str):
+        return [value]
+    if path[:1] not in ((), ("messages",), ("system",), ("toolConfig",)) or path == ("toolConfig", "toolChoice"):
+        return value
     if path == ("system",):
         return [block(value if isinstance(value, str) else encode(value).decode())] if value else []
     if isinstance(value, str):
@@ -229,7 +203,7 @@ def _use(use: JSONObject) -> JSONObject:
 def _result(result: JSONObject) -> JSONObject:
     said: object = result.get("content")
     if isinstance(said, list):
-        return result
+        return {name: value for name, value in result.items() if value is not None}
     return {**result, "content": [block(said if isinstance(said, str) else encode(said).decode())]}
 
 

@@ -54,6 +54,7 @@ class ClaudeCodeFormatter(Formatter):
     unique_ids: ClassVar[bool] = True
     merges: ClassVar[bool] = True
     lines: ClassVar[tuple[str, ...]] = ("type",)
+    strict_tools: ClassVar[bool] = False
     marks: ClassVar[tuple[str, ...]] = (NAME, "id", "model", "stop_reason")
 
     def __init__(self, *, provider: str = "claude-code", reasoning: Policy = "native") -> None:

@@ -33,6 +33,7 @@ class CodexFormatter(Formatter):
     spelling: ClassVar[Speller] = SPELLER
     unique_ids: ClassVar[bool] = True
     lines: ClassVar[tuple[str, ...]] = ("type", "method")
+    strict_tools: ClassVar[bool] = False
     marks: ClassVar[tuple[str, ...]] = (BARE, ITEM, "turn", "text_elements")
 
     def __init__(self, *, provider: str = "codex", reasoning: Policy = "native") -> None:

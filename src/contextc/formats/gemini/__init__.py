@@ -48,6 +48,7 @@ class GeminiFormatter(Formatter):
     merges: ClassVar[bool] = True
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("gemini", names=NAMES)
+    strict_tools: ClassVar[bool] = False
     nests: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
     marks: ClassVar[tuple[str, ...]] = (APART, SPELLED, URLSAFE, BESIDE, "parameters")
 

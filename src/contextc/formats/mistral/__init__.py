@@ -36,6 +36,8 @@ class MistralFormatter(Formatter):
     user_first: ClassVar[bool] = True
     merges: ClassVar[bool] = True  # nothing is merged, but `join` has to see what stands before
     marks: ClassVar[tuple[str, ...]] = (CONTENT, NAMELESS, OBJECT, "closed")
+    nests: ClassVar[tuple[str, ...]] = ("image_url",)
+    understood: ClassVar[tuple[str, ...]] = ("url",)
 
     def __init__(self, *, provider: str = "mistral", reasoning: Policy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning

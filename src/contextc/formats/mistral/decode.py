@@ -29,6 +29,9 @@ from contextc.messages import (
 )
 from contextc.tools import NativeTool, Tool
 
+ENDS = {"model_length": "length"}
+"""Why a reply ended, in everybody's words: there the window was full."""
+MARKS = ("signature", "closed")
 FAILED, UNTOLD = "error", "the model ended its reply with an error, and does not say which"
 NO_ID = "null"  # what the SDK writes where a call has none
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
@@ -73,6 +76,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     choice = next((each for each in choices if each.get("index") == 0), choices[0])
     decoder = _Decoder(provider, model=reply.get("model"))
     said: JSONObject = {**cast(JSONObject, choice.get("message") or {}), "role": "assistant"}
+    said["content"] = [_listed(block) for block in blocks(said.get("content"))]
     usage = cast(JSONObject, reply.get("usage") or {})
     facts: JSONObject = {name: reply[name] for name in ("id", "model") if reply.get(name)}
     cut = choice.get("finish_reason", "") is None and not usage
@@ -80,7 +84,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     error = _problem(reply.get("error"), finish)
     return replace(
         decoder.message(said),
-        finish=FAILED if error else finish,
+        finish=FAILED if error else ENDS.get(finish or "", finish),
         status="error" if error else "sent",
         error=error,
         usage=Usage(
@@ -142,15 +146,28 @@ def _add(content: list[JSONObject], block: JSONObject) -> None:
     last = content[-1] if content else {}
     if block.get("type") == "text" == last.get("type"):
         grow(last, "text", block["text"])
-    elif block.get("type") == "thinking" == last.get("type"):
-        for inner in cast(list[JSONObject], block.get("thinking") or []):
-            _add(last["thinking"], inner)
-        last |= {name: block[name] for name in ("signature", "closed") if block.get(name) is not None}
     elif block.get("type") == "thinking":
-        content.append({**block, "thinking": []})
-        _add(content, block)
+        if last.get("type") != "thinking" or _is_another(last, block):
+            content.append(last := {**block, "thinking": []})
+        for inner in blocks(block.get("thinking")):
+            _add(last["thinking"], inner)
+        last |= {name: block[name] for name in MARKS if block.get(name) is not None}
     else:
         content.append(dict(block))
+
+
+def _is_another(last: JSONObject, block: JSONObject) -> bool:
+    """Whether a thought begins here: the last one is signed or closed, and this does not only close or sign it."""
+    ended = any([last.get(name) for name in MARKS])
+    says = any([each.get("text", True) for each in blocks(block.get("thinking"))])
+    again = any([last.get(name) is not None and block.get(name) is not None for name in MARKS])
+    return ended and (says or again)
+
+
+def _listed(block: JSONObject) -> JSONObject:
+    """A chunk of a reply, a thought as the list that goes back."""
+    is_text = block.get("type") == "thinking" and isinstance(block.get("thinking"), str)
+    return {**block, "thinking": blocks(block["thinking"])} if is_text else block
 
 
 def named(piece: JSONObject) -> JSONObject:

@@ -65,9 +65,8 @@ def _as_text(block: JSONObject) -> JSONObject:
 
 
 def thought(block: JSONObject) -> str:
-    """The words of a thinking chunk."""
-    inner = cast(list[JSONObject], block.get("thinking") or [])
-    return "".join([each["text"] for each in inner if each.get("type") == "text"])
+    """The words of a thinking chunk, which some write as one text."""
+    return "".join([each["text"] for each in blocks(block.get("thinking")) if each.get("type") == "text"])
 
 
 def blocks(content: JSON) -> list[JSONObject]:

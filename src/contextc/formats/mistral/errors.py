@@ -24,4 +24,5 @@ NAME_FORM = (
 )
 LAST = "Expected last role User or Tool (or Assistant with prefix True) for serving but got {role}"
 PREFIX = "Assistant message with prefix True must be last message"
+ONE_OF = "{where}: Input should be {known}"
 MISPLACED = "Unexpected content chunk types in {role} message: ['{chunk}']"

@@ -1,6 +1,9 @@
-"""Repairs of what decoding and encoding does not put right by itself: settings that only OpenAI has."""
+"""Repairs of what decoding and encoding does not put right by itself: settings that Mistral does not know so."""
 
-from contextc._json import JSONObject
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.settings import inner
 
 RENAMED = {"max_completion_tokens": "max_tokens", "seed": "random_seed"}
 OPENAIS = (
@@ -8,8 +11,16 @@ OPENAIS = (
     *("audio", "function_call", "functions", "logit_bias", "modalities", "prompt_cache_options", "safety_identifier"),
     *("store", "stream_options", "user", "verbosity", "web_search_options"),
 )
-"""Settings of Chat Completions that Mistral does not know. What is new at Mistral is in no list of ours, so only these
-are known to be refused."""
+"""Settings of Chat Completions that Mistral does not know."""
+OTHERS = (
+    *("reasoning", "include_reasoning", "thinking", "think", "system", "instructions", "input", "include", "text"),
+    *("max_output_tokens", "stop_sequences", "previous_response_id", "truncation", "cache_control", "output_config"),
+    *("options", "format", "keep_alive"),
+)
+"""Settings of others' APIs. What is new at Mistral is in no list of ours, so only these are known to be refused."""
+CHOICES = ("auto", "none", "any", "required")
+FORMS = ("text", "json_object", "json_schema")
+FUNCTION = "function"
 
 
 def without_openais_settings(body: JSONObject) -> JSONObject:
@@ -17,3 +28,25 @@ def without_openais_settings(body: JSONObject) -> JSONObject:
     kept = {name: value for name, value in body.items() if name not in OPENAIS}
     said = {new: body[old] for old, new in RENAMED.items() if body.get(old) is not None}
     return {**said, **kept}
+
+
+def without_others_settings(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name not in OTHERS}
+
+
+def without_choice(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name != "tool_choice"}
+
+
+def without_form(body: JSONObject) -> JSONObject:
+    return {name: value for name, value in body.items() if name != "response_format"}
+
+
+def chooses(value: JSON) -> bool:
+    """Whether `tool_choice` may have this value."""
+    return value is None or value in CHOICES or isinstance(inner(inner(value).get("function")).get("name"), str)
+
+
+def forms(value: JSON) -> bool:
+    """Whether `response_format` may have this value."""
+    return value is None or (isinstance(value, dict) and inner(cast(object, value)).get("type", "text") in FORMS)

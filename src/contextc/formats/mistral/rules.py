@@ -5,7 +5,7 @@ nine letters: the newest would take others, and most of the models that are serv
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from contextc._json import JSON, JSONObject
@@ -272,8 +272,71 @@ def chunks_stand_where_they_may(request: Sketch) -> Iterable[Finding]:
                 yield at(piece.path, message, role=turn.role, chunk=CLASSES.get(kind, kind))
 
 
+@rule(18, errors.ONE_OF, mend=mends.without_choice)
+def the_choice_of_tools_is_one(request: Sketch) -> Iterable[Finding]:
+    """`tool_choice` is auto, none, any or required, or names a function.
+
+    Example: {"tool_choice": "sometimes", "messages": [{"role": "user", "content": "hi"}]}
+    Repair: it is left to the model.
+    """
+    value: JSON = request.body.get("tool_choice")
+    if not mends.chooses(value):
+        message = f"tools cannot be chosen by {value!r}."
+        yield at(("tool_choice",), message, where=placed(("tool_choice",)), known=_either(mends.CHOICES))
+
+
+@rule(19, errors.EXTRA, mend=mends.without_others_settings)
+def settings_are_not_of_others(request: Sketch) -> Iterable[Finding]:
+    """Settings of other APIs are not sent.
+
+    Those of Anthropic, of Ollama, of OpenAI's Responses and of gateways: `thinking`, `options`, `reasoning`.
+
+    Example: {"reasoning": {"effort": "low"}, "messages": [{"role": "user", "content": "hi"}]}
+    Repair: the setting is left out.
+    """
+    for setting in mends.OTHERS:
+        if setting in request.body:
+            yield at((setting,), f"`{setting}` is not one of Mistral's settings.", where=placed((setting,)))
+
+
+@rule(20, errors.ONE_OF)
+def calls_are_of_functions(request: Sketch) -> Iterable[Finding]:
+    """A call, and a tool that is a function, says so where it says of what kind it is.
+
+    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "a1b2c3d4e", "type":
+        "custom", "function": {"name": "look", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a1b2c3d4e",
+        "content": "1"}]
+    Repair: it is said to be a function.
+    """
+    for each in (*_calls(request), *request.tools):
+        kind: JSON = each.wire.get("type", mends.FUNCTION)
+        if kind != mends.FUNCTION:
+            message = f"it is a function, and not of the kind {kind!r}."
+            yield at(each.path, message, where=placed((*each.path, "type")), known=_either([mends.FUNCTION]))
+
+
+@rule(21, errors.ONE_OF, mend=mends.without_form)
+def the_form_of_the_answer_is_one(request: Sketch) -> Iterable[Finding]:
+    """`response_format` has the type text, json_object or json_schema.
+
+    Example: {"response_format": {"type": "xml"}, "messages": [{"role": "user", "content": "hi"}]}
+    Repair: it is left to the model.
+    """
+    value: JSON = request.body.get("response_format")
+    if not mends.forms(value):
+        where = placed(("response_format", "type"))
+        message = f"an answer cannot have the form {value!r}."
+        yield at(("response_format",), message, where=where, known=_either(mends.FORMS))
+
+
 def _calls(request: Sketch) -> Iterator[Piece]:
     return (call for turn in request.turns for call in turn.of("call"))
+
+
+def _either(words: Sequence[str]) -> str:
+    """As pydantic lists what may stand somewhere."""
+    *others, last = [f"'{word}'" for word in words]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _unknown(path: Path, wire: JSONObject, fields: Fields, *more: str) -> Iterator[Finding]:

@@ -34,6 +34,8 @@ class OllamaFormatter(Formatter):
     prefix_settings: ClassVar[tuple[str, ...]] = ("think",)
     system_among_messages: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
+    counts_all_input: ClassVar[bool] = False  # older servers count what they had to read anew
+    strict_tools: ClassVar[bool] = False
     nests: ClassVar[tuple[str, ...]] = ("function",)
     marks: ClassVar[tuple[str, ...]] = ("role", "index", "type")
 

@@ -6,7 +6,7 @@ and are the user's: those that a tool returned come right after the results of i
 is a text of its own, and goes back to whoever thought it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never, cast
 
 from contextc._json import JSON, JSONObject
@@ -22,6 +22,7 @@ from contextc.formats.base import (
     restored,
 )
 from contextc.formats.media import packed
+from contextc.formats.ollama.schemas import sound
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 from contextc.tools import Tool
@@ -40,7 +41,7 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
 
 def encode_tool(tool: Tool) -> JSONObject:
     described: JSONObject = {"description": tool.description} if tool.description else {}
-    function: JSONObject = {"name": tool.name, **described, "parameters": tool.parameters or NO_PARAMETERS}
+    function: JSONObject = {"name": tool.name, **described, "parameters": sound(tool.parameters or NO_PARAMETERS)}
     return {"type": "function", "function": function}
 
 
@@ -112,7 +113,7 @@ class _Encoder:
 
     def words(self, message: Message) -> str:
         said = [self.said(part, message.role) for part in message.parts]
-        return ("" if message.role == "assistant" else "\n\n").join(filter(None, said))
+        return joined(filter(None, said), flows=message.role == "assistant")
 
     def said(self, part: AnyPart, role: Role) -> str:
         """What a part says in its message's text; nothing where it stands elsewhere, or nowhere."""
@@ -145,3 +146,14 @@ class _Encoder:
     def is_shown(self, part: Media, role: Role) -> bool:
         """Whether this goes out as a picture."""
         return role == "user" and part.mime_type in PICTURES and bool(part.data or self.blobs.get(part.blob or ""))
+
+
+def joined(texts: Iterable[str], *, flows: bool) -> str:
+    """Texts as one. Those of a model may be one sentence in pieces, as citations part it: where a piece ends or the
+    next begins with white space or a stop, they flow on.
+    """
+    whole = ""
+    for text in texts:
+        on = flows and whole and (whole[-1].isspace() or not text[0].isalnum())
+        whole += text if on or not whole else f"\n\n{text}"
+    return whole

@@ -4,6 +4,8 @@ What it takes without a word and does not show the model, or what only the templ
 sentence of its own here.
 """
 
+GO: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+"""What Go calls a value of JSON."""
 MISSHAPEN = "{what}"
 WRONG_TYPE = "json: cannot unmarshal {given} into Go {place} of type {expected}"
 FIELD = "struct field ChatRequest.{where}"

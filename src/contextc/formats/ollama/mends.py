@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: pictures and settings."""
+"""Repairs of what decoding and encoding does not put right by itself: pictures, settings, and schemas as they came."""
 
 import re
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.media import unpacked
+from contextc.formats.ollama.schemas import sound
 from contextc.formats.ollama.settings import ALL_LEVELS
 from contextc.formats.ollama.sketch import message
 from contextc.formats.settings import inner
@@ -78,6 +79,16 @@ def with_sound_options(body: JSONObject) -> JSONObject:
 
 def with_few_logprobs(body: JSONObject) -> JSONObject:
     return {**body, "top_logprobs": min(max(body["top_logprobs"], 0), MOST_LOGPROBS)}
+
+
+def with_sound_schemas(body: JSONObject) -> JSONObject:
+    return {**body, "tools": [_with_sound_schema(tool) for tool in cast(list[JSONObject], body["tools"])]}
+
+
+def _with_sound_schema(tool: JSONObject) -> JSONObject:
+    function = inner(tool.get("function"))
+    schema = inner(function.get("parameters"))
+    return {**tool, "function": {**function, "parameters": sound(schema)}} if schema else tool
 
 
 def wrong_options(body: JSONObject) -> dict[str, str]:

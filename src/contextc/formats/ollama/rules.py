@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from contextc._json import JSON, encode
 from contextc.formats.checking import Finding, RuleBook, Sketch, at, match, repeated
 from contextc.formats.ollama import errors, mends, sketch
+from contextc.formats.ollama.schemas import wrongs
 from contextc.formats.ollama.sketch import until_the_next_reply
+from contextc.formats.settings import inner
 
 BOOK = RuleBook("OLL", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.message)
 rule = BOOK.rule
@@ -173,3 +175,19 @@ def logprobs_are_few(request: Sketch) -> Iterable[Finding]:
     count: JSON = request.body.get("top_logprobs")
     if type(count) is int and not 0 <= count <= mends.MOST_LOGPROBS:
         yield at(("top_logprobs",), f"`top_logprobs` is {count}, and 0 to 20 are allowed.")
+
+
+@rule(13, errors.MISSHAPEN, mend=mends.with_sound_schemas)
+def schemas_have_their_types(request: Sketch) -> Iterable[Finding]:
+    """In the schema of a tool `type` is a text, `required` a list of names, and a property an object.
+
+    A property may have several types. What else a schema says is passed over.
+
+    Example: {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "required":
+        "at", "properties": {"at": {"type": "string"}}}}}], "messages": [{"role": "user", "content": "hi"}]}
+    Repair: a single name becomes a list; what is of another type is left out.
+    """
+    for tool in request.tools:
+        for wrong in wrongs(inner(tool.wire["function"].get("parameters"))):
+            path = (*tool.path, "function", "parameters", *wrong.path)
+            yield at(path, f"`{wrong.path[-1]}` is of the wrong type in this schema.", what=wrong.error)

@@ -22,6 +22,9 @@ def take(rest: JSONObject) -> dict[str, object]:
     if isinstance(think, bool) or think in ALL_LEVELS:
         found["effort"] = think if isinstance(think, str) else DEFAULT if think else "none"
         del rest["think"]
+    limit: JSON = inner(rest.get("options")).get("num_predict")
+    if isinstance(limit, int) and limit < 0:  # as long as it likes, which others say by saying nothing
+        del rest["options"]["num_predict"]
     form: JSON = rest.get("format")
     if form == "json" or isinstance(form, dict):
         found["output"] = Output(schema=inner(cast(object, form)) or None)

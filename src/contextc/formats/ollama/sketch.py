@@ -38,7 +38,6 @@ SETTINGS: Fields = {
     "top_logprobs?": int,
     "options?": dict,
 }
-GO: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 GO_TYPES = {
     "messages": "[]api.Message",
     "tools": "api.Tools",
@@ -154,7 +153,7 @@ def _inside(function: JSONObject, fields: Fields) -> tuple[str, str] | None:
 
 def _said(path: Path, value: JSON) -> str:
     """What Go says to a value of the wrong type: its place is given by names alone."""
-    given = GO.get(type(cast(object, value)))
+    given = errors.GO.get(type(cast(object, value)))
     names = [step for step in path if isinstance(step, str)]
     if path and isinstance(path[0], int):
         names = ["messages", *names]

@@ -38,7 +38,11 @@ class OpenAIFormatter(Formatter):
         "openai_chat", ids=Spelling("a-zA-Z0-9_-", 40, taken=".{1,64}"), names=Spelling("a-zA-Z0-9_-", 64)
     )
     system_among_messages: ClassVar[bool] = True
-    nests: ClassVar[tuple[str, ...]] = ("function", "image_url")
+    nests: ClassVar[tuple[str, ...]] = ("function", "image_url", "input_audio", "file")
+    understood: ClassVar[tuple[str, ...]] = (
+        *("name", "arguments", "description", "parameters"),
+        *("url", "data", "format", "file_id", "file_data", "filename"),
+    )
     marks: ClassVar[tuple[str, ...]] = ("role",)
     system_leads: ClassVar[bool] = True
     tool_key: ClassVar[str] = "function"

@@ -27,6 +27,7 @@ class VercelLegacyFormatter(Formatter):
     unique_ids: ClassVar[bool] = True
     system_among_messages: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
+    strict_tools: ClassVar[bool] = False
 
     def __init__(self, *, provider: str = "vercel_legacy", reasoning: Policy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning

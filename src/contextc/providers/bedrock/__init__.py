@@ -7,6 +7,7 @@ AWS_BEARER_TOKEN_BEDROCK. An address that is not Amazon's never gets that token:
 is worth nothing elsewhere.
 """
 
+import logging
 import os
 import re
 from collections.abc import Awaitable, Callable
@@ -25,9 +26,9 @@ from contextc.providers.failures import Table
 from contextc.providers.named import Provider
 from contextc.providers.posting import Answer, Frames, Posting, missing
 from contextc.providers.sse import MalformedEvent, parsed
+from contextc.providers.waiting import CONNECT_SECONDS, READ_SECONDS
 
 SERVICE = "bedrock-runtime"
-CONNECT_SECONDS, READ_SECONDS = 10.0, 600.0
 MOST_AT_ONCE = 64
 FALLBACK_REGION = "us-east-1"
 AMAZONS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
@@ -59,7 +60,8 @@ TABLE = Table(
     words=(
         (
             r"input is too long|input length and `?max_tokens`? exceed|prompt is too long|input tokens? exceed"
-            r"|exceeds? (the )?(maximum )?context (length|limit|window)",
+            r"|exceeds? (the )?(maximum )?context (length|limit|window)|maximum context length is"
+            r"|too many total text bytes|too many input tokens(?! per)",
             "context",
         ),
         (r"tokens per day", "quota"),
@@ -72,6 +74,8 @@ TABLE = Table(
         "ResourceNotFoundException": "invalid",
     },
 )
+TALKATIVE = ("botocore.endpoint", "botocore.auth", "botocore.regions")
+"""Who logs requests before they are sent, with the tokens in their headers. Of ours they log nothing."""
 UNSENT = local()
 """The call that a thread prepares, and the request that botocore makes of it."""
 
@@ -106,13 +110,14 @@ class BedrockEndpoint(Posting):
 
     def _sent_by(self, client: Any, call: Call) -> Any:
         """Have it signed, and send it; on the thread of the call, since either may wait for the network."""
-        UNSENT.call, UNSENT.key, UNSENT.request = call, self._bearer(), None
-        UNSENT.seconds = call.timeout or self.timeout
+        UNSENT.call, UNSENT.request, UNSENT.seconds = call, None, call.timeout or self.timeout
         try:
             (client.converse_stream if call.stream else client.converse)(modelId=call.provider.asks_for)
             request: Any = UNSENT.request
         finally:
             UNSENT.call = None
+        if key := self._bearer():
+            request.headers["Authorization"] = f"Bearer {key}"  # botocore logs what it is told before
         request.stream_output = True
         return client._endpoint.http_session.send(request)  # it has no public name
 
@@ -130,6 +135,8 @@ class BedrockEndpoint(Posting):
         events = client.meta.events
         events.register(f"before-call.{SERVICE}", _with_our_bytes, unique_id="contextc-body")
         events.register(f"before-send.{SERVICE}", _held_back, unique_id="contextc-request")
+        for name in TALKATIVE:
+            logging.getLogger(name).addFilter(_is_not_ours)  # the same one again is not added
         pools: dict[str, Any] = client._endpoint.http_session._pool_classes_by_scheme
         pools |= {scheme: watched(pool) for scheme, pool in pools.items() if not hasattr(pool, "watched")}
         self._client = client
@@ -150,10 +157,11 @@ class BedrockEndpoint(Posting):
         return session.create_client(SERVICE, region_name=self._region(session), endpoint_url=url, config=config)
 
     def _region(self, session: Any) -> str | None:
-        """As it is set, or as the address or the model's full name says."""
+        """As it is set, or as an address of Amazon's or the model's full name says."""
         told = session.get_config_variable("region") or os.environ.get("AWS_REGION")
         host = urlsplit(self.provider.url).hostname or ""
-        named = REGION.search(host) or REGION.search(self.provider.asks_for if "arn:" in self.provider.asks_for else "")
+        model = self.provider.asks_for
+        named = REGION.search(host if host.endswith(AMAZONS) else "") or REGION.search(model if "arn:" in model else "")
         return (named[0] if named else told) or (FALLBACK_REGION if self.provider.url else None)
 
     def _is_elsewhere(self) -> bool:
@@ -225,10 +233,12 @@ def _with_our_bytes(params: Any, **_: Any) -> None:
         return
     params["body"] = call.body
     params["headers"] |= {"Content-Type": "application/json", **call.headers}
-    if UNSENT.key:
-        params["headers"]["Authorization"] = f"Bearer {UNSENT.key}"
     if UNSENT.seconds:
         params["context"]["read_timeout"] = UNSENT.seconds
+
+
+def _is_not_ours(_: logging.LogRecord) -> bool:
+    return getattr(UNSENT, "call", None) is None
 
 
 def _held_back(request: Any, **_: Any) -> Any:

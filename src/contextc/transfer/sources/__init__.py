@@ -10,11 +10,13 @@ and, where a program keeps a session a file at a place of its own,
 
     found(directory)                  the sessions on this machine, of one directory or (None) of all
 
-Nothing here writes anything, and nothing that a file names is run or opened.
+Nothing here writes anything, and nothing that a file names is run or opened. Where one conversation of several is not
+as its program writes them, `attempt` makes that the conversation's own error, and the others are found.
 """
 
 import pkgutil
 from collections.abc import Iterator
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
@@ -63,7 +65,9 @@ def kept_names() -> list[str]:
 def source(name: str) -> Source:
     known = source_names()
     if name.replace("_", "-") not in known:
-        raise InvalidSetting(f"{name!r} is no source of transcripts. There are {', '.join(known)}.")
+        close = get_close_matches(name, known, 1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise InvalidSetting(f"{name!r} is no source.{meant} There are {', '.join(known)}.")
     return cast(Source, import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 

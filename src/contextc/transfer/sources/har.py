@@ -4,6 +4,8 @@ import base64
 import binascii
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from contextc._json import JSON, JSONObject
 from contextc.transfer import requestlogs
 from contextc.transfer.exchanges import Exchange, exchange_in
@@ -27,7 +29,9 @@ def _logged(given: Given) -> Iterator[tuple[str, Exchange | None]]:
             for number, entry in enumerate(_entries(placed.value), 1):
                 found = exchange_in(_plain(entry))
                 if found is not None:
-                    yield f"{file.name}, entry {number}", found
+                    is_broken = _text(_content(entry)) is None
+                    told = replace(found, reply=None, note="a reply whose base64 is broken") if is_broken else found
+                    yield f"{file.name}, entry {number}", told
 
 
 def _entries(value: JSON) -> list[JSONObject]:
@@ -40,15 +44,20 @@ def _plain(entry: JSONObject) -> JSONObject:
     return {
         "timestamp": entry.get("startedDateTime"),
         "request": {"url": request.get("url"), "body": object_in(request.get("postData")).get("text")},
-        "response": {"status": response.get("status"), "body": _text(object_in(response.get("content")))},
+        "response": {"status": response.get("status"), "body": _text(_content(entry))},
     }
 
 
-def _text(content: JSONObject) -> str:
+def _content(entry: JSONObject) -> JSONObject:
+    return object_in(object_in(entry.get("response")).get("content"))
+
+
+def _text(content: JSONObject) -> str | None:
+    """What came back; None where it cannot be unpacked."""
     text = str(content.get("text") or "")
     if content.get("encoding") != "base64":
         return text
     try:
-        return base64.b64decode(text).decode("utf-8", "replace")
-    except binascii.Error:
-        return ""
+        return base64.b64decode("".join(text.split()), validate=True).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return None

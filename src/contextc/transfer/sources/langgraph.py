@@ -15,7 +15,7 @@ import msgspec
 from contextc._json import JSON, JSONObject, check
 from contextc.messages import Message
 from contextc.transfer import langchain
-from contextc.transfer.found import Found, moment, object_in, objects_in
+from contextc.transfer.found import Found, attempt, moment, object_in, objects_in
 from contextc.transfer.given import Given, Sample, decoded
 
 ABOUT = "threads of LangGraph's SQLite checkpointer"
@@ -49,23 +49,23 @@ def conversations(given: Given) -> Iterator[Found]:
                 " ORDER BY min(checkpoint_id)"
             ).fetchall()
             for (thread,) in given.counted(threads):
-                yield _thread(connection, str(thread))
+                yield attempt(str(thread), lambda thread=thread: _thread(connection, thread))
 
 
-def _thread(connection: sqlite3.Connection, thread: str) -> Found:
+def _thread(connection: sqlite3.Connection, thread: object) -> Found:
     """The checkpoints that no other goes on from; the newest is where the thread stands."""
     ends = connection.execute(
-        "SELECT checkpoint_id, type, checkpoint FROM checkpoints c WHERE thread_id = ? AND checkpoint_ns = ''"
-        " AND NOT EXISTS (SELECT 1 FROM checkpoints d WHERE d.thread_id = c.thread_id AND d.checkpoint_ns = ''"
-        " AND d.parent_checkpoint_id = c.checkpoint_id) ORDER BY checkpoint_id",
-        (thread,),
+        "SELECT checkpoint_id, type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ''"
+        " AND checkpoint_id NOT IN (SELECT parent_checkpoint_id FROM checkpoints WHERE thread_id = ?"
+        " AND checkpoint_ns = '' AND parent_checkpoint_id IS NOT NULL) ORDER BY checkpoint_id",
+        (thread, thread),
     )
     read = _Read()
     left = [_left(str(id), str(kind or ""), data) for id, kind, data in ends]
     return Found(
-        id=thread,
+        id=str(thread),
         lines=[line for each in left if (line := read.line(each))],
-        left_out=[f"thread {thread!r}: {each.problem}" for each in left if each.problem],
+        left_out=[f"thread {str(thread)!r}: {each.problem}" for each in left if each.problem],
     )
 
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from contextc._json import JSON, JSONObject, parse_object
+from contextc.errors import InvalidInput
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult, Usage
-from contextc.transfer.found import Found, moment, object_in, objects_in
+from contextc.transfer.found import Found, attempt, moment, object_in, objects_in
 from contextc.transfer.given import Given, Sample
 
 ABOUT = "simonw/llm's logs.db"
@@ -27,8 +28,10 @@ def conversations(given: Given) -> Iterator[Found]:
     for file in given.files:
         with file.database() as connection:
             log = _Log(connection, file.sample())
+            file.notes += log.alone()
             for kind, row in given.counted(log.listed()):
-                yield log.thread(row) if kind == "thread" else log.conversation(row)
+                read = log.thread if kind == "thread" else log.conversation
+                yield attempt(str(row["id"]), lambda read=read, row=row: read(row))
 
 
 class _Log:
@@ -40,11 +43,17 @@ class _Log:
         """What there is, oldest first: ids begin with the time."""
         found: dict[str, tuple[str, sqlite3.Row]] = {}
         for row in self.rows("SELECT id, name FROM conversations"):
-            found[row["id"]] = "conversation", row
+            found[str(row["id"])] = "conversation", row
         if self.sample.has("threads", "tip_message_hash"):
             for row in self.rows("SELECT * FROM threads WHERE tip_message_hash IS NOT NULL"):
-                found[row["id"]] = "thread", row
+                found[str(row["id"])] = "thread", row
         return [found[id] for id in sorted(found)]
+
+    def alone(self) -> list[str]:
+        """What is in no conversation."""
+        sql = "SELECT count(*) FROM responses WHERE conversation_id IS NULL OR conversation_id NOT IN (SELECT id FROM"
+        ((count,),) = self.rows(f"{sql} conversations WHERE id IS NOT NULL)")
+        return ["a response that is of no conversation"] * int(count)
 
     def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
         return self.connection.execute(sql, values).fetchall()
@@ -56,8 +65,8 @@ class _Log:
     def media(self, row: sqlite3.Row) -> AnyPart | None:
         """An attachment. Its type is in the table; of a file elsewhere only the path would be."""
         kind = str(row["type"] or "application/octet-stream")
-        if row["content"]:
-            return Media(mime_type=kind, data=bytes(row["content"]))
+        if isinstance(row["content"], bytes) and row["content"]:
+            return Media(mime_type=kind, data=row["content"])
         if row["url"]:
             return Media(mime_type=kind, url=str(row["url"]))
         self.left_out.append("an attachment whose bytes are not in the database")
@@ -94,14 +103,14 @@ class _Asked(NamedTuple):
         return moment(self.row["datetime_utc"])
 
     def system(self) -> Message | None:
-        text = "\n\n".join([*self.fragments("system_fragments"), *([self.row["system"]] if self.row["system"] else [])])
+        text = "\n\n".join([*self.fragments("system_fragments"), *_texts(self.row["system"])])
         return Message(role="system", parts=(Text(text),), time=self.time) if text.strip() else None
 
     def messages(self) -> Iterator[Message]:
         results = [self.result(each) for each in self.of("tool_results")]
         if results:
             yield Message(role="tool", parts=tuple(results), time=self.time)
-        text = "\n".join([*self.fragments("prompt_fragments"), *([self.row["prompt"]] if self.row["prompt"] else [])])
+        text = "\n".join([*self.fragments("prompt_fragments"), *_texts(self.row["prompt"])])
         shown = [part for each in self.attachments() if (part := self.log.media(each)) is not None]
         if text or shown:
             yield Message(role="user", parts=(*([Text(text)] if text else []), *shown), time=self.time)
@@ -117,10 +126,10 @@ class _Asked(NamedTuple):
             )
             for each in self.of("tool_calls")
         ]
-        said = [Text(str(self.row["response"]))] if self.row["response"] else []
+        said = [Text(text) for text in _texts(self.row["response"])]
         return Message(
             role="assistant",
-            parts=(*([Reasoning(text=str(thought))] if thought else []), *said, *calls),
+            parts=(*[Reasoning(text=text) for text in _texts(thought)], *said, *calls),
             usage=_usage(self.row),
             finish="tool_calls" if calls else "stop",
             time=self.time,
@@ -173,7 +182,9 @@ class _Tree:
     def parent(self, name: str) -> str | None:
         if name not in self.before:
             rows = self.log.rows("SELECT parent_hash FROM messages WHERE hash = ?", name)
-            self.before[name] = rows[0]["parent_hash"] if rows else None
+            if not rows:
+                raise InvalidInput(f"Its message {name!r} is not in the database.")
+            self.before[name] = rows[0]["parent_hash"]
         return self.before[name]
 
     def other_ends(self, tip: str) -> list[str]:
@@ -182,9 +193,13 @@ class _Tree:
         ends: list[str] = []
         for turn in reversed(self.turns):
             end = str(turn["tip_message_hash"])
-            if end not in passed:
-                ends.append(end)
+            if end in passed:
+                continue
+            try:
                 passed.update(self.path(end))
+                ends.append(end)
+            except InvalidInput:
+                self.log.left_out.append("a turn whose messages are not in the database")
         return ends[::-1]
 
     def path(self, tip: str) -> list[str]:
@@ -266,7 +281,15 @@ class _Tree:
 
 
 def _usage(row: sqlite3.Row) -> Usage | None:
-    names = row.keys()
-    if "input_tokens" not in names or (row["input_tokens"] is None and row["output_tokens"] is None):
+    names = ("input_tokens", "output_tokens")
+    told = [row[name] if name in row.keys() else None for name in names]  # noqa: SIM118 (a row is no dict)
+    counts = [value if isinstance(value, int) and value >= 0 else None for value in told]
+    if counts == [None, None]:
         return None
-    return Usage(input=row["input_tokens"] or 0, output=row["output_tokens"] or 0)
+    return Usage(input=counts[0] or 0, output=counts[1] or 0)
+
+
+def _texts(value: object) -> list[str]:
+    """What stands in a column of text; SQLite takes anything there."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else str(value)
+    return [text] if text else []

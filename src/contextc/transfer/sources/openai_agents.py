@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
 from contextc.messages import Message
-from contextc.transfer.found import Found, moment
+from contextc.transfer.found import Found, attempt, moment
 from contextc.transfer.given import Given, Sample
 from contextc.wire.reading import readable
 
@@ -29,43 +29,60 @@ class _Item(NamedTuple):
 
 
 def recognises(sample: Sample) -> bool:
-    return _table(sample) is not None
+    return bool(_tables(sample))
 
 
 def conversations(given: Given) -> Iterator[Found]:
     for file in given.files:
         with file.database() as connection:
-            table = _table(file.sample())
-            if table is None:
+            tables = _tables(file.sample())
+            if not tables:
                 file.notes.append("a database without a table of sessions")
-                continue
             has_branches = file.sample().has("message_structure", "branch_id", "message_id", "sequence_number")
-            sessions = connection.execute(f'SELECT session_id FROM "{table}" GROUP BY session_id ORDER BY min(id)')
-            for (session,) in given.counted(sessions.fetchall()):
-                yield _session(connection, table, session, has_branches)
+            for table in tables:
+                sql = f"SELECT session_id FROM {_quoted(table)} GROUP BY session_id ORDER BY min(id)"
+                is_first = table == tables[0]
+                for (session,) in given.counted(connection.execute(sql).fetchall()):
+                    id = str(session) if is_first else f"{table}-{session}"
+                    reading = _Session(connection, table, session, id, has_branches and is_first)
+                    yield attempt(id, reading.found)
 
 
-def _table(sample: Sample) -> str | None:
-    return next((name for name, columns in sorted(sample.tables.items()) if columns >= COLUMNS), None)
+def _tables(sample: Sample) -> list[str]:
+    """The tables of messages, in the order in which they were made; the one of the default name first."""
+    found = [name for name, columns in sample.tables.items() if columns >= COLUMNS]
+    return sorted(found, key=lambda name: name != "agent_messages")
 
 
-def _session(connection: sqlite3.Connection, table: str, session: str, has_branches: bool) -> Found:
-    rows = connection.execute(
-        f'SELECT id, message_data, created_at FROM "{table}" WHERE session_id = ? ORDER BY id', (session,)
-    ).fetchall()
-    items: dict[int, _Item] = {}
-    for number, data, time in rows:
-        value = parse_object(str(data))
-        if value is not None and "__enc__" not in value:
-            items[number] = _Item(number, value, moment(time))
-    left_out = ["an item that is encrypted, or no JSON"] * (len(rows) - len(items))
-    lines = _branches(connection, session) if has_branches else []
-    read = _Read()
-    found = [read.line([items[number] for number in line if number in items]) for line in lines or [list(items)]]
-    return Found(id=str(session), lines=[line for line in found if line], left_out=left_out)
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
-def _branches(connection: sqlite3.Connection, session: str) -> list[list[int]]:
+class _Session(NamedTuple):
+    """One session of one table. Only of the first table are there branches."""
+
+    connection: sqlite3.Connection
+    table: str
+    session: object
+    id: str
+    has_branches: bool
+
+    def found(self) -> Found:
+        sql = f"SELECT id, message_data, created_at FROM {_quoted(self.table)} WHERE session_id IS ? ORDER BY id"
+        rows = self.connection.execute(sql, (self.session,)).fetchall()
+        items: dict[int, _Item] = {}
+        for number, data, time in rows:
+            value = parse_object(str(data))
+            if value is not None and "__enc__" not in value:
+                items[number] = _Item(number, value, moment(time))
+        left_out = ["an item that is encrypted, or no JSON"] * (len(rows) - len(items))
+        lines = _branches(self.connection, self.session) if self.has_branches else []
+        read = _Read()
+        found = [read.line([items[number] for number in line if number in items]) for line in lines or [list(items)]]
+        return Found(id=self.id, lines=[line for line in found if line], left_out=left_out)
+
+
+def _branches(connection: sqlite3.Connection, session: object) -> list[list[int]]:
     """The items of each branch in their order; the branch that was written last comes last."""
     rows = connection.execute(
         "SELECT branch_id, message_id FROM message_structure WHERE session_id = ? ORDER BY sequence_number, id",

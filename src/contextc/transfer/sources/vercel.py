@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats import formatter
 from contextc.messages import Message
-from contextc.transfer.found import Found, moment, object_in, objects_in
+from contextc.transfer.found import Found, attempt, moment, object_in, objects_in
 from contextc.transfer.given import Given, Sample
 from contextc.wire.reading import readable
 
@@ -24,6 +24,8 @@ def recognises(sample: Sample) -> bool:
 
 def conversations(given: Given) -> Iterator[Found]:
     for file in given.files:
+        file.check_lines()
+    for file in given.files:
         alone: list[JSONObject] = []
         strange = 0
         for placed in file.values():
@@ -31,12 +33,16 @@ def conversations(given: Given) -> Iterator[Found]:
             if _is_message(value):
                 alone.append(value)
             elif _is_chat(value):
-                yield _found(value, f"{file.stem}-{placed.line}")
+                name = f"{file.stem}-{placed.line}"
+                yield attempt(
+                    str(object_in(value).get("id") or name), lambda value=value, name=name: _found(value, name)
+                )
             else:
                 strange += 1
         left_out = ["a value that is no chat"] * strange
         if alone:
-            yield replace(_found({"messages": alone}, file.stem), left_out=left_out)
+            made = attempt(file.stem, lambda alone=alone, file=file: _found({"messages": alone}, file.stem))
+            yield replace(made, left_out=left_out)
         else:
             file.notes += left_out
 
@@ -59,6 +65,7 @@ def _found(value: JSON, name: str) -> Found:
     title: JSON = chat.get("title") or chat.get("name")
     return Found(
         id=str(chat.get("id") or name),
+        is_made_up=not chat.get("id"),
         title=title if isinstance(title, str) else "",
         lines=[list(_timed(said, wire, _when(chat)))],
     )

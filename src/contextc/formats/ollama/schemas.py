@@ -1,0 +1,117 @@
+"""What Go's types take of the schema of a tool. A model's template writes it out, so the server reads it whole: the
+parameters, their properties, and those inside of them. What it does not know in there it passes over.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from typing import NamedTuple, cast
+
+from contextc._json import JSON, JSONObject
+from contextc.formats.checking import Path
+from contextc.formats.ollama import errors
+
+PROPERTIES, ALTERNATIVES = "properties", "anyOf"
+PARAMETERS = "struct field ChatRequest.tools.function.parameters.{name}"
+PROPERTY = "struct field ToolProperty.{name}"
+VALUE = "value"
+
+
+class Wrong(NamedTuple):
+    """Something of the wrong type: where it stands, what Go says to it, and what may stand there; None for nothing."""
+
+    path: Path
+    error: str
+    mended: JSON
+
+
+class Field(NamedTuple):
+    """What a field must be, by our test and by Go's name of the type; `place` is how Go names it."""
+
+    fits: Callable[[JSON], bool]
+    expected: str
+    place: str = PROPERTY
+
+
+def _is_text(value: JSON) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: JSON) -> bool:
+    return isinstance(value, list)
+
+
+def _is_object(value: JSON) -> bool:
+    return isinstance(value, dict)
+
+
+def _are_texts(value: JSON) -> bool:
+    return isinstance(value, list) and all(map(_is_text, cast(list[JSON], value)))
+
+
+def _is_kind(value: JSON) -> bool:
+    return _is_text(value) or _are_texts(value)
+
+
+OF_ALL: Mapping[str, Field] = {
+    "type": Field(_is_text, "string", PARAMETERS),
+    "required": Field(_are_texts, "[]string", PARAMETERS),
+    PROPERTIES: Field(_is_object, "map[string]api.ToolProperty", PARAMETERS),
+}
+OF_ONE: Mapping[str, Field] = {
+    "type": Field(_is_kind, "[]string", VALUE),
+    "description": Field(_is_text, "string"),
+    "enum": Field(_is_list, "[]interface {}"),
+    "required": Field(_are_texts, "[]string"),
+    PROPERTIES: Field(_is_object, "map[string]api.ToolProperty"),
+    ALTERNATIVES: Field(_is_list, "[]api.ToolProperty"),
+}
+
+
+def wrongs(schema: JSONObject, path: Path = (), fields: Mapping[str, Field] = OF_ALL) -> Iterator[Wrong]:
+    """What the server would not read of the parameters of a tool."""
+    for name, field in fields.items():
+        value: JSON = schema.get(name)
+        if value is not None and not field.fits(value):
+            error = _said(value, field.place.format(name=name), field.expected)
+            yield Wrong((*path, name), error, _names(value) if name == "required" else None)
+        elif value is not None and name in (PROPERTIES, ALTERNATIVES):
+            held = cast(JSONObject, value).items() if isinstance(value, dict) else enumerate(cast(list[JSON], value))
+            for key, each in held:
+                yield from _inside(each, (*path, name, key))
+
+
+def sound(schema: JSONObject) -> JSONObject:
+    """The schema without what the server would not read."""
+    if not (found := list(wrongs(schema))):
+        return schema
+    made = deepcopy(schema)
+    for wrong in found:
+        *outer, last = wrong.path
+        holder: JSON = made
+        for step in outer:
+            holder = holder[step]
+        if wrong.mended is None:
+            del holder[last]
+        else:
+            holder[last] = wrong.mended
+    return made
+
+
+def _inside(value: JSON, path: Path) -> Iterator[Wrong]:
+    if isinstance(value, dict):
+        yield from wrongs(cast(JSONObject, value), path, OF_ONE)
+    elif value is not None:
+        yield Wrong(path, _said(value, VALUE, "api.ToolProperty"), {})
+
+
+def _names(value: JSON) -> list[JSON]:
+    """The names among what should be a list of them."""
+    return [each for each in (cast(list[JSON], value) if isinstance(value, list) else [value]) if _is_text(each)]
+
+
+def _said(value: JSON, place: str, expected: str) -> str:
+    if isinstance(value, list) and expected == "[]string":  # it is a list, and something in it is no text
+        value, expected = next(each for each in cast(list[JSON], value) if not _is_text(each)), "string"
+    return errors.WRONG_TYPE.format(
+        given=errors.GO.get(type(cast(object, value)), "null"), place=place, expected=expected
+    )

@@ -1,0 +1,66 @@
+"""Which format a logged exchange is in: told by its address, by who can read its reply, by what its request has that a
+format does not know, and by its model, in this order. No format is named here: providers and formatters are asked.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from contextc._json import JSON, JSONObject
+from contextc.errors import ContextcError
+from contextc.formats import formatter
+from contextc.formats.base import Formatter
+from contextc.messages import Message, Native
+from contextc.providers.named import COMPATIBLE, format_for, formats_at
+from contextc.transfer.exchanges import Exchange
+from contextc.transfer.replies import ODD, events_in, says, spoken_formats
+from contextc.wire.reading import readable
+
+NOT_READ = 1_000_000
+
+
+class Dialects:
+    """Remembers what others of the same make were."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], list[tuple[str, int]]] = {}
+
+    def format_of(self, exchange: Exchange) -> str:
+        body = exchange.body or {}
+        mark = (exchange.address.partition("?")[0], str(body.get("model")), frozenset(body))
+        if mark not in self._known:
+            self._known[mark] = _fitting(exchange.address, body)
+        likeliest, *others = self._known[mark]
+        if not others or exchange.reply is None or not _strange_in(formatter(likeliest[0]), exchange.reply):
+            return likeliest[0]
+        fitting = [likeliest, *others]
+        return min(fitting, key=lambda each: each[1] + _strange_in(formatter(each[0]), exchange.reply))[0]
+
+
+def _fitting(address: str, body: JSONObject) -> list[tuple[str, int]]:
+    """The formats that a request may be in, the likeliest first, each with how much in it is strange to it."""
+    names = [name for name in spoken_formats() if formatter(name).messages_key in body]
+    there = [name for name in formats_at(address) if name in names]
+    order = [format_for(str(body.get("model") or "")), *there, COMPATIBLE, *names]
+    fitting = sorted(there or names, key=order.index) or [COMPATIBLE]
+    strange = {name: _strange(formatter(name), body) if len(fitting) > 1 else 0 for name in fitting}
+    return sorted(strange.items(), key=lambda each: each[1])
+
+
+def _strange(form: Formatter, body: JSONObject) -> int:
+    """How much of a request a format does not know."""
+    try:
+        count = len(form.rules.read(body).misshapen)
+        request = form.decode_request(readable(form, body).body)
+        return count + len(form.settings.read(request.settings).unread) + _natives(request.messages)
+    except (ContextcError, *ODD):
+        return NOT_READ
+
+
+def _strange_in(form: Formatter, reply: JSON) -> int:
+    """The same of a reply. Every format would take a stream for words where it knows none of its events."""
+    messages = says(form, cast(JSON, events_in(reply).events or reply) if isinstance(reply, str) else reply)
+    return NOT_READ if messages is None else _natives(messages)
+
+
+def _natives(messages: Sequence[Message]) -> int:
+    return sum(isinstance(part, Native) for message in messages for part in message.parts)

@@ -1,0 +1,82 @@
+"""Conversations of a store that begin as one does that has no name: a log may have been cut, turned over, or grown.
+
+Only those that begin with the same first words are read, each once in an import.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import MsgspecError
+
+from contextc.messages import Message, from_json
+from contextc.store import Store
+from contextc.store.base import Transaction
+from contextc.store.chain import Entry
+from contextc.store.places import SEQ_MASK
+from contextc.transfer.found import origin_in
+from contextc.transfer.stored import Stored, follow
+
+
+class Similar:
+    """The conversations of one source that have no name there."""
+
+    def __init__(self, store: Store, source: str) -> None:
+        self.store, self.source = store, source
+        self._begin: dict[bytes, list[str]] | None = None
+        self._read: set[str] = set()
+        self._ways: dict[bytes, dict[str, bool]] = {}
+
+    def names(self, lines: Sequence[Sequence[Entry]]) -> list[str]:
+        """The conversations that hold all of a line, or of which a line holds all; those with most of it first."""
+        if self._begin is None:
+            self._begin = self.store.read(self._beginnings)
+        found: dict[str, int] = {}
+        for line in lines if self._begin else ():
+            ways = _ways([entry.admitted.message for entry in line])
+            self._load({name for way in ways[:2] for name in self._begin.get(way, ())})
+            for length, way in enumerate(ways, 1):
+                for name, is_end in self._ways.get(way, {}).items():
+                    if is_end or length == len(line):
+                        found[name] = max(found.get(name, 0), length)
+        return sorted(found, key=lambda name: -found[name])
+
+    def _load(self, names: set[str]) -> None:
+        """Read conversations, unless they have been read."""
+        for name in sorted(names - self._read):
+            self._read.add(name)
+            for way, is_end in self.store.read(lambda tx, name=name: list(Stored(tx, name, lock=False).paths())):
+                known = self._ways.setdefault(way, {})
+                known[name] = known.get(name, False) or is_end
+
+    def _beginnings(self, tx: Transaction) -> dict[bytes, list[str]]:
+        """The conversations by their first words; where a system prompt leads, by that and the next."""
+        first: dict[str, Message] = {}
+        found: dict[bytes, list[str]] = {}
+        for name, place, body in tx.rows(
+            "SELECT c.name, m.place, m.body FROM conversation c"
+            " JOIN branch b ON b.conversation = c.name AND b.tree = c.tree AND b.base_seq < 2"
+            " JOIN message m ON m.place BETWEEN b.number * 4294967296 + 1 AND b.number * 4294967296 + 2"
+            " ORDER BY m.place"
+        ):
+            try:
+                message = from_json(body)
+            except MsgspecError:
+                continue
+            if place & SEQ_MASK == 1 and not message.redacted and self._is_nameless(message):
+                first[name] = message
+                found.setdefault(follow(b"", message), []).append(name)
+            elif place & SEQ_MASK == 2 and name in first and first[name].role == "system":
+                found.setdefault(follow(follow(b"", first[name]), message), []).append(name)
+        alone = {follow(b"", message) for message in first.values() if message.role == "system"}
+        return {way: names for way, names in found.items() if way not in alone}
+
+    def _is_nameless(self, message: Message) -> bool:
+        origin = origin_in(message)
+        return origin is not None and origin.source == self.source and not origin.is_name
+
+
+def _ways(messages: Sequence[Message]) -> list[bytes]:
+    path, found = b"", list[bytes]()
+    for message in messages:
+        path = follow(path, message)
+        found.append(path)
+    return found

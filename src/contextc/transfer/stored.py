@@ -1,0 +1,299 @@
+"""What a store has of a conversation, as a tree, and how far a line of somebody else's goes through it.
+
+Every message is read once, however many branches there are, and each step looks at what may follow, so that a match
+costs as much as the line is long. A message is the same where its uid is, or where it says the same, calls the same or
+answers the same calls; one that was redacted, or cannot be read any more, is known by its id. Where a line was healed,
+what stands in its place is followed.
+"""
+
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TypeAlias
+
+from msgspec import MsgspecError
+from msgspec.structs import replace
+
+from contextc._json import canonical
+from contextc.messages import Media, Message, Native, ToolCall, chain_id, content_of, from_json
+from contextc.store import places
+from contextc.store.base import Transaction
+from contextc.store.places import SEQ_BITS, SEQ_MASK
+from contextc.store.redaction import healed_note
+from contextc.store.sync import original_uid
+from contextc.transfer.shortened import longer
+
+FIGURES = re.compile(r"\d+")
+MADE_UP = re.compile(r"call_\d+")
+"""How formats number calls that came without an id: in each request anew, so that the number says nothing."""
+Name: TypeAlias = str | bytes
+"""A uid, or what a message says as a hash."""
+
+
+class Node:
+    """One message at its place; None where it cannot be read. `ends` are the branches that end with it."""
+
+    __slots__ = ("branch", "children", "ends", "id", "message", "named", "odd", "parent", "seq")
+
+    def __init__(self, branch: int, seq: int, id: bytes, message: Message | None, parent: "Node | None") -> None:
+        self.branch, self.seq, self.id, self.message, self.parent = branch, seq, id, message, parent
+        self.children: list[Node] = []
+        self.named: dict[Name, list[Node]] = {}
+        self.odd: list[Node] = []
+        self.ends: list[int] = []
+
+
+class Stored:
+    """The branches of one conversation, or of none yet."""
+
+    def __init__(self, tx: Transaction, name: str, *, lock: bool = True) -> None:
+        self.name = name
+        self.root = Node(0, 0, b"", None, None)
+        self.healed: set[int] = set()
+        self.copies: set[int] = set()
+        self.current: list[Node] = []
+        self._places: dict[int, int] = {}
+        self._named: dict[Name, list[Node]] = {}
+        self._instead: dict[int, Node] = {}
+        head = places.find_head(tx, name, lock)
+        self.is_new = head is None
+        self.branch = head.branch if head is not None else 0
+        if head is not None:
+            self.root.id = places.root(tx, head.tree)
+            self._load(tx, head.tree)
+
+    def steps(self, node: Node, message: Message) -> list[Node]:
+        """The nodes that may be this message, as the next one after a node; others may stand between."""
+        wanted = message.uid or named(message)
+        found = [each for each in node.named.get(wanted, ()) if _fits(each, message)]
+        found += [each for each in node.odd if each not in found and _was(each, node, message)]
+        if not found:
+            after = (each for each in self._named.get(wanted, ()) if each.seq > node.seq + 1)
+            found = [each for each in after if _fits(each, message) and _leads(node, each, message)]
+        instead = [self._instead[id(each)] for each in found if id(each) in self._instead]
+        kept = [each for each in found if id(each) not in self._instead or each.children]
+        return list({id(each): each for each in [*instead, *kept]}.values())
+
+    def ends(self, node: Node, first: Message | None) -> list[tuple[int, Node]]:
+        """The branches that end with a node; or go on with nothing that a new message would take the place of."""
+        found: list[tuple[int, Node]] = []
+        waiting = [node]
+        while waiting:
+            each = waiting.pop()
+            found += [(branch, each) for branch in each.ends if branch not in self.healed]
+            if first is not None:
+                waiting += [after for after in each.children if not _is_replaced(after.message, first)]
+        return found
+
+    def left_at(self, node: Node) -> tuple[Node, Node | None]:
+        """Where the current branch parts from the line of a node, and what it goes on with there."""
+        while id(node) not in self._places and node.parent is not None:
+            node = node.parent
+        place = self._places.get(id(node), 0) + 1
+        return node, self.current[place] if place < len(self.current) else None
+
+    def is_current(self, node: Node) -> bool:
+        return id(node) in self._places
+
+    def grow(self, node: Node, branch: int, message: Message) -> Node:
+        if branch in node.ends:
+            node.ends.remove(branch)
+        made = self._put(node, Node(branch, message.seq, bytes.fromhex(message.id), message, node))
+        made.ends.append(branch)
+        return made
+
+    def any_branch(self, node: Node) -> int:
+        """A branch of this conversation that runs through a node."""
+        while not node.ends:
+            node = node.children[-1]
+        return node.ends[-1]
+
+    def paths(self) -> Iterator[tuple[bytes, bool]]:
+        """A hash for the way to each message, and whether a branch ends there."""
+        waiting = [(self.root, b"")]
+        while waiting:
+            node, path = waiting.pop()
+            for each in node.children:
+                if each.message is not None and not each.message.redacted:
+                    way = follow(path, each.message)
+                    yield way, bool(each.ends)
+                    waiting.append((each, way))
+
+    def _load(self, tx: Transaction, tree: int) -> None:
+        rows = tx.rows("SELECT number, parent, base_seq, conversation FROM branch WHERE tree = ? ORDER BY number", tree)
+        table = {number: (parent, base, owner) for number, parent, base, owner in rows}
+        upto = {number: SEQ_MASK for number, (_, _, owner) in table.items() if owner == self.name}
+        for number in sorted(table, reverse=True):
+            parent, base, _ = table[number]
+            if number in upto and parent is not None:
+                upto[parent] = max(upto.get(parent, 0), base)
+        last: dict[int, Node] = {}
+        nodes: dict[int, Node] = {}
+        for number in sorted(upto):
+            node = self._base(table, nodes, number)
+            node = self._read(tx, nodes, number, upto[number], node)
+            last[number] = node
+            if table[number][2] == self.name:
+                node.ends.append(number)
+        self._follow_healed(last)
+        node = last[self.branch]
+        while node.parent is not None:
+            self.current.append(node)
+            node = node.parent
+        self.current = [self.root, *reversed(self.current)]
+        self._places = {id(each): place for place, each in enumerate(self.current)}
+
+    def _base(self, table: dict[int, tuple[int | None, int, str | None]], nodes: dict[int, Node], number: int) -> Node:
+        """The message after which a branch begins; where it is gone, the last one before."""
+        parent, seq, _ = table[number]
+        while parent is not None and seq > 0:
+            if (found := nodes.get(places.place(parent, seq))) is not None:
+                return found
+            above, base, _ = table[parent]
+            parent, seq = (parent, seq - 1) if seq - 1 > base else (above, min(seq, base))
+        return self.root
+
+    def _read(self, tx: Transaction, nodes: dict[int, Node], number: int, upto: int, node: Node) -> Node:
+        low, high = places.place(number, 0), places.place(number, upto)
+        for where, identity, body in tx.rows(
+            "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high
+        ):
+            message = _read(body)
+            node = self._put(node, Node(where >> SEQ_BITS, where & SEQ_MASK, bytes(identity), message, node))
+            nodes[where] = node
+        return node
+
+    def _put(self, parent: Node, node: Node) -> Node:
+        parent.children.append(node)
+        if self.is_new:  # nobody looks for anything in it
+            return node
+        message = node.message
+        if message is None or message.redacted:
+            parent.odd.append(node)
+        names: list[Name] = []
+        if message is not None:
+            names += [original_uid(message.uid)] if message.uid else []
+            names += [] if message.redacted else [named(message)]
+        for name in names:
+            parent.named.setdefault(name, []).append(node)
+            self._named.setdefault(name, []).append(node)
+        return node
+
+    def _follow_healed(self, last: dict[int, Node]) -> None:
+        """Where a line was healed, the end of what stands for it."""
+        for number, end in list(last.items()):
+            line: list[Node] = []
+            while end.parent is not None and end.branch == number:
+                line.append(end)
+                end = end.parent
+            note = healed_note(line[-1].message) if line and line[-1].message is not None else {}
+            old = note.get("branch")
+            if not isinstance(old, int) or old not in last:
+                continue
+            before = last[old]
+            while before.parent is not None and before.id.hex() != note.get("tip"):
+                before = before.parent
+            copied = line[::-1]
+            count = next((at for at, each in enumerate(copied) if not _is_copy(each.message)), len(copied))
+            self.copies.update(id(each) for each in copied[:count])
+            if before.parent is not None and count:
+                self._instead[id(before)] = copied[count - 1]
+                if not before.children:
+                    self.healed.add(old)
+
+
+def named(message: Message) -> bytes:
+    """What a message says, as a hash. System prompts that differ in figures alone (a date, a clock) are the same."""
+    calls: list[object] = [_called(call) for call in message.tool_calls]
+    calls += ["" if MADE_UP.fullmatch(result.call_id) else result.call_id for result in message.tool_results]
+    said = "" if message.role == "tool" else message.text.strip()
+    if message.role == "system":
+        said = FIGURES.sub("0", said)
+    shown = [] if message.role == "tool" else _shown(message)
+    return blake2b(canonical((message.role, said, calls, shown)), digest_size=16).digest()
+
+
+def follow(path: bytes, message: Message) -> bytes:
+    """The way to a message, as a hash, from the way to the one before it."""
+    return blake2b(path + named(message), digest_size=16).digest()
+
+
+def has_other_version(node: Node, message: Message) -> bool:
+    """Whether something else stands here under this uid, a reply that was stored before it was whole; or a result that
+    was made up because none had come.
+    """
+    if message.role == "tool":
+        alike = (each.message for each in node.named.get(named(message), ()))
+        if any(each is not None and healed_note(each) for each in alike):
+            return True
+    return message.role != "user" and bool(message.uid) and message.uid in node.named
+
+
+def _read(body: bytes) -> Message | None:
+    try:
+        return from_json(body)
+    except MsgspecError:
+        return None
+
+
+def _shown(message: Message) -> list[object]:
+    media = [part for part in message.parts if isinstance(part, Media | Native)]
+    return [part.data if isinstance(part, Native) else part.blob or part.url or part.file_id or "" for part in media]
+
+
+def _fits(node: Node, theirs: Message) -> bool:
+    """Whether a message of the same name is the same message."""
+    ours = node.message
+    if ours is None or ours.role != theirs.role or not _by_the_same(ours, theirs):
+        return False
+    if ours.redacted:
+        return bool(theirs.uid)
+    if named(ours) != named(theirs):
+        return False
+    if theirs.role == "tool":
+        return bool(theirs.uid and node.children) or longer(ours, theirs) is not None
+    return not theirs.uid or _asked(ours) == _asked(theirs)
+
+
+def _asked(message: Message) -> list[object]:
+    return [(call.id, call.name, call.raw or call.arguments) for call in message.tool_calls]
+
+
+def _called(call: ToolCall) -> object:
+    return (call.name, call.raw or call.arguments) if MADE_UP.fullmatch(call.id) else call.id
+
+
+def _was(node: Node, parent: Node, theirs: Message) -> bool:
+    """Whether a message whose words are gone said this: its id is not gone. It must not come back as a new one.
+
+    A client that leaves the author out is given the benefit of the doubt.
+    """
+    authors = {theirs.author, node.message.author if node.message is not None else None}
+    versions = (replace(theirs, author=author) for author in authors)
+    return any(chain_id(parent.id, content_of(version)) == node.id for version in versions)
+
+
+def _leads(node: Node, found: Node, theirs: Message) -> bool:
+    """Whether only messages stand between two nodes that a person's own history may lack."""
+    each = found.parent
+    while each is not None and each.seq > node.seq:
+        if each.message is not None and each.message.role == "user" and _by_the_same(each.message, theirs):
+            return False
+        each = each.parent
+    return each is node
+
+
+def _by_the_same(one: Message, other: Message) -> bool:
+    """Whether two messages may be one person's; who gives no author may be anybody."""
+    return one.author is None or other.author is None or one.author == other.author
+
+
+def _is_replaced(passed: Message | None, first: Message) -> bool:
+    """Whether a new message would take the place of this one, instead of following it."""
+    if passed is None or passed.role == "user":
+        return passed is None or _by_the_same(passed, first)
+    return passed.role == first.role == "assistant" or (passed.role == "tool" and named(passed) == named(first))
+
+
+def _is_copy(message: Message | None) -> bool:
+    return message is not None and (bool(healed_note(message)) or original_uid(message.uid) != message.uid)

@@ -1,0 +1,249 @@
+"""Stores whose rows do not add up: found, said, and healed where that can be done without guessing."""
+
+from collections.abc import Callable
+
+import pytest
+
+import contextc as cc
+from contextc.doctor import examine, heal
+
+MAIN, FORK, EDIT, OTHER = 1, 2, 3, 4
+"""The branches of the store below: `demo` begins on MAIN and goes on with EDIT; the others have one each."""
+
+
+@pytest.fixture
+def ill() -> cc.Store:
+    store = cc.open_store("memory:")
+    store.extend("demo", [cc.user(f"m{number}") for number in range(1, 9)])
+    store.fork("demo", "fork", at=4)
+    store.append("fork", cc.user("f5"))
+    store.rewind("demo", 6)
+    store.extend("demo", [cc.user("e7"), cc.user("e8")])
+    store.append("other", cc.user("o1"))
+    assert [branch.number for branch in store.branches("demo")] == [MAIN, EDIT]
+    return store
+
+
+def said(store: cc.Store, name: str = "demo") -> list[str]:
+    return [message.text for message in store.load(name)]
+
+
+def damaged(store: cc.Store, *statements: str) -> list[tuple[str, str | None, str]]:
+    """What is found after somebody wrote into the tables."""
+    store.write(lambda tx: [tx.run(each) for each in statements])
+    return [(each.code, each.conversation, each.healing) for each in examine(store) if each.kind == "fault"]
+
+
+def compiles(store: cc.Store, name: str) -> object:
+    return cc.MessageCompiler(store, cc.provider("openai:gpt-5")).compile(name)
+
+
+def loads(store: cc.Store, name: str) -> object:
+    return store.load(name)
+
+
+def forks(store: cc.Store, name: str) -> object:
+    return store.fork(name, "new", at=7)
+
+
+def pins(store: cc.Store, name: str) -> object:
+    return store.pin(name, 7)
+
+
+def redacts(store: cc.Store, name: str) -> object:
+    return store.redact(name, 1)
+
+
+def asks_for_events(store: cc.Store, name: str) -> object:
+    return store.events(name)
+
+
+def asks_for_queue(store: cc.Store, name: str) -> object:
+    return store.queued(name)
+
+
+WHOLE = ["m1", "m2", "m3", "m4", "m5", "m6", "e7", "e8"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (f"UPDATE conversation SET branch = {OTHER} WHERE name = 'demo'", "lost-branch"),
+        (f"UPDATE conversation SET branch = {FORK} WHERE name = 'demo'", "lost-branch"),
+        ("UPDATE conversation SET branch = 99 WHERE name = 'demo'", "lost-branch"),
+        ("UPDATE conversation SET branch = 'x' WHERE name = 'demo'", "lost-branch"),
+        (f"UPDATE conversation SET tree = {OTHER} WHERE name = 'demo'", "lost-branch"),
+        ("DELETE FROM conversation WHERE name = 'demo'", "lost-conversation"),
+        (f"UPDATE branch SET base_seq = 50 WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE branch SET base_seq = 'x' WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE branch SET parent = {EDIT} WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE branch SET parent = {FORK} WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE branch SET parent = {OTHER} WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE branch SET parent = 99 WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE branch SET parent = NULL WHERE number = {EDIT}", "lost-base"),
+    ],
+)
+def test_rows_that_lead_elsewhere_are_found_and_healed(ill: cc.Store, damage: str, code: str) -> None:
+    """SPEC 2: what was said is there, and the row that leads to it is wrong. Nothing said is lost by healing."""
+    assert [each[0] for each in damaged(ill, damage)] == [code]
+    (healed,) = heal(ill, list(examine(ill)))
+    assert (healed.conversation, healed.outcome) == ("demo", "healed"), healed.text
+    assert (said(ill), said(ill, "fork"), said(ill, "other")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"], ["o1"])
+    assert list(examine(ill)) == []
+    ill.append("demo", cc.user("goes on"))
+    assert [message.text for message in ill.sync("demo", [cc.user("another page")])] == ["another page"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"UPDATE branch SET parent = {MAIN} WHERE number = {MAIN}",
+        f"UPDATE branch SET base_seq = 7 WHERE number = {MAIN}",
+    ],
+)
+def test_a_root_that_begins_elsewhere_is_healed_for_all_that_stand_on_it(ill: cc.Store, damage: str) -> None:
+    assert damaged(ill, damage)[0][0] == "lost-base"
+    heal(ill, list(examine(ill)))
+    assert (said(ill), said(ill, "fork")) == (WHOLE, ["m1", "m2", "m3", "m4", "f5"])
+    assert list(examine(ill)) == []
+
+
+def test_a_current_branch_that_is_gone_is_told_with_what_is_lost(ill: cc.Store) -> None:
+    """The conversation goes on with what it has; the messages nobody leads to any more stay a fault."""
+    found = damaged(ill, f"DELETE FROM branch WHERE number = {EDIT}")
+    assert found == [("lost-branch", "demo", "row"), ("lost-messages", None, "none")]
+    with pytest.raises(cc.StoreCorrupt, match=r"'demo' goes on with branch 3, which is not there.* `contextc doctor`"):
+        ill.load("demo")
+    heal(ill, list(examine(ill)))
+    assert said(ill) == [f"m{number}" for number in range(1, 9)]
+    (left,) = examine(ill)
+    assert left.text == "2 messages stand on branch 3, which is not there."
+    assert left.would.startswith("cannot be healed: ")
+
+
+def test_what_has_nothing_left_to_stand_on_needs_a_copy(ill: cc.Store) -> None:
+    found = damaged(ill, f"DELETE FROM branch WHERE number = {OTHER}", "DELETE FROM message WHERE place >> 32 = 4")
+    assert found == [("lost-branch", "other", "none")]
+    (finding,) = examine(ill, conversation="other")
+    assert finding.would == "cannot be healed: no branch belongs to it. Restore a copy of the store"
+    assert heal(ill, [finding]) == []
+
+
+def test_a_root_that_is_gone_leaves_its_conversations_and_heals_the_others(ill: cc.Store) -> None:
+    """A crash in one conversation must not keep another from being healed."""
+    call = cc.ToolCall(id="c1", name="f", arguments={})
+    ill.append("fork", cc.assistant(tool_calls=[call]))
+    before = list(examine(ill))
+    ill.append("other", cc.assistant(tool_calls=[call]))
+    found = damaged(ill, f"DELETE FROM branch WHERE number = {MAIN}")
+    assert {each[0] for each in found} == {"lost-messages", "lost-base"}
+    healed = heal(ill, [*before, *examine(ill)])
+    assert [(each.conversation, each.outcome) for each in healed] == [("fork", "left"), ("other", "healed")]
+    assert "Nothing was changed." in healed[0].text
+
+
+@pytest.mark.parametrize("value", ["'abc'", "5", "x'00'"])
+def test_an_id_of_any_type_is_healed_and_so_is_everybody_else(ill: cc.Store, value: str) -> None:
+    torn = f"UPDATE message SET body = 'xx' WHERE place = {OTHER << 32 | 1}"
+    found = damaged(ill, f"UPDATE message SET id = {value} WHERE place = {MAIN << 32 | 2}", torn)
+    assert {each[0] for each in found} == {"broken-link", "unreadable"}
+    assert {each.outcome for each in heal(ill, list(examine(ill)))} == {"healed"}
+    assert said(ill) == WHOLE
+    assert list(examine(ill)) == []
+
+
+@pytest.mark.parametrize("value", ["'abc'", "5", "1.5"])
+def test_a_blob_of_any_type_is_a_changed_blob(ill: cc.Store, value: str) -> None:
+    stored = ill.append("other", cc.user(cc.Media(mime_type="image/png", data=b"png")))
+    assert damaged(ill, f"UPDATE blob SET data = {value}") == [("changed-blob", "other", "branch")]
+    (media,) = stored.parts
+    assert isinstance(media, cc.Media)
+    with pytest.raises(cc.StoreCorrupt, match="are no bytes"):
+        ill.blob(media.blob or "")
+
+
+def test_messages_of_no_branch_are_a_fault(ill: cc.Store) -> None:
+    copy = (
+        f"INSERT INTO message SELECT {77 << 32 | 1}, id, time, redacted, body FROM message WHERE place = {1 << 32 | 1}"
+    )
+    assert damaged(ill, copy) == [("lost-messages", None, "none")]
+
+
+def test_a_damaged_conversation_with_a_dead_turn_can_be_healed(ill: cc.Store) -> None:
+    """A turn that cannot be put right, because nothing can be read, is no reason not to put that right first."""
+    lease = ill.acquire("other")
+    found = damaged(
+        ill,
+        f"UPDATE message SET body = 'xx' WHERE place = {OTHER << 32 | 1}",
+        "UPDATE lease SET expires = 0, seq = 0",
+    )
+    assert found == [("unreadable", "other", "branch")]
+    (healed,) = heal(ill, list(examine(ill)))
+    assert healed.outcome == "healed", healed.text
+    assert len(said(ill, "other")) == 1
+    ill.release(lease)
+
+
+def test_a_running_turn_keeps_its_row_from_being_put_right(ill: cc.Store) -> None:
+    with ill.lease("demo"):
+        damaged(ill, "UPDATE conversation SET branch = 99 WHERE name = 'demo'")
+        (healed,) = heal(ill, list(examine(ill)))
+        assert healed.outcome == "left"
+        row = ill.read(lambda tx: tx.row("SELECT branch FROM conversation WHERE name = 'demo'"))
+        assert row == (99,)
+        ill.write(lambda tx: tx.run(f"UPDATE conversation SET branch = {EDIT} WHERE name = 'demo'"))
+
+
+@pytest.mark.parametrize("read", [loads, forks, pins, compiles])
+def test_a_branch_that_begins_on_itself_is_an_error_and_no_circle(
+    ill: cc.Store, read: Callable[[cc.Store, str], object]
+) -> None:
+    ill.write(lambda tx: tx.run(f"UPDATE branch SET parent = {EDIT} WHERE number = {EDIT}"))
+    with pytest.raises(cc.StoreCorrupt, match=r"Branch 3 begins on branch 3.* `contextc doctor`"):
+        read(ill, "demo")
+
+
+@pytest.mark.parametrize("body", ["x'7b'", "x'ff'", "5", "'[]'"])
+@pytest.mark.parametrize("read", [loads, redacts, compiles])
+def test_an_unreadable_message_is_named_by_whoever_reads_it(
+    ill: cc.Store, read: Callable[[cc.Store, str], object], body: str
+) -> None:
+    """SPEC 12: an error says what, where and the way out; no decoder's own exception comes through."""
+    ill.write(lambda tx: tx.run(f"UPDATE message SET body = {body} WHERE place = {OTHER << 32 | 1}"))
+    with pytest.raises(cc.StoreCorrupt, match=r"Message 1 on branch 4 of 'other' cannot be read: .* `contextc doctor`"):
+        read(ill, "other")
+
+
+def test_the_next_request_of_a_channel_names_it_too(ill: cc.Store) -> None:
+    """The short way for the next step reads what is new by itself."""
+    compiler = cc.MessageCompiler(ill, cc.provider("openai:gpt-5"))
+    with compiler.attempt(compiler.compile("other")) as attempt:
+        attempt.commit(cc.assistant("yes"))
+    ill.append("other", cc.user("more"))
+    ill.write(lambda tx: tx.run(f"UPDATE message SET body = x'7b' WHERE place = {OTHER << 32 | 3}"))
+    with pytest.raises(cc.StoreCorrupt, match="Message 3 on branch 4 of 'other' cannot be read"):
+        compiler.compile("other")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "read"),
+    [
+        ("channel", "state", compiles),
+        ("shown", "items", compiles),
+        ("event", "body", asks_for_events),
+        ("queue", "body", asks_for_queue),
+    ],
+)
+def test_other_rows_that_cannot_be_read_are_store_corrupt(
+    ill: cc.Store, table: str, column: str, read: Callable[[cc.Store, str], object]
+) -> None:
+    compiler = cc.MessageCompiler(ill, cc.provider("openai:gpt-5"))
+    with compiler.attempt(compiler.compile("other")) as attempt:
+        attempt.commit(cc.assistant("yes"))
+    ill.append("other", cc.user("more"))
+    ill.enqueue("other", cc.user("later"))
+    for value in ("x'7b'", "5"):
+        assert ill.write(lambda tx, value=value: tx.run(f"UPDATE {table} SET {column} = {value}")) > 0
+        ill.write(lambda tx: tx.run("UPDATE channel SET version = version + 1"))  # nobody remembers it
+        with pytest.raises(cc.StoreCorrupt, match="cannot be read"):
+            read(ill, "other")
