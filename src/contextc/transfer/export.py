@@ -104,9 +104,7 @@ def _reaches(tx: Transaction, conversation: str) -> list[Reach]:
             continue
         row = tx.row("SELECT parent, base_seq FROM branch WHERE number = ?", number)
         if row is None or (row[0] is not None and row[0] >= number):
-            raise StoreCorrupt(
-                f"Branch {number}, on which others begin, is not where it should be. {LOOK}"
-            )
+            raise StoreCorrupt(f"Branch {number}, on which others begin, is not where it should be. {LOOK}")
         found[number] = Reach(number, row[0], row[1], upto, False)
         below.append((row[0], row[1]))
     return sorted(found.values())
