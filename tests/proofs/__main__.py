@@ -1,7 +1,8 @@
 """`make prove`: run the proofs in two processes, with a bar for each, and write down what was counted.
 
 `make prove PROOFS="histories turns"` runs these alone, `ONLY=bedrock` one subject of them; `SCALE=0.01` tries a
-hundredth and writes nothing down. What goes wrong is shown, with what it takes to see it again.
+hundredth and writes nothing down. What goes wrong is shown, with what it takes to see it again. A run that was broken
+off goes on where it was, if nothing has changed since.
 """
 
 import argparse
@@ -16,7 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.proofs import proof, proof_names
 from tests.proofs.figures import added, load, save
-from tests.proofs.running import Failed, prove
+from tests.proofs.kept import Kept
+from tests.proofs.running import Failed, pieces, prove
 
 
 def main() -> int:
@@ -41,7 +43,9 @@ def main() -> int:
 def _proved(name: str, subjects: Sequence[str], scale: float, bar: Progress, console: Console) -> bool:
     """Run one proof, and write it down; whether everything was right."""
     task, began = bar.add_task(proof(name).TITLE, total=None), time.monotonic()
-    counts = prove(name, subjects, scale, lambda done, total: bar.update(task, completed=done, total=total))
+    commit = _commit()
+    work = list(pieces(name, subjects, scale))
+    counts = prove(work, Kept(commit), lambda done, total: bar.update(task, completed=done, total=total))
     if isinstance(counts, Failed):
         console.print(counts.trace, markup=False, highlight=False)
         console.print(f"{counts.piece} failed; nothing was written down of {name}.", markup=False)
@@ -51,7 +55,7 @@ def _proved(name: str, subjects: Sequence[str], scale: float, bar: Progress, con
         console.print(f"{name}: {subject}: {dict(each)}", markup=False, highlight=False)
     console.print(f"{name}: {seconds} s", markup=False)
     if scale == 1:
-        save(added(load(), name, counts, seconds=seconds, day=_today(), commit=_commit()))
+        save(added(load(), name, counts, seconds=seconds, day=_today(), commit=commit))
     return True
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tests.proofs import Counts, proof
 
@@ -41,11 +41,18 @@ def pieces(name: str, subjects: Sequence[str], scale: float) -> Iterator[Piece]:
             yield Piece(name, group, seed, min(of.SHARE, goal - first))
 
 
-def prove(name: str, subjects: Sequence[str], scale: float, told: Callable[[int, int], None]) -> Counts | Failed:
-    """All of one proof; what was counted, or the first piece that failed."""
-    waiting = list(pieces(name, subjects, scale))
-    done, total = 0, sum(piece.size for piece in waiting)
-    found: Counts = {subject: Counter() for subject in subjects}
+class Keeps(Protocol):
+    """What is done already."""
+
+    done: dict[Piece, Counts]
+
+    def keep(self, piece: Piece, counts: Counts) -> None: ...
+
+
+def prove(work_of: Sequence[Piece], kept: Keeps, told: Callable[[int, int], None]) -> Counts | Failed:
+    """All of these pieces; what was counted, or the first piece that failed."""
+    waiting = [piece for piece in work_of if piece not in kept.done]
+    total = sum(piece.size for piece in work_of)
     with ProcessPoolExecutor(CORES, mp_context=get_context("spawn"), max_tasks_per_child=20) as pool:
         running: dict[Future[Counts | Failed], Piece] = {}
         while waiting or running:
@@ -56,8 +63,10 @@ def prove(name: str, subjects: Sequence[str], scale: float, told: Callable[[int,
                 piece, result = running.pop(future), future.result()
                 if isinstance(result, Failed):
                     return result
-                for subject, counts in result.items():
-                    found[subject] += counts
-                done += piece.size
-                told(done, total)
+                kept.keep(piece, result)
+                told(sum(piece.size for piece in work_of if piece in kept.done), total)
+    found: Counts = {subject: Counter() for piece in work_of for subject in piece.subjects}
+    for piece in work_of:
+        for subject, counts in kept.done[piece].items():
+            found[subject] += counts
     return found

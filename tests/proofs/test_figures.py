@@ -1,12 +1,14 @@
 """The page of proofs is made from its figures, and the figures are what was asked for."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.proofs import proof, proof_names
 from tests.proofs.figures import PAGE, added, load, page
-from tests.proofs.running import Failed, Piece, pieces, work
+from tests.proofs.kept import Kept
+from tests.proofs.running import Failed, Piece, pieces, prove, work
 
 
 def test_the_page_is_made_from_the_figures() -> None:
@@ -46,6 +48,21 @@ def test_a_small_piece_counts_what_it_did(name: str) -> None:
     subjects = of.subjects()[:2]
     counts = of.run(subjects, 1, 3)
     assert {subject: each[of.COUNTED] for subject, each in counts.items()} == dict.fromkeys(subjects, 3)
+
+
+def test_a_run_that_was_broken_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    work_of = list(pieces("ledger", ["all providers"], 0.0101))
+    assert [piece.size for piece in work_of] == [50, 50, 1]
+    first = Kept("abc1234", tmp_path)
+    for piece in work_of[:2]:
+        first.keep(piece, {"all providers": Counter(runs=piece.size)})
+    with (tmp_path / "abc1234.jsonl").open("ab") as file:
+        file.write(b'[["ledger", ["all prov')  # killed while it wrote
+    told: list[tuple[int, int]] = []
+    counts = prove(work_of, Kept("abc1234", tmp_path), lambda done, total: told.append((done, total)))
+    assert isinstance(counts, dict)
+    assert (counts["all providers"]["runs"], told) == (101, [(101, 101)])
+    assert Kept("abc1234+", tmp_path).done == {}
 
 
 def test_figures_of_one_subject_leave_the_others_alone() -> None:
