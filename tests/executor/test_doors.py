@@ -247,7 +247,8 @@ def test_nobody_steers_a_conversation_that_is_not_there(store: cc.Store) -> None
         turn = agent.start("demo", "hello")
         await agent.steer("demo", "to the left")
         await turn.wait()
-        return [message.text for message in store.load("demo") if message.role == "user"]
+        said = [message.text for message in store.load("demo") if message.role == "user"]
+        return [*said, *(each.message.text for each in store.queued("demo"))]  # it waits, if the turn was quicker
 
     assert sorted(asyncio.run(queued())) == ["hello", "to the left"]
     assert [each.message.text for each in store.queued("other")] == ["hello"]
