@@ -1,4 +1,4 @@
-"""Bedrock's Converse: complete bodies, recorded traffic both ways, and replies whole or streamed."""
+"""Bedrock's Converse: complete bodies, and recorded traffic both ways."""
 
 import json
 from typing import cast
@@ -17,9 +17,7 @@ from contextc.messages import (
     Native,
     Reasoning,
     Text,
-    ToolCall,
     ToolResult,
-    Usage,
     assistant,
     system,
     tool_call,
@@ -29,11 +27,11 @@ from contextc.messages import (
 from contextc.pairing import pair
 from contextc.tools import NativeTool, Tool
 from contextc.wire import convert, fix, lint
+from tests.formats.bedrock_samples import EVENTS, POINT, REPLY, REQUEST
 from tests.formats.known import problems
 from tests.formats.traffic import accepted, transcripts
 
 BEDROCK = BedrockFormatter()
-POINT: JSONObject = {"cachePoint": {"type": "default"}}
 
 HISTORY = [
     user(["Compare these.", Media(mime_type="image/png", data=b"\x89PNG")]),
@@ -371,16 +369,6 @@ def test_a_conversation_goes_on_with_a_model_of_another_house() -> None:
 SIGNED: JSONObject = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}}
 
 
-@pytest.mark.parametrize("blank", ["", " ", "\n"])
-def test_blank_words_of_a_reply_do_not_go_back(blank: str) -> None:
-    """WIRE 6: a model says so before a call, and every later request would be refused."""
-    call: JSONObject = {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}
-    reply: JSONObject = {**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": blank}, call]}}}
-    wire = BEDROCK.format([user("hi"), BEDROCK.decode_reply(reply), tool_result("a", "look", "1")])
-    assert wire[1]["content"] == [call]
-    assert lint(wire, format="bedrock") == []
-
-
 def test_white_space_goes_with_the_cache_point_it_stood_before() -> None:
     """Who compiles a request sets other cache points; without one the white space is refused."""
     shown: JSONObject = {"document": {"name": "A", "format": "pdf", "source": {"bytes": "JVBERg=="}}}
@@ -394,56 +382,6 @@ def test_an_empty_description_of_a_tool_is_none() -> None:
     spec: JSONObject = {"toolSpec": {"name": "f", "description": "", "inputSchema": {"json": {"type": "object"}}}}
     again = BEDROCK.encode_tools(BEDROCK.decode_tools([spec]))
     assert again == [{"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}}]
-
-
-REQUEST: JSONObject = {
-    "system": [{"text": "Be brief."}, POINT, {"guardContent": {"text": {"text": "Be kind."}}}],
-    "toolConfig": {
-        "tools": [
-            {"toolSpec": {"name": "look", "description": "Looks.", "inputSchema": {"json": {}}}},
-            POINT,
-        ],
-        "toolChoice": {"tool": {"name": "look"}},
-    },
-    "guardrailConfig": {"guardrailIdentifier": "g", "guardrailVersion": "1"},
-    "messages": [
-        {
-            "role": "user",
-            "content": [
-                {"guardContent": {"text": {"text": "Is it so?", "qualifiers": ["query"]}}},
-                {"document": {"name": "Doc 1", "source": {"text": "It is."}, "citations": {"enabled": True}}},
-                {"text": "\n"},
-                POINT,
-                {"text": "Well?"},
-                {"cachePoint": {"type": "default", "ttl": "1h"}},
-            ],
-        },
-        {
-            "role": "assistant",
-            "content": [
-                {"reasoningContent": {"reasoningText": {"text": "of a model that signs nothing"}}},
-                {"citationsContent": {"content": [{"text": "It is."}], "citations": [{"title": "Doc 1"}]}},
-                {"toolUse": {"toolUseId": "s", "name": "web", "input": {}, "type": "server_tool_use"}},
-                {"toolResult": {"toolUseId": "s", "content": [{"text": "x"}], "type": "web_result"}},
-                {"toolUse": {"toolUseId": "a:1", "name": "look", "input": {"b": 1}}},
-                {"toolUse": {"toolUseId": "b", "name": "look", "input": {}}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"toolResult": {"toolUseId": "a:1", "content": [{"json": {"n": 1}}], "status": "success"}},
-                {"toolResult": {"toolUseId": "b", "content": []}},
-                {
-                    "video": {
-                        "format": "three_gp",
-                        "source": {"s3Location": {"uri": "s3://films/a", "bucketOwner": "1" * 12}},
-                    }
-                },
-            ],
-        },
-    ],
-}
 
 
 def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
@@ -476,169 +414,6 @@ def test_recorded_requests_come_back_the_same(exchange: object) -> None:
     if request["messages"][0]["role"] == "assistant":
         again["messages"] = again["messages"][1:]
     assert again == request
-
-
-REPLY: JSONObject = {
-    "output": {
-        "message": {
-            "role": "assistant",
-            "content": [
-                {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}},
-                {"text": "Let me look."},
-                {"toolUse": {"toolUseId": "tooluse_1", "name": "look", "input": {"b": 1}, "type": "tool_use"}},
-            ],
-        }
-    },
-    "stopReason": "tool_use",
-    "usage": {
-        "inputTokens": 5,
-        "outputTokens": 7,
-        "totalTokens": 162,
-        "cacheReadInputTokens": 100,
-        "cacheWriteInputTokens": 50,
-    },
-    "metrics": {"latencyMs": 9},
-}
-
-
-def test_a_reply_is_read() -> None:
-    """WIRE 6: input tokens are those beside the cache; what type a call is of, no request may say."""
-    message = BEDROCK.decode_reply(REPLY)
-    assert message.usage == Usage(input=155, output=7, cache_read=100, cache_write=50)
-    assert (message.text, message.finish) == ("Let me look.", "tool_calls")
-    assert message.parts[0] == Reasoning(text="Hm.", signature="c2ln", provider="bedrock")
-    assert message.parts[2] == ToolCall(id="tooluse_1", name="look", arguments={"b": 1})
-
-
-@pytest.mark.parametrize(
-    ("reason", "finish"),
-    [
-        ("end_turn", "stop"),
-        ("stop_sequence", "stop"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("guardrail_intervened", "content_filter"),
-        ("content_filtered", "content_filter"),
-        ("malformed_tool_use", "malformed_tool_use"),
-    ],
-)
-def test_why_a_reply_ended(reason: str, finish: str) -> None:
-    assert BEDROCK.decode_reply({**REPLY, "stopReason": reason}).finish == finish
-
-
-EVENTS: list[JSONObject] = [
-    {"messageStart": {"role": "assistant"}},
-    {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "H"}}}},
-    {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "m."}}}},
-    {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"signature": "c2ln"}}}},
-    {"contentBlockStop": {"contentBlockIndex": 0}},
-    {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"text": "Let me "}}},
-    {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"text": "look."}}},
-    {"contentBlockStart": {"contentBlockIndex": 2, "start": {"toolUse": {"toolUseId": "tooluse_1", "name": "look"}}}},
-    {"contentBlockDelta": {"contentBlockIndex": 2, "delta": {"toolUse": {"input": '{"b"'}}}},
-    {"contentBlockDelta": {"contentBlockIndex": 2, "delta": {"toolUse": {"input": ": 1}"}}}},
-    {"contentBlockStop": {"contentBlockIndex": 2}},
-    {"messageStop": {"stopReason": "tool_use"}},
-    {"metadata": {"usage": REPLY["usage"], "metrics": {"latencyMs": 9}}},
-]
-
-
-def test_a_stream_is_the_same_reply() -> None:
-    """SPEC 10.1: whole, and as it comes."""
-    assert BEDROCK.decode_stream(EVENTS) == BEDROCK.decode_reply(REPLY)
-    reader = BEDROCK.reader()
-    deltas = [delta for event in EVENTS for delta in reader.read(event)]
-    assert [delta.text for delta in deltas if isinstance(delta, Text)] == ["Let me ", "look."]
-    assert [delta.raw for delta in deltas if isinstance(delta, ToolCall)] == ["", '{"b"', ": 1}"]
-    assert (reader.finished, reader.message()) == (True, BEDROCK.decode_reply(REPLY))
-
-
-def test_what_boto3_gives_as_bytes_is_read_as_it_is_on_the_wire() -> None:
-    """Its events and replies hold bytes; ours hold what JSON can."""
-    hidden: JSONObject = {"reasoningContent": {"redactedContent": b"hidden"}}
-    expected = Reasoning(data="aGlkZGVu", provider="bedrock")
-    reply = {"output": {"message": {"role": "assistant", "content": [hidden]}}, "stopReason": "end_turn"}
-    assert BEDROCK.decode_reply(reply).parts == (expected,)
-    events: list[JSONObject] = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": hidden}}, EVENTS[-2]]
-    assert BEDROCK.decode_stream(events).parts == (expected,)
-    assert BEDROCK.reader().read(events[0]) == [expected]
-
-
-def started(index: int, **start: JSONObject) -> JSONObject:
-    return {"contentBlockStart": {"contentBlockIndex": index, "start": start}}
-
-
-def grown(index: int, **delta: object) -> JSONObject:
-    return {"contentBlockDelta": {"contentBlockIndex": index, "delta": delta}}
-
-
-NOTHING: JSONObject = {}
-
-
-@pytest.mark.parametrize(
-    ("events", "expected"),
-    [
-        ([started(0, toolUse={"name": "look"})], ("call_0", "look", NOTHING)),
-        ([started(0, toolUse={"toolUseId": "a"})], ("a", "unknown", NOTHING)),
-        ([started(0, toolUse={"toolUseId": None, "name": ""})], ("call_0", "unknown", NOTHING)),
-        ([grown(0, toolUse={"input": '{"b"'}), grown(0, toolUse={"input": ": 1}"})], ("call_0", "unknown", {"b": 1})),
-    ],
-    ids=["no id", "no name", "neither", "no start"],
-)
-def test_a_call_without_an_id_or_a_beginning_is_kept(
-    events: list[JSONObject], expected: tuple[str, str, JSONObject]
-) -> None:
-    """SPEC 10.1: a reply is as odd as it comes, and nothing of it is lost."""
-    message = BEDROCK.decode_stream([*events, EVENTS[-2]])
-    (call,) = message.tool_calls
-    assert (call.id, call.name, call.arguments) == expected
-    reader = BEDROCK.reader()
-    deltas = [delta for event in events for delta in reader.read(event)]
-    assert {(delta.id, delta.name) for delta in deltas if isinstance(delta, ToolCall)} == {expected[:2]}
-    assert reader.message() == BEDROCK.decode_stream(events)
-
-
-def test_a_whole_reply_may_lack_as_much() -> None:
-    content: list[JSONObject] = [{"toolUse": {"name": "look", "input": {"b": 1}}}, {"toolUse": {}}]
-    calls = BEDROCK.decode_reply({**REPLY, "output": {"message": {"content": content}}}).tool_calls
-    assert [(call.id, call.name, call.arguments) for call in calls] == [
-        ("call_0", "look", {"b": 1}),
-        ("call_1", "unknown", {}),
-    ]
-
-
-@pytest.mark.parametrize("odd", [None, 3, "x", [], {}, {"delta": 3}, {"delta": {"text": None, "toolUse": 3}}])
-@pytest.mark.parametrize("name", ["contentBlockStart", "contentBlockDelta", "messageStop", "metadata", "odd"])
-def test_odd_events_break_nothing(name: str, odd: object) -> None:
-    """SPEC 10.1."""
-    events: list[JSONObject] = [*EVENTS[:7], {name: odd}, *EVENTS[7:]]
-    reader = BEDROCK.reader()
-    for event in events:
-        reader.read(event)
-    message = reader.message()
-    assert message is not None
-    assert message.text.startswith("Let me look.")
-    assert message == BEDROCK.decode_stream(events)
-
-
-def test_a_picture_of_a_stream_keeps_its_bytes() -> None:
-    """They come in pieces; back it goes as a line, since only a user shows pictures."""
-    pieces = [grown(0, image={"source": {"bytes": each}}) for each in (b"\x89P", "Tkc=")]
-    message = BEDROCK.decode_stream([started(0, image={"format": "png"}), *pieces, EVENTS[-2]])
-    assert message.parts == (Media(mime_type="image/png", data=b"\x89PNG"),)
-    bare = BEDROCK.decode_stream([started(0, image={"format": "png"}), EVENTS[-2]])
-    for said in (message, bare):
-        wire = BEDROCK.format([user("hi"), said, user("And?")])
-        assert wire[1]["content"][0]["text"].startswith("[image: ")
-        assert lint(wire, format="bedrock") == []
-
-
-def test_citations_of_a_stream_stay_with_their_text() -> None:
-    delta = [{"text": "It is."}, {"citation": {"title": "Doc 1"}}]
-    events: list[JSONObject] = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": each}} for each in delta]
-    message = BEDROCK.decode_stream([*events, {"messageStop": {"stopReason": "end_turn"}}])
-    assert message.text == "It is."
-    assert BEDROCK.format([user("hi"), message])[1]["content"] == [REQUEST["messages"][1]["content"][1]]
 
 
 def test_cache_points_are_set_and_taken_out() -> None:
@@ -680,8 +455,12 @@ def test_settings_in_its_own_words() -> None:
         },
     }
     assert problems("bedrock", made) == []
-    told = [each.split("`")[1] for each in made.warnings if "the setting" in each]
-    assert told == ["temperature", "service_tier", "effort", "tool_choice"]
+    assert made.warnings == [
+        "changed: the setting `temperature`, as bedrock has it otherwise",
+        "left out: the setting `service_tier`, which bedrock does not take as `auto`",
+        "changed: the setting `effort` (`reasoning_effort`), as bedrock has it otherwise",
+        "left out: the setting `tool_choice`, which bedrock does not take as `none`",
+    ]
 
 
 def test_tools_are_known_by_their_shape() -> None:

@@ -1,23 +1,20 @@
-"""What is special about the line to Bedrock: signatures, regions, threads; and whole turns with a strict stand-in."""
+"""What is special about the line to Bedrock: signatures, regions, threads."""
 
 import asyncio
 import logging
 import socket
 import threading
 import time
-from collections.abc import AsyncGenerator
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from msgspec.structs import replace
 
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.errors import FailureKind, InvalidSetting
-from contextc.events import Retry, TextDelta
 from contextc.providers import Call, Endpoint
 from contextc.providers.bedrock import BedrockEndpoint
 from contextc.providers.bedrock.frames import EventFrames
@@ -25,9 +22,7 @@ from contextc.providers.bedrock.line import HERE, Line
 from contextc.providers.sse import MalformedEvent
 from tests.providers.loopback import Answer, Arrived, Loopback, loopback, refused
 from tests.providers.vendors.bedrock import MODEL, VENDOR, frame
-from tests.standin import KEY, Ask, Reply, Standin, faults, listed
-from tests.standin import Call as Asked
-from tests.standin.faults import Fault
+from tests.standin import KEY
 
 ACCESS, SECRET, SESSION = "AKIDTEST", "secret-0123456789abcdef", "session-token-0123456789"
 VARIABLE = "CONTEXTC_STANDIN_KEY"
@@ -403,75 +398,6 @@ def test_a_client_of_ones_own_is_used_and_left_as_it_was() -> None:
     asyncio.run(through())
     with pytest.raises(InvalidSetting, match=r"boto3\.client"):
         asyncio.run(read(cc.endpoint(VENDOR.spec, http_client=object()), cc.provider(VENDOR.spec)))
-
-
-class Whole(Endpoint):
-    """A line that asks for no stream."""
-
-    def __init__(self, line: Endpoint) -> None:
-        self.line = line
-
-    def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
-        return self.line.stream(replace(call, stream=False))
-
-
-def model(ask: Ask) -> Reply:
-    """Looks at two things, and then answers."""
-    last = ask.request.messages[-1]
-    if last.role != "user":
-        return Reply("Both are there.", reasoning="So they are.")
-    return Reply("Let me look.", [Asked("look", {"thing": "a"}), Asked("look", {"thing": "b"})], "Which ones?")
-
-
-def look(thing: str) -> str:
-    """Look at a thing."""
-    return f"{thing} is there"
-
-
-def turn(*wrong: Fault, streamed: bool = True) -> tuple[Standin, list[cc.Message], list[object]]:
-    """Two turns of an agent with a tool, in which these things go wrong one after the other."""
-    events: list[object] = []
-
-    async def run() -> None:
-        provider = cc.provider("bedrock:us.anthropic.claude-opus-5-5", url=standin.url("bedrock"), key=VARIABLE)
-        async with cc.endpoint(provider) as line:
-            agent = cc.AgentExecutor(store, provider, tools=[look], endpoint=line if streamed else Whole(line))
-            for text in ("What is there?", "And now?"):
-                events.extend([event async for event in agent.run("demo", text)])
-
-    with cc.open_store("memory:") as store, Standin(model, faults=listed(*wrong)) as standin:
-        asyncio.run(run())
-        return standin, list(store.load("demo")), events
-
-
-@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
-def test_an_agent_runs_whole_turns_with_tools(streamed: bool) -> None:
-    """SPEC 11.1, 10.5: every request is taken by our rules, by AWS's description and by the seals of the reasoning."""
-    standin, messages, events = turn(streamed=streamed)
-    assert [record.refused for record in standin.records] == [""] * 4
-    assert standin.breaks() == []
-    assert [message.role for message in messages] == ["user", "assistant", "tool", "tool", "assistant"] * 2
-    assert [call.arguments for call in messages[1].tool_calls] == [{"thing": "a"}, {"thing": "b"}]
-    results = sorted(result.text for message in messages for result in message.tool_results)
-    assert results == ["a is there"] * 2 + ["b is there"] * 2
-    assert messages[-1].text == "Both are there."
-    said = "".join(event.text for event in events if isinstance(event, TextDelta))
-    assert said == "Let me look.Both are there." * 2
-    path = "/converse-stream" if streamed else "/converse"
-    assert all(record.path.endswith(path) for record in standin.records)
-
-
-@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
-@pytest.mark.parametrize(
-    "wrong",
-    [faults.rate(0.01), faults.overloaded(), faults.internal(), faults.closed(), faults.reset(), faults.garbled(0)],
-    ids=lambda fault: fault.name,
-)
-def test_what_may_pass_is_tried_again_and_nothing_is_doubled(wrong: Fault, streamed: bool) -> None:
-    """SPEC 11.11."""
-    standin, messages, events = turn(wrong, streamed=streamed)
-    assert len([event for event in events if isinstance(event, Retry)]) == 1
-    assert (standin.refused, len(standin.records), len(messages)) == ([], 5, 10)
 
 
 def test_a_call_that_is_left_late_does_not_hang_up_on_the_next_one() -> None:

@@ -22,6 +22,12 @@ ABOUT = "threads of LangGraph's SQLite checkpointer"
 MESSAGES = "messages"
 DELTA = 7
 encode = msgspec.msgpack.Encoder().encode
+ENDS = (
+    "SELECT checkpoint_id, type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ''"
+    " AND checkpoint_id NOT IN (SELECT parent_checkpoint_id FROM checkpoints WHERE thread_id = ?"
+    " AND checkpoint_ns = '' AND parent_checkpoint_id IS NOT NULL) ORDER BY checkpoint_id"
+)
+"""The checkpoints of a thread that no other goes on from; which those are is asked once, and not for each."""
 
 
 class _Delta(NamedTuple):
@@ -54,12 +60,7 @@ def conversations(given: Given) -> Iterator[Found]:
 
 def _thread(connection: sqlite3.Connection, thread: object) -> Found:
     """The checkpoints that no other goes on from; the newest is where the thread stands."""
-    ends = connection.execute(
-        "SELECT checkpoint_id, type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ''"
-        " AND checkpoint_id NOT IN (SELECT parent_checkpoint_id FROM checkpoints WHERE thread_id = ?"
-        " AND checkpoint_ns = '' AND parent_checkpoint_id IS NOT NULL) ORDER BY checkpoint_id",
-        (thread, thread),
-    )
+    ends = connection.execute(ENDS, (thread, thread))
     read = _Read()
     left = [_left(str(id), str(kind or ""), data) for id, kind, data in ends]
     return Found(
