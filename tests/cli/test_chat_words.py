@@ -6,10 +6,11 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.agents.words import clean, visible
 from contextc.cli.chat.approval import described
 from contextc.cli.chat.commands import COMMANDS, parse
 from contextc.cli.chat.gauge import gauge
-from contextc.cli.chat.words import call_line, clean, folded, short, visible
+from contextc.cli.chat.words import call_line, folded, short
 
 
 @pytest.mark.parametrize(

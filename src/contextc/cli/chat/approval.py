@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from contextc.cli.chat.deeds import described
+from contextc.agents.deeds import described
 from contextc.cli.chat.keyboard import Keyboard
 from contextc.cli.chat.screen import Screen
 from contextc.cli.chat.words import folded

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from contextc._json import parse_object
+from contextc.agents.words import clean
 from contextc.cli.advice import spoken
 from contextc.cli.chat.gauge import gauge
-from contextc.cli.chat.words import call_line, clean, short
+from contextc.cli.chat.words import call_line, short
 from contextc.cli.terminal import count
 from contextc.events import (
     AnyEvent,

@@ -13,24 +13,24 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from contextc.agents.made import choice, made
+from contextc.agents.whom import Whom, find
+from contextc.agents.words import clean
 from contextc.cli.advice import spoken
 from contextc.cli.chat import commands
 from contextc.cli.chat.approval import Approval
 from contextc.cli.chat.keyboard import Keyboard, interrupts, read_line
 from contextc.cli.chat.screen import Lines, Screen
 from contextc.cli.chat.which import first_conversation
-from contextc.cli.chat.whom import Whom, find
-from contextc.cli.chat.wish import Choice, Wish, system_of, tools_of
-from contextc.cli.chat.words import clean, short
+from contextc.cli.chat.wish import Wish, system_of
+from contextc.cli.chat.words import short
 from contextc.cli.terminal import count, err, out
 from contextc.config import masked
 from contextc.errors import ContextcError, InvalidSetting, UnknownConversation
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
 from contextc.executor.tools import Approve
-from contextc.prompts import PromptBuilder
-from contextc.providers import Endpoint, Provider, endpoint
+from contextc.providers import Endpoint
 from contextc.store import Store
-from contextc.triggers import default_triggers
 
 UNSOLVED = ("error", "cancelled")
 ANSWERED = ("stop", "refusal", "nothing to do")
@@ -86,7 +86,7 @@ class Session:
 
     async def run(self) -> int:
         provider = self.executor.provider
-        if self.wish.yes and (provider.runs_tools or self._choice(provider) == "all"):
+        if self.wish.yes and (provider.runs_tools or choice(provider, self.wish.tools) == "all"):
             self.screen.warn(f"--yes: commands and changes to files in {self.root} are not asked for.")
         if self.wish.question is not None:
             await self._once(self.wish.question)
@@ -295,32 +295,21 @@ class Session:
     def _made(self, whom: Whom) -> tuple[AgentExecutor, Endpoint]:
         """An agent on this store, and the line it speaks on."""
         wish = self.wish
-        options = {"progress": self.screen.note} if whom.provider.client == "local" else {}
-        line = endpoint(whom.provider, store=self.store, **whom.options, **options)
         if isinstance(self.screen, Screen):
             self.screen.calls_itself = whom.provider.runs_tools
-        tools = tools_of(self._choice(whom.provider), self.root)
-        parts = ["behaviour", "identity", "todos", *(["project"] if tools else [])]
-        if whom.provider.runs_tools:  # an agent itself: it knows who it is, and how to work
-            parts = ["todos"]
-        executor = AgentExecutor(
+        return made(
             self.store,
-            whom.provider,
-            tools=tools,
-            triggers=default_triggers(),
+            whom,
+            self.root,
             agent=self.agent,
-            fragments=PromptBuilder().with_builtin(*parts, system_prompt=system_of(wish.system)),
-            directory=str(self.root),
+            tools=wish.tools,
+            system=system_of(wish.system),
             budget=wish.budget,
             output=wish.output,
             limits=Limits() if wish.steps is None else Limits(steps=wish.steps),
             approve=self._approve(),
-            endpoint=line,
+            progress=self.screen.note,
         )
-        return executor, line
-
-    def _choice(self, provider: Provider) -> Choice:
-        return self.wish.tools or ("none" if provider.client == "local" or provider.runs_tools else "all")
 
     def _approve(self) -> Approve | None:
         if self.wish.yes:

@@ -1,18 +1,13 @@
-"""What was asked for on the command line, and what follows from it: the tools, the system prompt."""
+"""What was asked for on the command line."""
 
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from contextc.agents.made import Choice
 from contextc.cli.chat.words import short
 from contextc.cli.files import read
 from contextc.errors import InvalidSetting
-from contextc.toolbox import FunctionTool
-from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
-
-READING = ("read_file", "list_files", "search_files")
-Choice: TypeAlias = Literal["all", "read", "none"]
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -37,15 +32,6 @@ class Wish(Struct, frozen=True, kw_only=True):
     window: int | None = None
     key: str | None = None
     json: bool = False
-
-
-def tools_of(choice: Choice, root: Path) -> list[FunctionTool]:
-    if choice == "none":
-        return []
-    files = file_tools(root)
-    if choice == "read":
-        return [*[each for each in files if each.name in READING], todo_tool()]
-    return [*files, command_tool(root), todo_tool()]
 
 
 def system_of(given: str | None) -> str | None:

@@ -1,27 +1,11 @@
-"""What a model or a tool said, made safe to print: it is data, and nothing in it may style or steer a terminal.
-
-Texts are printed as they are given here, never as markup. Two ways: `clean` for reading, where what cannot be printed
-is a mark; `visible` for deciding, where everything that cannot be seen is spelled out.
-"""
+"""What a model or a tool said, in lines of a terminal: printed as they are given here, never as markup."""
 
 from rich.cells import cell_len, chop_cells
 
 from contextc._json import JSONObject, encode, parse_object
+from contextc.agents.words import clean
 
-TAB = "    "
-MARK = "\ufffd"
 SHORT = 160
-
-
-def clean(text: str) -> str:
-    """A text for reading: line ends and tabs stay, other characters that cannot be printed become a mark."""
-    plain = text.replace("\r\n", "\n").replace("\t", TAB)
-    return "".join([each if each.isprintable() or each == "\n" else MARK for each in plain])
-
-
-def visible(text: str) -> str:
-    """A text for deciding: what cannot be seen is written out, as in \\x1b."""
-    return "".join([each if each.isprintable() or each == "\n" else _spelled(each) for each in text])
 
 
 def short(text: str, width: int = SHORT) -> str:
@@ -43,8 +27,3 @@ def call_line(name: str, written: str, width: int = SHORT) -> str:
     else:
         told = ", ".join([f"{key}={encode(value).decode()}" for key, value in arguments.items()])
     return short(f"{name}({told})", width)
-
-
-def _spelled(character: str) -> str:
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.cli.chat.words import visible
+from contextc.agents.words import visible
 from contextc.errors import ContextcError
 from contextc.messages import ToolCall
 from contextc.toolbox.builtin.folder import Folder

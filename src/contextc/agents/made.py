@@ -1,0 +1,73 @@
+"""An agent, put together: its model, its tools in a folder, its prompt, and what speaks between its steps."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from contextc.agents.whom import LOCAL, Whom
+from contextc.executor import AgentExecutor, Limits
+from contextc.executor.tools import Approve
+from contextc.prompts import PromptBuilder
+from contextc.providers import Endpoint, Provider, endpoint
+from contextc.store import Store
+from contextc.store.base import DEFAULT_AGENT
+from contextc.toolbox import FunctionTool
+from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
+from contextc.triggers import default_triggers
+
+READING = ("read_file", "list_files", "search_files")
+Choice: TypeAlias = Literal["all", "read", "none"]
+
+
+def made(
+    store: Store,
+    whom: Whom,
+    root: Path,
+    *,
+    agent: str = DEFAULT_AGENT,
+    tools: Choice | None = None,
+    system: str | None = None,
+    budget: int | None = None,
+    output: int | None = None,
+    limits: Limits | None = None,
+    approve: Approve | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> tuple[AgentExecutor, Endpoint]:
+    """An agent, and the line it speaks on, to be closed. `progress` is told what a local model does first."""
+    told = {"progress": progress} if whom.provider.client == LOCAL and progress is not None else {}
+    found = tools_of(choice(whom.provider, tools), root)
+    parts = ["behaviour", "identity", "todos", *(["project"] if found else [])]
+    if whom.provider.runs_tools:  # an agent itself: it knows who it is, and how to work
+        parts = ["todos"]
+    line = endpoint(whom.provider, store=store, **whom.options, **told)
+    executor = AgentExecutor(
+        store,
+        whom.provider,
+        tools=found,
+        triggers=default_triggers(),
+        agent=agent,
+        fragments=PromptBuilder().with_builtin(*parts, system_prompt=system),
+        directory=str(root),
+        budget=budget,
+        output=output,
+        limits=limits,
+        approve=approve,
+        endpoint=line,
+    )
+    return executor, line
+
+
+def choice(provider: Provider, wanted: Choice | None) -> Choice:
+    """The tools a model gets: those wanted, else all; but none for the local model, which is too small to use them well
+    and slow to read about them, and none for a program that has its own.
+    """
+    return wanted or ("none" if provider.client == LOCAL or provider.runs_tools else "all")
+
+
+def tools_of(choice: Choice, root: Path) -> list[FunctionTool]:
+    if choice == "none":
+        return []
+    files = file_tools(root)
+    if choice == "read":
+        return [*[each for each in files if each.name in READING], todo_tool()]
+    return [*files, command_tool(root), todo_tool()]

@@ -1,0 +1,25 @@
+"""The whole as one ASGI application: the API below `/api/`, the page everywhere else."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from contextc.store import Store
+from contextc.web.desk import Desk, Options
+from contextc.web.router import Router
+
+
+def application(store: Store, options: Options | None = None) -> Starlette:
+    """The server's application, for any ASGI server. The store stays the caller's, to be closed after it."""
+    desk = Desk(store, options or Options())
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            await desk.running.close()
+
+    return Starlette(routes=[Mount("/api", Router(desk))], lifespan=lifespan)

@@ -1,0 +1,106 @@
+"""From a request to its endpoint and back: the path taken apart, what was sent read as its type, the answer written.
+
+Paths are taken apart before they are decoded, so a conversation may have a slash in its name.
+"""
+
+import pkgutil
+from importlib import import_module
+from typing import Any, cast
+from urllib.parse import unquote
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from contextc.errors import InvalidRequest
+from contextc.executor.threads import durable
+from contextc.web import api
+from contextc.web.desk import Desk
+from contextc.web.endpoint import ENDPOINTS, Content, Endpoint, Stream
+from contextc.web.problems import Refused, refusal
+
+JSON = "application/json"
+
+
+def endpoints() -> list[Endpoint]:
+    """Every endpoint there is: a module of `web/api/` brings its own."""
+    for found in pkgutil.iter_modules(api.__path__):
+        import_module(f"{api.__name__}.{found.name}")
+    return ENDPOINTS
+
+
+class Router:
+    """The API as an ASGI application."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._by_length: dict[int, list[Endpoint]] = {}
+        for each in sorted(endpoints(), key=lambda each: [part.startswith("{") for part in each.segments]):
+            self._by_length.setdefault(len(each.segments), []).append(each)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            status, told = refusal(error)
+            response = Response(msgspec.json.encode(told), status, media_type=JSON)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        raw = cast(bytes, request.scope.get("raw_path") or request.scope["path"].encode())
+        segments = [unquote(each.decode("ascii", "replace")) for each in raw.partition(b"?")[0].strip(b"/").split(b"/")]
+        found, named = self._find(request.method, segments)
+        given: dict[str, Any] = {  # each of the type that the function says
+            name: msgspec.convert(named[name], kind, strict=False) if name in named else None
+            for name, kind in found.takes.items()
+        }
+        own = {"desk": lambda: self.desk, "request": lambda: request}
+        given |= {name: make() for name, make in own.items() if name in given}
+        if "query" in given:
+            given["query"] = _read(dict(request.query_params), found.takes["query"], "the query")
+        if "body" in given:
+            given["body"] = await _body(request, found.takes["body"])
+        answer = await (found.work(**given) if found.is_async else durable(lambda: found.work(**given)))
+        return _response(found, answer)
+
+    def _find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
+        there: list[str] = []
+        for each in self._by_length.get(len(segments), ()):
+            pairs = list(zip(each.segments, segments, strict=True))
+            if all(part.startswith("{") or part == said for part, said in pairs):
+                if each.method == method or (method == "HEAD" and each.method == "GET"):
+                    return each, {part[1:-1]: said for part, said in pairs if part.startswith("{")}
+                there.append(each.method)
+        if there:
+            raise Refused(405, f"{method} is not for this address. There are: {', '.join(there)}.", "NotAllowed")
+        raise Refused(404, "There is nothing at this address. /api/openapi.json lists what there is.", "NotFound")
+
+
+async def _body(request: Request, kind: Any) -> object:
+    data = await request.body()
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise Refused(415, f"Send JSON, with the header Content-Type: {JSON}.", "UnsupportedMediaType")
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"what was sent cannot be read: {error}.") from None
+
+
+def _read(given: dict[str, str], kind: Any, what: str) -> object:
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{what} cannot be read: {error}.") from None
+
+
+def _response(found: Endpoint, answer: object) -> Response:
+    if isinstance(answer, Stream):
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **answer.headers}
+        return StreamingResponse(answer.events, found.status, headers, answer.media_type)
+    if isinstance(answer, Content):
+        return Response(answer.data, found.status, dict(answer.headers), answer.media_type)
+    return Response(msgspec.json.encode(answer), found.status, {"Cache-Control": "no-store"}, JSON)
