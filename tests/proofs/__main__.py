@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tests.proofs import proof, proof_names
-from tests.proofs.figures import added, load, save
+from tests.proofs.figures import FILE, PAGE, ROOT, added, load, save
 from tests.proofs.kept import Kept
 from tests.proofs.running import Failed, pieces, prove
 
@@ -64,10 +64,15 @@ def _today() -> str:
 
 
 def _commit() -> str:
-    """The commit, and whether there was more than is in it."""
-    asked = ["git", "describe", "--always", "--dirty=+", "--abbrev=7", "--exclude=*"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "-"
+    """The commit, and whether there was more than is in it; what proofs write down themselves is not."""
+    commit = _git("rev-parse", "--short=7", "HEAD")
+    own = [f":(exclude){path.relative_to(ROOT)}" for path in (PAGE, FILE)]
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *own)
+    return f"{commit}+" if changed else commit or "-"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False, cwd=ROOT).stdout.strip()
 
 
 if __name__ == "__main__":

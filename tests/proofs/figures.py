@@ -6,8 +6,9 @@ import msgspec
 
 from tests.proofs import Counts, Proof, proof, proof_names
 
-FILE = Path(__file__).parent / "figures.json"
-PAGE = Path(__file__).parent.parent.parent / "docs" / "proofs.md"
+ROOT = Path(__file__).parent.parent.parent
+FILE = ROOT / "tests" / "proofs" / "figures.json"
+PAGE = ROOT / "docs" / "proofs.md"
 HEAD = """# Proofs
 
 What `make prove` tried, and how much of it. A proof stops at the first thing that is wrong, so every figure here is a
