@@ -9,7 +9,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.claude_code.decode import PREFIX
 from contextc.formats.reading import Delta, Reader, note
 from contextc.messages import AnyPart
-from contextc.store.streams import join
+from contextc.store.streams import has_run, join, written
 from tests.formats.claude_code_samples import FORM, STREAMS, assistant, outline, result, sample, text, use, user
 
 Substance = tuple[str, str, list[tuple[str, str, JSONObject]], list[tuple[str, str, str, bool]]]
@@ -212,3 +212,26 @@ def test_notes_of_ours_are_taken_along() -> None:
     reader, deltas = read([note("went back"), assistant(text("Hello."))])
     assert reader.notes == ["went back"]
     assert len(deltas) == 1
+
+
+def test_a_call_that_had_only_begun_is_none_that_may_have_run() -> None:
+    """SPEC 9.7, 11.10: beside one that was written to its end it is left out; alone it ends with its reply."""
+    begun: JSONObject = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant"}}
+    first: JSONObject = {"type": "content_block_start", "index": 0, "content_block": use("a")}
+    second: JSONObject = {"type": "content_block_start", "index": 1, "content_block": use("b")}
+    events = [event(begun), event(first), event({"type": "content_block_stop", "index": 0}), event(second)]
+    (message,) = read(events)[0].messages()
+    assert [call.raw for call in message.tool_calls] == [None, ""]
+    assert [call.id for call in written(message.parts) if isinstance(call, cc.ToolCall)] == ["a"]
+    assert has_run("tool_calls", written(message.parts))
+    (alone,) = read(events[:2])[0].messages()
+    assert written(alone.parts) == alone.parts
+    assert not has_run("tool_calls", alone.parts)
+
+
+def test_a_call_without_arguments_that_has_ended_says_so_in_its_pieces() -> None:
+    """SPEC 11.10: what is journaled of it tells it from one whose arguments had not come."""
+    first: JSONObject = {"type": "content_block_start", "index": 0, "content_block": use("a")}
+    ended: JSONObject = {"type": "content_block_stop", "index": 0}
+    assert not has_run("tool_calls", join(read([event(first)])[1]))
+    assert has_run("tool_calls", join(read([event(first), event(ended)])[1]))

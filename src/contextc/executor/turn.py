@@ -30,7 +30,7 @@ from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint
-from contextc.store.streams import has_run
+from contextc.store.streams import has_run, written
 from contextc.triggers import Moment
 
 if TYPE_CHECKING:
@@ -344,8 +344,9 @@ def _broken_off(
     if not messages or messages[-1].role != "assistant":
         return messages
     *before, last = messages
-    if provider.runs_tools and has_run("tool_calls", last.parts):
-        return [*before, replace(last, status="sent", error=None, finish="tool_calls")]
+    parts = tuple(written(last.parts))
+    if provider.runs_tools and has_run("tool_calls", parts):
+        return [*before, replace(last, parts=parts, status="sent", error=None, finish="tool_calls")]
     return [*before, replace(last, status=status, error=why)]
 
 

@@ -112,6 +112,12 @@ def assemble(tx: Transaction, uid: str, final: Message) -> Message | None:
     return message
 
 
+def so_far(tx: Transaction, conversation: str, agent: str) -> Message | None:
+    """What an agent is writing now, as far as it is journaled; None where it writes nothing."""
+    row = tx.row("SELECT max(uid) FROM stream WHERE conversation = ? AND agent = ?", conversation, agent)
+    return assemble(tx, row[0], replace(BLANK, status="pending")) if row and row[0] is not None else None
+
+
 def forget(tx: Transaction, uid: str) -> None:
     tx.run("DELETE FROM stream_delta WHERE uid = ?", uid)
     tx.run("DELETE FROM stream WHERE uid = ?", uid)
@@ -138,7 +144,8 @@ def split(message: Message) -> list[Message]:
     """A reply with results among its parts, as the messages it is made of: calls, their results, what came after them.
 
     So a provider answers that runs tools by itself, which is said by how it was to end. How the reply broke off is said
-    of its last words; calls that it had made are whole, and may have been run.
+    of its last words; calls that it had made are whole, and may have been run. One that was not written to its end has
+    not: beside others it is left out.
     """
     runs: list[list[AnyPart]] = [[]]
     for part in message.parts:
@@ -149,6 +156,8 @@ def split(message: Message) -> list[Message]:
     messages: list[Message] = []
     for index, run in enumerate(runs):
         uid = message.uid if index == 0 else ""
+        if index == len(runs) - 1 and message.status != "sent" and message.finish == "tool_calls":
+            run = [*written(run)]
         if run and isinstance(run[0], ToolResult):
             messages.append(replace(whole, role="tool", finish=None, parts=tuple(run), uid=uid))
         elif index < len(runs) - 1 or has_run(message.finish, run):
@@ -162,7 +171,19 @@ def split(message: Message) -> list[Message]:
 def has_run(finish: str | None, parts: Sequence[AnyPart]) -> bool:
     """Whether a reply that broke off ends with calls that its provider may have run."""
     calls = [part for part in parts if isinstance(part, ToolCall)]
-    return finish == "tool_calls" and bool(calls) and not any(call.malformed for call in calls)
+    return finish == "tool_calls" and bool(calls) and not any(_is_half(call) for call in calls)
+
+
+def written(parts: Sequence[AnyPart]) -> Sequence[AnyPart]:
+    """The parts of a reply that broke off, without a call at its end that nobody can have run, where others stand
+    before it that were written to their ends.
+    """
+    return parts[:-1] if parts and _is_half(parts[-1]) and has_run("tool_calls", parts[:-1]) else parts
+
+
+def _is_half(part: AnyPart) -> bool:
+    """Whether this is a call whose arguments had not come, or not all of them."""
+    return isinstance(part, ToolCall) and (part.malformed or (part.raw is not None and not part.raw.strip()))
 
 
 def _merged(before: AnyPart, delta: AnyPart) -> AnyPart | None:

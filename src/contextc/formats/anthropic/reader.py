@@ -13,6 +13,8 @@ class AnthropicReader(Reader):
         super().__init__(formatter)
         self._model: str | None = None
         self._calls: dict[int, tuple[str, str]] = {}
+        self._unwritten: set[int] = set()
+        """Calls of which no argument has come yet."""
 
     def _is_whole(self, event: JSONObject) -> bool:
         return event.get("type") == "message"
@@ -25,6 +27,9 @@ class AnthropicReader(Reader):
                 yield from self._begun(event["index"], event["content_block"])
             case "content_block_delta":
                 yield from self._grown(event["index"], event["delta"])
+            case "content_block_stop" if event["index"] in self._unwritten:
+                self._unwritten.discard(event["index"])
+                yield tool_call(*self._calls[event["index"]], "{}")  # it has none, rather than none yet
             case "message_delta":
                 self.finished = self.finished or bool(event["delta"].get("stop_reason"))
             case "message_stop":
@@ -43,6 +48,8 @@ class AnthropicReader(Reader):
                 yield Reasoning(data=block["data"], provider=self.formatter.provider, model=self._model)
             case "tool_use":
                 self._calls[index] = block["id"], block["name"]
+                if not block.get("input"):
+                    self._unwritten.add(index)
                 yield tool_call(block["id"], block["name"], block.get("input") or "")
             case _:
                 pass
@@ -56,6 +63,7 @@ class AnthropicReader(Reader):
             case "signature_delta":
                 yield self._thought("", delta["signature"])
             case "input_json_delta" if index in self._calls and delta["partial_json"]:
+                self._unwritten.discard(index)
                 yield tool_call(*self._calls[index], delta["partial_json"])
             case _:
                 pass

@@ -33,9 +33,16 @@ class _Reply:
             self.events = []
 
     def wire(self) -> JSONObject:
-        if self.events:
-            return gather(self.events)
-        return next(whole(self.lines))
+        """The reply. A call that was begun, and of whose arguments none had come, has a blank for them."""
+        if not self.events:
+            return next(whole(self.lines))
+        reply = gather(self.events)
+        places = sorted({event["index"] for event in self.events if "index" in event})
+        ended = {event["index"] for event in self.events if event.get("type") == "content_block_stop"}
+        for place, block in zip(places, reply["content"], strict=True):
+            if block.get("type") == "tool_use" and place not in ended:
+                block["input"] = block.get("input") or ""
+        return reply
 
 
 class ClaudeCodeReader(AnthropicReader):

@@ -167,7 +167,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
             message["parts"].append({"type": "step-start"})
         elif kind in ("file", "reasoning-file", "custom") or kind.startswith(("data-", "source-", "steering-")):
             if not event.get("transient"):
-                message["parts"].append(event)
+                _gather_part(message["parts"], event)
         elif kind in ("start", "finish", "message-metadata"):
             if kind == "start" and event.get("messageId"):
                 message["id"] = event["messageId"]
@@ -180,6 +180,16 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
         elif kind == "abort":
             message["aborted"] = True
     return message
+
+
+def _gather_part(parts: list[JSONObject], event: JSONObject) -> None:
+    """A part that comes whole. Data of one name and id is told again when it changes."""
+    told = event["type"].startswith("data-") and event.get("id") is not None
+    for index, part in enumerate(parts if told else ()):
+        if (part.get("type"), part.get("id")) == (event["type"], event["id"]):
+            parts[index] = event
+            return
+    parts.append(event)
 
 
 def _gather_words(
