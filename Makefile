@@ -1,4 +1,4 @@
-# make run    sets up, then starts an agent in the terminal
+# make run    sets up, then opens the page
 # make test   sets up, then runs every check
 # make bench  sets up the peers in an environment of their own, then measures against them
 # make prove  runs the long proofs, and writes what they counted to docs/proofs.md
@@ -14,7 +14,7 @@ PEERS  := .cache/bench/peers
 .PHONY: run test setup lint types floors tests bench prove rules lock clean
 
 run: setup
-	@$(BIN)/contextc chat
+	@$(BIN)/contextc serve
 
 test: lint types floors tests
 

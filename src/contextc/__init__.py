@@ -35,9 +35,11 @@ if TYPE_CHECKING:
         StoreReadOnly,
         StoreUnavailable,
         UnknownBranch,
+        UnknownChannel,
         UnknownConversation,
         UnknownMessage,
         UnknownModel,
+        UnknownRequest,
     )
     from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
     from contextc.formats import (
@@ -169,9 +171,11 @@ __all__ = [
     "Turn",
     "TurnResult",
     "UnknownBranch",
+    "UnknownChannel",
     "UnknownConversation",
     "UnknownMessage",
     "UnknownModel",
+    "UnknownRequest",
     "Usage",
     "VercelFormatter",
     "VercelLegacyFormatter",

@@ -10,6 +10,8 @@
     │   ├── UnknownConversation     there is no conversation of that name
     │   ├── UnknownMessage          the conversation has no such message
     │   ├── UnknownBranch           the conversation has no such branch
+    │   ├── UnknownChannel          nobody of that name was shown the conversation
+    │   ├── UnknownRequest          a channel has no request of that number
     │   ├── UnknownModel            nothing is known of that model, its window above all
     │   └── ConversationExists      the name is taken
     ├── Conflict                    somebody else was there first
@@ -129,6 +131,26 @@ class UnknownBranch(InvalidInput, LookupError):
         super().__init__(
             f"Conversation {conversation!r} has no branch {branch!r}. `store.branches` lists those it has."
         )
+
+
+class UnknownChannel(InvalidInput, LookupError):
+    """Nobody of that name was shown the conversation."""
+
+    def __init__(self, conversation: str, channel: str) -> None:
+        self.conversation, self.channel = conversation, channel
+        super().__init__(
+            f"Conversation {conversation!r} has no channel {channel!r}. `SessionManager.sessions` lists those it has."
+        )
+
+
+class UnknownRequest(InvalidInput, LookupError):
+    """A channel has no request of that number; `last` is the newest it has, 0 where it has none."""
+
+    def __init__(self, conversation: str, channel: object, request: int | None, *, last: int) -> None:
+        self.conversation, self.request, self.last = conversation, request, last
+        there = f"{channel} has requests 1 to {last} in {conversation!r}."
+        none = f"Conversation {conversation!r} has no request for {channel}. Only committed requests are stored."
+        super().__init__(there if last else none)
 
 
 class UnknownModel(InvalidInput, LookupError):

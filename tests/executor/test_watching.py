@@ -2,16 +2,20 @@
 
 import asyncio
 import multiprocessing
+import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.events import AnyEvent, TextDelta, TurnFinish
+from contextc.executor.calling import FIRST_BATCH
 from contextc.executor.record import Record
 from contextc.executor.watching import INBOX, LOOK_SECONDS
+from contextc.providers.endpoint import Call, Endpoint
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -211,3 +215,42 @@ def test_input_that_waits_is_seen_at_once(store: cc.Store) -> None:
         return took
 
     assert min(asyncio.run(watched())) < LOOK_SECONDS / 2
+
+
+class Pausing(Endpoint):
+    """Says one thing, says another while the first is being written down, and then waits until that was heard."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self.heard = address, asyncio.Event()
+        self.was_heard = False
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        begin, *words, stop, last, end = Say(text="one two three four").events()
+        for event in (begin, *words[:2]):
+            yield event
+        with cc.open_store(self.address) as other:
+            written = asyncio.create_task(asyncio.to_thread(other.write, lambda _: time.sleep(FIRST_BATCH * 10)))
+            await asyncio.sleep(FIRST_BATCH * 5)  # the journal waits for the store by now
+            for event in words[2:]:
+                yield event
+            await written
+        with suppress(TimeoutError):
+            self.was_heard = await asyncio.wait_for(self.heard.wait(), 20)
+        for event in (stop, last, end):
+            yield event
+
+
+def test_what_came_is_told_before_the_next_piece_comes(tmp_path: Path) -> None:
+    """SPEC 12.1: a model that says something and then thinks for long is heard, also where the store was busy."""
+    endpoint = Pausing(f"sqlite:///{tmp_path}/chat.db")
+
+    async def watched(executor: cc.AgentExecutor) -> None:
+        said = ""
+        async for event in executor.run("demo", "Count"):
+            said += event.text if isinstance(event, TextDelta) else ""
+            if said == "one two three four":
+                endpoint.heard.set()
+
+    with cc.open_store(endpoint.address) as store:
+        asyncio.run(watched(cc.AgentExecutor(store, SONNET, endpoint=endpoint)))
+    assert endpoint.was_heard

@@ -64,33 +64,33 @@ def _version(program: Path) -> int:
         return 0
 
 
-def installed(node: Node) -> Path:
-    """The folder with the packages of the lock."""
-    lock = (HERE / "package-lock.json").read_bytes()
+def installed(node: Node, source: Path = HERE) -> Path:
+    """The folder with the packages of the lock, which is in `source`."""
+    lock = (source / "package-lock.json").read_bytes()
     folder = CACHE / sha256(lock).hexdigest()[:16]
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / "lock", "w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         if not folder.exists():
-            _install(node, folder)
+            _install(node, folder, source)
     return folder
 
 
-def _install(node: Node, folder: Path) -> None:
+def _install(node: Node, folder: Path, source: Path) -> None:
     """Into a folder beside it first, so that a half-done one is never taken for whole."""
     beside = Path(mkdtemp(dir=CACHE))
     try:
         for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / name, beside / name)
+            shutil.copy(source / name, beside / name)
         npm = [str(node.folder / "npm"), *INSTALL]
         done = subprocess.run(
             npm, cwd=beside, env=node.environment(), capture_output=True, text=True, timeout=LONGEST_INSTALL
         )
         if done.returncode != 0:
-            raise Unavailable(f"npm could not install the AI SDK: {done.stderr.strip()[:300]}")
+            raise Unavailable(f"npm could not install the packages: {done.stderr.strip()[:300]}")
         beside.rename(folder)
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable(f"npm could not install the AI SDK: {error}") from error
+        raise Unavailable(f"npm could not install the packages: {error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

@@ -4,6 +4,7 @@ import pytest
 
 import contextc as cc
 from contextc.messages import chain_id, content_of
+from contextc.store import chain
 
 
 def texts(messages: list[cc.Message]) -> list[str]:
@@ -218,3 +219,22 @@ def test_a_closed_store_says_so(store: cc.Store) -> None:
     store.close()
     with pytest.raises(cc.StoreUnavailable, match="has been closed"):
         store.append("demo", cc.user("hi"))
+
+
+def test_a_window_is_a_part_of_a_line_from_either_end(store: cc.Store) -> None:
+    store.extend("demo", [cc.user(str(number)) for number in range(1, 10)])
+    store.rewind("demo", 4)
+    store.append("demo", cc.user("other"))
+
+    def seen(*, limit: int, branch: int | None = None, after: int = 0, before: int | None = None) -> list[str]:
+        found = store.read(lambda tx: chain.window(tx, "demo", after=after, before=before, limit=limit, branch=branch))
+        assert found.length == (9 if branch == first else 5)
+        return [message.text for message in found.messages]
+
+    first = store.branches("demo")[0].number
+    assert seen(limit=2) == ["1", "2"]
+    assert seen(limit=3, after=3) == ["4", "other"]
+    assert seen(limit=3, before=6) == ["3", "4", "other"]
+    assert seen(limit=3, before=3) == ["1", "2"]
+    assert seen(limit=2, before=10**6, branch=first) == ["8", "9"]
+    assert seen(limit=2, after=50) == seen(limit=2, before=1) == []

@@ -9,7 +9,22 @@ from typing import Annotated
 import typer
 
 import contextc
-from contextc.cli import chat, compile, convert, doctor, explain, export, fix, fork, import_, lint, list_, rule, tour
+from contextc.cli import (
+    chat,
+    compile,
+    convert,
+    doctor,
+    explain,
+    export,
+    fix,
+    fork,
+    import_,
+    lint,
+    list_,
+    rule,
+    serve,
+    tour,
+)
 from contextc.cli.advice import spoken
 from contextc.cli.terminal import err, out, plain
 from contextc.errors import ContextcError
@@ -21,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("chat")(chat.run)
+app.command("serve")(serve.run)
 app.command("list")(list_.run)
 app.command("import")(import_.run)
 app.command("export")(export.run)

@@ -10,15 +10,9 @@ from contextc.cli.terminal import out, plain
 from contextc.config import Settings, masked, read_providers
 from contextc.providers.named import provider, provider_names
 from contextc.providers.programs import programs
+from contextc.providers.ready import key_variables
 
 LONGEST = 50
-SDK_KEYS = {
-    "openai": ("OPENAI_API_KEY",),
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
-}
-"""Where the SDKs look by themselves, by the client that uses them."""
 
 
 class Configured(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +59,7 @@ def keys_set() -> dict[str, list[str]]:
         if name in own:
             continue
         known = provider(f"{name}:any", window=1 << 20)
-        for variable in [known.key] if known.key else [] if known.url else SDK_KEYS.get(known.client, ()):
+        for variable in key_variables(known):
             if os.environ.get(variable, "").strip():
                 found.setdefault(variable, []).append(name)
     return found

@@ -1,25 +1,38 @@
 """Past requests: their manifests read again, and their bytes built again from the ledger."""
 
+from collections.abc import Sequence
+
+import msgspec
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode
 from contextc.compiler.assembly import chained
-from contextc.compiler.compiled import HeadParts, with_marks
+from contextc.compiler.compiled import HeadParts, marked_chunk, with_marks
 from contextc.compiler.telling import lines_of
-from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel
+from contextc.draft import Left
+from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownRequest
 from contextc.formats.base import Formatter
-from contextc.formats.named import formatter as formatter_named
 from contextc.ledger import book
 from contextc.ledger.look import messages_at
-from contextc.ledger.standing import Channel, Sealed, Stretch, with_rows
+from contextc.ledger.standing import Channel, Sealed, Standing, Stretch, with_rows
 from contextc.ledger.warm import joined, listed
 from contextc.manifest import Fragment, Line, Manifest, Record, record_from_json
-from contextc.models import cost, model
+from contextc.models import Model, cost, model
+from contextc.providers import Provider, provider
 from contextc.store import Store
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_BITS, SEQ_MASK, lineage, stretches
 
 AT_ONCE = 64
+
+
+class _LeftOut(Struct, frozen=True):
+    """What is looked at of a record where only that is asked for, which is half the work."""
+
+    left: tuple[Left, ...] = ()
+
+
+_left_from_json = msgspec.json.Decoder(_LeftOut).decode
 
 
 class Past(Struct, frozen=True, kw_only=True):
@@ -33,11 +46,28 @@ class Past(Struct, frozen=True, kw_only=True):
 
 
 def formatter_of(store: Store, channel: Channel) -> Formatter:
-    """The format that a channel was last spoken to in."""
-    standing = store.read(lambda tx: book.stood(tx, channel))
-    if standing is None or not standing.head.encoder:
-        raise InvalidInput(_nothing(channel))
-    return formatter_named(standing.head.encoder.partition("/")[0])
+    """The format that a channel was last spoken to in, as its provider wants it."""
+    return provider_of(store, channel).formatter
+
+
+def provider_of(store: Store, channel: Channel) -> Provider:
+    """Whom a channel speaks to, in the format it was last spoken to in and with the window that was counted with.
+
+    Of facts that only its program gave, those are known that the ledger shows: it has a directory, and sessions.
+    """
+
+    def work(tx: Transaction) -> tuple[Standing, int]:
+        found = book.find(tx, channel)
+        last = book.manifests(tx, found.number, last=1) if found else []
+        if found is None or not last:
+            raise UnknownRequest(channel.conversation, channel, None, last=0)
+        return book.standing_of(channel.conversation, found.state), record_from_json(last[0]).budget.window
+
+    standing, window = store.read(work)
+    facts = {"directory_bound": channel.directory, "session_resumption": standing.session or standing.lost}
+    given = {fact: True for fact, shown in facts.items() if shown}
+    format = standing.head.encoder.partition("/")[0]
+    return provider(f"{channel.provider}:{channel.model}", format=format, window=window, **given)
 
 
 def records(store: Store, channel: Channel) -> list[Record]:
@@ -52,10 +82,14 @@ def records(store: Store, channel: Channel) -> list[Record]:
 
 def spent(channel: Channel, record: Record) -> float | None:
     """What a request cost in dollars, where its usage and the model's prices are known."""
-    if record.usage is None:
-        return None
+    known = model_of(channel) if record.usage is not None else None
+    return cost(known, record.usage) if known is not None and record.usage is not None else None
+
+
+def model_of(channel: Channel) -> Model | None:
+    """What is known of a channel's model; None where that is nothing."""
     try:
-        return cost(model(channel.model), record.usage)
+        return model(channel.model)
     except UnknownModel:
         return None
 
@@ -82,13 +116,13 @@ def left_before(store: Store, channel: Channel, branch: int, tip: int, request: 
         if found is None or request < 2:
             return {}
         line = {branch: (first, last) for branch, first, last in stretches(lineage(tx, branch), 0, tip)}
-        some = [record_from_json(body) for body in book.manifests(tx, found.number, request - 1)]
+        some = [_left_from_json(body) for body in book.manifests(tx, found.number, request - 1)]
 
         def is_on_it(where: int) -> bool:
             first, last = line.get(where >> SEQ_BITS, (1, 0))
             return first <= where & SEQ_MASK <= last
 
-        return {each.place: each.why for record in reversed(some) for each in record.left if is_on_it(each.place)}
+        return {each.place: each.why for told in reversed(some) for each in told.left if is_on_it(each.place)}
 
     return store.read(work)
 
@@ -114,38 +148,74 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
         return whole
     _check(past, channel)
     rows = past.rows[len(past.rows) - record.added :] if record.mode == "resume" else past.rows
+    body: JSONObject = decode(stored)
+    head = HeadParts.of(formatter.messages_key, body, {})
+    return head.bytes(_chunks(formatter, record, rows), record.session or None)
+
+
+def as_held(store: Store, channel: Channel, formatter: Formatter, request: int) -> bytes:
+    """A request as the model had it before it: where only news went into a session, with all that this held by then."""
+
+    def work(tx: Transaction) -> tuple[Past, bytes | None]:
+        past = _past(tx, channel, request)
+        start = epoch_start(tx, past.number, past.record)
+        return past, book.head(tx, past.number, bytes.fromhex(start.head))
+
+    past, stored = store.read(work)
+    if past.record.mode != "resume" or stored is None:
+        return rebuild(store, channel, formatter, request)
+    _check(past, channel)
+    return HeadParts.of(formatter.messages_key, decode(stored), {}).bytes([row.chunk for row in past.rows], None)
+
+
+def _chunks(formatter: Formatter, record: Record, rows: Sequence[Sealed]) -> list[bytes]:
+    """The wire messages of these rows, with the cache points of a request; taken apart only where rows replace some."""
+    old = len(rows) - record.added
+    if not any([row.row.drop for row in rows]) or record.mode == "resume":
+        chunks = [row.chunk for row in rows]
+        for mark, upto in (("previous", old), ("end", len(chunks))):
+            last = next((index for index in range(upto - 1, -1, -1) if chunks[index]), None)
+            if mark in record.marks and last is not None:
+                chunks[last] = marked_chunk(formatter, chunks[last])
+        return chunks
     messages: list[JSONObject] = []
     before = 0
     for index, row in enumerate(rows):
-        if index == len(rows) - record.added:
+        if index == old:
             before = len(messages)
-        if row.row.drop and record.mode != "resume":
+        if row.row.drop:
             before = min(before, len(messages) - row.row.drop)
             del messages[len(messages) - row.row.drop :]
         messages += listed(row.chunk)
-    body: JSONObject = decode(stored)
-    head = HeadParts.of(formatter.messages_key, body, {})
-    return head.bytes([joined(with_marks(formatter, record.marks, messages, before))], record.session or None)
+    return [joined(with_marks(formatter, record.marks, messages, before))]
 
 
 def _past(tx: Transaction, channel: Channel, request: int | None) -> Past:
+    number, wanted = located(tx, channel, request)
+    layout, start = laid_out(tx, number, wanted)
+    return Past(number=number, record=wanted, rows=book.load_rows(tx, layout), fragments=start.fragments)
+
+
+def located(tx: Transaction, channel: Channel, request: int | None = None) -> tuple[int, Record]:
+    """The number of a channel, and the record of one of its requests; by default of the last."""
     found = book.find(tx, channel)
     last = book.manifests(tx, found.number, last=1) if found else []
     if found is None or not last:
-        raise InvalidInput(_nothing(channel))
+        raise UnknownRequest(channel.conversation, channel, request, last=0)
     wanted = record_from_json(last[0])
     if request is not None and request != wanted.request:
         if not 1 <= request < wanted.request:
-            raise InvalidInput(f"{channel} has requests 1 to {wanted.request} in {channel.conversation!r}.")
+            raise UnknownRequest(channel.conversation, channel, request, last=wanted.request)
         wanted = record_from_json(book.manifests(tx, found.number, request, last=1)[0])
-    start = epoch_start(tx, found.number, wanted)
+    return found.number, wanted
+
+
+def laid_out(tx: Transaction, number: int, wanted: Record) -> tuple[tuple[Stretch, ...], Record]:
+    """The rows that a request is made of, as ranges, and the record of the request with which its epoch began."""
+    start = epoch_start(tx, number, wanted)
     layout: tuple[Stretch, ...] = start.layout or ()
-    layout = with_rows(layout, found.number, start.rows + 1, wanted.rows) if start is not wanted else layout
-    return Past(number=found.number, record=wanted, rows=book.load_rows(tx, layout), fragments=start.fragments)
-
-
-def _nothing(channel: Channel) -> str:
-    return f"Conversation {channel.conversation!r} has no request for {channel}. Only committed requests are stored."
+    layout = with_rows(layout, number, start.rows + 1, wanted.rows) if start is not wanted else layout
+    return layout, start
 
 
 def epoch_start(tx: Transaction, channel: int, wanted: Record) -> Record:

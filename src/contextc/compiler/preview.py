@@ -28,8 +28,8 @@ from contextc.ledger import book
 from contextc.ledger.look import messages_at
 from contextc.ledger.render import FETCH
 from contextc.ledger.standing import Channel, Standing, standing_from_json
-from contextc.manifest import record_from_json
-from contextc.messages import Message, assistant, system, user
+from contextc.manifest import Record, record_from_json
+from contextc.messages import Media, Message, Text, assistant, system, user
 from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
 from contextc.providers import Provider
 from contextc.store import Store
@@ -97,7 +97,7 @@ def preview(
         budget=budget,
         output=head.output if output is None else output,
         dry_run=True,
-        edit=None if edit is None else (edit[0], _edited(store, conversation, *edit)),
+        edit=None if edit is None else (edit[0], edited(store, conversation, *edit)),
         rewind=rewind,
     )
 
@@ -124,6 +124,17 @@ def last_budget(store: Store, channel: Channel) -> Budget | None:
 
     stored = store.read(work)
     return record_from_json(stored).budget if stored else None
+
+
+def last_request(store: Store, conversation: str) -> tuple[Channel, Record] | None:
+    """The newest request of a conversation, whoever it went to; None where there was none."""
+
+    def work(tx: Transaction) -> list[tuple[Channel, bytes]]:
+        found = [(number, channel) for number, channel, *_ in book.channels(tx, conversation)]
+        return [(channel, body) for number, channel in found for body in book.manifests(tx, number, last=1)]
+
+    newest = [(channel, record_from_json(body)) for channel, body in store.read(work)]
+    return max(newest, key=lambda each: each[1].time, default=None)
 
 
 def last_head(store: Store, channel: Channel, provider: Provider) -> Head | None:
@@ -209,8 +220,8 @@ def _no_tool(definition: object) -> str:
     return f"{said} defines no tool. Write objects with a name, a description and parameters."
 
 
-def _edited(store: Store, conversation: str, seq: int, text: str) -> Message:
-    """A message that says something else in the same role."""
+def edited(store: Store, conversation: str, seq: int, text: str) -> Message:
+    """A message that says something else in the same role. What it shows beside its words stays."""
     found = (
         store.load(conversation, after=seq - 1, upto=seq) if 1 <= seq <= store.conversation(conversation).length else []
     )
@@ -219,4 +230,5 @@ def _edited(store: Store, conversation: str, seq: int, text: str) -> Message:
     (message,) = found
     if message.role not in MADE:
         raise InvalidInput(f"Message {seq} is a tool's result, and has no text to edit. Edit one of another role.")
-    return replace(MADE[message.role](text), author=message.author, recipients=message.recipients)
+    media = [part for part in message.parts if isinstance(part, Media)]
+    return replace(MADE[message.role]([Text(text), *media]), author=message.author, recipients=message.recipients)

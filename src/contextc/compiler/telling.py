@@ -154,7 +154,7 @@ def lines_of(
             shown=True,
             tokens=item.tokens,
             why=_how(item),
-            text=_words(messages.get(item.place)) if item.kind == "message" else item.text,
+            text=words(messages.get(item.place)) if item.kind == "message" else item.text,
         )
         for item in items
     ]
@@ -165,7 +165,7 @@ def lines_of(
             role=messages[where].role if where in messages else "",
             shown=False,
             why=left[where],
-            text=_words(messages.get(where)),
+            text=words(messages.get(where)),
         )
         for where in hidden
     ]
@@ -186,7 +186,8 @@ def _how(item: Item) -> str:
     return ", ".join(note for note in notes if note)
 
 
-def _words(message: Message | None) -> str:
+def words(message: Message | None) -> str:
+    """What a message says, in short."""
     if message is None:
         return ""
     if message.redacted:

@@ -191,6 +191,13 @@ class Incoming:
         self._timer = None
         if self._flushing is None and self._waiting:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
+            self._flushing.add_done_callback(self._flushed)
+
+    def _flushed(self, task: asyncio.Task[None]) -> None:
+        """What came while the journal was written does not wait for the next piece, which may take long."""
+        is_well = not task.cancelled() and task.exception() is None
+        if task is self._flushing and is_well and _without_half(_joined(self._waiting))[0]:
+            self._arrange()
 
     async def _flush(self) -> None:
         pieces, self._waiting = _without_half(_joined(self._waiting))

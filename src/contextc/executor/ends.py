@@ -100,7 +100,8 @@ class Ends(Writing):
             )
             told = turns.tell(tx, number, [self._stamped(event, ended) for event in events])
             waiting = turns.queued(tx, number, self.agent) if finish not in ("cancelled", "error") else []
-            if not waiting:
+            if not waiting:  # in one with the end, so that who is told of it may begin the next turn
+                self.store.releases(tx, self.lease)
                 return ended, None, told
             opened, taken = self._taken(tx, waiting[:1])
             following = self._opened(tx, opened)
@@ -110,8 +111,6 @@ class Ends(Writing):
         ended, following, told = self.store.write(work)
         self.previous, self.step, self.running = ended, None, set()
         self.turn = following or ended
-        if following is None:
-            self.store.release(self.lease)
         self._hand_on(told)
         return following is not None
 

@@ -8,6 +8,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
+from copy import copy
 from typing import Any, Literal, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -18,6 +19,7 @@ from contextc.compiler.door import check_ask
 from contextc.compiler.prepared import Fragments
 from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
+from contextc.events import Compaction as Compacted
 from contextc.executor import door
 from contextc.executor.door import Given
 from contextc.executor.handle import Turn
@@ -26,12 +28,13 @@ from contextc.executor.summarizing import Summed, summary, with_summaries
 from contextc.executor.threads import durable
 from contextc.executor.tools import Approve
 from contextc.executor.watching import hub, watch
+from contextc.executor.writing import now
 from contextc.messages import Message
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint, endpoint
-from contextc.store import Store
+from contextc.store import Store, turns
 from contextc.store.base import DEFAULT_AGENT
-from contextc.store.places import check_name, find_head
+from contextc.store.places import check_name, find_head, head
 from contextc.store.turns import Queued, QueueKind
 from contextc.toolbox import Toolable
 from contextc.tools import NativeTool
@@ -184,7 +187,16 @@ class AgentExecutor:
             return self.compiler.compact(conversation, summarize, budget=self.budget, **self.asked)
 
         done, _ = await with_summaries(work, self.summarize)
+        if done is not None and not done.already:
+            await durable(self._tell_compacted, conversation, done)
         return done
+
+    def asking(self, approve: Approve | None) -> Self:
+        """The same agent, on the same line, with somebody else to ask before a tool runs: for one conversation, say."""
+        door.check_callback("approve", approve, takes=("call", "tool"))
+        other = copy(self)
+        other.approve = approve
+        return other
 
     async def close(self) -> None:
         """Close the line to the provider, on this event loop."""
@@ -241,6 +253,13 @@ class AgentExecutor:
             )
         compiled.replace(changed)
         return compiled
+
+    def _tell_compacted(self, conversation: str, done: Compaction) -> None:
+        event = Compacted(
+            time=now(), agent=self.agent, upto=done.upto, before=done.before, after=done.after, fallback=done.fallback
+        )
+        self.store.write(lambda tx: turns.tell(tx, head(tx, conversation).conversation, [event]))
+        hub(self.store).look(conversation)
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> Queued:
         message = door.as_message(given)

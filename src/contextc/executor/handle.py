@@ -6,7 +6,8 @@ the result, and raised to whoever follows its events.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from contextc.errors import ConversationBusy
@@ -15,7 +16,7 @@ from contextc.executor.limits import TurnResult
 from contextc.executor.record import Record
 from contextc.executor.threads import durable
 from contextc.executor.turn import Loop
-from contextc.executor.watching import Inbox, hub, watch
+from contextc.executor.watching import Inbox, hub, watch_together
 from contextc.messages import Message
 from contextc.store.base import Lease, Transaction
 from contextc.store.engine import jitter
@@ -41,6 +42,7 @@ class Turn:
         self._asked_to_stop = False
         self._lease: Lease | None = None
         self._first = 0
+        self._opened = asyncio.Event()
         self._followed = False
         self._inbox = Inbox()
         self._inboxes = [self._inbox]
@@ -58,6 +60,16 @@ class Turn:
     def done(self) -> bool:
         return self._task.done()
 
+    async def begun(self) -> int:
+        """Wait until the turn is there, and return the number of its first event: 0 where there was nothing to do.
+
+        Raises why it could not begin: `ConversationBusy`, for one.
+        """
+        await self._opened.wait()
+        if not self._first and self.results and (error := self.results[0].error) is not None:
+            raise error
+        return self._first
+
     async def wait(self) -> TurnResult:
         """How it ended, when it has, and those that followed it have too; how these ended is in `results`."""
         await asyncio.wait({self._task})
@@ -69,32 +81,46 @@ class Turn:
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
         """What happens, from the beginning of the turn to its end. Raises the error that ended it, if one did."""
-        inbox, look = self._inbox, self._followed
-        if look:  # somebody follows already, and takes what that inbox gets
-            inbox = Inbox()
-            if not self._task.done():
-                self._inboxes.append(inbox)
-                hub(self.executor.store).join(self.conversation, inbox)
-        self._followed = True
-        while not self._first and not self._task.done():
-            await inbox.wait(1.0)
-            if not self._first:
-                inbox.take()
-        if self._first:
-            found = watch(
-                self.executor.store, self.conversation, self._first - 1, inbox=inbox, done=self._ended, look=look
-            )
-            async for event in found:
-                if event.agent == self.executor.agent:
+        async with aclosing(self.together()) as found:
+            async for events in found:
+                for event in events:
                     yield event
         await self.wait()
         if (error := self.results[-1].error) is not None:
             raise error
 
+    async def together(self, *, after: int | None = None) -> AsyncGenerator[Sequence[AnyEvent], None]:
+        """What happens, from the beginning of the turn or after an event; what is ready together comes together."""
+        inbox, look = self._inbox, self._followed or after is not None
+        if look:  # somebody follows already, and takes what that inbox gets; or it may have missed something
+            inbox = Inbox()
+            if not self._task.done():
+                self._inboxes.append(inbox)
+                hub(self.executor.store).join(self.conversation, inbox)
+        else:
+            self._followed = True
+        try:
+            while not self._first and not self._task.done():
+                await inbox.wait(1.0)
+                if not self._first:
+                    inbox.take()
+            if self._first:
+                start = self._first - 1 if after is None else after
+                store = self.executor.store
+                found = watch_together(store, self.conversation, start, inbox=inbox, done=self._ended, look=look)
+                async with aclosing(found):
+                    async for events in found:
+                        yield [event for event in events if event.agent == self.executor.agent]
+        finally:
+            if look and inbox in self._inboxes:
+                self._inboxes.remove(inbox)
+                hub(self.executor.store).leave(self.conversation, inbox)
+
     def _ended(self) -> bool:
         return self._task.done()
 
     def _over(self, _: "asyncio.Task[None]") -> None:
+        self._opened.set()
         for inbox in self._inboxes:
             hub(self.executor.store).leave(self.conversation, inbox)
             inbox.wake()
@@ -121,6 +147,7 @@ class Turn:
             self.results.append(TurnResult(turn=0, finish="nothing to do"))
             return
         self._first = first
+        self._opened.set()
         for inbox in self._inboxes:
             inbox.wake()
         loop = Loop(executor, record, self.results)

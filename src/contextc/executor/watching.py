@@ -8,7 +8,7 @@ when its turn comes.
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from weakref import WeakKeyDictionary
 
 from contextc.errors import UnknownConversation
@@ -145,21 +145,37 @@ async def watch(
 
     An `inbox` that is given is already among those the hub tells; `look=False` says that it missed nothing.
     """
+    async with aclosing(watch_together(store, conversation, after, inbox=inbox, done=done, look=look)) as found:
+        async for events in found:
+            for event in events:
+                yield event
+
+
+async def watch_together(
+    store: Store,
+    conversation: str,
+    after: int = 0,
+    *,
+    inbox: Inbox | None = None,
+    done: Callable[[], bool] = lambda: False,
+    look: bool = True,
+) -> AsyncGenerator[Sequence[AnyEvent], None]:
+    """As `watch`; events that are ready together come together."""
     box = inbox or Inbox()
     if inbox is None:
         hub(store).join(conversation, box)
-    seen = after
+    seen: int = after
     try:
         while True:
             ended = done()
             events, overflowed = box.take()
-            fresh = [event for event in events if event.number > seen]
+            fresh: Sequence[AnyEvent] = [event for event in events if event.number > seen]
             if look or overflowed or [event.number for event in fresh] != [*range(seen + 1, seen + 1 + len(fresh))]:
-                page = await durable(_page, store, conversation, seen)
+                page: list[AnyEvent] = await durable(_page, store, conversation, seen)
                 look, fresh = len(page) == PAGE, page
-            for event in fresh:
-                seen = event.number
-                yield event
+            if fresh:
+                seen = fresh[-1].number
+                yield fresh
             if look or fresh:
                 continue
             if ended:

@@ -90,6 +90,21 @@ def load_rows(tx: Transaction, layout: Iterable[Stretch]) -> list[Sealed]:
     return [Sealed(where, row, wire) for (where, _, wire), row in zip(rows, decoded, strict=True)]
 
 
+def load_items(tx: Transaction, layout: Iterable[Stretch]) -> list[tuple[int, Row, int]]:
+    """The rows of an epoch without what went out: the place of each, what it shows, and the bytes it took."""
+    rows = [
+        row
+        for channel, first, last in layout
+        for row in tx.rows(
+            "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
+            place(channel, first),
+            place(channel, last),
+        )
+    ]
+    decoded = read_as(lambda given: rows_from_json(b"[%b]" % b",".join(given)), [items for _, items, _ in rows], SHOWN)
+    return [(where, row, size) for (where, _, size), row in zip(rows, decoded, strict=True)]
+
+
 def write_rows(tx: Transaction, channel: int, first: int, rows: Sequence[tuple[Row, bytes]]) -> None:
     if len(rows) == 1:
         row, wire = rows[0]

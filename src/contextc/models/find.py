@@ -4,7 +4,7 @@ Each of these may hold a part of the facts. Of the window alone there is no gues
 an error that says how to give it. For a model that is new to us its house's defaults hold, if the house can be told.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 
@@ -50,6 +50,13 @@ def model(
 def model_names() -> tuple[str, ...]:
     """The models of our own table, as their houses write them."""
     return tuple(sorted({entry.facts["name"] for entry in table().entries.values()}))
+
+
+def names_of_houses(houses: Iterable[str]) -> tuple[str, ...]:
+    """The models of some houses in the order of our table, as they write them."""
+    wanted = set(houses)
+    found = [entry.facts["name"] for entry in table().entries.values() if entry.facts["house"] in wanted]
+    return tuple(dict.fromkeys(found))
 
 
 def house_names() -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from contextc.formats.named import format_names
 from contextc.formats.named import formatter as formatter_named
 from contextc.models.facts import Model
 from contextc.models.find import FACTS as MODEL_FACTS
-from contextc.models.find import entry_of, is_house_name, is_open, model, written_facts
+from contextc.models.find import entry_of, is_house_name, is_open, model, names_of_houses, written_facts
 
 FILE = Path(__file__).parent / "providers.toml"
 COMPATIBLE = "openai_chat"
@@ -143,6 +143,7 @@ class Book(NamedTuple):
     formats: dict[str, dict[str, str]]
     calls: dict[str, JSONObject]
     programs: dict[str, JSONObject]
+    by_hand: dict[str, JSONObject]
 
 
 def provider(
@@ -201,6 +202,21 @@ def format_of(name: str) -> str:
     return facts.get("format", COMPATIBLE) if facts else ""
 
 
+def keeps_sessions(name: str) -> bool:
+    """Whether a provider of this name remembers conversations by itself."""
+    first = _book().names.get(name.lower().replace("_", "-"), name)
+    facts = {**_book().providers.get(first, {}), **_written().get(first, {})}
+    return bool(facts.get("session_resumption"))
+
+
+def models_of(name: str) -> tuple[str, ...]:
+    """The models that are known to be a provider's: the one it has where none is named, and those of its houses."""
+    facts = {**_book().providers.get(name, {}), **_written().get(name, {})}
+    kin = _book().providers.get(name.partition("-")[0], {})  # another way to the same house
+    own = [facts["model"]] if facts.get("model") else []
+    return tuple(dict.fromkeys([*own, *names_of_houses(facts.get("houses") or kin.get("houses", ()))]))
+
+
 def client_of(format: str) -> str:
     """The client of those who speak a format natively; "" where there is none."""
     return _book().calls.get(format, {}).get("client", "")
@@ -245,6 +261,11 @@ def program_tables() -> dict[str, JSONObject]:
     return _book().programs
 
 
+def hand_tables() -> dict[str, JSONObject]:
+    """What is written of requests that are sent by hand, by their formats."""
+    return _book().by_hand
+
+
 def has_address(provider: Provider) -> bool:
     """Whether it is known where to call: it has an address, or its client's SDK was made for it."""
     entry = _book().providers.get(provider.name)
@@ -258,7 +279,7 @@ def _book() -> Book:
     providers: dict[str, JSONObject] = content["providers"]
     names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
     houses = {house: name for name, facts in providers.items() for house in facts.get("houses", ())}
-    return Book(providers, names, houses, content["formats"], content["calls"], content["programs"])
+    return Book(providers, names, houses, content["formats"], content["calls"], content["programs"], content["by_hand"])
 
 
 def _written() -> dict[str, JSONObject]:

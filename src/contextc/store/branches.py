@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
-from contextc.messages import Message
+from contextc.messages import Message, new_root
 from contextc.store.base import Branch, Conversation, Reference, Transaction
-from contextc.store.chain import Entry, free_uid, messages_between, new_branch, now_ms, place_messages
+from contextc.store.chain import Entry, create, free_uid, messages_between, new_branch, now_ms, place_messages
 from contextc.store.forgetting import drop_channels
 from contextc.store.places import (
     SEQ_MASK,
@@ -19,6 +19,7 @@ from contextc.store.places import (
     branch_end,
     check_name,
     find,
+    find_head,
     head,
     lock_tree,
     on_branch,
@@ -69,6 +70,15 @@ def branches(tx: Transaction, conversation: str) -> list[Branch]:
         )
         for number, parent, base, created in rows
     ]
+
+
+def begin(tx: Transaction, name: str) -> Conversation:
+    """A conversation in which nothing was said yet."""
+    check_name(name)
+    own = new_root()
+    if find_head(tx, name, True) is not None or create(tx, name, own).id != own:
+        raise ConversationExists(name)
+    return describe(tx, name)
 
 
 def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conversation:

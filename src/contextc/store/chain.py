@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from itertools import count
 from time import time_ns
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -118,6 +119,26 @@ def load(
             raise InvalidInput(f"last={last!r}: ask for 0 or more messages.")
         low = max(low, high - last)
     return messages_between(tx, at.branch, low, high)
+
+
+class Window(NamedTuple):
+    """Some messages of a line, how many the line has, and which it is."""
+
+    messages: list[Message]
+    length: int
+    branch: int
+
+
+def window(
+    tx: Transaction, conversation: str, *, after: int = 0, before: int | None = None, limit: int, branch: int | None
+) -> Window:
+    """At most `limit` messages: the first ones after a seq, or the last ones before one."""
+    at = head(tx, conversation)
+    if branch is not None and branch != at.branch:
+        at = on_branch(tx, conversation, at, branch)
+    high = at.seq if before is None else max(0, min(at.seq, before - 1))
+    low = max(after, high - limit) if before is not None else after
+    return Window(messages_between(tx, at.branch, low, min(high, low + limit)), at.seq, at.branch)
 
 
 def append(

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from time import monotonic, sleep
+from typing import Any
 
 from contextc.errors import (
     ContextcError,
@@ -23,6 +24,7 @@ from contextc.errors import (
 )
 from contextc.store.base import Dialect, Row, T, Transaction
 from contextc.store.engine import jitter
+from contextc.store.group import Line, Outcome
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
 
@@ -66,10 +68,52 @@ class SQLiteStore(Store[sqlite3.Connection]):
         self._path, self._read_only = path, read_only
         self._file: tuple[int, int] | None = None
         self._looked = 0.0
+        self._line = Line(self._together)
         if sqlite3.sqlite_version_info < OLDEST:
             raise StoreUnavailable(
                 f"This Python has SQLite {sqlite3.sqlite_version}; contextc needs 3.35 or newer. Use a newer Python."
             )
+
+    def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
+        return self._line.write(work, lambda: super(SQLiteStore, self).write(work, repeatable=repeatable))
+
+    def _together(self, works: Sequence[Callable[[Transaction], Any]]) -> list[Outcome] | None:
+        """The work of several writers in one transaction."""
+
+        def all_of_them(tx: Transaction) -> list[Outcome]:
+            return [self._one_of_them(tx, work) for work in works]
+
+        try:
+            connection = self._take()
+        except StoreError:
+            return None
+        try:
+            found = self._run(connection, all_of_them, writing=True, again=False)
+        except StoreError:
+            self._drop_all(connection)
+            return None
+        except BaseException:
+            self._give_back(connection)
+            raise
+        self._give_back(connection)
+        return found
+
+    def _one_of_them(self, tx: Transaction, work: Callable[[Transaction], Any]) -> Outcome:
+        tx.run("SAVEPOINT one")
+        try:
+            found = Outcome(work(tx))
+        except (sqlite3.Error, StoreError):  # the store itself: nobody's work is brought to it
+            raise
+        except Exception as error:
+            tx.run("ROLLBACK TO one")
+            found = Outcome(error=error)
+        tx.run("RELEASE one")
+        return found
+
+    def _forked(self) -> None:
+        """Another thread of the parent may have led the writers; nobody here does."""
+        super()._forked()
+        self._line = Line(self._together)
 
     def _connect(self) -> sqlite3.Connection:
         folder = os.path.dirname(os.path.abspath(self._path))

@@ -20,11 +20,14 @@ from contextc.errors import (
 from contextc.events import AnyEvent
 from contextc.messages import Admitted, AnyPart, Message, admit
 from contextc.store import branches, chain, leases, pins, places, redaction, streams, transcripts
+from contextc.store import overviews as lists
+from contextc.store import search as searching
 from contextc.store import todos as todo_lists
 from contextc.store import turns as running
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
 from contextc.store.engine import Connection, Engine, jitter
 from contextc.store.keeper import warn
+from contextc.store.overviews import Overview, Page
 from contextc.store.places import Head, check_name
 from contextc.store.reading import LOOK, as_bytes
 from contextc.store.transcripts import TranscriptKey
@@ -129,6 +132,24 @@ class Store(Engine[Connection]):
 
     def conversations(self) -> list[Conversation]:
         return self.read(branches.listing)
+
+    def begin(self, name: str) -> Conversation:
+        """Make a conversation in which nothing was said yet; raises `ConversationExists`."""
+        return self.write(lambda tx: branches.begin(tx, name))
+
+    def overview(self, name: str) -> Overview:
+        """A conversation as a list shows it: its title, when it was last spoken in, whom it asked."""
+        return self.read(lambda tx: lists.overview(tx, name))
+
+    def overviews(self, *, search: str = "", before: str = "", limit: int = 50) -> Page:
+        """A page of conversations, the one that was last spoken in first; those alone that have the words of `search`.
+
+        `next` of a page is what the next one has as `before`. A search reads so many messages at once and no more, so
+        a page may have fewer than `limit`, or none, and still a next one.
+        """
+        if search.strip():
+            return self.read(lambda tx: searching.search(tx, search, before=before, limit=limit))
+        return self.read(lambda tx: lists.overviews(tx, before=before, limit=limit))
 
     def blob(self, name: str) -> bytes:
         """The bytes of a Media part, by its `blob`."""
@@ -293,6 +314,11 @@ class Store(Engine[Connection]):
         """End the turn. What it was still writing ends as `error`; calls that a `failed` one left open are answered."""
         self._release(lease, failed=failed)
 
+    def releases(self, tx: Transaction, lease: Lease) -> None:
+        """End a turn inside a transaction. The lease is renewed no longer, whatever becomes of that."""
+        self._stop_renewing(lease)
+        leases.release(tx, lease, failed=False)
+
     def close(self) -> None:
         """End the turns of this handle, and close every connection."""
         if not self._closed:
@@ -410,6 +436,8 @@ class Store(Engine[Connection]):
         try:
             self.write(lambda tx: leases.renew(tx, lease))
         except LeaseLost:
+            if lease not in self._renewals:  # it was given back meanwhile
+                return
             self._stop_renewing(lease)
             raise
 

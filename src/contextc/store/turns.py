@@ -18,7 +18,7 @@ from contextc.messages import Message, Usage, from_json, to_json
 from contextc.store.base import Transaction
 from contextc.store.chain import now_ms
 from contextc.store.places import SEQ_MASK, place
-from contextc.store.reading import read_all, read_as
+from contextc.store.reading import SEQ_BITS, read_all, read_as
 
 SHORT = 2_000  # characters of a text that an event carries along; its message has the rest
 QueueKind: TypeAlias = Literal["steer", "follow-up"]
@@ -233,6 +233,18 @@ def steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepReco
         -1 if turn is None else 0,
     )
     return read_all(_step_from_json, [body for (body,) in rows], "A step")
+
+
+def last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, StepRecord]:
+    """The last step that each of some conversations took, by its number."""
+    rows = tx.rows(
+        "SELECT s.place, s.body FROM conversation c JOIN step s ON s.place = (SELECT max(place) FROM step"
+        " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
+        f" WHERE c.number IN ({', '.join('?' for _ in conversations)})",
+        *conversations,
+    )
+    found = read_all(_step_from_json, [body for _, body in rows], "A step")
+    return {where >> SEQ_BITS: step for (where, _), step in zip(rows, found, strict=True)}
 
 
 # ── what waits ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError
-from contextc.formats import formatter
+from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
 from contextc.messages import Message, Native
 from contextc.providers.named import COMPATIBLE, format_for, formats_at
@@ -36,6 +36,15 @@ class Dialects:
         return min(fitting, key=lambda each: each[1] + _strange_in(formatter(each[0]), exchange.reply))[0]
 
 
+def format_of_messages(messages: list[JSONObject]) -> str:
+    """The format of a bare list of messages: the one to which the least of it is strange; "" where none can read it."""
+    names = [name for name in format_names() if not formatter(name).lines]
+    order = sorted(names, key=lambda name: (name != COMPATIBLE, name not in spoken_formats()))
+    strange = {name: _strange(formatter(name), {formatter(name).messages_key: messages}, lost=True) for name in order}
+    least = min(strange, key=strange.__getitem__)
+    return least if strange[least] < len(messages) else ""
+
+
 def _fitting(address: str, body: JSONObject) -> list[tuple[str, int]]:
     """The formats that a request may be in, the likeliest first, each with how much in it is strange to it."""
     names = [name for name in spoken_formats() if formatter(name).messages_key in body]
@@ -46,12 +55,13 @@ def _fitting(address: str, body: JSONObject) -> list[tuple[str, int]]:
     return sorted(strange.items(), key=lambda each: each[1])
 
 
-def _strange(form: Formatter, body: JSONObject) -> int:
-    """How much of a request a format does not know."""
+def _strange(form: Formatter, body: JSONObject, *, lost: bool = False) -> int:
+    """How much of a request a format does not know; with what it would read as a message that says nothing."""
     try:
         count = len(form.rules.read(body).misshapen)
         request = form.decode_request(readable(form, body).body)
-        return count + len(form.settings.read(request.settings).unread) + _natives(request.messages)
+        empty = sum(not message.parts for message in request.messages) if lost else 0
+        return count + len(form.settings.read(request.settings).unread) + _natives(request.messages) + empty
     except (ContextcError, *ODD):
         return NOT_READ
 

@@ -4,10 +4,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.routing import Mount
 
 from contextc.store import Store
 from contextc.web.desk import Desk, Options
+from contextc.web.guard import Guard
+from contextc.web.pages import Pages
 from contextc.web.router import Router
 
 
@@ -20,6 +23,13 @@ def application(store: Store, options: Options | None = None) -> Starlette:
         try:
             yield
         finally:
+            desk.ending.set()
             await desk.running.close()
 
-    return Starlette(routes=[Mount("/api", Router(desk))], lifespan=lifespan)
+    app = Starlette(
+        routes=[Mount("/api", Router(desk)), Mount("/", Pages())],
+        middleware=[Middleware(Guard, options=desk.options)],
+        lifespan=lifespan,
+    )
+    app.state.desk = desk
+    return app

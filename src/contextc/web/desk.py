@@ -1,13 +1,18 @@
 """What the server works with: a store, whom it talks to unless told otherwise, and the turns that run."""
 
+import asyncio
 from pathlib import Path
 
 from msgspec import Struct
 
-from contextc.agents.made import Choice
+from contextc.agents.made import Choice, made
+from contextc.agents.whom import Whom
+from contextc.executor import AgentExecutor, Limits
+from contextc.providers import Endpoint
 from contextc.store import Store
 from contextc.store.base import DEFAULT_AGENT
 from contextc.web.running import Running
+from contextc.web.watchers import Watchers
 
 LARGEST = 32 << 20
 
@@ -36,4 +41,22 @@ class Options(Struct, frozen=True, kw_only=True):
 class Desk:
     def __init__(self, store: Store, options: Options) -> None:
         self.store, self.options = store, options
-        self.running = Running(store, options.agent)
+        self.running = Running(store, self._made, agent=options.agent, model=options.model, root=options.root)
+        self.watchers = Watchers()
+        self.ending = asyncio.Event()
+        """Set when the server is about to stop: whoever waits for something to happen need not any longer."""
+
+    def _made(self, whom: Whom) -> tuple[AgentExecutor, Endpoint]:
+        """An agent as this server is wanted, and the line it speaks on."""
+        options = self.options
+        return made(
+            self.store,
+            whom,
+            options.root,
+            agent=options.agent,
+            tools=options.tools,
+            system=options.system,
+            budget=options.budget,
+            output=options.output,
+            limits=Limits() if options.steps is None else Limits(steps=options.steps),
+        )

@@ -2,8 +2,8 @@
 
 A function of `web/api/` with `@endpoint(…)` over it is one. Its parameters say what it needs: `desk`, those named in
 its path, `query` and `body` (a Struct each), and `request` where it needs the rest. What it returns is JSON of the type
-it says, unless that is a `Content` or a `Stream`. One that is not `async` runs on a worker thread, because the store is
-synchronous; it is not left before it has ended.
+it says, unless that is a `Content` or a `Stream`. Its path is the one below `/api`. One that is not `async` runs on a
+worker thread, because the store is synchronous; it is not left before it has ended.
 """
 
 import inspect
@@ -23,6 +23,8 @@ class Content(NamedTuple):
     data: bytes
     media_type: str
     headers: Mapping[str, str] = {}
+    status: int | None = None
+    """Where it is not the endpoint's."""
 
 
 class Stream(NamedTuple):
@@ -61,7 +63,7 @@ class Endpoint(NamedTuple):
 ENDPOINTS: list[Endpoint] = []
 
 
-class Nothing(Struct, frozen=True):
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """No more is to be said than that it was done."""
 
 
@@ -71,6 +73,7 @@ def endpoint(method: Method, path: str, *, status: int = 200, media_type: str = 
     def declare(work: Work) -> Work:
         takes = get_type_hints(work)
         answer = takes.pop("return")
+        assert not path.startswith("/api/"), f"{path}: every path is below /api anyway"
         made = Endpoint(method, path, work, status, takes, answer, media_type)
         assert {*made.named} == {*takes} - {*OWN}, f"{method} {path} names {made.named}, and its function {[*takes]}"
         ENDPOINTS.append(made)

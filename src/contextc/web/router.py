@@ -4,6 +4,7 @@ Paths are taken apart before they are decoded, so a conversation may have a slas
 """
 
 import pkgutil
+from collections.abc import AsyncGenerator
 from importlib import import_module
 from typing import Any, cast
 from urllib.parse import unquote
@@ -53,9 +54,10 @@ class Router:
     async def _answer(self, request: Request) -> Response:
         raw = cast(bytes, request.scope.get("raw_path") or request.scope["path"].encode())
         segments = [unquote(each.decode("ascii", "replace")) for each in raw.partition(b"?")[0].strip(b"/").split(b"/")]
-        found, named = self._find(request.method, segments)
+        below = request.scope.get("root_path", "").count("/")  # what is in front of our paths is somebody else's
+        found, named = self._find(request.method, segments[below:])
         given: dict[str, Any] = {  # each of the type that the function says
-            name: msgspec.convert(named[name], kind, strict=False) if name in named else None
+            name: _read(named[name], kind, f"{name} in the address") if name in named else None
             for name, kind in found.takes.items()
         }
         own = {"desk": lambda: self.desk, "request": lambda: request}
@@ -90,17 +92,28 @@ async def _body(request: Request, kind: Any) -> object:
         raise InvalidRequest(f"what was sent cannot be read: {error}.") from None
 
 
-def _read(given: dict[str, str], kind: Any, what: str) -> object:
+def _read(given: str | dict[str, str], kind: Any, what: str) -> object:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{what} cannot be read: {error}.") from None
 
 
+class _Streaming(StreamingResponse):
+    """A stream that is closed when its reader leaves, at once and not when it is next looked at."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        finally:
+            if isinstance(self.body_iterator, AsyncGenerator):
+                await cast(AsyncGenerator[bytes], self.body_iterator).aclose()
+
+
 def _response(found: Endpoint, answer: object) -> Response:
     if isinstance(answer, Stream):
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **answer.headers}
-        return StreamingResponse(answer.events, found.status, headers, answer.media_type)
+        return _Streaming(answer.events, found.status, headers, answer.media_type)
     if isinstance(answer, Content):
-        return Response(answer.data, found.status, dict(answer.headers), answer.media_type)
+        return Response(answer.data, answer.status or found.status, dict(answer.headers), answer.media_type)
     return Response(msgspec.json.encode(answer), found.status, {"Cache-Control": "no-store"}, JSON)

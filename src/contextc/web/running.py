@@ -1,11 +1,275 @@
-"""The turns that run in this process: who runs them, how to stop them, what they wait for."""
+"""The turns that run in this process: who runs them, how to stop them, what they wait for.
 
+A turn runs by itself, whoever watches it. What a tool needs a person for waits here as a question, for as long as its
+turn runs, and the first answer counts. Nothing of a turn is kept here once it is over: the store has it.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from contextc._json import JSONObject
+from contextc.agents.deeds import described
+from contextc.agents.whom import find
+from contextc.compiler.compaction import Compaction
+from contextc.errors import ContextcError
+from contextc.executor import Turn
+from contextc.executor.door import Given, as_message
+from contextc.executor.threads import durable
+from contextc.executor.tools import Answer, Approve
+from contextc.executor.watching import hub
+from contextc.messages import ToolCall
 from contextc.store import Store
+from contextc.store.places import head
+from contextc.store.turns import Queued, QueueKind, last_steps
+from contextc.toolbox import FunctionTool
+from contextc.web.lines import Lines, Make
+from contextc.web.problems import Refused
+
+log = logging.getLogger(__name__)
+MOST = 1_000
+"""Turns that may run at once."""
+LAST_MODELS = 10_000
+PATIENCE = 10.0
+"""Seconds that turns get to come to their end when the server stops."""
+GRACE = 5.0
+"""Seconds that a turn which is attended runs on when nobody follows it any more."""
+RECORDED = "replay"
+NOTHING = "There is nothing to answer: nobody has said anything since the last answer, and nothing waits."
+ELSEWHERE = "Another process runs this turn, and only that process can stop it."
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """A call that waits for a person's word: what it would do, in words and line by line."""
+
+    id: str
+    name: str
+    arguments: JSONObject
+    what: str
+    lines: list[str]
+
+
+class Question:
+    """A call that somebody is asked about. `answer` is what they say."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+
+class Begun(Struct, frozen=True):
+    """A turn that runs; its events come after number `after`. `attended` says that it ends if nobody follows it."""
+
+    turn: Turn
+    after: int
+    attended: bool = False
 
 
 class Running:
-    def __init__(self, store: Store, agent: str) -> None:
-        self.store, self.agent = store, agent
+    def __init__(self, store: Store, make: Make, *, agent: str, model: str | None, root: Path) -> None:
+        self.store, self.agent, self.model, self.root = store, agent, model or "", root
+        self.lines = Lines(make)
+        self._turns: dict[str, Begun] = {}
+        self._followers: dict[str, int] = {}
+        self._questions: dict[str, list[Question]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._models: OrderedDict[str, str] = OrderedDict()
+        self._closing = False
+
+    # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def turns(self) -> list[str]:
+        """The conversations in which a turn runs here."""
+        return list(self._turns)
+
+    def turn(self, conversation: str) -> Begun | None:
+        """The turn that runs here, if one does."""
+        begun = self._turns.get(conversation)
+        return begun if begun is not None and not begun.turn.done else None
+
+    async def start(
+        self,
+        conversation: str,
+        given: Given = None,
+        *,
+        model: str | None = None,
+        resume: bool = False,
+        attended: bool = False,
+    ) -> Begun:
+        """Begin a turn, and return when it has begun. What keeps it from beginning is raised."""
+        if self._closing or len(self._tasks) >= MOST:
+            raise Refused(503, f"The server is {'ending' if self._closing else 'at work on too much'}.", "Overloaded")
+        begun: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
+        spec = await durable(self._spec, conversation, model)
+        task = asyncio.get_running_loop().create_task(
+            self._run(conversation, given, spec, resume, attended, begun), name=f"the turn of {conversation}"
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(begun)
+
+    async def _run(
+        self, conversation: str, given: Given, spec: str, resume: bool, attended: bool, begun: "asyncio.Future[Begun]"
+    ) -> None:
+        """One turn, and those that follow it, from beginning to end."""
+        turn: Turn | None = None
+        try:
+            async with self.lines.use(spec) as shared:
+                executor = shared.asking(self._asker(conversation))
+                turn = executor.resume(conversation) if resume else executor.start(conversation, given)
+                first = await turn.begun()
+                if not first:
+                    raise Refused(409, NOTHING, "NothingNew")
+                self._turns[conversation] = found = Begun(turn, first - 1, attended)
+                self.remember(conversation, spec)
+                _answer(begun, found)
+                await turn.wait()
+        except (Exception, asyncio.CancelledError) as error:
+            if begun.done():
+                raise
+            begun.set_exception(error if isinstance(error, Exception) else Refused(503, "The server is ending."))
+            begun.exception()  # who asked may have left
+        finally:
+            if (found := self._turns.get(conversation)) is not None and found.turn is turn:
+                del self._turns[conversation]
+
+    def cancel(self, conversation: str) -> bool:
+        """Stop the turn that runs here; False where none does. What was said so far stays."""
+        begun = self.turn(conversation)
+        if begun is not None:
+            begun.turn.cancel()
+        return begun is not None
+
+    async def stop(self, conversation: str) -> None:
+        """Stop the turn that runs here, and come back when it has ended."""
+        begun = self.turn(conversation)
+        if begun is not None:
+            begun.turn.cancel()
+            await begun.turn.wait()
+
+    async def displace(self, conversation: str) -> None:
+        """Stop a turn that a page began, because it, or another one, begins the next."""
+        begun = self.turn(conversation)
+        if begun is not None and begun.attended:
+            await self.stop(conversation)
+
+    @contextmanager
+    def following(self, begun: Begun) -> Generator[None]:
+        """Somebody follows a turn. One that is attended is stopped when all have left it, and nobody comes back.
+
+        So a page that is closed, or whose reader says stop, ends what it began; one that is loaded again goes on.
+        """
+        conversation = begun.turn.conversation
+        self._followers[conversation] = self._followers.get(conversation, 0) + 1
+        try:
+            yield
+        finally:
+            self._followers[conversation] -= 1
+            if not self._followers[conversation]:
+                del self._followers[conversation]
+            if begun.attended and not begun.turn.done:
+                asyncio.get_running_loop().call_later(GRACE, self._look_after, begun)
+
+    def _look_after(self, begun: Begun) -> None:
+        conversation = begun.turn.conversation
+        if conversation not in self._followers and conversation not in self._questions:
+            begun.turn.cancel()
+
+    async def queue(self, conversation: str, text: str, kind: QueueKind) -> Queued:
+        """Have input wait, to steer the turn that runs or to follow it. Raises `UnknownConversation`."""
+        message = as_message(text)
+
+        def work() -> Queued:
+            self.store.conversation(conversation)
+            return self.store.enqueue(conversation, message, kind=kind, agent=self.agent)
+
+        queued = await durable(work)
+        hub(self.store).look(conversation)
+        return queued
+
+    async def compact(self, conversation: str, model: str | None = None) -> Compaction | None:
+        """Have what is old summed up now; None where there is nothing to sum up. Raises `UnknownConversation`."""
+        await durable(self.store.conversation, conversation)
+        async with self.lines.use(await durable(self._spec, conversation, model)) as executor:
+            return await executor.compact(conversation)
+
+    # ── what they wait for ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def approvals(self, conversation: str) -> list[Approval]:
+        """What waits for a person's word. It reads files: not for the event loop."""
+        found: list[Approval] = []
+        for question in list(self._questions.get(conversation, ())):
+            call = question.call
+            what, lines = described(call, self.root)
+            found.append(Approval(id=call.id, name=call.name, arguments=call.arguments, what=what, lines=lines))
+        return found
+
+    def answer(self, conversation: str, id: str, approve: bool, why: str = "") -> None:
+        """Say yes or no to a call, with the reason, which the model is told."""
+        for question in self._questions.get(conversation, ()):
+            if question.call.id == id and not question.answer.done():
+                question.answer.set_result(approve or why or False)
+                return
+        raise Refused(404, f"No call {id!r} waits for a word: it was answered, or its turn is over.", "UnknownApproval")
+
+    def _asker(self, conversation: str) -> Approve:
+        async def ask(call: ToolCall, _: FunctionTool) -> Answer:
+            question = Question(call)
+            self._questions.setdefault(conversation, []).append(question)
+            try:
+                return await question.answer
+            finally:
+                left = self._questions[conversation]
+                left.remove(question)
+                if not left:
+                    del self._questions[conversation]
+
+        return ask
+
+    # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _spec(self, conversation: str, wanted: str | None) -> str:
+        """Whom to ask: who is named, else who was asked last in this conversation, else the server's."""
+        if wanted is not None and wanted.strip():
+            return wanted.strip()
+        return self._models.get(conversation) or self._stored_model(conversation) or self.model
+
+    def _stored_model(self, conversation: str) -> str:
+        """Who was asked last, as the store has it; recordings are not told by their name."""
+        with suppress(ContextcError):
+            found = self.store.read(lambda tx: last_steps(tx, [head(tx, conversation).conversation]))
+            for step in found.values():
+                if step.provider != RECORDED:
+                    spec = f"{step.provider}:{step.model}"
+                    find(spec)  # that there still is such a one
+                    return spec
+        return ""
+
+    def remember(self, conversation: str, spec: str) -> None:
+        self._models[conversation] = spec
+        self._models.move_to_end(conversation)
+        if len(self._models) > LAST_MODELS:
+            self._models.popitem(last=False)
 
     async def close(self) -> None:
-        """Bring every turn to its end."""
+        """Bring every turn to its end, and close the lines."""
+        self._closing = True
+        for begun in list(self._turns.values()):
+            begun.turn.cancel()
+        if self._tasks:
+            _, late = await asyncio.wait(set(self._tasks), timeout=PATIENCE)
+            for task in late:
+                log.warning("%s did not end in time", task.get_name())
+                task.cancel()
+        await self.lines.close()
+
+
+def _answer(begun: "asyncio.Future[Begun]", value: Begun) -> None:
+    if not begun.done():
+        begun.set_result(value)

@@ -1,7 +1,6 @@
 """Which conversation a chat begins in: the one that is named, the last one, or a new one named for the time."""
 
-from datetime import datetime
-
+from contextc.agents.naming import names_by_time
 from contextc.errors import InvalidSetting
 from contextc.store import Store
 
@@ -15,15 +14,10 @@ def first_conversation(store: Store, named: str | None, *, go_on: bool) -> str:
             raise InvalidSetting("--continue: there is no conversation in this store yet.")
         return max([each.name for each in found], key=lambda name: _spoken(store, name))
     names = {each.name for each in found}
-    first = f"{datetime.now():%Y-%m-%d-%H%M%S}"
-    return next(name for number in range(1, len(names) + 2) if (name := _numbered(first, number)) not in names)
+    return next(name for name in names_by_time() if name not in names)
 
 
 def _spoken(store: Store, conversation: str) -> int:
     """When something was last said."""
     last = store.load(conversation, last=1)
     return last[0].time if last else store.conversation(conversation).created
-
-
-def _numbered(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}-{number}"

@@ -1,0 +1,180 @@
+"""`contextc serve`: the API and the page, on this machine unless somebody says otherwise."""
+
+import ipaddress
+import logging
+import os
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import quote, urlsplit
+
+import typer
+
+from contextc.agents.whom import find
+from contextc.cli.chat.wish import system_of
+from contextc.cli.terminal import StoreOption, opened, out, plain
+from contextc.errors import InvalidSetting
+from contextc.store.base import DEFAULT_AGENT
+
+PORT = 8377
+HERE = ("127.0.0.1", "localhost", "[::1]")
+EVERYWHERE = ("0.0.0.0", "::")
+SHORTEST_TOKEN = 16
+TOKEN = "CONTEXTC_TOKEN"
+
+
+def run(
+    host: Annotated[
+        str, typer.Option("--host", help="The address to listen on. Others than this machine need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="The port; 0 takes any that is free.")] = PORT,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="Whom to ask unless a conversation names another (default: configured, or local)"
+        ),
+    ] = None,
+    agent: Annotated[str, typer.Option("--agent", help="The name of the agent.")] = DEFAULT_AGENT,
+    system: Annotated[
+        str | None, typer.Option("--system", help="A system prompt, or @file (default: configured).")
+    ] = None,
+    tools: Annotated[
+        Literal["all", "read", "none"] | None,
+        typer.Option(
+            "--tools",
+            help="What the model may use (default: all; none for the local model and for programs with their own).",
+        ),
+    ] = None,
+    root: Annotated[Path, typer.Option("--root", help="The folder that tools work in.")] = Path("."),
+    budget: Annotated[int | None, typer.Option("--budget", help="The tokens the whole input may take.")] = None,
+    output: Annotated[int | None, typer.Option("--output", help="The tokens an answer may take.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="The most steps a turn may take (default: 250).")] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", help=f"What those who ask have to say (default: {TOKEN}, or none here).")
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option("--origin", help="Another page that may ask, like http://localhost:3000; repeat it."),
+    ] = None,
+    open: Annotated[
+        bool | None, typer.Option("--open/--no-open", help="Open a browser (default: where there is a screen).")
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Serve the page and the HTTP API. Ctrl-C stops it: turns that run come to their end, and what was said stays."""
+    try:
+        from contextc.web.app import application
+        from contextc.web.desk import Options
+        from contextc.web.serving import listen, server
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise InvalidSetting(
+            f"The package {error.name!r} is not installed. Install it: pip install 'contextc[web]'"
+        ) from error
+    secret = _token(host, token)
+    folder = root.expanduser().resolve()
+    if not folder.is_dir():
+        raise InvalidSetting(f"--root {root}: there is no such folder.")
+    find(model)  # whom nobody knows is said before anything begins
+    options = Options(
+        model=model,
+        agent=agent,
+        root=folder,
+        tools=tools,
+        system=system_of(system),
+        budget=budget,
+        output=output,
+        steps=steps,
+        token=secret,
+        hosts=_hosts(host),
+        origins=tuple([_origin(each) for each in origin or ()]),
+    )
+    with listen(host, port) as listening, opened(store, new=True) as handle:
+        address = f"http://{_shown(host)}:{listening.getsockname()[1]}/"
+        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+        is_shown = open if open is not None else _has_screen()
+        server(application(handle, options), lambda: _announce(address, secret, is_shown)).run([listening])
+
+
+def _announce(address: str, secret: str, is_shown: bool) -> None:
+    """Say where it is, when it is there."""
+    out.print(f"contextc is at [bold]{plain(address)}[/] · Ctrl-C stops it", soft_wrap=True)
+    if secret:
+        out.print(f"with its token: {plain(_with_token(address, secret))}", soft_wrap=True)
+    sys.stdout.flush()
+    if is_shown:
+        _open(_with_token(address, secret))
+
+
+def _with_token(address: str, secret: str) -> str:
+    return f"{address}?token={quote(secret, safe='')}" if secret else address
+
+
+def _token(host: str, given: str | None) -> str:
+    """The token that is asked for; whoever lets others than this machine ask has one."""
+    secret = (given if given is not None else os.environ.get(TOKEN, "")).strip()
+    if secret and not (secret.isascii() and secret.isprintable()):
+        raise InvalidSetting("A token is made of letters, digits and signs, without others than those of ASCII.")
+    if _is_here(host):
+        return secret
+    if secret and len(secret) < SHORTEST_TOKEN:
+        raise InvalidSetting(
+            f"A token that others than this machine may try to guess needs {SHORTEST_TOKEN} characters or more. "
+            "Leave it out, and one is made."
+        )
+    return secret or secrets.token_urlsafe(32)
+
+
+def _is_here(host: str) -> bool:
+    """Whether only this machine can ask."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _hosts(host: str) -> tuple[str, ...]:
+    """The names to answer to. Where it listens everywhere, nobody can say all of them, and the token is the guard."""
+    if host in EVERYWHERE:
+        return ("*",)
+    return tuple(dict.fromkeys([*HERE, _bracketed(host).lower(), socket.gethostname().lower()]))
+
+
+def _shown(host: str) -> str:
+    return HERE[0] if host in EVERYWHERE else _bracketed(host)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _origin(given: str) -> str:
+    found = urlsplit(given.rstrip("/"))
+    if found.scheme not in ("http", "https") or not found.netloc or found.path or found.query or found.fragment:
+        raise InvalidSetting(f"--origin {given}: write it as http://localhost:3000, without a path.")
+    return f"{found.scheme}://{found.netloc}"
+
+
+def _has_screen() -> bool:
+    """Whether somebody sits here who would see a browser."""
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _open(address: str) -> None:
+    """Open a browser, if there is one."""
+
+    def work() -> None:
+        with suppress(Exception):
+            webbrowser.open(address)
+
+    threading.Thread(target=work, name="browser", daemon=True).start()

@@ -1,0 +1,187 @@
+"""What a request has that the one before it had not, and the other way round: field by field, message by message.
+
+The same is folded: a run of equal messages is one hunk, however long. Messages are compared as their bytes, and taken
+apart only where they differ; then their lines are compared, as a person would print them. What is long is cut, and says
+so, because nobody reads a difference of ten thousand messages.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from contextc.errors import InvalidRequest
+
+Kind: TypeAlias = Literal["same", "added", "removed"]
+MOST_LINES = 4_000  # of all hunks
+MOST_COMPARED = 2_000  # lines of one message; longer ones are told whole
+WIDEST = 4_000  # characters of a line
+CONTEXT = 3
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_elements = msgspec.json.Decoder(list[Raw]).decode
+
+
+class Hunk(Struct, frozen=True, kw_only=True):
+    """A run of one kind. `path` is where it stands in the request; `count` how many lines or messages are the same, of
+    which none, or those around a change, are given.
+    """
+
+    kind: Kind
+    path: str
+    lines: list[str]
+    count: int
+
+
+class Difference(NamedTuple):
+    """`unchanged` is how many bytes of the newer one stood in the older one too. `cut`: there is more than is told."""
+
+    hunks: list[Hunk]
+    unchanged: int
+    cut: bool
+
+
+def difference(before: bytes, after: bytes) -> Difference:
+    """What differs between two requests. Raises `InvalidRequest` where one is no JSON object."""
+    try:
+        old, new = _fields(before), _fields(after)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"this is no request: {error}.") from None
+    telling = _Telling()
+    for name in dict.fromkeys([*new, *old]):
+        telling.field(name, old.get(name), new.get(name))
+    return Difference(telling.hunks, telling.unchanged, telling.cut)
+
+
+class _Telling:
+    """Hunks in their order, up to as many lines as anybody wants to read."""
+
+    def __init__(self) -> None:
+        self.hunks: list[Hunk] = []
+        self.unchanged = self.told = 0
+        self.cut = False
+
+    def field(self, name: str, old: Raw | None, new: Raw | None) -> None:
+        before, after = (None if each is None else bytes(each) for each in (old, new))
+        lists = [_list_in(each or b"[]") for each in (before, after)]
+        if before == after:
+            self._same(name, [after or b""])
+        elif lists[0] is not None and lists[1] is not None:
+            self._lists(name, lists[0], lists[1])
+        else:
+            self._changed(name, before, after)
+
+    def _lists(self, name: str, before: list[bytes], after: list[bytes]) -> None:
+        done = at = 0
+        for start, other, length in [*_common(before, after), (len(before), len(after), 0)]:
+            gone, come = before[done:start], after[at:other]
+            if len(gone) == len(come):
+                for index, (one, two) in enumerate(zip(gone, come, strict=True), at):
+                    self._changed(f"{name}[{index}]", one, two)
+            else:
+                for index, one in enumerate(gone, done):
+                    self._changed(f"{name}[{index}]", one, None)
+                for index, two in enumerate(come, at):
+                    self._changed(f"{name}[{index}]", None, two)
+            if length:
+                path = f"{name}[{other}]" if length == 1 else f"{name}[{other}…{other + length - 1}]"
+                self._same(path, after[other : other + length])
+            done, at = start + length, other + length
+
+    def _same(self, path: str, values: Sequence[bytes]) -> None:
+        self.unchanged += sum(map(len, values))
+        self.hunks.append(Hunk(kind="same", path=path, lines=[], count=len(values)))
+
+    def _changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        if self.told >= MOST_LINES:
+            self.cut = True
+            return
+        old, new = (None if each is None else _printed(each) for each in (before, after))
+        if old is None or new is None or max(len(old), len(new)) > MOST_COMPARED:
+            self._tell("removed", path, old or [])
+            self._tell("added", path, new or [])
+            return
+        for tag, first, last, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            if tag == "equal":
+                self._around(path, old[first:last])
+            else:
+                self._tell("removed", path, old[first:last])
+                self._tell("added", path, new[start:end])
+
+    def _around(self, path: str, lines: list[str]) -> None:
+        """Lines that are the same: those next to a change, and a fold between them."""
+        shown = lines if len(lines) <= 2 * CONTEXT + 1 else [*lines[:CONTEXT], "…", *lines[-CONTEXT:]]
+        self.told += len(shown)
+        self.hunks.append(Hunk(kind="same", path=path, lines=shown, count=len(lines)))
+
+    def _tell(self, kind: Kind, path: str, lines: list[str]) -> None:
+        if not lines:
+            return
+        room = max(0, MOST_LINES - self.told)
+        shown = [line if len(line) <= WIDEST else line[:WIDEST] + "…" for line in lines[:room]]
+        self.cut = self.cut or len(shown) < len(lines) or any(len(line) > WIDEST for line in lines[:room])
+        self.told += len(shown)
+        if shown:
+            self.hunks.append(Hunk(kind=kind, path=path, lines=shown, count=len(lines)))
+
+
+def _list_in(value: bytes) -> list[bytes] | None:
+    return [bytes(each) for each in _elements(value)] if value[:1] == b"[" else None
+
+
+def _printed(value: bytes) -> list[str]:
+    return msgspec.json.format(value, indent=2).decode("utf-8", "replace").split("\n")
+
+
+def _common(before: Sequence[bytes], after: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Runs that both have, in order: where each begins in the one and in the other, and how long it is.
+
+    What begins and ends alike is found first. Between them, what both have exactly once and in the same order holds
+    the two together; runs grow from there. So the work follows the lengths, and not their product.
+    """
+    start = next((n for n, (one, two) in enumerate(zip(before, after, strict=False)) if one != two), None)
+    start = min(len(before), len(after)) if start is None else start
+    end = 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    if start:
+        yield 0, 0, start
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    done = at = 0
+    for one, two in _anchors(old, new):
+        if one < done or two < at:  # inside a run that was told
+            continue
+        back = 0
+        while one - back > done and two - back > at and old[one - back - 1] == new[two - back - 1]:
+            back += 1
+        ahead = 1
+        while one + ahead < len(old) and two + ahead < len(new) and old[one + ahead] == new[two + ahead]:
+            ahead += 1
+        yield start + one - back, start + two - back, back + ahead
+        done, at = one + ahead, two + ahead
+    if end:
+        yield len(before) - end, len(after) - end, end
+
+
+def _anchors(old: Sequence[bytes], new: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Places of what stands once in each, as many of them as are in the same order in both."""
+    counts = Counter(old), Counter(new)
+    places = {each: index for index, each in enumerate(new) if counts[1][each] == 1}
+    pairs = [(n, places[each]) for n, each in enumerate(old) if counts[0][each] == 1 and each in places]
+    ends: list[int] = []  # of rising runs of each length, the least last place
+    at: list[int] = []  # and which pair it is
+    before: list[int] = []  # the pair before each in its run
+    for index, (_, place) in enumerate(pairs):
+        length = bisect_left(ends, place)
+        ends[length : length + 1] = [place]
+        at[length : length + 1] = [index]
+        before.append(at[length - 1] if length else -1)
+    found: list[tuple[int, int]] = []
+    index = at[-1] if at else -1
+    while index >= 0:
+        found.append(pairs[index])
+        index = before[index]
+    return found[::-1]

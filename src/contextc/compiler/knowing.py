@@ -1,0 +1,103 @@
+"""What somebody on the other end of a channel knows of a conversation, and what is news: its ledger, told to people.
+
+Known is what was shown and answered: the rows of the epoch, and the model's last reply, which a session holds without
+having been sent it. News is what the next request would show that none has shown yet.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from contextc.compiler.account import provider_of, records
+from contextc.compiler.inspecting import Inspected, foretold, inspected, is_news
+from contextc.compiler.preview import last_budget, preview
+from contextc.compiler.telling import lines_of
+from contextc.errors import ContextOverflow, InvalidSetting
+from contextc.ledger import book
+from contextc.ledger.items import Item
+from contextc.ledger.look import messages_at
+from contextc.ledger.standing import Channel, Standing
+from contextc.manifest import Line
+from contextc.store import Store
+from contextc.store.base import Transaction
+
+
+class Epoch(NamedTuple):
+    """A time in which the ledger only grew: the request it began with, why, and the rows it came to."""
+
+    epoch: int
+    request: int
+    why: str
+    rows: int
+    time: int
+
+
+class Knowledge(NamedTuple):
+    """`acknowledged`: what is known is still held, by the session or, where there is none, by being sent each time."""
+
+    session: str
+    lost: str
+    unanswered: bool
+    acknowledged: bool
+    known: tuple[Item, ...]
+    news: tuple[Item, ...]
+
+
+def epochs(store: Store, channel: Channel) -> list[Epoch]:
+    """The epochs of a channel, the first one first."""
+    found: list[Epoch] = []
+    for record in records(store, channel):
+        if record.why or not found:
+            found.append(Epoch(record.epoch, record.request, record.why, _length(record.layout), record.time))
+        else:
+            found[-1] = found[-1]._replace(rows=found[-1].rows + record.added)
+    return found
+
+
+def _length(layout: Sequence[tuple[int, int, int]] | None) -> int:
+    return sum(last - first + 1 for _, first, last in layout or ())
+
+
+def knowledge(store: Store, channel: Channel) -> Knowledge:
+    """What is known on a channel, and what is news to it. Raises `UnknownRequest` where nothing was ever shown."""
+
+    def work(tx: Transaction) -> tuple[Standing, bool]:
+        found = book.find(tx, channel)
+        assert found is not None, "a request was found on it"
+        return book.standing_of(channel.conversation, found.state), found.attempt is not None
+
+    shown = inspected(store, channel)
+    standing, unanswered = store.read(work)
+    produced, lost = standing.produced, standing.lost
+    session = standing.session.id if standing.session else ""
+    ahead = _ahead(store, channel)
+    said = {item.place for item in produced}
+    news: tuple[Item, ...] = ()
+    if ahead is not None:
+        fresh = [item for index, item in enumerate(ahead.items) if is_news(ahead, index, item)]
+        news = tuple([item for item in fresh if item.place not in said])
+    keeps = provider_of(store, channel).session_resumption or bool(lost)
+    known = (*shown.items, *produced)
+    return Knowledge(session, lost, unanswered, bool(session) or not keeps, known, news)
+
+
+def _ahead(store: Store, channel: Channel) -> Inspected | None:
+    """The next request; None where it cannot be told."""
+    last = last_budget(store, channel)
+    with suppress(ContextOverflow, InvalidSetting):
+        compiled = preview(
+            store,
+            provider_of(store, channel),
+            channel.conversation,
+            agent=channel.agent,
+            directory=channel.directory or None,
+            budget=last.limit if last else None,
+        )
+        return foretold(store, compiled)
+    return None
+
+
+def told(store: Store, items: Sequence[Item]) -> list[Line]:
+    """What these show, in words."""
+    places = [item.place for item in items if item.place]
+    return lines_of(items, {}, lambda _: store.read(lambda tx: messages_at(tx, places)))

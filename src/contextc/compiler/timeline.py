@@ -1,0 +1,63 @@
+"""All requests of a conversation in the order they were answered, each with the turn and the step it was made for."""
+
+from typing import NamedTuple
+
+from contextc.compiler.account import model_of
+from contextc.ledger import book
+from contextc.ledger.standing import Channel
+from contextc.manifest import Record, record_from_json
+from contextc.models import cost
+from contextc.store import Store
+from contextc.store.base import Transaction
+from contextc.store.places import SEQ_MASK
+from contextc.store.turns import StepRecord
+
+
+class Moment(NamedTuple):
+    """One request. `turn` and `step` are None where it was made by hand; `cost` where it is not known."""
+
+    channel: Channel
+    record: Record
+    turn: int | None
+    step: int | None
+    cost: float | None
+
+
+def timeline(store: Store, conversation: str, only: Channel | None = None) -> list[Moment]:
+    """What was asked in a conversation, oldest first; on one channel or on all. Raises `UnknownConversation`."""
+
+    def work(tx: Transaction) -> list[tuple[Channel, list[Record]]]:
+        return [
+            (channel, [record_from_json(body) for body in reversed(book.manifests(tx, number))])
+            for number, channel, *_ in book.channels(tx, conversation)
+            if only in (None, channel)
+        ]
+
+    made_for = _steps(store, conversation)
+    found: list[Moment] = []
+    for channel, records in store.read(work):
+        known = model_of(channel)
+        for record in records:
+            step = _step(made_for, channel, record)
+            spent = cost(known, record.usage) if known is not None and record.usage is not None else None
+            found.append(
+                Moment(channel, record, step.turn if step else None, step.index if step else None, spent),
+            )
+    return sorted(found, key=lambda moment: moment.record.time)
+
+
+def _steps(store: Store, conversation: str) -> dict[tuple[object, ...], list[StepRecord]]:
+    """The steps by whose they are and which request they made."""
+    agents = {turn.number: turn.agent for turn in store.turns(conversation)}
+    found: dict[tuple[object, ...], list[StepRecord]] = {}
+    for step in store.steps(conversation):
+        key = (agents.get(step.turn, ""), step.provider, step.model, step.request)
+        found.setdefault(key, []).append(step)
+    return found
+
+
+def _step(made_for: dict[tuple[object, ...], list[StepRecord]], channel: Channel, record: Record) -> StepRecord | None:
+    """The step of a request: the one whose reply it has, since tries that failed had the same number."""
+    steps = made_for.get((channel.agent, channel.provider, channel.model, record.request), [])
+    said = {where & SEQ_MASK for where in record.produced}
+    return next((step for step in reversed(steps) if step.seq in said), None)

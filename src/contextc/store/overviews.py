@@ -1,0 +1,240 @@
+"""Conversations as a list shows them: the one that was last spoken in first, a page at a time.
+
+A page costs what it shows: everything about its conversations is read at once, whatever the length of their histories.
+What cannot be read is passed over here; the doctor speaks of it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from contextc.errors import InvalidInput, UnknownConversation
+from contextc.messages import Message, from_json
+from contextc.store.base import Row, Transaction
+from contextc.store.places import SEQ_MASK, check_name, place, stretches
+from contextc.store.reading import UNREADABLE
+from contextc.store.turns import last_steps
+
+LARGEST_PAGE = 500
+OPENING = 8
+"""Among how many messages the first one of a person is looked for, which gives a conversation its title."""
+TITLE = 80
+
+LIST = (
+    "SELECT c.number, c.name, c.tree, c.branch, c.created, b.base_seq, COALESCE(m.time, c.created), m.place,"
+    " COALESCE(m.time, p.time, 0)"
+    " FROM conversation c JOIN branch b ON b.number = c.branch"
+    " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+    " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
+    " LEFT JOIN message p ON p.place = b.parent * 4294967296 + b.base_seq"
+)
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """A conversation as a list shows it.
+
+    `title` is the beginning of the first thing a person said, `spoken` when something was last said (0: never), `model`
+    the provider and model that were asked last. `excerpt` is the text around what was searched for.
+    """
+
+    name: str
+    title: str
+    length: int
+    branches: int
+    created: int
+    spoken: int
+    running: bool
+    model: str
+    excerpt: str = ""
+
+
+class Page(NamedTuple):
+    """Some conversations, and where the next ones begin; empty where there are no more."""
+
+    found: list[Overview]
+    next: str
+
+
+class Listed(NamedTuple):
+    """A conversation in its place in the list, before anything else is known of it.
+
+    `moved` is when something was last said in it, or it was made. `last` is the place of its last own message.
+    """
+
+    number: int
+    name: str
+    tree: int
+    branch: int
+    created: int
+    base: int
+    moved: int
+    last: int | None
+    spoken: int
+
+    @property
+    def length(self) -> int:
+        return self.last & SEQ_MASK if self.last is not None else self.base
+
+
+class Mark(NamedTuple):
+    """Where a page begins: after a conversation; or within it, with its messages up to `upto`.
+
+    `named` says that a search was still at the names.
+    """
+
+    moved: int
+    number: int
+    upto: int = 0
+    named: int = 0
+
+    def __str__(self) -> str:
+        return "-".join(str(each) for each in self)
+
+
+Line = list[tuple[int, int]]
+"""The branches a chain runs through, newest first, each with the seq after which it begins."""
+
+
+def overviews(tx: Transaction, *, before: str = "", limit: int = 50) -> Page:
+    """A page of conversations."""
+    some = listed(tx, mark_of(before), check_limit(limit) + 1)
+    shown = some[:limit]
+    return Page(described(tx, shown), str(Mark(shown[-1].moved, shown[-1].number)) if len(some) > limit else "")
+
+
+def overview(tx: Transaction, name: str) -> Overview:
+    """One conversation; raises `UnknownConversation`."""
+    check_name(name)
+    rows = tx.rows(f"{LIST} WHERE c.name = ?", name)
+    if not rows:
+        raise UnknownConversation(name)
+    return described(tx, [Listed(*rows[0])])[0]
+
+
+def check_limit(limit: int) -> int:
+    if not 1 <= limit <= LARGEST_PAGE:
+        raise InvalidInput(f"limit={limit}: a page has 1 to {LARGEST_PAGE} conversations.")
+    return limit
+
+
+def mark_of(written: str) -> Mark | None:
+    """Where a page before this one said that the next begins."""
+    if not written:
+        return None
+    try:
+        return Mark(*[int(each) for each in written.split("-")])
+    except (ValueError, TypeError):
+        raise InvalidInput(f"before={written[:40]!r}: give what the page before said is next.") from None
+
+
+def listed(tx: Transaction, after: Mark | None, limit: int) -> list[Listed]:
+    """Conversations in the order of the list."""
+    order = f"ORDER BY COALESCE(m.time, c.created) DESC, c.number DESC LIMIT {limit:d}"
+    if after is None:
+        return [Listed(*row) for row in tx.rows(f"{LIST} {order}")]
+    which = f"WHERE (COALESCE(m.time, c.created), c.number) {'<=' if after.upto else '<'} (?, ?)"
+    return [Listed(*row) for row in tx.rows(f"{LIST} {which} {order}", after.moved, after.number)]
+
+
+def described(tx: Transaction, some: Sequence[Listed]) -> list[Overview]:
+    """All that a list shows of some conversations, in a handful of queries."""
+    if not some:
+        return []
+    branches = branches_of(tx, some)
+    titles, running, models = _titles(tx, some, branches), _running(tx, some), _models(tx, some)
+    counts: dict[str, int] = {}
+    for _, _, _, conversation in branches:
+        counts[conversation] = counts.get(conversation, 0) + 1
+    return [
+        Overview(
+            name=each.name,
+            title=titles.get(each.number, ""),
+            length=each.length,
+            branches=counts.get(each.name, 1),
+            created=each.created,
+            spoken=each.spoken,
+            running=each.name in running,
+            model=models.get(each.number, ""),
+        )
+        for each in some
+    ]
+
+
+def branches_of(tx: Transaction, some: Iterable[Listed]) -> list[Row]:
+    """The branches of all trees that some conversations are in: number, parent, base, conversation."""
+    trees = sorted({each.tree for each in some})
+    return tx.rows(f"SELECT number, parent, base_seq, conversation FROM branch WHERE tree IN ({_marks(trees)})", *trees)
+
+
+def lines_of(some: Iterable[Listed], branches: Iterable[Row]) -> dict[int, Line]:
+    """The line that each of some conversations is on, by its number."""
+    known: Mapping[int, tuple[int | None, int]] = {number: (parent, base) for number, parent, base, _ in branches}
+    found: dict[int, Line] = {}
+    for each in some:
+        line: Line = []
+        branch: int | None = each.branch
+        while branch is not None and branch in known:
+            parent, base = known[branch]
+            line.append((branch, base))
+            branch = parent if parent is not None and parent < branch else None  # a parent is always the older one
+        found[each.number] = line
+    return found
+
+
+def _titles(tx: Transaction, some: Sequence[Listed], branches: Sequence[Row]) -> dict[int, str]:
+    whose: dict[int, list[int]] = {}
+    lines = lines_of(some, branches)
+    for each in some:
+        for branch, first, last in stretches(lines[each.number], 0, min(OPENING, each.length)):
+            for seq in range(first, last + 1):
+                whose.setdefault(place(branch, seq), []).append(each.number)
+    if not whose:
+        return {}
+    rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({_marks(whose)})", *whose)
+    found: dict[int, str] = {}
+    for where, body in sorted(rows, key=lambda row: row[0] & SEQ_MASK):
+        message = read_or_none(body)
+        if message is not None and message.role == "user" and (title := shortened(message.text)):
+            for number in whose[where]:
+                found.setdefault(number, title)
+    return found
+
+
+def _running(tx: Transaction, some: Sequence[Listed]) -> set[str]:
+    """Those in which a turn runs, whoever runs it."""
+    names = [each.name for each in some]
+    rows = tx.rows(
+        f"SELECT conversation FROM lease WHERE holder <> '' AND expires > {tx.dialect.now}"
+        f" AND conversation IN ({_marks(names)})",
+        *names,
+    )
+    return {name for (name,) in rows}
+
+
+def _models(tx: Transaction, some: Sequence[Listed]) -> dict[int, str]:
+    """Whom each asked last: as its last step says, or else whom it was last made ready for."""
+    numbers = {each.name: each.number for each in some}
+    rows = tx.rows(
+        f"SELECT conversation, provider, model FROM channel WHERE conversation IN ({_marks(numbers)}) ORDER BY number",
+        *numbers,
+    )
+    found = {numbers[name]: f"{provider}:{model}" for name, provider, model in rows}
+    steps = last_steps(tx, list(numbers.values()))
+    return found | {number: f"{step.provider}:{step.model}" for number, step in steps.items() if step.provider}
+
+
+def read_or_none(body: bytes) -> Message | None:
+    try:
+        return from_json(body)
+    except UNREADABLE:
+        return None
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, on one line."""
+    return " ".join(text[: TITLE * 8].split())[:TITLE]
+
+
+def _marks(values: Iterable[object]) -> str:
+    return ", ".join("?" for _ in values)

@@ -1,0 +1,130 @@
+"""Conversations found by their name, and by what was said in them; upper and lower case are the same.
+
+Names are looked at first, all of them. Messages are read newest first, and no more than `WORK` of them at once, so that
+a search never takes long, whatever is in the store. Where it stopped is the page's `next`, and it goes on from there.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from contextc.errors import InvalidInput
+from contextc.store.base import Transaction
+from contextc.store.overviews import (
+    Line,
+    Listed,
+    Mark,
+    Page,
+    branches_of,
+    check_limit,
+    described,
+    lines_of,
+    listed,
+    mark_of,
+    read_or_none,
+)
+from contextc.store.places import place, stretches
+
+WORK = 40_000
+"""How many messages one search reads at most; asking for some counts as `ASKING` more."""
+ASKING = 20
+CHUNK, CONVERSATIONS, EVERY = 500, 200, 1 << 30
+BEFORE, AFTER = 40, 100
+
+
+class Looked(NamedTuple):
+    """What a look at one conversation came to: the text around a hit, how much it took, and how much is left."""
+
+    excerpt: str | None
+    work: int
+    left: int = 0
+
+
+def search(tx: Transaction, words: str, *, before: str = "", limit: int = 50, work: int = WORK) -> Page:
+    """A page of conversations that have these words in their name; behind them, those where they were said."""
+    wanted = " ".join(words.split()).casefold()
+    if not wanted:
+        raise InvalidInput("Say what to search for.")
+    begin, hits = mark_of(before), list[tuple[Listed, str]]()
+    check_limit(limit)
+    if begin is None or begin.named:
+        named = [each for each in listed(tx, begin, EVERY) if wanted in each.name.casefold()][:limit]
+        hits = [(each, "") for each in named]
+        if len(hits) == limit:
+            return _page(tx, hits, Mark(named[-1].moved, named[-1].number, named=1))
+        begin = None
+    return _page(tx, *_said(tx, wanted, begin, hits, limit, work))
+
+
+def _said(
+    tx: Transaction, wanted: str, begin: Mark | None, hits: list[tuple[Listed, str]], limit: int, work: int
+) -> tuple[list[tuple[Listed, str]], Mark | None]:
+    """The hits, and those where the words were said behind them; and where to go on."""
+    mark = begin
+    for each, line in _from(tx, begin):
+        if work <= 0 or len(hits) == limit:
+            return hits, mark
+        if wanted not in each.name.casefold():  # else it was found already
+            goes_on = begin is not None and begin.number == each.number
+            looked = _look(tx, line, begin.upto if begin is not None and goes_on else each.length, wanted, work)
+            work -= looked.work
+            if looked.excerpt is not None:
+                hits.append((each, looked.excerpt))
+            if looked.left:
+                return hits, Mark(each.moved, each.number, looked.left)
+        mark = Mark(each.moved, each.number)
+    return hits, None
+
+
+def _page(tx: Transaction, hits: list[tuple[Listed, str]], mark: Mark | None) -> Page:
+    found = described(tx, [each for each, _ in hits])
+    found = [replace(each, excerpt=excerpt) for each, (_, excerpt) in zip(found, hits, strict=True)]
+    return Page(found, "" if mark is None else str(mark))
+
+
+def _from(tx: Transaction, mark: Mark | None) -> Iterator[tuple[Listed, Line]]:
+    """All conversations in the order of the list, each with its line."""
+    while some := listed(tx, mark, CONVERSATIONS):
+        lines = lines_of(some, branches_of(tx, some))
+        for each in some:
+            yield each, lines[each.number]
+        mark = Mark(some[-1].moved, some[-1].number)
+
+
+def _look(tx: Transaction, line: Line, upto: int, wanted: str, work: int) -> Looked:
+    """Read a conversation from its end, until the words are found or enough was done."""
+    word = encode(max(wanted.split(), key=len)).decode()[1:-1]  # as it stands in JSON
+    plain, read = word.encode(), 0
+    for branch, first, last in reversed(list(stretches(line, 0, upto))):
+        for high in range(last, first - 1, -CHUNK):
+            low = max(first, high - CHUNK + 1)
+            rows = tx.rows(
+                "SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC",
+                place(branch, low),
+                place(branch, high),
+            )
+            read += len(rows) + ASKING
+            for (body,) in rows:
+                if _may_have(body, word, plain) and (excerpt := _excerpt(body, wanted)):
+                    return Looked(excerpt, read)
+            if read >= work and low > 1:
+                return Looked(None, read, low - 1)
+    return Looked(None, read)
+
+
+def _may_have(body: bytes, word: str, plain: bytes) -> bool:
+    """Whether a word stands anywhere in a row; most are passed over without being read."""
+    return plain in body.lower() if body.isascii() else word in body.decode(errors="replace").casefold()
+
+
+def _excerpt(body: bytes, wanted: str) -> str:
+    """The words with some before and after them; empty where they are not in what was said."""
+    message = read_or_none(body)
+    text = " ".join(message.text.split()) if message is not None else ""
+    at = text.casefold().find(wanted)
+    if at < 0:
+        return ""
+    first, last = max(0, at - BEFORE), at + len(wanted) + AFTER
+    return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"

@@ -1,0 +1,191 @@
+"""What somebody pastes or opens to look at: a request of any provider, messages, a log, a session of a program.
+
+What it is, is seen from what is in it. Nothing is stored; nothing that it names is opened, run or fetched: a command
+with `curl` is taken apart as text. Of several requests the last is looked at, since it holds those before it.
+"""
+
+import shlex
+from contextlib import suppress
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from contextc._json import JSON, JSONObject, check, decode, encode, parse_object
+from contextc.errors import ContextcError, InvalidRequest, InvalidSetting
+from contextc.formats import format_names, formatter
+from contextc.formats.base import Request
+from contextc.messages import Message, from_json, to_json
+from contextc.store import open_store
+from contextc.transfer.dialects import Dialects, format_of_messages
+from contextc.transfer.exchanges import Exchange, exchange_in, is_body
+from contextc.transfer.files import file_source, is_own
+from contextc.transfer.found import ODD, object_in, objects_in
+from contextc.transfer.given import File, Given
+from contextc.transfer.sources import source
+from contextc.transfer.take import import_lines
+from contextc.transfer.transcripts import parsed
+from contextc.wire.files import session_format
+from contextc.wire.reading import readable
+
+Kind: TypeAlias = Literal["request", "messages", "transcript"]
+OWN = "contextc"
+NOT_SEEN = (
+    "what this is cannot be seen from it. Give the body of a request, a list of messages, a log of requests, a command "
+    "with curl, a session of Claude Code or Codex, or what contextc exports."
+)
+LONGEST_COMMAND = 1_000_000
+COMMANDS = ("curl ", "printf ")
+
+
+class Opened(Struct, frozen=True, kw_only=True):
+    """What was recognised: the format of `body` ("contextc" is our own), and the same in our terms. `notes` say what
+    else there was.
+    """
+
+    format: str
+    kind: Kind
+    body: JSON
+    request: Request
+    model: str = ""
+    """Of a session: the model that answered last, where it says so."""
+    notes: tuple[str, ...] = ()
+
+
+def opened(text: str, format: str | None = None) -> Opened:
+    """What a text holds. `format` is the one it is in, where somebody says so. Raises `InvalidRequest`."""
+    if not text.strip():
+        raise InvalidRequest("there is nothing in it.")
+    try:
+        found = _recognised(text, format)
+        if (problem := check(found.body)) is not None:
+            raise InvalidRequest(problem[1], path=problem[0])
+        return found
+    except ContextcError:
+        raise
+    except (*ODD, msgspec.MsgspecError) as error:
+        raise InvalidRequest(f"it cannot be read: {type(error).__name__}: {error}.") from error
+
+
+def format_of(body: JSON) -> str:
+    """The format of a request, or of a bare list of messages. Raises `InvalidRequest` where it is none."""
+    if (problem := check(body)) is not None:
+        raise InvalidRequest(problem[1], path=problem[0])
+    found = ""
+    if isinstance(body, dict) and is_body(cast(JSONObject, body)):
+        found = Dialects().format_of(Exchange(body=cast(JSONObject, body)))
+    else:
+        held = object_in(body)
+        messages = objects_in(held.get("messages", [held] if "role" in held else []) if held else body)
+        found = format_of_messages(messages) if messages else ""
+    if not found:
+        raise InvalidRequest("which format this is in cannot be seen from it. Say so: " + ", ".join(format_names()))
+    return found
+
+
+def _recognised(text: str, format: str | None) -> Opened:
+    command = "\n".join([line for line in text.split("\n") if not line.startswith("#")]).lstrip()
+    if command.startswith(COMMANDS):
+        return _request(_exchange_of(command), format)
+    file = File(data=text.encode("utf-8", "replace"))
+    sample = file.sample()
+    if sample.shape == "none":
+        raise InvalidRequest(NOT_SEEN)
+    if format is None and is_own(file):
+        return _own(file)
+    if sample.shape == "object" and is_body(sample.values[0]):
+        return _request(cast(Exchange, exchange_in(sample.values[0])), format)
+    if sample.shape == "list" and exchange_in(next(iter(sample.values), None)) is None:
+        return _messages([placed.value for placed in file.values()], format)
+    kind = file_source(file)
+    if kind is not None and kind.replace("-", "_") in format_names() and sample.shape == "lines":
+        return _session(kind.replace("-", "_"), file, is_chat=sample.objects[0].get("role") is not None)
+    if kind is not None and sample.shape != "database":
+        return _of_source(kind, file, format)
+    if sample.objects and all("role" in each for each in sample.objects):
+        return _messages([placed.value for placed in file.values()], format)
+    with suppress(InvalidSetting):  # what a program said while it ran
+        return _session(session_format(file.read()), file, is_chat=False)
+    raise InvalidRequest(NOT_SEEN)
+
+
+def _request(exchange: Exchange, format: str | None, notes: tuple[str, ...] = ()) -> Opened:
+    if exchange.body is None:
+        raise InvalidRequest(NOT_SEEN)
+    name = format or Dialects().format_of(exchange)
+    return Opened(format=name, kind="request", body=exchange.body, request=_read(name, exchange.body), notes=notes)
+
+
+def _messages(values: list[JSON], format: str | None) -> Opened:
+    """A bare list of messages, whoever's they are."""
+    name = format or format_of_messages(objects_in(values))
+    if not name or not objects_in(values):
+        raise InvalidRequest(NOT_SEEN)
+    return Opened(format=name, kind="messages", body=values, request=_read(name, values))
+
+
+def _session(format: str, file: File, *, is_chat: bool) -> Opened:
+    """The session of a program, or a chat that is kept as lines."""
+    lines, broken = parsed(file.read())
+    notes = (f"{broken} lines cannot be read",) if broken else ()
+    kind: Kind = "messages" if is_chat else "transcript"
+    model = next((found for line in reversed(lines) if (found := _model_in(line))), "")
+    return Opened(format=format, kind=kind, body=lines, request=_read(format, lines), model=model, notes=notes)
+
+
+def _model_in(line: JSONObject) -> str:
+    """The model that a line of a session names, or something in it."""
+    named = (object_in(each).get("model") for each in (line, *line.values()))
+    return next((each for each in named if isinstance(each, str) and not each.startswith("<")), "")
+
+
+def _of_source(kind: str, file: File, format: str | None) -> Opened:
+    """What another program keeps: the last request in it, else the conversation that goes on last."""
+    exchanges = [exchange for placed in file.values() if (exchange := exchange_in(placed.value)) is not None]
+    asked = [each for each in exchanges if each.body is not None and each.is_talk]
+    if asked:
+        notes = (f"the last of {len(asked):,} requests",) if len(asked) > 1 else ()
+        return _request(asked[-1], format, notes)
+    value = object_in(file.sample().values[0])
+    if kind in format_names() and objects_in(value.get("messages")):
+        return _messages(objects_in(value["messages"]), format or kind)
+    found = [each for each in source(kind).conversations(Given([file], format)) if each.lines]
+    if not found:
+        raise InvalidRequest(NOT_SEEN)
+    notes = (f"the last of {len(found):,} conversations",) if len(found) > 1 else ()
+    return _ours(list(found[-1].lines[-1]), notes)
+
+
+def _own(file: File) -> Opened:
+    """What we export, or plain messages of ours; their line is checked link by link."""
+    values = [encode(placed.value) for placed in file.values()]
+    if file.sample().shape == "list":
+        return _ours([from_json(value) for value in values])
+    with open_store("memory:") as store:
+        return _ours(store.load(import_lines(store, values, "opened").name))
+
+
+def _ours(messages: list[Message], notes: tuple[str, ...] = ()) -> Opened:
+    body = [decode(to_json(message)) for message in messages]
+    return Opened(format=OWN, kind="messages", body=body, request=Request(messages=tuple(messages)), notes=notes)
+
+
+def _read(format: str, body: JSON) -> Request:
+    form = formatter(format)
+    return form.decode_request(readable(form, body).body)
+
+
+def _exchange_of(command: str) -> Exchange:
+    """The request that a command with curl would send: the first of its words that is one."""
+    if len(command) > LONGEST_COMMAND:
+        raise InvalidRequest("this command is too long to be taken apart. Give what it sends alone.")
+    try:
+        words = shlex.split(command.replace("\\\n", " "))
+    except ValueError as error:
+        raise InvalidRequest(f"this command cannot be read: {error}.") from None
+    url = next((word for word in words if word.startswith(("http://", "https://"))), "")
+    for word in words:
+        body = parse_object(word[word.find("{") :]) if "{" in word and word[0] in "{-" else None
+        if body is not None and is_body(body):
+            return Exchange(body=body, address=url)
+    raise InvalidRequest("this command sends no request of a provider, or reads it from elsewhere.")

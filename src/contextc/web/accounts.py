@@ -1,0 +1,258 @@
+"""The account of a request as the inspector draws it: its budget, its lines, what it shares with the one before.
+
+One shape for all: a request that was sent, the next one, and whatever somebody pastes.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from contextc.compiler.account import model_of
+from contextc.compiler.inspecting import Inspected, PagedLine, Parts, parts_of
+from contextc.compiler.prefix import Break
+from contextc.draft import Budget
+from contextc.formats.checking import Violation
+from contextc.manifest import Fragment
+from contextc.messages import Usage
+from contextc.models import cost
+from contextc.web.channels import channel_id
+
+How: TypeAlias = Literal["exact", "measured", "estimated"]
+OF_THE_RECORD = ("request", "mode", "epoch", "why", "time", "session", "gave", "remarks", "signed_lost")
+State: TypeAlias = Literal["shared", "new", "left"]
+
+
+class BudgetView(Struct, frozen=True, kw_only=True):
+    """Where the tokens go, by kind: from `system` to `free` they add up to `limit`, or to `window` where there is none.
+
+    `used` is what all messages take, `available` what they may. `wanted` is what they would have taken, where they were
+    cut down. `how` says whether the figures were measured by the provider, counted exactly, or estimated.
+    """
+
+    window: int | None
+    system: int
+    tools: int
+    dynamic: int
+    history: int
+    new: int
+    reserve: int
+    margin: int
+    free: int | None
+    used: int
+    available: int | None
+    how: How
+    limit: int | None
+    wanted: int
+
+
+class Broke(Struct, frozen=True, kw_only=True):
+    """Where the prefix is another than before, and why. `where` is "system", "tools", "settings", "message 12", or ""
+    where it is not; `path` is the same as a path into the request; `line` the first line that is not shared.
+    """
+
+    where: str
+    path: str
+    why: str
+    line: int | None
+
+
+class SharedView(Struct, frozen=True, kw_only=True):
+    """The prefix that is the same as in the request before, in tokens, and in bytes of the messages."""
+
+    tokens: int
+    bytes: int
+    of_bytes: int
+    broke: Broke
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """How many lines there are, how many of them were shown, and how many left out."""
+
+    lines: int
+    shown: int
+    left: int
+
+
+class UsageView(Struct, frozen=True, kw_only=True):
+    """What the provider counted. `cache_read` and `cache_write` are parts of `input`, `reasoning` of `output`."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+
+
+class Loss(Struct, frozen=True, kw_only=True):
+    """What a request would lose of what the one before it had: tokens that a cache held, messages whose signed
+    reasoning goes. `dollars` is what it takes to write those tokens again; null where prices are not known.
+    """
+
+    cached_lost: int
+    cached_kept: int
+    signed_lost: int
+    dollars: float | None
+
+
+class AccountView(Struct, frozen=True, kw_only=True):
+    """One request, seen from all sides. `time` is when its answer was stored; 0 where it was not sent."""
+
+    channel: str
+    agent: str
+    provider: str
+    model: str
+    directory: str
+    request: int
+    mode: str
+    epoch: int
+    why: str
+    time: int
+    session: str
+    gave: str
+    format: str
+    budget: BudgetView
+    shared: SharedView
+    usage: UsageView | None
+    remarks: tuple[str, ...]
+    fragments: tuple[Fragment, ...]
+    counts: Counts
+    signed_lost: int
+
+
+class RequestView(AccountView, frozen=True, kw_only=True):
+    """A request that was sent. `cost` is in dollars, and null where prices or usage are not known."""
+
+    cost: float | None
+
+
+class NextView(AccountView, frozen=True, kw_only=True):
+    """The next request. `is_new`: there is something to answer. Its lines are the first of them."""
+
+    cost: Loss
+    is_new: bool
+    lines: list["LineView"]
+    more: bool
+
+
+class LineView(Struct, frozen=True, kw_only=True):
+    """One message or inserted text of a request. `index` counts from 0: what is shown in its order, then the rest."""
+
+    index: int
+    seq: int
+    kind: str
+    role: str
+    shown: bool
+    tokens: int
+    cost: float | None
+    why: str
+    text: str
+    state: State
+    uid: str
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """A rule that a request breaks: where, in our words, in the provider's, and where the rule is explained."""
+
+    code: str
+    path: str
+    message: str
+    provider: str
+    docs: str
+
+
+def findings(violations: Iterable[Violation]) -> list[Finding]:
+    return [
+        Finding(
+            code=each.code, path=each.path, message=each.message, provider=each.error, docs=f"/api/rules/{each.code}"
+        )
+        for each in violations
+    ]
+
+
+def usage_view(usage: Usage | None) -> UsageView | None:
+    return None if usage is None else UsageView(**{name: getattr(usage, name) for name in UsageView.__struct_fields__})
+
+
+def budget_view(budget: Budget, parts: Parts) -> BudgetView:
+    return BudgetView(
+        window=budget.window,
+        system=parts.system,
+        tools=parts.tools,
+        dynamic=parts.dynamic,
+        history=parts.history,
+        new=parts.new,
+        reserve=parts.reserve,
+        margin=parts.margin,
+        free=parts.free,
+        used=budget.used,
+        available=budget.available,
+        how="measured" if budget.measured else "exact" if budget.exact else "estimated",
+        limit=budget.limit,
+        wanted=budget.wanted,
+    )
+
+
+def request_view(seen: Inspected, format: str, broke: Break) -> RequestView:
+    known, usage = model_of(seen.channel), seen.record.usage
+    dollars = cost(known, usage) if known is not None and usage is not None else None
+    return RequestView(cost=dollars, **_account(seen, format, broke))
+
+
+def next_view(
+    seen: Inspected,
+    format: str,
+    broke: Break,
+    *,
+    loss: Loss,
+    is_new: bool,
+    lines: Iterable[PagedLine],
+    more: bool,
+    remarks: tuple[str, ...] = (),
+) -> NextView:
+    account = _account(seen, format, broke)
+    account["remarks"] = (*account["remarks"], *remarks)
+    return NextView(cost=loss, is_new=is_new, lines=line_views(lines), more=more, **account)
+
+
+def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
+    """What all accounts have, by the names of its fields."""
+    channel, record = seen.channel, seen.record
+    left = len(seen.hidden)
+    line = seen.shared if broke.where and seen.shared < len(seen.items) else None
+    shared = SharedView(
+        tokens=record.shared,
+        bytes=min(record.shared_bytes, seen.size),
+        of_bytes=seen.size,
+        broke=Broke(where=broke.where, path=broke.path, why=broke.why, line=line),
+    )
+    return {
+        **{name: getattr(record, name) for name in OF_THE_RECORD},
+        **{name: getattr(channel, name) for name in ("agent", "provider", "model", "directory")},
+        "channel": channel_id(channel),
+        "format": format,
+        "budget": budget_view(record.budget, parts_of(seen)),
+        "shared": shared,
+        "usage": usage_view(record.usage),
+        "fragments": seen.fragments,
+        "counts": Counts(lines=len(seen.items) + left, shown=len(seen.items), left=left),
+    }
+
+
+def line_views(lines: Iterable[PagedLine]) -> list[LineView]:
+    return [
+        LineView(
+            index=each.number,
+            seq=each.line.seq,
+            kind=each.line.kind,
+            role=each.line.role,
+            shown=each.line.shown,
+            tokens=each.line.tokens,
+            cost=each.cost,
+            why=each.line.why,
+            text=each.line.text,
+            state="left" if not each.line.shown else "shared" if each.is_shared else "new",
+            uid=each.uid,
+        )
+        for each in lines
+    ]

@@ -1,0 +1,116 @@
+"""For AG-UI clients: a run is asked for, and its events come back. `HttpAgent` talks to this address without a change.
+
+The record is the server's: of the messages that a client sends along, only those count that a person said last and that
+are not in it yet. Nothing is rewritten. A client without any joins: it is shown what there is, and what happens.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import cast
+
+from msgspec import Struct, field
+
+from contextc._json import JSON, JSONObject
+from contextc.errors import InvalidRequest, UnknownConversation
+from contextc.executor.threads import durable
+from contextc.messages import Message
+from contextc.store import Store
+from contextc.web.desk import Desk
+from contextc.web.endpoint import Stream, endpoint
+from contextc.web.histories import unknown
+from contextc.web.problems import Refused
+from contextc.web.running import Begun
+from contextc.web.streams.agui import OneRun
+from contextc.web.streams.agui_messages import read, shown
+from contextc.web.streams.sse import followed
+
+SHOWN = 1_000
+"""Messages that a client is shown which joins."""
+
+
+class Resume(Struct, frozen=True, kw_only=True):
+    """The answer to an interrupt: `payload` is `{"approved": true}`, or has a `why`."""
+
+    interruptId: str
+    status: str
+    payload: JSON = None
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """AG-UI's `RunAgentInput`. `threadId` is the name of the conversation; `forwardedProps.model` names a model."""
+
+    threadId: str
+    runId: str
+    messages: list[JSONObject] = []
+    forwardedProps: JSON = None
+    resume: list[Resume] = field(default_factory=list[Resume])
+
+    @property
+    def model(self) -> str | None:
+        match self.forwardedProps:
+            case {"model": str(model)}:
+                return model
+            case _:
+                return None
+
+
+@endpoint("POST", "/agui", media_type="text/event-stream")
+async def run(desk: Desk, body: Run) -> Stream:
+    """Run an agent, and tell it in AG-UI's events."""
+    telling = OneRun(body.threadId, body.runId)
+    if body.resume:
+        begun, after = _answered(desk, body)
+        return Stream(followed(desk, begun, after, telling))
+    fresh, ours = await durable(_taken_in, desk.store, body)
+    if not fresh and (begun := desk.running.turn(body.threadId)) is not None:
+        return Stream(_joined(desk, begun, telling))
+    await desk.running.displace(body.threadId)
+    try:
+        begun = await desk.running.start(body.threadId, fresh or None, model=body.model, attended=True)
+    except Refused as refused:
+        if refused.problem.kind != "NothingNew":
+            raise
+        return Stream(_only_shown(telling, ours))
+    return Stream(followed(desk, begun, begun.after, telling))
+
+
+def _taken_in(store: Store, body: Run) -> tuple[list[Message], list[Message]]:
+    """What is new, and what there is."""
+    theirs = read(body.messages)
+    try:
+        ours = store.load(body.threadId)
+    except UnknownConversation:
+        ours = []
+    return unknown(ours, theirs), ours
+
+
+def _answered(desk: Desk, body: Run) -> tuple[Begun, int]:
+    """The turn that goes on because a person has answered, and after which event."""
+    begun, after = desk.running.turn(body.threadId), 0
+    if begun is None:
+        raise Refused(409, "The turn that asked for this word is over.", "UnknownApproval")
+    for each in body.resume:
+        number, _, call = each.interruptId.partition(":")
+        if not (number.isascii() and number.isdigit()):
+            raise InvalidRequest(f"there is no interrupt {each.interruptId!r}.", path="resume")
+        said = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
+        approve = each.status == "resolved" and said.get("approved") is True
+        desk.running.answer(body.threadId, call, approve, str(said.get("why") or ""))
+        after = int(number)
+    return begun, after
+
+
+async def _joined(desk: Desk, begun: Begun, telling: OneRun) -> AsyncGenerator[bytes]:
+    """What there was before the turn, and then the turn from its beginning."""
+
+    def before() -> list[Message]:
+        started = desk.store.events(begun.turn.conversation, after=begun.after, limit=1)[0]
+        return desk.store.load(begun.turn.conversation, upto=getattr(started, "seq", 0), last=SHOWN)
+
+    yield telling.begin(shown(await durable(before)))
+    async for told in followed(desk, begun, begun.after, telling):
+        yield told
+
+
+async def _only_shown(telling: OneRun, ours: list[Message]) -> AsyncGenerator[bytes]:
+    """A run in which nothing is to be done."""
+    yield telling.begin(shown(ours[-SHOWN:])) + telling.nothing()

@@ -1,0 +1,42 @@
+"""What happens in a conversation, from any number on, in the words of whoever listens."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+
+from contextc.executor.threads import durable
+from contextc.web.desk import Desk
+from contextc.web.endpoint import Stream, endpoint
+from contextc.web.streams import contextc
+from contextc.web.streams.agui import Runs
+from contextc.web.streams.sse import Encode, first_wanted, told
+from contextc.web.streams.vercel import Chunks
+
+
+class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Events after number `after`, as AG-UI's, as our own, or as chunks of the Vercel AI SDK's UI message stream."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    vocabulary: Literal["agui", "contextc", "vercel"] = "agui"
+
+
+@endpoint("GET", "/conversations/{name}/events", media_type="text/event-stream")
+async def events(desk: Desk, name: str, query: Wanted, request: Request) -> Stream:
+    """Everything that happens, as server-sent events: what has happened after number `after`, then what happens.
+
+    It goes on until the reader leaves, the conversation is deleted or the server ends. The `id` of an event is its
+    number: a reader that reconnects with `Last-Event-ID` goes on where it was.
+    """
+    await durable(desk.store.conversation, name)  # that there is one
+    return Stream(told(desk, name, first_wanted(request, query.after), _encoder(name, query.vocabulary)))
+
+
+def _encoder(name: str, vocabulary: str) -> Encode:
+    match vocabulary:
+        case "contextc":
+            return contextc.encode
+        case "vercel":
+            return Chunks().frames
+        case _:
+            return Runs(name).frames

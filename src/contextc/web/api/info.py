@@ -1,0 +1,54 @@
+"""What this server is: its version, its store, whom it asks unless told otherwise, and whom it could ask."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+import contextc
+from contextc.agents.made import choice
+from contextc.agents.whom import LOCAL, find
+from contextc.config import masked, read_settings
+from contextc.errors import ContextcError
+from contextc.formats.named import format_names
+from contextc.providers.ready import Known, known_providers
+from contextc.web.desk import Desk
+from contextc.web.endpoint import endpoint
+
+
+class Info(Struct, frozen=True, kw_only=True):
+    """`model` is who is asked unless a conversation or a turn names another; `remark` says why, where nobody chose it,
+    and what is wrong with it, where it cannot be asked. `root` is the folder that tools work in.
+    """
+
+    version: str
+    store: str
+    agent: str
+    model: str
+    remark: str
+    root: str
+    tools: Literal["all", "read", "none"]
+    providers: list[Known]
+    formats: list[str]
+
+
+@endpoint("GET", "/info")
+def info(desk: Desk) -> Info:
+    """What this server is, and whom it can ask. No key is ever in it."""
+    options = desk.options
+    model = options.model or read_settings().model.value or LOCAL
+    try:
+        whom = find(options.model)
+        remark, tools = whom.remark, choice(whom.provider, options.tools)
+    except ContextcError as error:
+        remark, tools = str(error), options.tools or "none"
+    return Info(
+        version=str(contextc.__version__),
+        store=masked(desk.store.address),
+        agent=options.agent,
+        model=model,
+        remark=remark,
+        root=str(options.root.expanduser().resolve()),
+        tools=tools,
+        providers=known_providers(),
+        formats=[*format_names()],
+    )

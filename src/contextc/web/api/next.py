@@ -1,0 +1,86 @@
+"""The next request, foretold: what a model would see now, or after an edit or a rewind, and what that would cost."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from contextc.agents import whom
+from contextc.compiler.account import provider_of
+from contextc.compiler.inspecting import foretold, page
+from contextc.compiler.prefix import break_ahead
+from contextc.compiler.preview import channels_of, last_budget, last_request, preview
+from contextc.errors import InvalidSetting
+from contextc.ledger.standing import Channel
+from contextc.providers import Provider
+from contextc.web.accounts import Loss, NextView, next_view
+from contextc.web.api.requests import MUCH, After, Limit, Number
+from contextc.web.desk import Desk
+from contextc.web.endpoint import endpoint
+
+UNTOLD = "dynamic fragments are the program's own, and are not foretold"
+
+
+class Asked(Struct, frozen=True, forbid_unknown_fields=True):
+    """`model` is a provider and a model, as before if none is named. `edit` and `text`: as if that message said
+    something else. `rewind`: as if the conversation ended with that message. `after` and `limit` are for the lines.
+    """
+
+    model: str = ""
+    edit: Number | None = None
+    text: str | None = None
+    rewind: Annotated[int, Meta(ge=0, le=MUCH)] | None = None
+    after: After = 0
+    limit: Limit = 200
+
+
+@endpoint("GET", "/conversations/{name}/next")
+def show_next(desk: Desk, name: str, query: Asked) -> NextView:
+    """What the next request would be. Nothing is stored, and nothing is sent."""
+    if (query.edit is None) != (query.text is None):
+        raise InvalidSetting("An edit takes both: `edit` is the message, `text` what it is to say.")
+    provider, before = _whom(desk, name, query.model)
+    last = last_budget(desk.store, before) if before is not None else None
+    compiled = preview(
+        desk.store,
+        provider,
+        name,
+        agent=before.agent if before is not None else desk.options.agent,
+        directory=(before.directory or None) if before is not None else str(desk.options.root),
+        budget=last.limit if last is not None else desk.options.budget,
+        edit=None if query.edit is None else (query.edit, query.text or ""),
+        rewind=query.rewind,
+    )
+    seen = foretold(desk.store, compiled)
+    lines, more = page(seen, after=query.after, limit=query.limit)
+    cost = compiled.cost
+    loss = Loss(
+        cached_lost=cost.cached_tokens_lost,
+        cached_kept=cost.cached_tokens_kept,
+        signed_lost=cost.signed_reasoning_lost,
+        dollars=cost.dollars,
+    )
+    return next_view(
+        seen,
+        compiled.formatter.name,
+        break_ahead(desk.store, compiled),
+        loss=loss,
+        is_new=compiled.is_new,
+        lines=lines,
+        more=more,
+        remarks=(UNTOLD,) if before is not None else (),
+    )
+
+
+def _whom(desk: Desk, name: str, model: str) -> tuple[Provider, Channel | None]:
+    """Whom it is for, and the channel that was spoken on before, if there is one."""
+    asked = channels_of(desk.store, name)
+    if not model:
+        found = last_request(desk.store, name)
+        if found is None:
+            return whom.find(desk.options.model).provider, None
+        return provider_of(desk.store, found[0]), found[0]
+    for each in reversed(asked):
+        named = model in (each.model, f"{each.provider}:{each.model}")
+        if named and each.agent == desk.options.agent and last_budget(desk.store, each) is not None:
+            return provider_of(desk.store, each), each
+    return whom.find(model).provider, None

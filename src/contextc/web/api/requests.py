@@ -1,0 +1,116 @@
+"""What the model saw: one request of a channel, its lines, its bytes, what is new in it, and what is wrong with it."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from contextc._json import decode
+from contextc.compiler.account import as_held, formatter_of, provider_of, rebuild
+from contextc.compiler.differing import Hunk, difference
+from contextc.compiler.inspecting import inspected, page
+from contextc.compiler.prefix import break_of
+from contextc.ledger.standing import Channel
+from contextc.providers.by_hand import as_curl, as_python
+from contextc.web.accounts import Finding, LineView, RequestView, findings, line_views, request_view
+from contextc.web.channels import channel_at
+from contextc.web.desk import Desk
+from contextc.web.endpoint import Content, endpoint
+from contextc.wire import lint
+
+MUCH = 1 << 31
+Number = Annotated[int, Meta(ge=1, le=MUCH)]
+After = Annotated[int, Meta(ge=0, le=MUCH)]
+Limit = Annotated[int, Meta(ge=1, le=1_000)]
+
+
+class Page(Struct, frozen=True, forbid_unknown_fields=True):
+    """`after` is how many lines to pass over, `only` which of them are wanted: all, if it is not said."""
+
+    after: After = 0
+    limit: Limit = 200
+    only: Literal["", "shown", "left"] = ""
+
+
+class Form(Struct, frozen=True, forbid_unknown_fields=True):
+    """`pretty` prints it for people; `as` makes a command of it, or a program."""
+
+    pretty: bool = False
+    shape: Literal["", "curl", "python"] = field(default="", name="as")
+
+
+class Differences(Struct, frozen=True, kw_only=True):
+    """`before` is the number of the request it is compared with, null where there is none. `cut`: there is more."""
+
+    before: int | None
+    unchanged_bytes: int
+    hunks: list[Hunk]
+    cut: bool
+
+
+class Findings(Struct, frozen=True, kw_only=True):
+    format: str
+    violations: list[Finding]
+
+
+class Lines(Struct, frozen=True, kw_only=True):
+    lines: list[LineView]
+    more: bool
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}")
+def show_request(desk: Desk, name: str, channel: str, number: int) -> RequestView:
+    """One request: its budget by kind, what it shares with the one before and where that ends, what it cost."""
+    found = channel_at(desk.store, name, channel)
+    formatter = formatter_of(desk.store, found)
+    seen = inspected(desk.store, found, number)
+    return request_view(seen, formatter.name, break_of(desk.store, found, formatter, number))
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lines")
+def show_lines(desk: Desk, name: str, channel: str, number: int, query: Page) -> Lines:
+    """A page of the messages of a request, in or out, each with its reason, its tokens and its cost."""
+    seen = inspected(desk.store, channel_at(desk.store, name, channel), number)
+    lines, more = page(seen, after=query.after, limit=query.limit, only=query.only)
+    return Lines(lines=line_views(lines), more=more)
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/body", media_type="application/json")
+def show_body(desk: Desk, name: str, channel: str, number: int, query: Form) -> Content:
+    """The request as it went out, to the byte; printed for people; or as something to run, without any key in it."""
+    found = channel_at(desk.store, name, channel)
+    body = rebuild(desk.store, found, formatter_of(desk.store, found), number)
+    if query.shape:
+        return Content(_by_hand(desk, found, number, body, query.shape).encode(), "text/plain; charset=utf-8")
+    return Content(msgspec.json.format(body, indent=2) if query.pretty else body, "application/json")
+
+
+def _by_hand(desk: Desk, channel: Channel, number: int, body: bytes, shape: str) -> str:
+    whom = provider_of(desk.store, channel)
+    record = inspected(desk.store, channel, number).record
+    make = as_curl if shape == "curl" else as_python
+    return make(whom, whom.formatter, body, session=record.gave or record.session, directory=channel.directory)
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/diff")
+def show_difference(desk: Desk, name: str, channel: str, number: int) -> Differences:
+    """What a request has that the one before it had not, and the other way round. What is the same is folded.
+
+    Where a session is gone on with, compared is what it held.
+    """
+    found = channel_at(desk.store, name, channel)
+    formatter = formatter_of(desk.store, found)
+    after = as_held(desk.store, found, formatter, number)
+    before = as_held(desk.store, found, formatter, number - 1) if number > 1 else b"{}"
+    told = difference(before, after)
+    previous = number - 1 if number > 1 else None
+    return Differences(before=previous, unchanged_bytes=told.unchanged, hunks=told.hunks, cut=told.cut)
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lint")
+def show_findings(desk: Desk, name: str, channel: str, number: int) -> Findings:
+    """What the provider would refuse in a request."""
+    found = channel_at(desk.store, name, channel)
+    formatter = formatter_of(desk.store, found)
+    body = decode(rebuild(desk.store, found, formatter, number))
+    return Findings(format=formatter.name, violations=findings(lint(body, format=formatter.name)))

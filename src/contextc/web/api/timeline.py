@@ -1,0 +1,116 @@
+"""A conversation as a row of requests: what each took, cost, and shared with the one before."""
+
+from msgspec import Struct
+
+from contextc.compiler.timeline import Moment, timeline
+from contextc.store.places import SEQ_MASK
+from contextc.web.channels import ChannelView, channel_at, channel_id, channel_views
+from contextc.web.desk import Desk
+from contextc.web.endpoint import endpoint
+
+
+class Which(Struct, frozen=True, forbid_unknown_fields=True):
+    """`channel` is one of those that the answer lists; all of them, if none is named."""
+
+    channel: str = ""
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One request. What nobody knows is null: tokens that the provider did not report, the turn of a request that was
+    made by hand. `added` is how many messages were new to the model, `left` how many it was not shown from here on.
+    `cache_share` is how much of the input came from a cache, from 0 to 1. `produced` are the messages it answered with.
+    """
+
+    channel: str
+    request: int
+    epoch: int
+    why: str
+    mode: str
+    time: int
+    turn: int | None
+    step: int | None
+    seq: int
+    model: str
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    reasoning: int | None
+    cost: float | None
+    cache_share: float | None
+    used: int
+    available: int
+    window: int
+    shared: int
+    added: int
+    left: int
+    produced: list[int]
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """Of all requests. `cost` is null where it is known of none."""
+
+    requests: int
+    input: int
+    output: int
+    cache_read: int
+    cost: float | None
+    epochs: int
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    channels: list[ChannelView]
+    requests: list[Step]
+    totals: Totals
+
+
+@endpoint("GET", "/conversations/{name}/timeline")
+def show_timeline(desk: Desk, name: str, query: Which) -> Timeline:
+    """Every request of a conversation, oldest first: tokens, cost, cache and epochs."""
+    views = channel_views(desk.store, name)
+    only = channel_at(desk.store, name, query.channel) if query.channel else None
+    moments = timeline(desk.store, name, only)
+    return Timeline(channels=views, requests=[_step(each) for each in moments], totals=_totals(moments))
+
+
+def _step(moment: Moment) -> Step:
+    channel, record, usage = moment.channel, moment.record, moment.record.usage
+    return Step(
+        channel=channel_id(channel),
+        request=record.request,
+        epoch=record.epoch,
+        why=record.why,
+        mode=record.mode,
+        time=record.time,
+        turn=moment.turn,
+        step=moment.step,
+        seq=record.tip,
+        model=f"{channel.provider}:{channel.model}",
+        input=usage.input if usage else None,
+        output=usage.output if usage else None,
+        cache_read=usage.cache_read if usage else None,
+        cache_write=usage.cache_write if usage else None,
+        reasoning=usage.reasoning if usage else None,
+        cost=moment.cost,
+        cache_share=min(1.0, round(usage.cache_read / usage.input, 4)) if usage and usage.input else None,
+        used=record.budget.used,
+        available=record.budget.available,
+        window=record.budget.window,
+        shared=record.shared,
+        added=record.new,
+        left=len(record.left),
+        produced=[where & SEQ_MASK for where in record.produced],
+    )
+
+
+def _totals(moments: list[Moment]) -> Totals:
+    used = [moment.record.usage for moment in moments if moment.record.usage is not None]
+    costs = [moment.cost for moment in moments if moment.cost is not None]
+    return Totals(
+        requests=len(moments),
+        input=sum(usage.input for usage in used),
+        output=sum(usage.output for usage in used),
+        cache_read=sum(usage.cache_read for usage in used),
+        cost=sum(costs) if costs else None,
+        epochs=sum(bool(moment.record.why) for moment in moments),
+    )

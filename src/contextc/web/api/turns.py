@@ -1,0 +1,118 @@
+"""Turns: begun, steered, stopped and resumed; what they ask a person for, answered."""
+
+from msgspec import Struct
+
+from contextc.executor.threads import durable
+from contextc.messages import Message
+from contextc.web.desk import Desk
+from contextc.web.endpoint import Nothing, endpoint
+from contextc.web.problems import Refused
+from contextc.web.running import ELSEWHERE
+
+
+class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to say, and to whom. Without `input` the agent answers what waits, or what was not answered.
+
+    `model` is a provider and a model, as in `anthropic:claude-opus-5-5`; left out, it is the one asked last.
+    """
+
+    input: str | Message | None = None
+    model: str | None = None
+    resume: bool = False
+    """Go on with a turn whose process died."""
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """A turn runs. Its events come after number `after`."""
+
+    after: int
+
+
+class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whom to ask; left out, it is the one asked last."""
+
+    model: str | None = None
+
+
+class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is said."""
+
+    text: str
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """The number under which input waits."""
+
+    number: int
+
+
+class Cancelled(Struct, frozen=True, kw_only=True):
+    """Whether there was a turn to stop."""
+
+    cancelled: bool
+
+
+class Decision(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A person's word. The model is told why, where it is no."""
+
+    approve: bool
+    why: str = ""
+
+
+class Compacted(Struct, frozen=True, kw_only=True):
+    """What was summed up: everything up to message `upto`, so that `before` tokens became `after`.
+
+    `upto` is 0 where there was nothing to sum up. `fallback` says why no model's words were taken.
+    """
+
+    upto: int = 0
+    before: int = 0
+    after: int = 0
+    text: str = ""
+    fallback: str = ""
+
+
+@endpoint("POST", "/conversations/{name}/turns", status=202)
+async def start_turn(desk: Desk, name: str, body: Start) -> Started:
+    """Begin a turn. It runs by itself: its events are at …/events. A conversation that is not there is made."""
+    begun = await desk.running.start(name, body.input, model=body.model, resume=body.resume)
+    return Started(after=begun.after)
+
+
+@endpoint("POST", "/conversations/{name}/cancel")
+async def cancel_turn(desk: Desk, name: str, body: Nothing) -> Cancelled:
+    """Stop the turn that runs. What was said so far stays, with its status, and open calls are answered."""
+    if desk.running.cancel(name):
+        return Cancelled(cancelled=True)
+    turns = await durable(lambda: desk.store.turns(name, last=1))
+    if turns and turns[0].state == "running":
+        raise Refused(409, ELSEWHERE, "RunsElsewhere")
+    return Cancelled(cancelled=False)
+
+
+@endpoint("POST", "/conversations/{name}/steer")
+async def steer_turn(desk: Desk, name: str, body: Words) -> Waiting:
+    """Say something to the turn that runs: the model sees it with its next step. Where none runs, it waits."""
+    return Waiting(number=(await desk.running.queue(name, body.text, "steer")).number)
+
+
+@endpoint("POST", "/conversations/{name}/follow-up")
+async def follow_up(desk: Desk, name: str, body: Words) -> Waiting:
+    """Say something that waits until the turn is over, and then opens the next."""
+    return Waiting(number=(await desk.running.queue(name, body.text, "follow-up")).number)
+
+
+@endpoint("POST", "/conversations/{name}/approvals/{id}")
+async def decide(desk: Desk, name: str, id: str, body: Decision) -> Nothing:
+    """Say yes or no to a call that waits for it. The first word counts."""
+    desk.running.answer(name, id, body.approve, body.why)
+    return Nothing()
+
+
+@endpoint("POST", "/conversations/{name}/compact")
+async def compact(desk: Desk, name: str, body: Model) -> Compacted:
+    """Have what is old summed up now, as it is done when room is short. Answers when that is done."""
+    done = await desk.running.compact(name, body.model)
+    if done is None:
+        return Compacted()
+    return Compacted(upto=done.upto, before=done.before, after=done.after, text=done.text, fallback=done.fallback)

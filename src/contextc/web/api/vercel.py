@@ -1,0 +1,130 @@
+"""For pages made with the Vercel AI SDK: `useChat` talks to these addresses without a change, and finds them by default.
+
+The record is the server's. Of the history that a page sends along, what a person said last counts, and where: an answer
+that is to be given anew and a message that was edited go on from there, on a branch. A page that leaves, or says stop,
+ends its turn, unless it comes back within seconds.
+"""
+
+from typing import Literal, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.errors import InvalidRequest, UnknownConversation
+from contextc.executor.threads import durable
+from contextc.formats.vercel import VercelFormatter, ui
+from contextc.messages import Message
+from contextc.store import Store, chain
+from contextc.store.places import head
+from contextc.web.desk import Desk
+from contextc.web.endpoint import Content, Stream, endpoint
+from contextc.web.histories import placed
+from contextc.web.running import Begun
+from contextc.web.streams.sse import followed
+from contextc.web.streams.vercel import HEADERS, Chunks
+
+EVENTS = "text/event-stream"
+
+
+class Chat(Struct, frozen=True, kw_only=True):
+    """What `useChat` sends. `id` is the name of the conversation; `model` may be added with the option `body`."""
+
+    id: str
+    messages: list[JSONObject]
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    messageId: str | None = None
+    model: str | None = None
+
+
+class Answered(Struct, frozen=True):
+    """A person's word, as it stands in a message: about which call, and what was told up to there."""
+
+    call: str
+    after: int
+    approve: bool
+    why: str
+
+
+@endpoint("POST", "/chat", media_type=EVENTS)
+async def chat(desk: Desk, body: Chat) -> Stream:
+    """Answer the last message of a page, as a stream of the Vercel AI SDK's chunks."""
+    if not body.messages:
+        raise InvalidRequest("there are no messages.", path="messages")
+    last = body.messages[-1]
+    if last.get("role") == "assistant" and body.trigger == "submit-message":
+        return await _goes_on(desk, body.id, last)
+    await desk.running.displace(body.id)
+    given = await durable(_taken_in, desk.store, body)
+    begun = await desk.running.start(body.id, given or None, model=body.model, attended=True)
+    return Stream(followed(desk, begun, begun.after, Chunks(one=True)), headers=HEADERS)
+
+
+@endpoint("GET", "/chat/{id}/stream", media_type=EVENTS)
+async def resume_chat(desk: Desk, id: str) -> Stream | Content:
+    """The answer that is being given, from its beginning; 204 where there is none."""
+    begun = desk.running.turn(id)
+    if begun is None:
+        return Content(b"", EVENTS, status=204)
+    return Stream(followed(desk, begun, begun.after, Chunks(one=True)), headers=HEADERS)
+
+
+async def _goes_on(desk: Desk, name: str, last: JSONObject) -> Stream:
+    """A message that goes on because a person has answered what it waited for."""
+    parts = [part for part in cast(list[JSONObject], last.get("parts") or []) if ui.is_tool(part)]
+    words = [word for part in parts if part.get("state") == "approval-responded" and (word := _word(part))]
+    begun: Begun | None = desk.running.turn(name)
+    if not words:
+        raise InvalidRequest("the last message is the assistant's, and answers nothing.", path="messages")
+    if begun is None:
+        raise InvalidRequest("the turn that asked for this word is over.", path="messages")
+    for word in words:
+        desk.running.answer(name, word.call, word.approve, word.why)
+    seen = [cast(str, part["toolCallId"]) for part in parts]
+    telling = Chunks(message=cast(str, last.get("id") or ""), seen=seen, one=True)
+    return Stream(followed(desk, begun, words[-1].after, telling), headers=HEADERS)
+
+
+def _word(part: JSONObject) -> Answered | None:
+    told = ui.told(part)
+    number, colon, call = cast(str, told["approvalId"]).partition(":") if told is not None else ("", "", "")
+    if told is None or not colon or not (number.isascii() and number.isdigit()):
+        return None
+    return Answered(call, int(number), told.get("approved") is True, cast(str, told.get("reason") or ""))
+
+
+def _taken_in(store: Store, body: Chat) -> list[Message]:
+    """What is new, to open a turn with; the conversation stands where the page goes on from."""
+    theirs = _read(body.messages)
+    try:
+        ours = store.load(body.id)
+    except UnknownConversation:
+        ours = []
+    if not ours:
+        return _begun(store, body.id, theirs)
+    where = placed(ours, theirs)
+    if where.after is not None:
+        store.rewind(body.id, where.after)
+    return store.read(
+        lambda tx: [
+            replace(message, uid=chain.free_uid(tx, head(tx, body.id).tree, message.uid)) for message in where.messages
+        ]
+    )
+
+
+def _begun(store: Store, name: str, theirs: list[Message]) -> list[Message]:
+    """A history that was begun elsewhere is the beginning of ours; what a person said last opens the turn."""
+    end = len(theirs)
+    while end and theirs[end - 1].role == "user":
+        end -= 1
+    store.extend(name, theirs[:end])
+    return theirs[end:]
+
+
+def _read(messages: list[JSONObject]) -> list[Message]:
+    try:
+        return list(VercelFormatter().decode_request({"messages": messages}).messages)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InvalidRequest(
+            f"these are no UIMessages ({type(error).__name__}: {str(error)[:100]}).", path="messages"
+        ) from error

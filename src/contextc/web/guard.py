@@ -1,0 +1,203 @@
+"""Who may ask, and how much at once: looked at before anything else is, for every request.
+
+A server on this machine can be reached by every page that a browser here shows. So a request has to come to a name of
+ours (`Host`: a page that points its own name here gets nothing), from a page of ours or none (`Origin`,
+`Sec-Fetch-Site`), and with the token, if there is one. What is too large is refused before it is read. Only the page
+itself, in which there is nothing of anybody's, may be opened from elsewhere and without a token.
+"""
+
+import hmac
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from contextc.web.desk import Options
+from contextc.web.problems import Refused, refusal
+
+API = "/api"
+ANYBODY = "*"
+COOKIE = "contextc_token"
+LONGEST = 16 << 10
+"""Bytes of an address, what is asked for included."""
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+"""On every answer, unless it says otherwise itself."""
+WITH_TOKEN = "open the address with ?token=… that `contextc serve` printed"
+
+
+class Guard:
+    """ASGI middleware. Everything that reaches the application behind it was let in."""
+
+    def __init__(self, app: ASGIApp, options: Options) -> None:
+        self.app, self.options = app, options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        allowed = self._allowed_origin(headers)
+        has_begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                _add_headers(message, allowed)
+            await send(message)
+
+        try:
+            self._check(scope, headers)
+            answer = _preflight(scope, headers, allowed) or self._opened(scope)
+            await (answer or self.app)(scope, self._limited(receive), sending)
+        except Exception as error:
+            if has_begun:
+                raise
+            await _refused(error)(scope, receive, sending)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST:
+            raise Refused(414, f"The address is longer than {LONGEST:,} bytes. Send what is long as a body.", "TooLong")
+        self._check_host(headers)
+        self._check_origin(scope, headers)
+        if scope["method"] != "OPTIONS" and scope["path"].startswith(API):
+            self._check_token(headers)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self.options.largest:
+            raise self._too_large()
+
+    def _check_host(self, headers: Headers) -> None:
+        said = headers.getlist("host")
+        name = _name(said[0]) if len(said) == 1 else ""
+        if name not in self.options.hosts and ANYBODY not in self.options.hosts:
+            there = ", ".join(self.options.hosts)
+            message = f"This server does not go by the name {name[:100]!r}. It answers to: {there}."
+            raise Refused(421, message, "UnknownHost")
+
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        if origin is not None:
+            if origin != _own_origin(scope, headers) and origin not in self.options.origins:
+                raise Refused(
+                    403,
+                    f"A page of {origin[:100]} may not ask this server. If it is yours: contextc serve --origin "
+                    f"{origin[:100]}",
+                    "ForeignPage",
+                )
+        elif site not in ("none", "same-origin") and not _opens_the_page(scope, headers):
+            raise Refused(403, "Another page sent this request. Open the server's own address.", "ForeignPage")
+
+    def _check_token(self, headers: Headers) -> None:
+        if not self.options.token:
+            return
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if self._is_token(given.strip() if kind.lower() == "bearer" else _cookie(headers)):
+            return
+        raise Refused(
+            401, f"This server wants a token. Send it as Authorization: Bearer …, or {WITH_TOKEN}.", "TokenNeeded"
+        )
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(errors="replace"), self.options.token.encode())
+
+    def _opened(self, scope: Scope) -> Response | None:
+        """Whoever opens the page with the token gets it as a cookie, and an address without it."""
+        given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token")
+        if not self.options.token or given is None or scope["path"] != "/":
+            return None
+        if not self._is_token(given):
+            raise Refused(401, f"That is not the token of this server. To get in, {WITH_TOKEN}.", "TokenNeeded")
+        answer = Response(status_code=303, headers={"Location": "/", "Cache-Control": "no-store"})
+        answer.set_cookie(COOKIE, self.options.token, httponly=True, samesite="strict")
+        return answer
+
+    def _allowed_origin(self, headers: Headers) -> str:
+        origin = headers.get("origin", "")
+        return origin if origin in self.options.origins else ""
+
+    def _limited(self, receive: Receive) -> Receive:
+        """Whatever was said about its length, no more of a body is taken than may be."""
+        taken = 0
+
+        async def receiving() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > self.options.largest:
+                raise self._too_large()
+            return message
+
+        return receiving
+
+    def _too_large(self) -> Refused:
+        return Refused(413, f"A request may have {self.options.largest:,} bytes. Send less at once.", "TooLarge")
+
+
+def _name(host: str) -> str:
+    """A Host header without its port; "" where it is none."""
+    try:
+        found = urlsplit(f"//{host}")
+        name = found.hostname or ""
+        return "" if found.username is not None or found.path else f"[{name}]" if ":" in name else name
+    except ValueError:
+        return ""
+
+
+def _own_origin(scope: Scope, headers: Headers) -> str:
+    return f"{scope['scheme']}://{headers.get('host', '')}"
+
+
+def _opens_the_page(scope: Scope, headers: Headers) -> bool:
+    """Whether somebody follows a link to the page. What it shows it asks for itself, from its own address."""
+    is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return is_visit and scope["method"] == "GET" and not scope["path"].startswith(API)
+
+
+def _cookie(headers: Headers) -> str:
+    cookies: SimpleCookie = SimpleCookie()
+    try:
+        cookies.load(headers.get("cookie", ""))
+    except CookieError:
+        return ""
+    return cookies[COOKIE].value if COOKIE in cookies else ""
+
+
+def _preflight(scope: Scope, headers: Headers, allowed: str) -> Response | None:
+    """What a browser asks before it lets a page of another address ask."""
+    if not allowed or scope["method"] != "OPTIONS" or "access-control-request-method" not in headers:
+        return None
+    said = {
+        "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
+        "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "content-type"),
+        "Access-Control-Allow-Private-Network": "true",
+        "Access-Control-Max-Age": "600",
+    }
+    return Response(status_code=204, headers=said)
+
+
+def _add_headers(message: Message, allowed: str) -> None:
+    headers = MutableHeaders(scope=message)
+    for name, value in HEADERS.items():
+        headers.setdefault(name, value)
+    if allowed:
+        headers["Access-Control-Allow-Origin"] = allowed
+        headers["Access-Control-Expose-Headers"] = ANYBODY
+        headers.add_vary_header("Origin")
+
+
+def _refused(error: Exception) -> Response:
+    status, told = refusal(error)
+    answer = Response(msgspec.json.encode(told), status, {"Cache-Control": "no-store"}, "application/json")
+    if status == 401:
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    return answer

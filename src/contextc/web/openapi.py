@@ -1,0 +1,139 @@
+"""The API as OpenAPI 3.1, made from the endpoints themselves: what their types say is what the server checks and sends.
+
+So the document cannot say anything else than the server does, as far as types go. Every refusal has one shape, whatever
+its status: it is the `default` answer of all of them.
+"""
+
+import inspect
+from collections.abc import Sequence
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+from msgspec.structs import FieldInfo, fields
+
+import contextc
+from contextc._json import JSONObject
+from contextc.web.endpoint import Content, Endpoint, Stream
+from contextc.web.problems import STATUS, Refusal
+
+JSON = "application/json"
+WHERE = "#/components/schemas/{name}"
+ABOUT = (
+    "What `contextc serve` answers. In paths, names are percent-encoded: a slash in a conversation's name is %2F. What "
+    "is sent is JSON, with the header Content-Type: application/json; a field that is not known is refused."
+)
+SCHEMES: JSONObject = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "The token that the server was started with."},
+    "cookie": {"type": "apiKey", "in": "cookie", "name": "contextc_token", "description": "Set by /?token=…"},
+}
+
+
+class Typed(NamedTuple):
+    """The schemas of all types of the API: of each endpoint's parameters, body and answer."""
+
+    schemas: dict[Any, JSONObject]
+    components: JSONObject
+
+    def of(self, kind: Any) -> JSONObject:  # a type, as annotations have it
+        return self.schemas[_key(kind)]
+
+
+def document(endpoints: Sequence[Endpoint], *, has_token: bool) -> JSONObject:
+    """The whole document; where the server has no token, nobody has to say one."""
+    typed = _typed(endpoints)
+    paths: JSONObject = {}
+    for each in sorted(endpoints, key=lambda each: each.path):
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, typed)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "contextc", "version": str(contextc.__version__), "description": ABOUT},
+        "servers": [{"url": "/api"}],
+        "security": [{"bearer": []}, {"cookie": []}] if has_token else [],
+        "paths": paths,
+        "components": {"schemas": typed.components, "securitySchemes": SCHEMES},
+    }
+
+
+def _operation(each: Endpoint, typed: Typed) -> JSONObject:
+    noun = each.work.__module__.rpartition(".")[2]
+    summary, _, more = (inspect.getdoc(each.work) or "").partition("\n\n")
+    made: JSONObject = {
+        "operationId": f"{noun}_{each.work.__name__}",
+        "tags": [noun],
+        "summary": " ".join(summary.split()),
+        **({"description": more} if more else {}),
+        "parameters": [*_in_path(each, typed), *_in_query(each, typed)],
+        "responses": _answers(each, typed),
+    }
+    if "body" in each.takes:
+        content = {JSON: {"schema": typed.of(each.takes["body"])}}
+        made["requestBody"] = {"required": True, "content": content}
+    return made
+
+
+def _in_path(each: Endpoint, typed: Typed) -> list[JSONObject]:
+    return [{"name": name, "in": "path", "required": True, "schema": typed.of(each.takes[name])} for name in each.named]
+
+
+def _in_query(each: Endpoint, typed: Typed) -> list[JSONObject]:
+    return [
+        {
+            "name": field.encode_name,
+            "in": "query",
+            "required": field.required,
+            "schema": _with_default(typed.of(field.type), field),
+        }
+        for field in _query_fields(each)
+    ]
+
+
+def _with_default(schema: JSONObject, field: FieldInfo) -> JSONObject:
+    if field.default is msgspec.NODEFAULT or field.default is None:
+        return schema
+    return {**schema, "default": msgspec.to_builtins(field.default)}
+
+
+def _answers(each: Endpoint, typed: Typed) -> JSONObject:
+    refused = {"description": _refusals(), "content": {JSON: {"schema": typed.of(Refusal)}}}
+    own = {"schema": {"type": "string"}} if not _is_json(each) else {"schema": typed.of(each.answer)}
+    if each.media_type == JSON or each.media_type == "*/*":  # any JSON, any bytes
+        own = {}
+    made: JSONObject = {str(each.status): {"description": "Done.", "content": {each.media_type or JSON: own}}}
+    if {*_members(each.answer)} >= {Stream, Content}:
+        made["204"] = {"description": "There is none."}
+    return {**made, "default": refused}
+
+
+def _refusals() -> str:
+    said = ", ".join(f"{status} {kind.__name__}" for kind, status in STATUS.items())
+    return f"Refused: `kind` says why, `message` what to do. By kind: {said}. 401: without a token. 413: too large."
+
+
+def _typed(endpoints: Sequence[Endpoint]) -> Typed:
+    kinds: list[Any] = [Refusal]  # types, as annotations have them
+    for each in endpoints:
+        kinds += [each.takes[name] for name in each.named]
+        kinds += [field.type for field in _query_fields(each)]
+        kinds += [each.takes["body"]] if "body" in each.takes else []
+        kinds += [each.answer] if _is_json(each) else []
+    once = list({_key(kind): kind for kind in kinds}.values())
+    schemas, components = msgspec.json.schema_components(once, ref_template=WHERE)
+    return Typed(dict(zip(map(_key, once), schemas, strict=True)), components)
+
+
+def _key(kind: Any) -> str:
+    """Annotated types are equal where what is said of them is, and not all of them can be keys."""
+    return repr(kind)
+
+
+def _query_fields(each: Endpoint) -> tuple[FieldInfo, ...]:
+    return fields(each.takes["query"]) if "query" in each.takes else ()
+
+
+def _is_json(each: Endpoint) -> bool:
+    return not {*_members(each.answer)} & {Content, Stream}
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,) if isinstance(kind, type) else ()

@@ -1,0 +1,173 @@
+"""The account of what somebody opened to look at: its budget, a line a message, and what is wrong with it.
+
+It was compiled by somebody else, so nothing is known of what was shown before: what stands after the last reply of the
+model counts as new, and the rest as history.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
+
+from contextc._json import JSONObject
+from contextc.compiler.inspecting import item_costs, parted
+from contextc.compiler.telling import words
+from contextc.draft import Budget
+from contextc.errors import ContextcError, InvalidRequest
+from contextc.formats import formatter
+from contextc.formats.base import Request
+from contextc.messages import Message
+from contextc.models import Model, model
+from contextc.tokens import Counter, counter
+from contextc.transfer.found import ODD
+from contextc.transfer.opening import OWN, Opened
+from contextc.web.accounts import BudgetView, LineView
+
+UNKNOWN = "unknown"
+
+
+T = TypeVar("T")
+
+
+def understood(work: Callable[[], T]) -> T:
+    """What comes of something that anybody may have made up: where a reader stumbles over it, that is said."""
+    try:
+        return work()
+    except ContextcError:
+        raise
+    except ODD as error:
+        raise InvalidRequest(f"it cannot be read: {type(error).__name__}: {error}.") from error
+
+
+class Account:
+    """What can be said of a request that was opened."""
+
+    def __init__(self, opened: Opened) -> None:
+        request = opened.request
+        self.model, self.length = _settings(opened)
+        self.known = _known(self.model)
+        self.counter = _counter(opened, self.known)
+        self.prompt, self.messages = _said(request)
+        self.system = self.counter.system(self.prompt) + (self.counter.overhead if self.messages else 0)
+        self.tools = self.counter.tools(_tools(opened)) if request.tools else 0
+        self.tokens = [self.counter.message(message) for message in self.messages]
+
+    @property
+    def total(self) -> int:
+        return self.system + self.tools + sum(self.tokens)
+
+    def budget(self) -> BudgetView:
+        fresh = _fresh(self.messages)
+        new = sum(self.tokens[fresh:])
+        used = sum(self.tokens)
+        window = self.known.window if self.known is not None else None
+        reserve = min(self.length, window or 0)
+        budget = Budget(window=window or 0, system=self.system, tools=self.tools, reserve=reserve, used=used)
+        parts = parted(budget, dynamic=0, history=used - new, new=new)
+        return BudgetView(
+            window=window,
+            system=parts.system,
+            tools=parts.tools,
+            dynamic=0,
+            history=parts.history,
+            new=parts.new,
+            reserve=parts.reserve,
+            margin=0,
+            free=parts.free if window is not None else None,
+            used=used,
+            available=budget.available if window is not None else None,
+            how="exact" if self.counter.exact else "estimated",
+            limit=None,
+            wanted=0,
+        )
+
+    def lines(self) -> list[LineView]:
+        """The system prompt, where there is one, and then every message."""
+        fresh = _fresh(self.messages)
+        costs: Sequence[float | None] = [None] * len(self.messages)
+        if self.known is not None and self.known.price is not None:
+            costs = item_costs(self.known, self.tokens, self.system + self.tools, None)
+        lead = [_line(0, 0, "system", "system", self.system, None, self.prompt[:200], "")] if self.prompt else []
+        told = [
+            _line(
+                index + len(lead),
+                index + 1,
+                "message",
+                message.role,
+                self.tokens[index],
+                costs[index],
+                words(message),
+                message.uid,
+                is_new=index >= fresh,
+            )
+            for index, message in enumerate(self.messages)
+        ]
+        return lead + told
+
+
+def _line(
+    index: int,
+    seq: int,
+    kind: str,
+    role: str,
+    tokens: int,
+    cost: float | None,
+    text: str,
+    uid: str,
+    *,
+    is_new: bool = False,
+) -> LineView:
+    return LineView(
+        index=index,
+        seq=seq,
+        kind=kind,
+        role=role,
+        shown=True,
+        tokens=tokens,
+        cost=cost,
+        why="",
+        text=text,
+        state="new" if is_new else "shared",
+        uid=uid,
+    )
+
+
+def _settings(opened: Opened) -> tuple[str, int]:
+    """The model, and how long the answer may be, as far as it is said soundly: nobody has checked it."""
+    if opened.format == OWN:
+        return opened.model, 0
+    said = understood(lambda: formatter(opened.format).settings.read(opened.request.settings).settings)
+    model, length = cast(object, said.model), cast(object, said.max_output_tokens)
+    is_length = isinstance(length, int) and not isinstance(length, bool) and length > 0
+    return model if isinstance(model, str) else opened.model, cast(int, length) if is_length else 0
+
+
+def _known(name: str) -> Model | None:
+    if not name.strip():
+        return None
+    try:
+        return model(name)
+    except ContextcError:
+        return None
+
+
+def _counter(opened: Opened, known: Model | None) -> Counter:
+    whose = "" if opened.format == OWN else formatter(opened.format).provider
+    return counter(known.tokenizer if known else UNKNOWN, provider=whose, model=known.name if known else "")
+
+
+def _said(request: Request) -> tuple[str, tuple[Message, ...]]:
+    """The system prompt, and the messages after it."""
+    if request.system is not None:
+        return request.system.text, request.messages
+    if request.messages and request.messages[0].role == "system":
+        return request.messages[0].text, request.messages[1:]
+    return "", request.messages
+
+
+def _tools(opened: Opened) -> list[JSONObject]:
+    return formatter(opened.format).encode_tools(opened.request.tools)
+
+
+def _fresh(messages: Sequence[Message]) -> int:
+    """Where what is new begins: behind the last reply of the model."""
+    replies = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "assistant")
+    return next(replies, -1) + 1

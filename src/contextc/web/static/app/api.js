@@ -1,0 +1,226 @@
+/**
+ * Everything the page asks of the server: JSON in, JSON out, and events that follow a conversation.
+ *
+ * Errors are `ApiError`s in the server's own words; a server that is gone is one of status 0. Where a token is wanted it
+ * is asked for once, and whoever waits goes on with it. A stream that breaks is taken up again after the last event that
+ * came whole, so nothing is told twice and nothing is lost.
+ */
+import { signal } from "@preact/signals";
+
+const BASE = new URL("api/", document.baseURI);
+const TOKEN = "contextc.token";
+const SILENCE = 45_000;
+const WAITS = [400, 800, 1_600, 3_000, 5_000, 8_000];
+
+/** What waits for a token: `{answer(token)}`, or null. The shell shows a dialog for it. */
+export const tokenWanted = signal(null);
+
+/** Whether the server answers: set by every request and stream. */
+export const reachable = signal(true);
+
+export class ApiError extends Error {
+  /** @param {number} status @param {string} kind @param {string} message */
+  constructor(status, kind, message) {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+    this.kind = kind;
+  }
+}
+
+/** The address of something below /api. `path` is joined from parts that are encoded each. */
+export function address(path, query = {}) {
+  const found = new URL(path.replace(/^\/+/, ""), BASE);
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined && value !== null && value !== "") found.searchParams.set(name, String(value));
+  }
+  return found.href;
+}
+
+/** `conversations/NAME/…`, with every part encoded: names may hold slashes. */
+export function conversationPath(name, ...rest) {
+  return ["conversations", name, ...rest].map((each) => encodeURIComponent(each)).join("/");
+}
+
+/** Where the bytes of a media part are. */
+export function blobAddress(part) {
+  return address(`blobs/${encodeURIComponent(part.blob)}`, { type: part.mime_type });
+}
+
+export const get = (path, query, options) => asked("GET", path, { query, ...options });
+export const post = (path, body = {}, options) => asked("POST", path, { body, ...options });
+export const remove = (path, options) => asked("DELETE", path, options);
+
+/** The answer as text instead of JSON: exact request bodies, curl commands. */
+export const text = (path, query, options) => asked("GET", path, { query, as: "text", ...options });
+
+async function asked(method, path, { query, body, as = "json", signal: stopped } = {}) {
+  const sent = await send(address(path, query), {
+    method,
+    body: body === undefined ? undefined : JSON.stringify(body),
+    headers: body === undefined ? {} : { "Content-Type": "application/json" },
+    signal: stopped,
+  });
+  return as === "text" ? sent.text() : sent.json();
+}
+
+/** A response that is well; asks for a token where one is missing. */
+async function send(where, options, tries = 0) {
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  let response;
+  try {
+    response = await fetch(where, { ...options, headers, credentials: "same-origin", cache: "no-store" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    reachable.value = false;
+    throw new ApiError(0, "Unreachable", "The server does not answer. Is `contextc serve` still running?");
+  }
+  reachable.value = true;
+  if (response.ok) return response;
+  if (response.status === 401 && tries < 3) {
+    await tokenGiven(token);
+    return send(where, options, tries + 1);
+  }
+  throw await problem(response);
+}
+
+async function problem(response) {
+  const told = await response.json().catch(() => null);
+  const { kind = "Failed", message = `The server answered ${response.status}.` } = told?.error ?? {};
+  return new ApiError(response.status, kind, message);
+}
+
+let asking = null;
+
+/** Ask for the token, once for all who want it. It becomes a cookie too, so that pictures can be loaded. */
+function tokenGiven(refused) {
+  if (sessionStorage.getItem(TOKEN) !== refused) return Promise.resolve();
+  asking ??= new Promise((resolve, reject) => {
+    tokenWanted.value = {
+      again: refused !== null,
+      answer: async (token) => {
+        asking = null;
+        tokenWanted.value = null;
+        if (!token) return reject(new ApiError(401, "NoToken", "This server wants a token, which it printed at its start."));
+        sessionStorage.setItem(TOKEN, token);
+        const page = new URL(document.baseURI);
+        page.hash = "";
+        page.search = `?token=${encodeURIComponent(token)}`;
+        await fetch(page, { credentials: "same-origin" }).catch(() => null);
+        resolve();
+      },
+    };
+  });
+  return asking;
+}
+
+/**
+ * Follow a conversation's events from a number on, over fetch, because EventSource sends no token.
+ *
+ * @param {string} name the conversation
+ * @param {number} after the number of the last event that is known
+ * @param {(event: {id: string, type: string, data: object}) => void} onEvent called in order
+ * @param {{vocabulary?: string, onState?: (state: "open"|"waiting"|"gone", error?: ApiError) => void}} options
+ * @returns {{close: () => void, retry: () => void}}
+ */
+export function follow(name, after, onEvent, { vocabulary = "agui", onState = () => {} } = {}) {
+  const closing = new AbortController();
+  let last = String(after);
+  let failures = 0;
+  let wake = () => {};
+
+  async function once() {
+    const watch = new AbortController();
+    const stop = () => watch.abort();
+    closing.signal.addEventListener("abort", stop);
+    let timer = setTimeout(stop, SILENCE);
+    try {
+      const where = address(conversationPath(name, "events"), { after: last, vocabulary });
+      const response = await send(where, {
+        headers: { Accept: "text/event-stream", "Last-Event-ID": last },
+        signal: watch.signal,
+      });
+      onState("open");
+      const read = sseReader((event) => {
+        if (event.data !== null) onEvent(event);
+        if (event.id !== null) last = event.id;
+      });
+      const bytes = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (;;) {
+        const { done, value } = await bytes.read();
+        if (done) return;
+        failures = 0;
+        clearTimeout(timer);
+        timer = setTimeout(stop, SILENCE);
+        read(value);
+      }
+    } finally {
+      clearTimeout(timer);
+      closing.signal.removeEventListener("abort", stop);
+    }
+  }
+
+  async function run() {
+    while (!closing.signal.aborted) {
+      try {
+        await once();
+      } catch (error) {
+        if (closing.signal.aborted) return;
+        if (error instanceof ApiError && [401, 403, 404, 410].includes(error.status)) return onState("gone", error);
+        if (!(error instanceof ApiError)) reachable.value = reachable.value && error.name === "AbortError";
+      }
+      if (closing.signal.aborted) return;
+      onState("waiting");
+      const wait = WAITS[Math.min(failures, WAITS.length - 1)] * (0.75 + Math.random() / 2);
+      failures += 1;
+      await new Promise((resolve) => {
+        wake = resolve;
+        setTimeout(resolve, wait);
+      });
+    }
+  }
+
+  const retry = () => wake();
+  addEventListener("online", retry);
+  run();
+  return {
+    retry,
+    close() {
+      removeEventListener("online", retry);
+      closing.abort();
+      wake();
+    },
+  };
+}
+
+/** A function that takes pieces of a server-sent stream, and calls back with `{id, type, data}` for every event. */
+export function sseReader(emit) {
+  let rest = "";
+  let fields = { id: null, type: "message", data: [] };
+  const line = (text) => {
+    if (text === "") {
+      if (fields.data.length || fields.id !== null) emit({ ...fields, data: parsed(fields.data.join("\n")) });
+      fields = { id: null, type: "message", data: [] };
+    } else if (!text.startsWith(":")) {
+      const [, name, value] = /^([^:]*)(?:: ?(.*))?$/s.exec(text);
+      if (name === "data") fields.data.push(value ?? "");
+      else if (name === "id") fields.id = value ?? "";
+      else if (name === "event") fields.type = value ?? "message";
+    }
+  };
+  return (piece) => {
+    rest += piece;
+    const lines = rest.split(/\r\n|\n|\r(?!$)/);
+    rest = lines.pop();
+    lines.forEach(line);
+  };
+}
+
+function parsed(data) {
+  try {
+    return JSON.parse(data);
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,123 @@
+/** A conversation: its head, its messages from the end backwards, and the field to write in. */
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { Icon } from "../icons.js";
+import { oneLine, visible } from "../format.js";
+import { inspectAddress } from "../route.js";
+import { info } from "../state.js";
+import { opened } from "../tab.js";
+import { Composer } from "./composer.js";
+import { Gauge } from "./gauge.js";
+import { DrawerButton, Head } from "./head.js";
+import { channelOf, Messages } from "./messages.js";
+import { ModelPicker } from "./models.js";
+import { Placeholder } from "./row.js";
+import { Session } from "./session.js";
+
+const NEAR = 12;
+
+export function Chat({ name }) {
+  const session = useMemo(() => new Session(name), [name]);
+  useEffect(() => {
+    session.open();
+    return () => {
+      session.close();
+      opened.value = null;
+    };
+  }, [session]);
+  const status = session.status.value;
+  if (status === "loading") return html`<${Opening} name=${name} />`;
+  if (status !== "ready") return html`<${Failed} name=${name} error=${status} />`;
+  return html`<${Conversation} session=${session} />`;
+}
+
+function Opening({ name }) {
+  return html`
+    <header class="view-head"><${DrawerButton} /><h1 class="faint">${oneLine(name, 60)}</h1></header>
+    <div class="opening" role="status" aria-label="Loading the conversation">
+      ${[1, 2, 3].map((each) => html`<${Placeholder} key=${each} />`)}
+    </div>`;
+}
+
+function Failed({ name, error }) {
+  const missing = error.status === 404;
+  return html`
+    <header class="view-head"><${DrawerButton} /><h1>${oneLine(name, 60)}</h1></header>
+    <div class="empty" role="alert">
+      <h2>${missing ? "There is no such conversation" : "It could not be opened"}</h2>
+      <p>${visible(error.message)}</p>
+      <p>
+        <a class="button" href="#/">Begin another one</a>
+        ${!missing && html` <button type="button" class="button" onClick=${() => location.reload()}>Try again</button>`}
+      </p>
+    </div>`;
+}
+
+function Conversation({ session }) {
+  const state = session.state.value;
+  const [picked, setPicked] = useState("");
+  const [atEnd, setAtEnd] = useState(true);
+  const list = useRef(null);
+  const model = picked || state.view.model || info.value?.model || "";
+  const asked = picked && picked !== state.view.model ? picked : undefined;
+  const title = state.view.title || session.name;
+  const running = Boolean(state.running);
+  useEffect(() => {
+    opened.value = { title: oneLine(title, 60), running };
+  }, [title, running]);
+  const send = async (input) => {
+    list.current?.toEnd();
+    await session.send(input, asked);
+  };
+  const editLast = () => [...document.querySelectorAll(".row.from-user .edit-button:not(:disabled)")].at(-1)?.click();
+  return html`
+    <${Head} session=${session} state=${state} title=${title} model=${asked} />
+    <${Messages} session=${session} state=${state} list=${list} onEnd=${setAtEnd} model=${asked} />
+    <${Spoken} state=${state} />
+    <div class="dock">
+      ${!atEnd && html`
+        <button type="button" class="to-end" aria-label="To the end" onClick=${() => list.current.toEnd()}>
+          <${Icon} name="down" />
+        </button>`}
+      ${session.line.value === "gone" && html`<p class="dock-note" role="status">This conversation is gone: it was deleted elsewhere.</p>`}
+      ${session.line.value === "waiting" && state.running && html`<p class="dock-note" role="status">Connecting again…</p>`}
+      <${Composer} name=${session.name} running=${running} onSend=${send} onSteer=${(text) => session.steer(text)}
+        onFollowUp=${(text) => session.followUp(text)} onStop=${() => session.cancel()} onEditLast=${editLast}>
+        <${ModelPicker} value=${model} onChange=${setPicked} />
+        <${Gauge} gauge=${state.gauge} usage=${state.gauge?.usage ?? lastUsage(state)} href=${lastStep(session, state)} />
+      <//>
+    </div>`;
+}
+
+function lastUsage({ length, messages }) {
+  for (let seq = length; seq > length - NEAR && seq > 0; seq -= 1) {
+    if (messages.get(seq)?.usage) return messages.get(seq).usage;
+  }
+  return null;
+}
+
+/** Where the last step is looked at. */
+function lastStep(session, state) {
+  const latest = session.timeline.value?.latest;
+  const live = [...state.steps.values()].findLast((each) => each.request !== undefined);
+  const channel = live && channelOf(state, live);
+  const isNewer = channel && (!latest || channel !== latest.channel || live.request > latest.request);
+  if (isNewer) return inspectAddress(session.name, channel, live.request);
+  return latest ? inspectAddress(session.name, latest.channel, latest.request) : inspectAddress(session.name);
+}
+
+/** Tells a screen reader what was answered, once it is whole, and that somebody is asked. */
+function Spoken({ state }) {
+  const waits = state.approvals[0];
+  const [said, setSaid] = useState("");
+  const before = useRef(state.length);
+  const last = state.messages.get(state.length);
+  useEffect(() => {
+    if (last && state.length > before.current && last.role === "assistant") {
+      const text = last.parts.filter((part) => part.type === "text").map((part) => part.text).join(" ");
+      if (text) setSaid(`Assistant: ${oneLine(text, 600)}`);
+    }
+    if (last) before.current = state.length;
+  }, [last]);
+  const words = waits ? `Your approval is wanted: ${oneLine(waits.what || waits.name, 200)}` : said;
+  return html`<div class="off-screen" aria-live="polite" data-testid="spoken">${words}</div>`;
+}

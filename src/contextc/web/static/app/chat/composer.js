@@ -1,0 +1,128 @@
+/** Where one writes. Enter sends; while a turn runs it steers, and with Ctrl or Alt it waits for the next turn. */
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
+import { attempt, say } from "../dialog.js";
+import { Icon, IconButton } from "../icons.js";
+import { oneLine } from "../format.js";
+import { partOf } from "./media.js";
+
+/** What was begun and not sent, by conversation. */
+const drafts = new Map();
+
+/**
+ * @param {object} props
+ * @param {string} props.name of the conversation; "" for one that is not there yet
+ * @param {boolean} props.running
+ * @param {(input: string|object) => Promise<any>} props.onSend
+ * @param {(text: string) => Promise<any>} [props.onSteer]
+ * @param {(text: string) => Promise<any>} [props.onFollowUp]
+ * @param {() => Promise<any>} [props.onStop]
+ * @param {() => void} [props.onEditLast]
+ */
+export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, onEditLast, children, placeholder = "Say something…" }) {
+  const [text, setText] = useState(drafts.get(name)?.text ?? "");
+  const [media, setMedia] = useState(drafts.get(name)?.media ?? []);
+  const [busy, setBusy] = useState(false);
+  const [over, setOver] = useState(false);
+  const field = useRef(null);
+  const chosen = useRef(null);
+  useLayoutEffect(() => {
+    const area = field.current;
+    area.style.height = "auto";
+    area.style.height = `${Math.min(area.scrollHeight + 2, innerHeight * 0.4)}px`;
+  }, [text]);
+  useEffect(() => {
+    drafts.set(name, { text, media });
+  }, [name, text, media]);
+  useEffect(() => {
+    if (matchMedia("(hover: hover)").matches) field.current.focus({ preventScroll: true });
+  }, [name]);
+
+  const empty = !text.trim() && !media.length;
+  const submit = async (later = false) => {
+    if (empty || busy) return;
+    const said = text;
+    const shown = media;
+    const parts = [...media, ...(text.trim() ? [{ type: "text", text }] : [])];
+    if (running && shown.length) {
+      say("Pictures can be sent when the turn is over.", { bad: true });
+      return;
+    }
+    setBusy(true);
+    setText("");
+    setMedia([]);
+    const work = running ? (later ? onFollowUp : onSteer) : onSend;
+    const done = await attempt(() => work(shown.length && !running ? { role: "user", parts } : said).then(() => true));
+    setBusy(false);
+    if (!done) {
+      setText((now) => now || said);
+      setMedia((now) => (now.length ? now : shown));
+    }
+    field.current?.focus({ preventScroll: true });
+  };
+  const stop = () => attempt(async () => {
+    const { cancelled } = await onStop();
+    if (!cancelled) say("No turn was running.");
+  });
+  const onKeyDown = (event) => {
+    if (event.isComposing) return;
+    if (event.key === "Enter" && !event.shiftKey) submit(event.ctrlKey || event.altKey || event.metaKey);
+    else if (event.key === "Escape" && running) stop();
+    else if (event.key === "ArrowUp" && !text && onEditLast) onEditLast();
+    else return;
+    event.preventDefault();
+  };
+  const take = (files) => attempt(async () => {
+    const parts = await Promise.all([...files].map((file) => partOf(file)));
+    setMedia((now) => [...now, ...parts]);
+  });
+  const onPaste = (event) => {
+    if (!event.clipboardData?.files.length) return;
+    event.preventDefault();
+    take(event.clipboardData.files);
+  };
+  const onDrop = (event) => {
+    setOver(false);
+    if (!event.dataTransfer?.files.length) return;
+    event.preventDefault();
+    take(event.dataTransfer.files);
+  };
+  const onChosen = (event) => {
+    take([...event.target.files]);
+    event.target.value = "";
+  };
+  const held = /Mac|iP/.test(navigator.platform) ? "⌘" : "Ctrl";
+  return html`
+    <form class="composer ${over ? "over" : ""}" aria-label="Message" onSubmit=${(event) => { event.preventDefault(); submit(); }}
+      onDragOver=${(event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${onDrop}>
+      ${media.length > 0 && html`
+        <ul class="attached" aria-label="Attached">${media.map((part, index) => html`
+          <li class="chip">
+            ${part.mime_type.startsWith("image/")
+              ? html`<img src=${`data:${part.mime_type};base64,${part.data}`} alt="" />`
+              : html`<${Icon} name="file" />`}
+            <span>${oneLine(part.name || part.mime_type, 30)}</span>
+            <${IconButton} class="small" icon="close" size=${12} label=${`Remove ${oneLine(part.name || "file", 30)}`}
+              onClick=${() => setMedia(media.filter((_, at) => at !== index))} />
+          </li>`)}</ul>`}
+      <label class="off-screen" for="composer">Message</label>
+      <textarea id="composer" ref=${field} rows="1" value=${text} placeholder=${running ? "Steer the turn…" : placeholder} dir="auto"
+        onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown} onPaste=${onPaste} aria-describedby="composer-hint"
+        data-testid="composer"></textarea>
+      <div class="composer-foot">
+        <${IconButton} icon="clip" label="Attach a file" onClick=${() => chosen.current.click()} />
+        <input ref=${chosen} type="file" multiple hidden aria-hidden="true" tabindex="-1" onChange=${onChosen} />
+        ${children}
+        <span class="grow"></span>
+        ${running && html`
+          <${IconButton} class="stop" icon="stop" label="Stop the turn" title="Stop (Esc)" onClick=${stop} data-testid="stop" />`}
+        ${(!running || !empty) && html`
+          <${IconButton} type="submit" class="send" icon="send" label=${running ? "Steer" : "Send"} disabled=${empty || busy}
+            data-testid="send" />`}
+      </div>
+      <p id="composer-hint" class="composer-hint">
+        ${running
+          ? html`<kbd>Enter</kbd> steers · <kbd>${held}</kbd> <kbd>Enter</kbd> waits for the next turn · <kbd>Esc</kbd> stops`
+          : html`<kbd>Enter</kbd> sends · <kbd>Shift</kbd> <kbd>Enter</kbd> new line`}
+      </p>
+    </form>`;
+}

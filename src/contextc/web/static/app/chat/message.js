@@ -1,0 +1,151 @@
+/** One message, by its role. A reply that is still coming is shown by the same code as one that is stored. */
+import { html, useState } from "../html.js";
+import { Code } from "../code.js";
+import { Icon } from "../icons.js";
+import { Markdown } from "../markdown.js";
+import { number, oneLine, plural, readable, visible } from "../format.js";
+import { Calls, Result } from "./calls.js";
+import { Edit } from "./edit.js";
+import { Media } from "./media.js";
+import { Trigger } from "./notices.js";
+
+const LONG = 2_400;
+
+/** What a message says in words. */
+export const textOf = (message) => (message.parts ?? []).filter((part) => part.type === "text").map((part) => part.text).join("\n\n");
+
+export function UserMessage({ message, editing, onDone, session, model }) {
+  const media = message.parts.filter((part) => part.type === "media");
+  const text = textOf(message);
+  if (editing) return html`<${Edit} message=${message} text=${text} onDone=${onDone} session=${session} model=${model} />`;
+  return html`
+    <div class="user ${message.uid.startsWith("sending-") ? "sending" : ""}">
+      ${message.author && message.author !== "user" && html`<p class="author">${oneLine(message.author, 40)}</p>`}
+      ${media.length > 0 && html`<div class="media">${media.map((part) => html`<${Media} part=${part} />`)}</div>`}
+      ${text && html`<${Folded} text=${text} />`}
+    </div>`;
+}
+
+/** Words as they were typed; very long ones up to a length, until all are asked for. */
+function Folded({ text }) {
+  const [all, setAll] = useState(false);
+  const cut = !all && text.length > LONG * 1.25;
+  return html`
+    <div class="typed" dir="auto">${readable(cut ? text.slice(0, LONG) : text)}${cut && "…"}</div>
+    ${cut && html`
+      <button type="button" class="link-button" onClick=${() => setAll(true)} aria-expanded="false">
+        Show all ${number(text.length)} characters
+      </button>`}`;
+}
+
+export function AssistantMessage({ message, results, tools, live }) {
+  const groups = grouped(message.parts ?? []);
+  const last = groups.length - 1;
+  return html`
+    <div class="assistant ${live ? "live" : ""}">
+      ${groups.map((group, at) => html`
+        <${Group} key=${at} group=${group} results=${results} tools=${tools} thinks=${live && at === last} />`)}
+      <${Broken} message=${message} />
+    </div>`;
+}
+
+/** Why a reply is not whole. */
+function Broken({ message: { status, error, finish } }) {
+  const [icon, tone, words] =
+    status === "cancelled" ? ["stop", "", "Stopped here."]
+    : status === "error" ? ["warning", "bad", visible(error) || "Broken off."]
+    : finish === "length" ? ["warning", "", "Cut off: the answer reached its greatest length."]
+    : ["content_filter", "refusal"].includes(finish) ? ["warning", "", `The provider ended it: ${finish}.`]
+    : [];
+  return icon ? html`<p class=${`state-note ${tone}`}><${Icon} name=${icon} size=${14} /> ${words}</p>` : null;
+}
+
+/** Neighbours of a kind together: the calls of a step are one group. */
+function grouped(parts) {
+  const groups = [];
+  for (const part of parts) {
+    const kind = part.type === "tool_call" ? "calls" : part.type === "tool_result" ? "results" : part.type;
+    if (groups.at(-1)?.kind === kind && kind !== "media") groups.at(-1).parts.push(part);
+    else groups.push({ kind, parts: [part] });
+  }
+  return groups;
+}
+
+function Group({ group, results, tools, thinks }) {
+  const { kind, parts } = group;
+  if (kind === "text") return html`<${Markdown} text=${parts.map((part) => part.text).join("")} />`;
+  if (kind === "reasoning") return html`<${Reasoning} parts=${parts} thinks=${thinks} />`;
+  if (kind === "calls") return html`<${Calls} calls=${parts} results=${results} tools=${tools} />`;
+  if (kind === "media") return html`<div class="media">${parts.map((part) => html`<${Media} part=${part} />`)}</div>`;
+  if (kind === "hint") {
+    return parts.map((part) => html`<p class="hint" dir="auto"><${Icon} name="info" size=${14} /> ${readable(part.text)}</p>`);
+  }
+  if (kind === "results") return null;
+  return parts.map((part) => html`<${Native} part=${part} />`);
+}
+
+function Reasoning({ parts, thinks }) {
+  const [open, setOpen] = useState(false);
+  const text = parts.map((part) => part.text ?? "").join("\n\n");
+  const hidden = !text.trim();
+  if (hidden && !thinks) {
+    return html`<p class="reasoning-line faint"><${Icon} name="think" size=${14} /> Reasoning that only its provider can read</p>`;
+  }
+  return html`
+    <div class="reasoning ${thinks ? "thinks" : ""}" data-testid="reasoning">
+      <button type="button" class="reasoning-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+        <${Icon} name="think" size=${14} />
+        <span>${thinks ? "Thinking" : "Thought"}</span>
+        <span class="reasoning-peek">${open ? "" : oneLine(thinks ? text.slice(-160) : text, 120)}</span>
+        <${Icon} name="chevron" size=${14} />
+      </button>
+      ${open && html`<div class="reasoning-text"><${Markdown} text=${text} /></div>`}
+    </div>`;
+}
+
+function Native({ part }) {
+  const [open, setOpen] = useState(false);
+  return html`
+    <div class="native">
+      <button type="button" class="reasoning-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+        <${Icon} name="file" size=${14} /><span>A block of ${visible(part.provider ?? "")}</span><${Icon} name="chevron" size=${14} />
+      </button>
+      ${open && html`<${Code} text=${JSON.stringify(part.data, null, 2)} language="json" limit=${8_000} />`}
+    </div>`;
+}
+
+/** What was said to the model by the system or a trigger: quiet, and with who spoke. */
+export function SystemMessage({ message }) {
+  const [open, setOpen] = useState(false);
+  const text = textOf(message);
+  const long = text.length > 320 || text.split("\n").length > 4;
+  return html`
+    <div class="system" data-testid="system-message">
+      <div class="system-head">
+        <${Icon} name="info" size=${14} /><span>System</span>
+        <${Trigger} name=${message.meta?.trigger} />
+        ${message.audience && html`<span class="faint">to ${oneLine(message.audience, 30)}</span>`}
+      </div>
+      <div class="typed ${long && !open ? "clamped" : ""}" dir="auto">${readable(text)}</div>
+      ${long && html`
+        <button type="button" class="link-button" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+          ${open ? "Less" : "All of it"}
+        </button>`}
+    </div>`;
+}
+
+/** A result whose call is not here, or not yet. */
+export function LooseResult({ message }) {
+  const [open, setOpen] = useState(false);
+  const parts = message.parts.filter((part) => part.type === "tool_result");
+  return html`
+    <div class="calls">
+      <button type="button" class="call-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+        <span class="call-state"><${Icon} name="tool" size=${14} /></span>
+        <span class="call-name">${plural(parts.length, "result")}</span>
+        <span class="call-arguments">${oneLine(parts.map((part) => part.name).join(", "), 100)}</span>
+        <${Icon} name="chevron" size=${14} />
+      </button>
+      ${open && html`<div class="call-body">${parts.map((part) => html`<${Result} result=${part} />`)}</div>`}
+    </div>`;
+}

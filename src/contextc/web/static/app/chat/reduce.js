@@ -1,0 +1,254 @@
+/**
+ * A conversation on the page, folded from what the server says: its view, pages of its messages, and its events.
+ *
+ * Pure: a state and an action give another state. What is stored wins over what was streamed: a live reply has the name
+ * (`uid`) of the message it becomes, and goes when that is here. An event counts once, by its number; a stream that is
+ * taken up again may repeat itself. `known` is how far events say that the conversation goes; who holds the state fetches
+ * what is missing up to there.
+ *
+ * @typedef {{uid: string, parts: object[], turn: number, step: number, seq: number, started: number}} Live
+ * @typedef {{key: string, after: number, kind: string, time: number, [more: string]: any}} Notice
+ * @typedef {ReturnType<typeof empty>} State
+ */
+
+const NOTICES = 400;
+
+export function empty() {
+  return {
+    view: null,
+    branch: 0,
+    length: 0,
+    known: 0,
+    messages: new Map(),
+    /** uid → seq of what is loaded */
+    uids: new Map(),
+    /** @type {Live[]} replies on their way */
+    live: [],
+    /** what we have sent and is not stored yet */
+    sending: [],
+    /** call id → {state, started, milliseconds, text, progress} */
+    tools: new Map(),
+    queued: [],
+    approvals: [],
+    /** @type {Notice[]} */
+    notices: [],
+    /** "turn.step" → what its step-start and step-finish said */
+    steps: new Map(),
+    running: null,
+    /** how the last turn that was seen to end has ended */
+    ended: null,
+    gauge: null,
+    last: 0,
+    /** what was told before the page was opened, as far as it is read again: up to which event, and at which message */
+    past: { until: 0, read: 0, seq: 0, uid: "" },
+    /** grows where the view has to be asked for again */
+    stale: 0,
+    /** grows where everything has to be */
+    broken: 0,
+  };
+}
+
+/** @param {State} state */
+export function reduce(state, action) {
+  switch (action.type) {
+    case "view": return viewed(state, action.view);
+    case "page": return paged(state, action.page);
+    case "event": return told(state, action.event);
+    case "events": return action.events.reduce(told, state);
+    case "sending": return { ...state, sending: [...state.sending, action.message] };
+    case "not-sent": return { ...state, sending: state.sending.filter((each) => each.uid !== action.uid) };
+    case "answered": return decided(state, action.id);
+    default: return state;
+  }
+}
+
+/** What GET conversations/NAME says. On another branch, or a line that was cut, nothing of before counts. */
+function viewed(state, view) {
+  const same = state.view && state.branch === view.branch && view.length >= state.length && state.view.revision === view.revision;
+  const base = same ? state : { ...empty(), last: state.last, stale: state.stale, broken: state.broken, steps: state.steps };
+  const length = Math.max(same ? state.length : 0, view.length);
+  const fresh = !state.view || !same;
+  const { turn = 0, step = 0 } = view.running ?? {};
+  const pending = view.pending ? [{ ...view.pending, turn, step, seq: 0, started: 0 }] : [];
+  const live = fresh ? pending : view.running ? state.live : state.live.filter((each) => each.seq);
+  const newer = view.last_event >= state.last;
+  return withoutStored({
+    ...base,
+    view,
+    branch: view.branch,
+    length,
+    known: Math.max(base.known, length),
+    live,
+    sending: view.running || !newer ? state.sending : state.sending.filter((each) => each.seq),
+    queued: newer ? view.queued : state.queued,
+    approvals: newer ? view.approvals : state.approvals,
+    running: newer ? view.running : state.running,
+    gauge: view.gauge ? { ...state.gauge, ...view.gauge } : state.gauge,
+    last: Math.max(state.last, fresh ? view.last_event : 0),
+    past: state.view ? state.past : { until: view.last_event, read: 0, seq: 0, uid: "" },
+  });
+}
+
+/** A page of messages: `{messages, length, branch}`. */
+function paged(state, page) {
+  if (state.branch && page.branch !== state.branch) return { ...state, broken: state.broken + 1 };
+  const messages = new Map(state.messages);
+  const uids = new Map(state.uids);
+  for (const message of page.messages) {
+    const before = messages.get(message.seq);
+    if (before && before.uid !== message.uid) uids.delete(before.uid);
+    messages.set(message.seq, message);
+    uids.set(message.uid, message.seq);
+  }
+  const length = Math.max(state.length, page.length);
+  return withoutStored({ ...state, messages, uids, branch: page.branch, length, known: Math.max(state.known, length) });
+}
+
+/** Live replies that are stored by now are not shown twice; nor is what we sent. */
+function withoutStored(state) {
+  const live = state.live.filter((each) => !state.uids.has(each.uid) && !state.messages.has(each.seq));
+  const sending = state.sending.filter((each) => !state.messages.has(each.seq));
+  if (live.length === state.live.length && sending.length === state.sending.length) return state;
+  return { ...state, live, sending };
+}
+
+/** @param {State} state */
+function told(state, event) {
+  if (event.number && event.number <= state.past.until) return remembered(state, event);
+  if (event.number && event.number <= state.last) return state;
+  const handle = HANDLERS[event.type];
+  const next = handle ? handle(state, event) : state;
+  return event.number ? { ...next, last: event.number } : next;
+}
+
+/** Of what was told before, only what no message says: hints, retries, how long tools took, how turns ended. */
+function remembered(state, event) {
+  if (event.number <= state.past.read) return state;
+  const { type, turn, step, seq = 0, uid = "" } = event;
+  const past = { ...state.past, read: event.number, ...(seq && type !== "step-start" ? { seq, uid } : {}) };
+  const next = { ...state, past };
+  if (NOTED.has(type) && past.seq) return { ...next, notices: HANDLERS[type](next, event).notices };
+  if (type === "step-start") return { ...next, steps: new Map(state.steps).set(`${turn}.${step}`, event) };
+  if (type === "tool-start" || type === "tool-result" || type === "tool-error") {
+    const { id, name, time, text = "", milliseconds } = event;
+    return worked(next, id, { state: WORK[type], name, started: time, text, milliseconds });
+  }
+  if (type === "turn-start") return { ...next, ended: null };
+  if (type === "turn-finish") return { ...next, ended: event };
+  if (type === "interrupted") return { ...next, ended: { turn, finish: "interrupted" } };
+  return next;
+}
+
+const WORK = { "tool-start": "running", "tool-result": "done", "tool-error": "error" };
+const NOTED = new Set(["system-hint", "compaction", "retry", "error"]);
+
+const HANDLERS = {
+  "turn-start"(state, { turn, seq = 0, time, resumed }) {
+    const cut = !resumed && seq && seq <= state.length - 1 && state.messages.has(seq + 1);
+    return {
+      ...state,
+      running: { turn, step: 0, started: time, model: state.running?.model ?? "" },
+      ended: null,
+      known: Math.max(state.known, seq),
+      sending: state.sending.map((each) => (each.seq ? each : { ...each, seq })),
+      broken: state.broken + (cut ? 1 : 0),
+    };
+  },
+  "turn-finish"(state, { turn, step, type, number, ...rest }) {
+    return { ...state, running: null, ended: { turn, ...rest }, approvals: [], stale: state.stale + 1 };
+  },
+  interrupted(state, event) {
+    return { ...state, running: null, ended: { turn: event.turn, finish: "interrupted" }, approvals: [], stale: state.stale + 1 };
+  },
+  "step-start"(state, event) {
+    const { turn, step = 0, provider, model, used, available, time } = event;
+    return {
+      ...state,
+      running: { ...(state.running ?? { turn, started: time }), step, model: `${provider}:${model}` },
+      steps: new Map(state.steps).set(`${turn}.${step}`, event),
+      gauge: { ...state.gauge, used, available },
+    };
+  },
+  "step-finish"(state, { turn, step, seq = 0, usage, milliseconds, finish }) {
+    const key = `${turn}.${step}`;
+    return withoutStored({
+      ...state,
+      known: Math.max(state.known, seq),
+      live: state.live.map((each) => (each.turn === turn && each.step === step ? { ...each, seq } : each)),
+      steps: new Map(state.steps).set(key, { ...state.steps.get(key), usage, milliseconds, finish }),
+    });
+  },
+  "text-delta": (state, { uid, text }) => spoken(state, uid, (parts) => added(parts, "text", text)),
+  "reasoning-delta": (state, { uid, text }) => spoken(state, uid, (parts) => added(parts, "reasoning", text)),
+  "tool-call-delta": (state, { uid, id, name, arguments: piece }) =>
+    spoken(state, uid, (parts) => {
+      const at = parts.findIndex((part) => part.type === "tool_call" && part.id === id);
+      if (at < 0) return [...parts, { type: "tool_call", id, name, arguments: {}, raw: piece ?? "", partial: true }];
+      return parts.with(at, { ...parts[at], name: name || parts[at].name, raw: parts[at].raw + (piece ?? "") });
+    }),
+  "tool-start": (state, { id, name, time }) => worked(decided(state, id), id, { state: "running", name, started: time }),
+  "tool-progress": (state, { id, text }) => worked(state, id, { progress: text }),
+  "tool-result": (state, event) => answered(state, event, "done"),
+  "tool-error": (state, event) => answered(state, event, "error"),
+  "approval-request"(state, { id, name, arguments: given = {} }) {
+    const approvals = [...decided(state, id).approvals, { id, name, arguments: given, what: "", lines: null }];
+    return worked({ ...state, approvals, stale: state.stale + 1 }, id, { state: "waiting", name });
+  },
+  "system-message-created": (state, { seq }) => ({ ...state, known: Math.max(state.known, seq) }),
+  "system-hint": (state, event) => noted(state, event, { text: event.text, trigger: event.trigger ?? "" }),
+  "queued-input"(state, { queued, kind, text = "" }) {
+    return { ...state, queued: [...state.queued.filter((each) => each.number !== queued), { number: queued, kind, text }] };
+  },
+  "input-taken"(state, { queued, seq }) {
+    return { ...state, queued: state.queued.filter((each) => each.number !== queued), known: Math.max(state.known, seq) };
+  },
+  compaction(state, event) {
+    const { upto, before, after: became, fallback = "" } = event;
+    return noted(state, event, { upto, before, became, fallback });
+  },
+  usage(state, { usage, used = state.gauge?.used, available = state.gauge?.available }) {
+    return { ...state, gauge: { ...state.gauge, usage, used, available } };
+  },
+  retry(state, event) {
+    const { error, seconds, attempt, kind: failure } = event;
+    const live = state.live.filter((each) => each.seq || each.turn !== event.turn);
+    return noted({ ...state, live }, event, { error, seconds, attempt, failure });
+  },
+  error: (state, event) => noted(state, event, { error: event.error, failure: event.kind }),
+};
+
+/** Words for people, where they happened. */
+function noted(state, event, more) {
+  const isPast = event.number <= state.past.until;
+  const after = isPast ? state.past.seq : Math.max(state.known, state.length);
+  const notice = { ...more, key: `e${event.number}`, kind: event.type, time: event.time ?? 0, after, uid: isPast ? state.past.uid : "" };
+  return { ...state, notices: [...state.notices.slice(-NOTICES), notice] };
+}
+
+/** Nobody waits any more for a word on a call. */
+const decided = (state, id) => ({ ...state, approvals: state.approvals.filter((each) => each.id !== id) });
+
+function worked(state, id, change) {
+  return { ...state, tools: new Map(state.tools).set(id, { ...state.tools.get(id), ...change }) };
+}
+
+function answered(state, { id, name, seq = 0, text = "", milliseconds }, how) {
+  const next = worked(state, id, { state: how, name, text, milliseconds, progress: "" });
+  return { ...decided(next, id), known: Math.max(state.known, seq) };
+}
+
+/** A piece of a reply; one that is stored already says nothing new. */
+function spoken(state, uid, change) {
+  if (state.uids.has(uid)) return state;
+  const at = state.live.findIndex((each) => each.uid === uid);
+  const { turn = 0, step = 0, started = 0 } = state.running ?? {};
+  const before = at < 0 ? { uid, parts: [], turn, step, seq: 0, started } : state.live[at];
+  const after = { ...before, parts: change(before.parts) };
+  return { ...state, live: at < 0 ? [...state.live, after] : state.live.with(at, after) };
+}
+
+function added(parts, type, text) {
+  const last = parts.at(-1);
+  if (last?.type === type) return parts.with(-1, { ...last, text: last.text + text });
+  return [...parts, { type, text }];
+}

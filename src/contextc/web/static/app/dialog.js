@@ -1,0 +1,110 @@
+/** Dialogs on the browser's own: it keeps the focus inside, closes on Escape, and gives the focus back. */
+import { signal } from "@preact/signals";
+import { html, useEffect, useId, useRef, useState } from "./html.js";
+import { Icon, IconButton } from "./icons.js";
+
+export function Dialog({ title, onClose, children, footer, class: className = "", "data-testid": testid }) {
+  const element = useRef(null);
+  const named = useId();
+  useEffect(() => {
+    const dialog = element.current;
+    const before = document.activeElement;
+    dialog.showModal();
+    dialog.querySelector("[data-focus]")?.focus();
+    return () => {
+      dialog.close();
+      if (before?.isConnected) before.focus?.();
+    };
+  }, []);
+  const cancel = (event) => {
+    event.preventDefault();
+    onClose();
+  };
+  return html`
+    <dialog ref=${element} class=${className} aria-labelledby=${named} onCancel=${cancel} data-testid=${testid}
+      onMouseDown=${(event) => event.target === element.current && onClose()}>
+      <header>
+        <h2 id=${named}>${title}</h2>
+        <${IconButton} icon="close" label="Close" onClick=${onClose} />
+      </header>
+      ${children}
+      ${footer && html`<footer>${footer}</footer>`}
+    </dialog>`;
+}
+
+const question = signal(null);
+const notice = signal(null);
+
+/** Ask before something that cannot be taken back. @returns {Promise<boolean>} */
+export function confirmed({ title, body, action, danger = true }) {
+  return new Promise((resolve) => {
+    question.value = { title, body, action, danger, resolve };
+  });
+}
+
+/** Ask for a line of text. @returns {Promise<string|null>} */
+export function asked({ title, label, value = "", action }) {
+  return new Promise((resolve) => {
+    question.value = { title, label, value, action, danger: false, resolve };
+  });
+}
+
+/** Say something in passing; an error stays until it is closed. */
+export function say(text, { bad = false } = {}) {
+  const told = { text, bad };
+  notice.value = told;
+  if (!bad) setTimeout(() => notice.value === told && (notice.value = null), 4_000);
+}
+
+/** Do something, and say why where it fails. */
+export async function attempt(work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (error.name !== "AbortError") say(error.message, { bad: true });
+    return undefined;
+  }
+}
+
+export function Questions() {
+  const asking = question.value;
+  return html`
+    ${asking && html`<${Question} key=${asking.title} ...${asking} />`}
+    <div class="notice-place" role="status">
+      ${notice.value && html`
+        <div class="notice ${notice.value.bad ? "bad" : ""}" data-testid="notice">
+          <${Icon} name=${notice.value.bad ? "warning" : "check"} />
+          <span>${notice.value.text}</span>
+          <${IconButton} class="small" icon="close" size=${14} label="Dismiss" onClick=${() => (notice.value = null)} />
+        </div>`}
+    </div>`;
+}
+
+function Question({ title, body, label, value: before, action, danger, resolve }) {
+  const [value, setValue] = useState(before ?? "");
+  const close = (answer) => {
+    question.value = null;
+    resolve(answer);
+  };
+  const none = label ? null : false;
+  const submit = (event) => {
+    event.preventDefault();
+    close(label ? value.trim() || null : true);
+  };
+  return html`
+    <${Dialog} title=${title} onClose=${() => close(none)} data-testid="question">
+      <form onSubmit=${submit}>
+        <div class="body">
+          ${body && html`<p class="soft">${body}</p>`}
+          ${label && html`
+            <label class="labelled"><span>${label}</span>
+              <input class="field" value=${value} onInput=${(event) => setValue(event.target.value)} data-focus spellcheck="false" />
+            </label>`}
+        </div>
+        <footer>
+          <button type="button" class="button quiet" onClick=${() => close(none)} data-focus=${!label}>Cancel</button>
+          <button type="submit" class="button ${danger ? "danger" : "primary"}">${action}</button>
+        </footer>
+      </form>
+    <//>`;
+}

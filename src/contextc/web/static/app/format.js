@@ -1,0 +1,94 @@
+/** Figures and times in words that people read at a glance; and texts of others made fit for a single line. */
+
+const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
+const clockTime = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const dayAndYear = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const NONE = "–";
+
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** 12,345 */
+export const number = (value) => (isNumber(value) ? whole.format(value) : NONE);
+
+/** 980, 12.3k, 1.25M */
+export function tokens(value) {
+  if (!isNumber(value)) return NONE;
+  if (Math.abs(value) < 1_000) return whole.format(value);
+  if (Math.abs(value) < 999_950) return `${trimmed(value / 1_000, value < 100_000 ? 1 : 0)}k`;
+  return `${trimmed(value / 1_000_000, 2)}M`;
+}
+
+/** $0.0042, $1.20 */
+export function dollars(value) {
+  if (!isNumber(value)) return NONE;
+  if (value === 0) return "$0";
+  if (Math.abs(value) < 0.0001) return "<$0.0001";
+  return `$${value.toFixed(Math.abs(value) < 0.01 ? 4 : Math.abs(value) < 1 ? 3 : 2)}`;
+}
+
+/** 0.834 → 83% ; what is more than nothing is never 0%. */
+export function percent(value) {
+  if (!isNumber(value)) return NONE;
+  if (value > 0 && value < 0.01) return "<1%";
+  if (value < 1 && value > 0.99) return ">99%";
+  return `${Math.round(value * 100)}%`;
+}
+
+/** 420 ms, 1.3 s, 2 min 5 s */
+export function duration(milliseconds) {
+  if (!isNumber(milliseconds)) return NONE;
+  if (milliseconds < 1_000) return `${Math.round(milliseconds)} ms`;
+  if (milliseconds < 60_000) return `${trimmed(milliseconds / 1_000, 1)} s`;
+  const seconds = Math.round(milliseconds / 1_000);
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  return `${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`;
+}
+
+/** 812 B, 4.2 kB, 1.1 MB */
+export function bytes(value) {
+  if (!isNumber(value)) return NONE;
+  if (value < 1_000) return `${value} B`;
+  if (value < 1_000_000) return `${trimmed(value / 1_000, 1)} kB`;
+  return `${trimmed(value / 1_000_000, 1)} MB`;
+}
+
+/** now, 5 min, 14:32, 3 Mar, 3 Mar 2025: as short as it can be. */
+export function ago(time, now = Date.now()) {
+  if (!time) return "";
+  const passed = now - time;
+  if (passed < 60_000) return "now";
+  if (passed < 3_600_000) return `${Math.floor(passed / 60_000)} min`;
+  const then = new Date(time);
+  const today = new Date(now);
+  if (then.toDateString() === today.toDateString()) return clockTime.format(then);
+  return (then.getFullYear() === today.getFullYear() ? day : dayAndYear).format(then);
+}
+
+export const clock = (time) => (time ? clockTime.format(new Date(time)) : "");
+export const dateTime = (time) => (time ? full.format(new Date(time)) : "");
+
+/** 1 message, 2 messages */
+export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+const trimmed = (value, digits) => value.toFixed(digits).replace(/\.0+$/, "");
+
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+const OVERRIDES = /[\u202a-\u202e]/g;
+
+/** A text for deciding: what cannot be seen, or turns the direction of what is read, is spelled out. */
+export function visible(text) {
+  return String(text ?? "").replace(HIDDEN, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** A text for reading: what would turn the order of the letters around is a mark. */
+export function readable(text) {
+  return String(text ?? "").replace(OVERRIDES, "\ufffd");
+}
+
+/** One line of a text, cut at a length. */
+export function oneLine(text, limit = 120) {
+  const flat = visible(String(text ?? "").slice(0, limit * 4).replace(/\s+/g, " ").trim());
+  return flat.length > limit ? `${flat.slice(0, limit - 1)}…` : flat;
+}

@@ -1,0 +1,102 @@
+/** One line of an account: a message or an inserted text, folded to one row or opened to all that it says. */
+import { html } from "../html.js";
+import { conversationPath, get } from "../api.js";
+import { Code } from "../code.js";
+import { dollars, number, oneLine, readable } from "../format.js";
+import { useLoad } from "./load.js";
+import { Problem, Skeleton } from "./states.js";
+
+/**
+ * @typedef {object} AccountLine
+ * @property {number} index @property {number} seq @property {string} kind @property {string} role @property {boolean} shown
+ * @property {number} tokens @property {number|null} cost @property {string} why @property {string} text
+ * @property {"shared"|"new"|"left"} state @property {string} uid
+ */
+
+const SIGNS = {
+  shared: ["=", "same as before"],
+  new: ["+", "new"],
+  again: ["↻", "sent again behind the break"],
+  left: ["−", "left out"],
+};
+
+/** @param {{line: AccountLine|undefined, state: string, open: boolean, toggle: () => void}} props */
+export function Line({ line, state, name, open, toggle, isActive, onFocus, sought }) {
+  if (!line) return html`<div class="line is-coming" aria-hidden="true"><span class="rail"></span><span
+      class="skeleton coming-bar"></span></div>`;
+  const [sign, meaning] = SIGNS[state] ?? ["·", state];
+  return html`<div class=${`line is-${state} ${open ? "is-open" : ""}`} data-state=${state} data-seq=${line.seq || undefined}>
+    <span class="rail" aria-hidden="true"></span>
+    <button type="button" class="line-button" aria-expanded=${String(Boolean(open))} tabindex=${isActive ? 0 : -1}
+        onClick=${toggle} onFocus=${onFocus}>
+      <span class="line-sign" title=${meaning}><span aria-hidden="true">${sign}</span><span
+          class="off-screen">${meaning}</span></span>
+      <span class="line-seq">${line.seq ? `${line.seq}` : ""}</span>
+      <span class=${`line-role role-${line.role}`}>${line.role}</span>
+      <span class="line-text">${line.kind !== "message" && html`<span class="tag">${line.kind}</span>`} <${Marked}
+          text=${oneLine(line.text, 300)} sought=${sought} /></span>
+      ${line.why && html`<span class="line-why" title=${oneLine(line.why, 400)}><span
+          class="off-screen">because </span>${oneLine(line.why, 200)}</span>`}
+      <span class="line-tokens">${line.tokens ? number(line.tokens) : ""}${line.tokens ? html`<span
+          class="off-screen"> tokens</span>` : ""}</span>
+      <span class="line-cost">${line.cost ? dollars(line.cost) : ""}</span>
+    </button>
+    ${open && html`<${Opened} line=${line} name=${name} />`}
+  </div>`;
+}
+
+/** A text in which what is sought is marked. */
+export function Marked({ text, sought }) {
+  if (!sought) return text;
+  const [low, words, pieces] = [text.toLowerCase(), sought.toLowerCase(), []];
+  let at = 0;
+  for (let hit = low.indexOf(words); hit >= 0 && low.length === text.length; hit = low.indexOf(words, at)) {
+    pieces.push(text.slice(at, hit), html`<mark>${text.slice(hit, hit + words.length)}</mark>`);
+    at = hit + words.length;
+  }
+  return [...pieces, text.slice(at)];
+}
+
+function Opened({ line, name }) {
+  const isStored = Boolean(name && line.seq);
+  const { data, error, again } = useLoad(isStored ? `${name} ${line.seq}` : null, (signal) =>
+    get(conversationPath(name, "messages"), { after: line.seq - 1, limit: 1 }, { signal }));
+  const found = data?.messages?.[0];
+  const isSame = found && (!line.uid || found.uid === line.uid);
+  return html`<div class="line-open">
+    ${line.why && html`<p class="soft">${line.shown ? "Shown" : "Left out"}: ${oneLine(line.why, 1000)}</p>`}
+    ${!isStored && html`<${Words} text=${line.text} />`}
+    ${isStored && !data && !error && html`<${Skeleton} lines=${2} />`}
+    ${error && html`<${Problem} error=${error} again=${again} />`}
+    ${found && isSame && html`<${Message} message=${found} />`}
+    ${data && !isSame && html`<p class="soft">This message was edited or branched away since, so the conversation no longer has it here.
+      The request holds it as it was.</p><${Words} text=${line.text} />`}
+  </div>`;
+}
+
+const Words = ({ text }) => html`<pre class="words">${readable(text)}</pre>`;
+
+/** A message in its parts; words as words, everything else as JSON. */
+function Message({ message }) {
+  const { parts = [], ...rest } = message;
+  return html`
+    ${parts.map((part, index) => html`<${Part} key=${index} part=${part} />`)}
+    <details class="line-rest"><summary>All of it as JSON</summary><${Code}
+        text=${JSON.stringify({ ...rest, parts }, null, 2)} language="json" limit=${20000} /></details>`;
+}
+
+function Part({ part }) {
+  const kind = part.type ?? "part";
+  if (typeof part.text === "string") {
+    return html`<div class="part">${kind !== "text" && html`<span class="tag">${kind}</span>`}<${Words} text=${part.text} /></div>`;
+  }
+  if (kind === "tool_call") {
+    return html`<div class="part"><span class="tag">calls ${oneLine(part.name)}</span><${Code}
+        text=${JSON.stringify(part.arguments ?? {}, null, 2)} language="json" limit=${8000} bare /></div>`;
+  }
+  if (kind === "tool_result" && typeof part.content === "string") {
+    return html`<div class="part"><span class="tag">result of ${oneLine(part.name)}</span><${Words} text=${part.content} /></div>`;
+  }
+  return html`<div class="part"><span class="tag">${oneLine(kind)}</span><${Code} text=${JSON.stringify(part, null, 2)}
+      language="json" limit=${8000} bare /></div>`;
+}

@@ -1,0 +1,32 @@
+/** Short names of channels: for people, and a letter each, which stands on the timeline, in the filter and in tables. */
+import { oneLine } from "../format.js";
+
+const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/**
+ * @typedef {object} Channel
+ * @property {string} id @property {string} agent @property {string} provider @property {string} model
+ * @property {string} directory @property {number} requests @property {number} epoch
+ * @property {"stateless"|"stateful"} mode @property {string} session @property {string} lost
+ * @property {boolean} unanswered @property {string} error
+ */
+
+/** A to Z, then A1 … */
+export function letter(index) {
+  const round = Math.floor(index / LETTERS.length);
+  return LETTERS[index % LETTERS.length] + (round || "");
+}
+
+/** @param {Channel} channel */
+export const modelName = (channel) => oneLine(`${channel.provider}:${channel.model}`, 60);
+
+/** @param {Channel} channel */
+export function channelName(channel) {
+  const folder = channel.directory ? ` · ${oneLine(channel.directory, 60)}` : "";
+  return `${oneLine(channel.agent, 40)} · ${modelName(channel)}${folder}`;
+}
+
+/** Channels by their id, each with its letter and a number for its colour. */
+export function named(channels) {
+  return new Map(channels.map((channel, index) => [channel.id, { ...channel, letter: letter(index), hue: index % 6 }]));
+}

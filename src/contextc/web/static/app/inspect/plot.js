@@ -1,0 +1,209 @@
+/** The drawing of the timeline: one SVG as wide as the view, of the columns that are in it. */
+import { html, useMemo } from "../html.js";
+import { oneLine, percent, tokens } from "../format.js";
+import { modelName } from "./naming.js";
+import { EVENTS, column, event, runs, split, ticks } from "./scale.js";
+
+/** Where things stand, from top to bottom: bands with their reasons, columns, cost, channels, numbers. */
+export const SIZES = { left: 46, right: 40, band: 22, top: 30, plot: 124, gap: 8, cost: 26, lane: 15, foot: 16 };
+const BASE = SIZES.top + SIZES.plot;
+const COST = BASE + SIZES.gap;
+const LANE = COST + SIZES.cost + 5;
+const HEIGHT = LANE + SIZES.lane + SIZES.foot;
+const LETTER = 6.1;
+/** Epochs narrower than this are marks alone, and marks nearer than CLUSTER are counted together. */
+const CROWDED = 10;
+const CLUSTER = 46;
+
+export function Plot({ steps, channels, shape, room, left, current, hover }) {
+  const scale = useMemo(() => scales(steps), [steps]);
+  const bands = useMemo(() => runs(steps, (step) => `${step.channel} ${step.epoch}`).map((band, number) => ({ ...band, number })), [steps]);
+  const lanes = useMemo(() => runs(steps, (step) => step.channel), [steps]);
+  const view = { shape, left, inner: Math.max(0, room - SIZES.left - SIZES.right) };
+  const x = (index) => SIZES.left + index * shape.each - left;
+  const isSeen = (span) => x(span.to + 1) > SIZES.left - 40 && x(span.from) < SIZES.left + view.inner + 40;
+  const seen = bands.filter(isSeen);
+  const isCrowded = seen.length > 1 && view.inner / seen.length < CROWDED;
+  return html`<svg class="plot" width=${room} height=${HEIGHT} viewBox=${`0 0 ${room} ${HEIGHT}`} aria-hidden="true"
+      focusable="false">
+    <defs>
+      <clipPath id="plot-clip"><rect x=${SIZES.left - 1} y="0" width=${view.inner + 2} height=${HEIGHT} /></clipPath>
+      <pattern id="plot-hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <rect class="hatch-ground" width="5" height="5" /><line class="hatch-line" x1="0" y1="0" x2="0" y2="5" />
+      </pattern>
+    </defs>
+    <${Axis} scale=${scale} room=${room} />
+    <g clip-path="url(#plot-clip)">
+      ${!isCrowded && seen.map((band) => html`<${Band} key=${band.from} band=${band} x=${x} view=${view}
+          odd=${band.number % 2} />`)}
+      <${Picked} x=${x} at=${hover} each=${shape.each} name="hover" />
+      <${Picked} x=${x} at=${current} each=${shape.each} name="current" />
+      <${Columns} steps=${steps} scale=${scale} view=${view} />
+      ${lanes.filter(isSeen).map((lane) => html`<${Lane} key=${lane.from} lane=${lane} x=${x} view=${view}
+          channel=${channels.get(lane.key)} />`)}
+      <${Numbers} steps=${steps} view=${view} x=${x} />
+      ${clustered(seen, x).map((cluster) => html`<${Mark} key=${cluster.from} cluster=${cluster} />`)}
+    </g>
+  </svg>`;
+}
+
+function scales(steps) {
+  let [most, dear, room] = [1, 0, 0];
+  for (const step of steps) {
+    most = Math.max(most, split(step).input + (step.output ?? 0));
+    dear = Math.max(dear, step.cost ?? 0);
+    room = Math.max(room, step.window ?? 0);
+  }
+  const top = ticks(room && room < most * 1.7 ? Math.max(room, most) : most);
+  const largest = top[top.length - 1];
+  return {
+    ticks: top,
+    largest,
+    y: (figure) => BASE - (figure / largest) * SIZES.plot,
+    cost: (sum) => (dear ? (sum / dear) * SIZES.cost : 0),
+  };
+}
+
+function Axis({ scale, room }) {
+  const right = room - SIZES.right;
+  return html`<g class="axis">
+    ${scale.ticks.map((tick) => html`<g key=${tick}>
+      <line x1=${SIZES.left} x2=${right} y1=${scale.y(tick)} y2=${scale.y(tick)} />
+      <text x=${SIZES.left - 6} y=${scale.y(tick) + 3.5} text-anchor="end">${tokens(tick)}</text>
+    </g>`)}
+    ${[0, 0.5, 1].map((share) => html`<text key=${share} class="share-label" x=${right + 6}
+        y=${BASE - share * SIZES.plot + 3.5}>${percent(share)}</text>`)}
+    <text x=${SIZES.left - 6} y=${COST + SIZES.cost / 2 + 4} text-anchor="end">cost</text>
+    <line x1=${SIZES.left} x2=${right} y1=${COST + SIZES.cost} y2=${COST + SIZES.cost} />
+  </g>`;
+}
+
+/** The columns in view, and the lines above them: the share of the cache, and the window. Drawn anew only if they move. */
+function Columns({ steps, scale, view }) {
+  const { shape, left, inner } = view;
+  return useMemo(() => drawn(steps, scale, shape, left, inner), [steps, scale, shape.each, shape.together, left, inner]);
+}
+
+function drawn(steps, scale, shape, left, inner) {
+  const wide = shape.each * shape.together;
+  const x = (index) => SIZES.left + index * shape.each - left;
+  const first = Math.max(0, Math.floor(left / wide) - 1);
+  const last = Math.min(shape.columns - 1, Math.ceil((left + inner) / wide) + 1);
+  const gap = wide > 14 ? 4 : wide > 7 ? 2 : wide > 4 ? 1 : 0.4;
+  const columns = [];
+  for (let index = first; index <= last; index += 1) {
+    const from = index * shape.together;
+    columns.push(column(steps, from, Math.min(steps.length - 1, from + shape.together - 1)));
+  }
+  const middle = (each) => x(each.first) + wide / 2;
+  const height = (each) => BASE - each.share * SIZES.plot;
+  const known = columns.filter((each) => each.share !== null);
+  const shares = runs(known, (each) => steps[each.first].channel).map(({ from, to }) => ({
+    from,
+    points: known.slice(from, to + 1).map((each) => `${middle(each)},${height(each)}`).join(" "),
+  }));
+  const windows = columns
+    .map((each) => ({ at: x(each.first), size: steps[each.first].window }))
+    .filter(({ size }) => size && size <= scale.largest);
+  return html`<g>
+    ${columns.map((each) => html`<g key=${each.first}
+        class="column">${stacked(each, scale, x(each.first) + gap / 2, wide - gap)}</g>`)}
+    ${windows.map(({ at, size }) => html`<line key=${at} class="room-line" x1=${at} x2=${at + wide} y1=${scale.y(size)}
+        y2=${scale.y(size)} />`)}
+    ${shares.map(({ from, points }) => html`<g key=${from}><polyline class="share-halo" points=${points} /><polyline
+        class="share-line" points=${points} /></g>`)}
+    ${wide > 12 && known.map((each) => html`<circle key=${each.first} class="share-dot" cx=${middle(each)} cy=${height(each)}
+        r="2.6" />`)}
+  </g>`;
+}
+
+function stacked(each, scale, from, wide) {
+  let below = 0;
+  const parts = ["read", "write", "fresh", "output"].map((name) => {
+    const figure = each[name];
+    const [foot, head] = [scale.y(below), scale.y(below + figure)];
+    below += figure;
+    return figure > 0 && html`<rect key=${name} class=${`series-${name}`} x=${from} y=${head} width=${wide}
+        height=${Math.max(0.6, foot - head)} />`;
+  });
+  const dear = scale.cost(each.cost);
+  return [...parts, dear > 0 && html`<rect key="cost" class="series-cost" x=${from} y=${COST + SIZES.cost - dear}
+      width=${wide} height=${dear} />`];
+}
+
+function Picked({ x, at, each, name }) {
+  if (at === null || at === undefined || at < 0) return null;
+  const wide = Math.max(each, 3);
+  return html`<rect class=${`picked ${name}`} x=${x(at) - (wide - each) / 2} y=${SIZES.band} width=${wide}
+      height=${LANE + SIZES.lane - SIZES.band} rx="3" />`;
+}
+
+/** An epoch: a tint behind its columns, and as much of its name as there is room for. */
+function Band({ band, x, view, odd }) {
+  const [from, to] = [x(band.from), x(band.to + 1)];
+  const seen = Math.max(from, SIZES.left);
+  const room = Math.min(to, SIZES.left + view.inner) - seen - 20;
+  const { epoch, why } = band.item;
+  const labels = [why ? `epoch ${epoch}: ${oneLine(why, 80)}` : "", `epoch ${epoch}`, `${epoch}`];
+  const label = labels.find((text) => text && text.length * LETTER < room);
+  return html`<g class=${`band ${odd ? "odd" : ""}`}>
+    <rect x=${from} y="0" width=${to - from} height=${BASE} />
+    <line x1=${from} x2=${from} y1="2" y2=${LANE + SIZES.lane} />
+    ${label && html`<text x=${seen + (why && seen === from ? 21 : 6)} y="15">${label}</text>`}
+  </g>`;
+}
+
+/** Why epochs began: one sign where there is room, a sign and how many where there is none. */
+function clustered(bands, x) {
+  const found = [];
+  for (const band of bands) {
+    const kind = event(band.item.why);
+    if (!kind) continue;
+    const at = x(band.from);
+    const last = found[found.length - 1];
+    const isNear = last && at - last.end < 17;
+    if (isNear && at - last.at < CLUSTER) {
+      last.count += 1;
+      last.end = at;
+      if (last.kind === "start") last.kind = kind;
+    } else found.push({ from: band.from, at: isNear ? Math.max(at, last.at + CLUSTER) : at, end: at, kind, count: 1 });
+  }
+  return found;
+}
+
+function Mark({ cluster }) {
+  const { kind, at, count } = cluster;
+  const said = count > 1 ? `${EVENTS[kind].sign} ${count}` : EVENTS[kind].sign;
+  const wide = count > 1 ? 10 + said.length * 5.6 : 14;
+  return html`<g class=${`mark mark-${kind}`} transform=${`translate(${at + 3} 4)`}>
+    <rect width=${wide} height="14" rx="7" /><text x=${wide / 2} y="10.4" text-anchor="middle">${said}</text>
+  </g>`;
+}
+
+function Lane({ lane, x, view, channel }) {
+  const [from, to] = [x(lane.from), x(lane.to + 1)];
+  const seen = Math.max(from, SIZES.left);
+  const room = Math.min(to, SIZES.left + view.inner) - seen - 8;
+  const name = channel ? modelName(channel) : "";
+  const { letter = "?", agent = "", model = "" } = channel ?? {};
+  const labels = [`${letter} · ${oneLine(agent, 40)} · ${name}`, `${letter} · ${name}`, `${letter} ${oneLine(model, 60)}`, letter];
+  const label = labels.find((text) => text.length * LETTER < room);
+  return html`<g class=${`lane hue-${channel?.hue ?? 0}`}>
+    <rect x=${from + 0.5} y=${LANE} width=${Math.max(1, to - from - 1)} height=${SIZES.lane} rx="3" />
+    ${label && html`<text x=${seen + 5} y=${LANE + 11}>${label}</text>`}
+  </g>`;
+}
+
+/** Numbers of requests at the foot, as many as have room. */
+function Numbers({ steps, view, x }) {
+  const { shape, left, inner } = view;
+  const every = Math.max(1, Math.ceil(34 / shape.each));
+  const apart = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000].find((each) => each >= every) ?? every;
+  const first = Math.max(1, Math.floor(left / shape.each / apart)) * apart - 1;
+  const found = apart > 4 && left < shape.each ? [0] : [];
+  for (let index = first; index < steps.length && x(index) < SIZES.left + inner - 12; index += apart) found.push(index);
+  return html`<g class="numbers">
+    ${found.map((index) => html`<text key=${index} x=${x(index) + shape.each / 2} y=${HEIGHT - 4}
+        text-anchor="middle">${index + 1}</text>`)}
+  </g>`;
+}

@@ -1,0 +1,57 @@
+/** The timeline as a table: the same figures for people who would rather read them, and for screen readers. */
+import { html, useEffect, useRef } from "../html.js";
+import { dollars, number, oneLine, percent } from "../format.js";
+import { VirtualList } from "../virtual.js";
+import { channelName } from "./naming.js";
+
+const COLUMNS = [
+  "#", "channel, request", "epoch", "tokens in", "from cache", "written", "share", "out", "cost", "left out", "new epoch because",
+];
+
+/** @param {{steps: object[], channels: Map<string, object>, current: number, choose: (index: number) => void}} props */
+export function StepTable({ steps, channels, current, choose }) {
+  const list = useRef(null);
+  useEffect(() => {
+    const row = list.current?.element.querySelector(`[data-index="${current}"]`);
+    if (row) row.scrollIntoView({ block: "nearest" });
+    else list.current?.scrollTo(current, "center");
+  }, [current]);
+  const row = (index) => {
+    const step = steps[index];
+    const channel = channels.get(step.channel);
+    return html`<span role="rowheader"><button type="button" class="step-pick" tabindex=${index === current ? 0 : -1}
+        aria-label=${`Step ${index + 1}, request ${step.request}`}
+            onClick=${() => choose(index)}>${number(index + 1)}</button></span>
+      <span role="cell" title=${channel && channelName(channel)}><span
+          class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>
+        <span class="step-request">${channel ? oneLine(channel.model, 28) : ""} ${number(step.request)}</span></span>
+      <span role="cell">${step.epoch}</span>
+      <span role="cell">${number(step.input ?? step.used)}</span>
+      <span role="cell">${number(step.cache_read)}</span>
+      <span role="cell">${number(step.cache_write)}</span>
+      <span role="cell">${percent(step.cache_share)}</span>
+      <span role="cell">${number(step.output)}</span>
+      <span role="cell">${dollars(step.cost)}</span>
+      <span role="cell">${step.left ? number(step.left) : ""}</span>
+      <span role="cell" class="step-why" title=${step.why}>${oneLine(step.why, 90)}</span>`;
+  };
+  const onKeyDown = (event) => {
+    const next = { ArrowUp: current - 1, ArrowDown: current + 1, Home: 0, End: steps.length - 1 }[event.key];
+    if (next === undefined || next < 0 || next >= steps.length || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    choose(next);
+  };
+  return html`<div class="step-table" role="table" aria-label="Steps" aria-rowcount=${steps.length + 1}
+      data-testid="step-table" onKeyDown=${onKeyDown}>
+    <div role="row" class="step-row step-columns" aria-rowindex="1">
+      ${COLUMNS.map((name) => html`<span key=${name} role="columnheader">${name}</span>`)}
+    </div>
+    <${VirtualList} count=${steps.length} row=${row} estimate=${30} handle=${list} class="step-rows" role="rowgroup"
+        aria-label="Steps, oldest first"
+      attributes=${(index) => ({
+        role: "row", "aria-rowindex": index + 2, "aria-current": index === current ? "step" : undefined,
+        class: `virtual-row step-row ${index === current ? "is-current" : ""}`, onClick: () => choose(index),
+      })} />
+  </div>`;
+}

@@ -1,0 +1,33 @@
+/** Tabs as tabs are meant: one stop for the Tab key, arrows, Home and End go from one to the next. */
+import { html, useId, useRef } from "../html.js";
+
+/**
+ * @param {{tabs: {name: string, label: string, note?: string}[], current: string, choose: (name: string) => void,
+ *   label: string, children: any}} props
+ */
+export function Tabs({ tabs, current, choose, label, children }) {
+  const id = useId();
+  const list = useRef(null);
+  const onKeyDown = (event) => {
+    const at = tabs.findIndex((tab) => tab.name === current);
+    const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (next === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const wanted = tabs[(next + tabs.length) % tabs.length];
+    choose(wanted.name);
+    list.current.querySelector(`[data-tab="${wanted.name}"]`).focus();
+  };
+  return html`<div class="tabs">
+    <div class="tab-list" role="tablist" aria-label=${label} ref=${list} onKeyDown=${onKeyDown}>
+      ${tabs.map(
+        (tab) => html`<button key=${tab.name} type="button" role="tab" class="tab" data-tab=${tab.name}
+          id=${`${id}-${tab.name}`} aria-selected=${String(tab.name === current)} aria-controls=${`${id}-panel`}
+          tabindex=${tab.name === current ? 0 : -1} onClick=${() => choose(tab.name)}>
+          ${tab.label}${tab.note && html`<span class="tab-note">${tab.note}</span>`}
+        </button>`,
+      )}
+    </div>
+    <div class="tab-panel" role="tabpanel" id=${`${id}-panel`} aria-labelledby=${`${id}-${current}`}>${children}</div>
+  </div>`;
+}

@@ -1,0 +1,217 @@
+/**
+ * What stands within a line: emphasis, code, links. By CommonMark's own way with delimiters, so it takes linear time and
+ * comes out as elsewhere. Links go to http, https and mailto alone; a picture is a link to it and is never loaded.
+ *
+ * @typedef {string | {type: "em"|"strong"|"del"|"code"|"link"|"picture"|"break", children?: Piece[], text?: string, href?: string}} Piece
+ */
+
+const LONGEST = 20_000;
+const ENTITIES = {
+  amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", hellip: "…", mdash: "—", ndash: "–", rarr: "→", larr: "←",
+};
+/** What follows the words of a link: an address, and a title that is passed over. */
+const TARGET = new RegExp(
+  String.raw`^\]\(\s*(?:<([^<>\n]*)>|((?:[^\s()\\]|\\.|\([^\s()]*\))*))`
+  + String.raw`(?:\s+(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\)))?\s*\)`,
+);
+const BARE = /^https?:\/\/[^\s<>"'`\]]+/i;
+const SPECIAL = /[\\`*_~[\]!<&\nhH]/g;
+const PUNCTUATION = /[\p{P}\p{S}]/u;
+const SPACE = /\s/u;
+
+/** The address of a link that may be followed, or "". */
+export function safeAddress(written) {
+  const address = written.trim();
+  if (!/^(?:https?:\/\/|mailto:)/i.test(address) || /[\u0000-\u0020\u007f]/.test(address)) return "";
+  try {
+    return new URL(address).href;
+  } catch {
+    return "";
+  }
+}
+
+/** @returns {Piece[]} */
+export function inlineOf(text) {
+  if (text.length > LONGEST) return [text];
+  const nodes = [];
+  const brackets = [];
+  let at = 0;
+  const push = (node) => {
+    if (typeof node === "string" && typeof nodes.at(-1) === "string") nodes[nodes.length - 1] += node;
+    else if (node !== "") nodes.push(node);
+  };
+  while (at < text.length) {
+    SPECIAL.lastIndex = at;
+    const next = SPECIAL.exec(text)?.index ?? text.length;
+    if (next > at) {
+      push(text.slice(at, next));
+      at = next;
+      continue;
+    }
+    const [node, after] = special(text, at, nodes, brackets);
+    push(node);
+    at = after;
+  }
+  return emphasized(nodes);
+}
+
+function special(text, at, nodes, brackets) {
+  const letter = text[at];
+  const rest = () => text.slice(at, at + 2_100);
+  if (letter === "\\") return escaped(text, at);
+  if (letter === "`") return codeSpan(text, at);
+  if (letter === "\n") return lineEnd(nodes, at);
+  if (letter === "*" || letter === "_" || letter === "~") return delimiter(text, at);
+  if (letter === "&") {
+    const match = /^&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|(\w{1,8}));/.exec(rest());
+    const known = match && (match[3] ? ENTITIES[match[3]] : codePoint(match[1] ? Number(match[1]) : parseInt(match[2], 16)));
+    return known && (!match[3] || Object.hasOwn(ENTITIES, match[3])) ? [known, at + match[0].length] : ["&", at + 1];
+  }
+  if (letter === "<") {
+    const match = /^<((?:https?:\/\/|mailto:)[^\s<>]*|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)>/i.exec(rest());
+    const href = match && safeAddress(match[1].includes(":") ? match[1] : `mailto:${match[1]}`);
+    return href ? [{ type: "link", href, children: [match[1]] }, at + match[0].length] : ["<", at + 1];
+  }
+  if (letter === "h" || letter === "H") {
+    const match = /\w/.test(text[at - 1] ?? "") ? null : BARE.exec(rest());
+    const written = match && trimmedAddress(match[0]);
+    const href = written && safeAddress(written);
+    return href ? [{ type: "link", href, children: [written] }, at + written.length] : [letter, at + 1];
+  }
+  if (letter === "!" && text[at + 1] !== "[") return ["!", at + 1];
+  if (letter === "!" || letter === "[") {
+    const mark = { bracket: letter === "!" ? "![" : "[" };
+    brackets.push([mark, nodes]);
+    return [mark, at + mark.bracket.length];
+  }
+  return closing(text, at, nodes, brackets);
+}
+
+function codePoint(number) {
+  const isOne = number > 0 && number <= 0x10ffff && !(number >= 0xd800 && number < 0xe000);
+  return isOne ? String.fromCodePoint(number) : "\ufffd";
+}
+
+function trimmedAddress(address) {
+  let found = address.replace(/[.,:;!?*_~'"]+$/, "");
+  while (found.endsWith(")") && found.split(")").length > found.split("(").length) found = found.slice(0, -1);
+  return found;
+}
+
+function escaped(text, at) {
+  const next = text[at + 1] ?? "";
+  if (next === "\n") return [{ type: "break" }, at + 2];
+  return /[!-/:-@[-`{-~]/.test(next) ? [next, at + 2] : ["\\", at + 1];
+}
+
+function codeSpan(text, at) {
+  const marks = /^`+/.exec(text.slice(at, at + 200))[0];
+  let end = at + marks.length;
+  for (;;) {
+    end = text.indexOf(marks, end);
+    if (end < 0) return [marks, at + marks.length];
+    const run = /^`+/.exec(text.slice(end, end + 200))[0].length;
+    if (run === marks.length) break;
+    end += run;
+  }
+  const inside = text.slice(at + marks.length, end).replace(/\n/g, " ");
+  const padded = inside.startsWith(" ") && inside.endsWith(" ") && inside.trim();
+  return [{ type: "code", text: padded ? inside.slice(1, -1) : inside }, end + marks.length];
+}
+
+function lineEnd(nodes, at) {
+  const last = nodes.at(-1);
+  if (typeof last === "string" && last.endsWith("  ")) {
+    nodes[nodes.length - 1] = last.trimEnd();
+    return [{ type: "break" }, at + 1];
+  }
+  return ["\n", at + 1];
+}
+
+function delimiter(text, at) {
+  const letter = text[at];
+  let end = at;
+  while (text[end] === letter) end += 1;
+  const [before, after] = [text[at - 1] ?? " ", text[end] ?? " "];
+  const left = !SPACE.test(after) && (!PUNCTUATION.test(after) || SPACE.test(before) || PUNCTUATION.test(before));
+  const right = !SPACE.test(before) && (!PUNCTUATION.test(before) || SPACE.test(after) || PUNCTUATION.test(after));
+  const within = letter === "_";
+  const opens = left && (!within || !right || PUNCTUATION.test(before));
+  const closes = right && (!within || !left || PUNCTUATION.test(after));
+  if (letter === "~" && end - at !== 2) return [text.slice(at, end), end];
+  return [{ delimiter: letter, count: end - at, opens, closes, whole: end - at }, end];
+}
+
+/** A "]": the end of a link where one began and an address follows. */
+function closing(text, at, nodes, brackets) {
+  const [mark] = brackets.pop() ?? [];
+  const begun = mark ? nodes.lastIndexOf(mark) : -1;
+  const match = begun < 0 ? null : TARGET.exec(text.slice(at, at + 4_000));
+  if (!match) return ["]", at + 1];
+  const written = (match[1] ?? match[2] ?? "").replace(/\\([!-/:-@[-`{-~])/g, "$1");
+  const children = emphasized(nodes.splice(begun).slice(1));
+  const href = safeAddress(written);
+  const isPicture = mark.bracket === "![";
+  if (!href) nodes.push(...children, written && !isPicture ? ` (${written})` : "");
+  else if (isPicture) nodes.push({ type: "picture", href, children: children.length ? children : [written] });
+  else nodes.push({ type: "link", href, children: flat(children) });
+  return ["", at + match[0].length];
+}
+
+/** A link holds no other link. */
+function flat(pieces) {
+  return pieces.flatMap((piece) => {
+    if (piece.type === "link") return piece.children;
+    return [piece.children ? { ...piece, children: flat(piece.children) } : piece];
+  });
+}
+
+/** Delimiters in pairs: CommonMark's "process emphasis". What has no partner is text. */
+function emphasized(nodes) {
+  const bottoms = new Map();
+  for (let at = 0; at < nodes.length; at += 1) {
+    const closer = nodes[at];
+    if (!closer?.closes || !closer.count) continue;
+    const key = `${closer.delimiter}${closer.opens}${closer.whole % 3}`;
+    const bottom = bottoms.get(key) ?? -1;
+    let from = at - 1;
+    while (from > bottom && !fits(nodes[from], closer)) from -= 1;
+    if (from <= bottom) {
+      bottoms.set(key, at - 1);
+      continue;
+    }
+    const opener = nodes[from];
+    const used = closer.delimiter === "~" ? 2 : opener.count >= 2 && closer.count >= 2 ? 2 : 1;
+    const type = closer.delimiter === "~" ? "del" : used === 2 ? "strong" : "em";
+    const inside = nodes.splice(from + 1, at - from - 1);
+    nodes.splice(from + 1, 0, { type, children: plain(inside) });
+    opener.count -= used;
+    closer.count -= used;
+    at = from + 2;
+    for (const [each, value] of bottoms) if (value > from) bottoms.set(each, from);
+    if (opener.count === 0) {
+      nodes.splice(from, 1);
+      at -= 1;
+    }
+    at -= closer.count ? 1 : 0; // once more, with what is left of it
+  }
+  return plain(nodes);
+}
+
+function fits(opener, closer) {
+  if (!opener?.opens || !opener.count || opener.delimiter !== closer.delimiter) return false;
+  const odd = (opener.closes || closer.opens) && (opener.whole + closer.whole) % 3 === 0;
+  return !odd || (opener.whole % 3 === 0 && closer.whole % 3 === 0);
+}
+
+/** What is left of delimiters and brackets as the letters they are. */
+function plain(nodes) {
+  const found = [];
+  for (const node of nodes) {
+    const piece = node?.delimiter ? node.delimiter.repeat(node.count) : (node?.bracket ?? node);
+    if (piece === "") continue;
+    if (typeof piece === "string" && typeof found.at(-1) === "string") found[found.length - 1] += piece;
+    else found.push(piece);
+  }
+  return found;
+}

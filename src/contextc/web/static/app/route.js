@@ -1,0 +1,43 @@
+/** Where the page is: the part of the address after #, taken apart. Names may hold anything, so each part is encoded. */
+import { signal } from "@preact/signals";
+
+/** @typedef {{view: "home"|"chat"|"inspect"|"open", name: string, channel: string, request: number|null}} Route */
+
+/** @returns {Route} */
+export function parse(hash) {
+  const parts = hash.replace(/^#?\/?/, "").split("/").map(decoded);
+  const [view, name = "", sub, channel = "", request] = parts;
+  const found = { view: "home", name: "", channel: "", request: null };
+  if (view === "open") return { ...found, view: "open" };
+  if (view !== "c" || !name) return found;
+  if (sub !== "inspect") return { ...found, view: "chat", name };
+  return { view: "inspect", name, channel, request: request ? Number(request) : null };
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+const encoded = (...parts) => `#/${parts.map((each) => encodeURIComponent(each)).join("/")}`;
+
+export const chatAddress = (name) => encoded("c", name);
+export const inspectAddress = (name, channel, request) =>
+  channel === undefined || channel === "" ? encoded("c", name, "inspect") : encoded("c", name, "inspect", channel, request);
+export const openAddress = () => encoded("open");
+
+export const route = signal(parse(location.hash));
+addEventListener("hashchange", () => {
+  route.value = parse(location.hash);
+});
+
+/** Go somewhere; `replace` leaves no trace in the history. */
+export function go(address, { replace = false } = {}) {
+  if (replace) {
+    history.replaceState(null, "", address);
+    route.value = parse(address);
+  } else location.hash = address;
+}

@@ -1,0 +1,164 @@
+/** Conversations: found by search, newest first, with what can be done to each. A drawer where the screen is narrow. */
+import { html, useEffect, useRef } from "./html.js";
+import { address, conversationPath } from "./api.js";
+import { Icon, IconButton, Mark } from "./icons.js";
+import { Menu } from "./menu.js";
+import { ago, dateTime, oneLine, visible } from "./format.js";
+import { newConversation } from "./keys.js";
+import { chatAddress, openAddress, route } from "./route.js";
+import {
+  conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, search, shortcutsShown, theme,
+} from "./state.js";
+
+const PAUSE = 220;
+const DAY = 86_400_000;
+const THEMES = [["system", "System", "system"], ["light", "Light", "sun"], ["dark", "Dark", "moon"]];
+
+export function Sidebar() {
+  const list = useRef(null);
+  const side = useRef(null);
+  const timer = useRef(0);
+  const isOpen = drawer.value;
+  useEffect(() => {
+    if (!isOpen || side.current.contains(document.activeElement)) return undefined;
+    const before = document.activeElement;
+    side.current.querySelector("a").focus();
+    return () => before?.isConnected && before.focus?.();
+  }, [isOpen]);
+  const leave = (event) => {
+    if (event.key === "Escape" && !event.defaultPrevented) drawer.value = false;
+  };
+  const typed = (event) => {
+    search.value = event.target.value;
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => loadConversations(), PAUSE);
+  };
+  const fromSearch = (event) => {
+    if (event.key === "ArrowDown") list.current?.querySelector("a")?.focus();
+    else if (event.key === "Enter") list.current?.querySelector("a")?.click();
+    else if (event.key === "Escape" && search.value) {
+      search.value = "";
+      loadConversations();
+    } else if (event.key === "Escape") drawer.value = false;
+    else return;
+    event.preventDefault();
+  };
+  return html`
+    <nav class="sidebar" aria-label="Conversations" ref=${side} onKeyDown=${leave}>
+      <div class="sidebar-head">
+        <a class="brand" href="#/"><${Mark} /><span>contextc</span></a>
+        <${IconButton} icon="close" label="Close conversations" class="only-narrow" onClick=${() => (drawer.value = false)} />
+      </div>
+      <div class="sidebar-tools">
+        <button type="button" class="button new-conversation" onClick=${newConversation} data-testid="new-conversation">
+          <${Icon} name="plus" /> New conversation
+        </button>
+        <div class="search" role="search">
+          <${Icon} name="search" size=${14} />
+          <input id="search" type="search" class="field" placeholder="Search" aria-label="Search conversations" autocomplete="off"
+            spellcheck="false" value=${search.value} onInput=${typed} onKeyDown=${fromSearch} aria-controls="conversations" />
+        </div>
+      </div>
+      <div id="conversations" class="conversations" ref=${list} onKeyDown=${withArrows}><${Entries} /></div>
+      <div class="sidebar-foot">
+        <a class="button quiet" href=${openAddress()} aria-current=${route.value.view === "open" ? "page" : undefined}>
+          <${Icon} name="file" /> Open a file
+        </a>
+        <span class="grow"></span>
+        <${IconButton} icon="help" label="Keyboard shortcuts" onClick=${() => (shortcutsShown.value = true)} />
+        <${Menu} label="Theme" icon=${themeIcon()} items=${themes} data-testid="theme" />
+      </div>
+    </nav>`;
+}
+
+const themeIcon = () => THEMES.find(([value]) => value === theme.value)?.[2] ?? "system";
+const themes = () =>
+  THEMES.map(([value, label, icon]) => ({ label, icon, checked: theme.value === value, act: () => (theme.value = value) }));
+
+/** Up and down through the conversations. */
+function withArrows(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!step || !event.target.matches("a")) return;
+  const all = [...event.currentTarget.querySelectorAll("a")];
+  const at = all.indexOf(event.target) + step;
+  event.preventDefault();
+  if (at < 0) document.getElementById("search").focus();
+  else all[Math.min(at, all.length - 1)].focus();
+}
+
+function Entries() {
+  const { items, more, loading, error } = conversations.value;
+  const end = useRef(null);
+  useEffect(() => {
+    if (!end.current) return undefined;
+    const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && loadMore(), { rootMargin: "200px" });
+    seen.observe(end.current);
+    return () => seen.disconnect();
+  }, [items, more]);
+  if (error && !items) {
+    return html`
+      <div class="side-note">
+        <p>${error.message}</p><button type="button" class="button" onClick=${() => loadConversations()}>Try again</button>
+      </div>`;
+  }
+  if (!items) {
+    const bones = [70, 90, 55, 80, 65].map((width) => html`<div class=${`skeleton w${width}`}></div>`);
+    return html`<div role="status" aria-label="Loading" class="side-skeletons">${bones}</div>`;
+  }
+  if (!items.length && !more) return html`<p class="side-note">${search.value.trim() ? "Nothing is found." : "No conversations yet."}</p>`;
+  return html`
+    ${grouped(items).map(([title, entries]) => html`
+      <section key=${title} aria-label=${title}>
+        ${!search.value.trim() && html`<h2>${title}</h2>`}
+        <ul>${entries.map((entry) => html`<${Entry} key=${entry.name} entry=${entry} />`)}</ul>
+      </section>`)}
+    ${more && html`
+      <button type="button" ref=${end} class="button quiet show-more" onClick=${loadMore} disabled=${loading}>
+        ${!loading ? "Show more" : search.value.trim() ? "Searching…" : "Loading…"}
+      </button>`}`;
+}
+
+function grouped(items) {
+  if (search.value.trim()) return [["Found", items]];
+  const midnight = new Date().setHours(0, 0, 0, 0);
+  const since = [["Today", 0], ["Yesterday", DAY], ["Last 7 days", 7 * DAY], ["Earlier", Infinity]];
+  const when = (time) => since.find(([, before]) => time >= midnight - before)[0];
+  const groups = new Map();
+  for (const entry of items) {
+    const title = when(entry.spoken || entry.created);
+    groups.set(title, [...(groups.get(title) ?? []), entry]);
+  }
+  return [...groups];
+}
+
+function Entry({ entry }) {
+  const { name, title, excerpt, running, spoken, created } = entry;
+  const here = route.value.name === name;
+  const time = spoken || created;
+  const items = () => [
+    { label: "Fork", icon: "fork", act: () => forkConversation(name) },
+    { label: "Export", icon: "download", act: () => location.assign(address(conversationPath(name, "export"))) },
+    { label: "Delete", icon: "trash", danger: true, act: () => deleteConversation(entry) },
+  ];
+  return html`
+    <li class="entry ${here ? "here" : ""}" data-testid="conversation">
+      <a href=${chatAddress(name)} aria-current=${here ? "page" : undefined} title=${visible(name)}>
+        <span class="entry-title" dir="auto">${oneLine(title || name, 90)}</span>
+        <span class="entry-side">
+          ${running
+            ? html`<span class="dot running"></span><span class="off-screen">running</span>`
+            : html`<time title=${dateTime(time)}>${ago(time)}</time>`}
+        </span>
+        ${excerpt && html`<span class="entry-excerpt" dir="auto"><${Marked} text=${oneLine(excerpt, 160)} /></span>`}
+      </a>
+      <${Menu} label=${`Actions for ${oneLine(title || name, 40)}`} items=${items} class="icon-button small entry-menu" />
+    </li>`;
+}
+
+/** What was searched for, marked where it stands. */
+function Marked({ text }) {
+  const wanted = search.value.trim().toLowerCase();
+  const at = wanted ? text.toLowerCase().indexOf(wanted) : -1;
+  if (at < 0) return text;
+  return html`${text.slice(0, at)}<mark>${text.slice(at, at + wanted.length)}</mark>${text.slice(at + wanted.length)}`;
+}

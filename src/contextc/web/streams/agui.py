@@ -1,0 +1,321 @@
+"""Our events as AG-UI's, version 1.0: a turn is a run, and what AG-UI has no word for is a CUSTOM event, whole.
+
+A state machine without a clock or a store: what it was given decides what it says, and whatever it is given, what it
+says is a stream that AG-UI's own verifier takes. Every event is inside a run; one that belongs to no turn gets a run of
+its own where none is open. Turns of several agents that run side by side are one run, which ends with the last of them.
+A stream may begin anywhere: what it did not see begin, it opens under the same name.
+
+Of a reply one piece is open at a time: text, reasoning or a call. A piece that goes on after another one is opened
+again under its name, which adds to it.
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+import msgspec
+
+from contextc._json import JSONObject
+from contextc.events import (
+    AnyEvent,
+    ApprovalRequest,
+    Compaction,
+    Failure,
+    Interrupted,
+    ReasoningDelta,
+    StepFinish,
+    StepStart,
+    SystemMessageCreated,
+    TextDelta,
+    ToolAnswer,
+    ToolCallDelta,
+    ToolError,
+    ToolStart,
+    TurnFinish,
+    TurnStart,
+    UsageReport,
+)
+from contextc.messages import Usage
+from contextc.web.streams.sse import frame
+
+VERSION = "1.0"
+CONTEXT, COMPACTION, SYSTEM = "contextc.context", "contextc.compaction", "contextc.system-message"
+GONE = "The process that ran this turn ended. What it had said is kept; the turn can be resumed."
+LEFT = "The server has ended this stream; the turn may go on."
+NOT_ENDED = "This turn did not come to its end."
+MEASURED = ("provider", "model", "request", "mode", "epoch", "why", "used", "available", "cut")
+RESPONSE: JSONObject = {
+    "type": "object",
+    "properties": {"approved": {"type": "boolean"}, "why": {"type": "string"}},
+    "required": ["approved"],
+}
+"""What an answer to an interrupt looks like."""
+_encode = msgspec.json.Encoder().encode
+
+
+class _Agent:
+    """What is open of one agent's turn."""
+
+    def __init__(self, turn: int) -> None:
+        self.turn, self.step = turn, ""
+        self.piece: tuple[str, str] | None = None
+        self.failure = ""
+        self.context: JSONObject = {}
+        """Whom it asks, and how full the context is."""
+
+
+class Runs:
+    """Translates the events of one conversation. `run` is the name of the first run; later ones are named by turn."""
+
+    def __init__(self, thread: str, run: str = "") -> None:
+        self.thread, self._named = thread, run
+        self._run = ""
+        self._agents: dict[str, _Agent] = {}
+
+    def frames(self, event: AnyEvent) -> bytes:
+        """The event as frames. Its number stands on the last, so who reconnects is told all of it or nothing."""
+        *before, last = [_encode(each) for each in self.take(event)]
+        return b"".join([frame(each) for each in before]) + frame(last, id=event.number)
+
+    def take(self, event: AnyEvent) -> list[JSONObject]:
+        """What an event of ours is in AG-UI's words; at least one."""
+        if not event.turn and not self._run:
+            return self._alone(event)
+        told = self._entered(event) if event.turn else []
+        agent = self._agents.get(event.agent)
+        match event:
+            case TextDelta() | ReasoningDelta() | ToolCallDelta() if agent is not None:
+                return [*told, *_piece(self._agents, event)]
+            case TurnFinish() | Interrupted() if agent is not None:
+                return [*told, *_left(agent), _custom(event), *self._finished(agent, event)]
+            case _:
+                around = _around(agent, event) if agent is not None else []
+                return [*told, *around, *_said(event), _custom(event)]
+
+    # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, name: str) -> JSONObject:
+        self._run, self._named = self._named or name, ""
+        return {"type": "RUN_STARTED", "threadId": self.thread, "runId": self._run, "protocolVersion": VERSION}
+
+    def _end(self, more: JSONObject) -> JSONObject:
+        run, self._run = self._run, ""
+        return {"type": "RUN_FINISHED", "threadId": self.thread, "runId": run, **more}
+
+    def _fail(self, message: str, code: str, usage: JSONObject | None = None) -> JSONObject:
+        self._run = ""
+        return {"type": "RUN_ERROR", "message": message, "code": code, **(usage or {})}
+
+    def _alone(self, event: AnyEvent) -> list[JSONObject]:
+        """An event of no turn, in a run of its own."""
+        started = self._start(f"event-{event.number}")
+        return [started, *_said(event), _custom(event), self._end({"outcome": {"type": "success"}})]
+
+    def _entered(self, event: AnyEvent) -> list[JSONObject]:
+        """See to it that the turn of an event is open, and nothing that it ends."""
+        told: list[JSONObject] = []
+        before = self._agents.get(event.agent)
+        if before is not None and (before.turn != event.turn or isinstance(event, TurnStart)):
+            told += _left(before)
+            del self._agents[event.agent]
+            if not self._agents:
+                told.append(self._fail(NOT_ENDED, "interrupted"))
+        if event.agent not in self._agents:
+            self._agents[event.agent] = _Agent(event.turn)
+        if not self._run:
+            again = f"-{event.number}" if isinstance(event, TurnStart) and event.resumed else ""
+            told.append(self._start(f"turn-{event.turn}{again}"))
+        return told
+
+    def _finished(self, agent: _Agent, event: TurnFinish | Interrupted) -> list[JSONObject]:
+        """The end of a turn, which is the end of the run if no other agent is in one."""
+        del self._agents[event.agent]
+        if self._agents:
+            return []
+        if isinstance(event, Interrupted):
+            return [self._fail(GONE, "interrupted")]
+        usage: JSONObject = {"usage": [_usage(event.usage, agent)]} if event.usage is not None else {}
+        if event.finish == "error":
+            return [self._fail(event.error or "The turn failed.", agent.failure or "internal", usage)]
+        if event.finish == "cancelled":
+            return [self._end({"outcome": {"type": "cancelled"}, **usage})]
+        figures = {"finish": event.finish, "steps": event.steps, "toolCalls": event.tool_calls, "cost": event.cost}
+        result = {name: value for name, value in figures.items() if value is not None}
+        return [self._end({"result": result, "outcome": {"type": "success"}, **usage})]
+
+
+class OneRun(Runs):
+    """One turn, told to who asked for it. AG-UI's interrupt ends the run where a call waits for a person's word; the
+    next run brings it.
+    """
+
+    waits = False
+    _asked: ApprovalRequest | None = None
+
+    def begin(self, messages: list[JSONObject]) -> bytes:
+        """The beginning of a run that a client joins, with what there was before."""
+        return _framed([self._start(""), {"type": "MESSAGES_SNAPSHOT", "messages": messages}])
+
+    def nothing(self) -> bytes:
+        """The end of a run in which there was nothing to do."""
+        return _framed([self._end({"outcome": {"type": "success"}})])
+
+    def frames(self, event: AnyEvent) -> bytes:
+        if isinstance(event, ApprovalRequest):
+            self.waits, self._asked = True, event
+        return super().frames(event)
+
+    def ended(self) -> bytes:
+        """The end of the stream; of the run, where it has none yet."""
+        if not self._run:
+            return b""
+        told = [each for agent in self._agents.values() for each in _left(agent)]
+        if self._asked is None:
+            told.append(self._fail(LEFT, "ended"))
+        else:
+            interrupt = {"type": "interrupt", "interrupts": [_interrupt(self._asked)]}
+            told.append(self._end({"outcome": interrupt}))
+        self._agents.clear()
+        return _framed(told)
+
+
+def _framed(told: list[JSONObject]) -> bytes:
+    return b"".join([frame(_encode(each)) for each in told])
+
+
+# ── what is open in a run ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _around(agent: _Agent, event: AnyEvent) -> list[JSONObject]:
+    """What begins and ends with an event that is no piece of a reply."""
+    match event:
+        case StepStart():
+            told = _left(agent)
+            agent.step = f"{event.agent}:{event.step}"
+            agent.context = {name: getattr(event, name) for name in MEASURED}
+            return [*told, {"type": "STEP_STARTED", "stepName": agent.step}, _context(agent, event)]
+        case UsageReport():
+            cost = {"cost": event.cost} if event.cost is not None else {}
+            agent.context |= {"used": event.used, "available": event.available, **cost}
+            return [_context(agent, event)]
+        case StepFinish() | ToolAnswer() | ApprovalRequest() | ToolStart():
+            return _closed(agent)
+        case Failure():
+            agent.failure = event.kind
+            return []
+        case _:
+            return []
+
+
+def _piece(agents: Mapping[str, _Agent], event: TextDelta | ReasoningDelta | ToolCallDelta) -> list[JSONObject]:
+    """A piece of a reply, opened where it is not yet. A call of that id may be open for another agent: it ends."""
+    agent = agents[event.agent]
+    match event:
+        case TextDelta():
+            piece = ("text", event.uid)
+            content: JSONObject = {"type": "TEXT_MESSAGE_CONTENT", "messageId": event.uid, "delta": event.text}
+            opening = [{"type": "TEXT_MESSAGE_START", "messageId": event.uid, "role": "assistant"}]
+        case ReasoningDelta():
+            id = f"{event.uid}-reasoning"
+            piece = ("reasoning", id)
+            content = {"type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": event.text}
+            opening = [
+                {"type": "REASONING_START", "messageId": id},
+                {"type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning"},
+            ]
+        case ToolCallDelta():
+            piece = ("call", event.id)
+            content = {"type": "TOOL_CALL_ARGS", "toolCallId": event.id, "delta": event.arguments}
+            called: JSONObject = {"toolCallId": event.id, "toolCallName": event.name, "parentMessageId": event.uid}
+            opening = [{"type": "TOOL_CALL_START", **called}]
+        case _:
+            assert_never(event)
+    if agent.piece == piece:
+        return [content]
+    before = [each for each in agents.values() if each is agent or each.piece == piece]
+    told = [end for each in before for end in _closed(each)]
+    agent.piece = piece
+    return [*told, *opening, content]
+
+
+def _left(agent: _Agent) -> list[JSONObject]:
+    """Everything of a turn that is open, ended."""
+    told = _closed(agent)
+    if agent.step:
+        told.append({"type": "STEP_FINISHED", "stepName": agent.step})
+        agent.step = ""
+    return told
+
+
+def _closed(agent: _Agent) -> list[JSONObject]:
+    """The piece that is open, ended."""
+    if agent.piece is None:
+        return []
+    (kind, id), agent.piece = agent.piece, None
+    if kind == "call":
+        return [{"type": "TOOL_CALL_END", "toolCallId": id}]
+    ends = ("REASONING_MESSAGE_END", "REASONING_END") if kind == "reasoning" else ("TEXT_MESSAGE_END",)
+    return [{"type": end, "messageId": id} for end in ends]
+
+
+# ── what is said ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _said(event: AnyEvent) -> list[JSONObject]:
+    """What AG-UI has words for, of an event that goes along whole."""
+    match event:
+        case ToolAnswer():
+            about = {"seq": event.seq, "milliseconds": event.milliseconds, "isError": isinstance(event, ToolError)}
+            return [
+                {
+                    "type": "TOOL_CALL_RESULT",
+                    "messageId": event.uid or f"{event.id}-result-{event.number}",
+                    "toolCallId": event.id,
+                    "content": event.text,
+                    "role": "tool",
+                    "metadata": {"contextc": about},
+                }
+            ]
+        case Compaction():
+            content: JSONObject = {"upto": event.upto, "before": event.before, "after": event.after}
+            return [_activity(f"contextc-compaction-{event.number}", COMPACTION, content)]
+        case SystemMessageCreated():
+            content = {"text": event.text, "trigger": event.trigger, "seq": event.seq}
+            return [_activity(event.uid or f"contextc-system-{event.number}", SYSTEM, content)]
+        case _:
+            return []
+
+
+def _interrupt(event: ApprovalRequest) -> JSONObject:
+    """A question to a person. Its number comes first in its name, so that the answer says where to go on."""
+    return {
+        "id": f"{event.number}:{event.id}",
+        "reason": "tool_call",
+        "message": f"{event.name} waits for your word.",
+        "toolCallId": event.id,
+        "responseSchema": RESPONSE,
+    }
+
+
+def _context(agent: _Agent, event: AnyEvent) -> JSONObject:
+    return _activity(f"contextc-context-{event.agent}", CONTEXT, dict(agent.context))
+
+
+def _activity(id: str, kind: str, content: JSONObject) -> JSONObject:
+    return {"type": "ACTIVITY_SNAPSHOT", "messageId": id, "activityType": kind, "content": content, "replace": True}
+
+
+def _custom(event: AnyEvent) -> JSONObject:
+    name = f"contextc.{event.__struct_config__.tag}"
+    return {"type": "CUSTOM", "name": name, "timestamp": event.time, "value": msgspec.to_builtins(event)}
+
+
+def _usage(usage: Usage, agent: _Agent) -> JSONObject:
+    return {
+        **{name: agent.context[name] for name in ("provider", "model") if name in agent.context},
+        "inputTokens": usage.input,
+        "outputTokens": usage.output,
+        "totalTokens": usage.input + usage.output,
+        "reasoningTokens": usage.reasoning,
+        "cachedInputTokens": usage.cache_read,
+        "cacheWriteInputTokens": usage.cache_write,
+    }

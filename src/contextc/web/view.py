@@ -1,0 +1,146 @@
+"""Where a conversation stands, for whoever opens it: everything a page needs before it follows the events.
+
+What the store says comes from one view of it: `pending` holds exactly what was told up to `last_event`, so a page that
+follows the events from there misses nothing and shows nothing twice.
+"""
+
+from msgspec import Struct
+
+from contextc.compiler.preview import last_request
+from contextc.messages import AnyPart
+from contextc.store import Store, streams, turns
+from contextc.store.base import Transaction
+from contextc.store.branches import edge_of
+from contextc.store.overviews import overview
+from contextc.store.pins import pinned
+from contextc.store.places import SEQ_MASK, head
+from contextc.store.todos import load as load_todos
+from contextc.store.turns import QueueKind
+from contextc.todos import Todo
+from contextc.web.channels import ChannelView, channel_views
+from contextc.web.desk import Desk
+from contextc.web.running import Approval
+
+
+class RunningTurn(Struct, frozen=True, kw_only=True):
+    """A turn that runs now: its number, the step it is at, when it began, and whom it asks."""
+
+    turn: int
+    step: int
+    started: int
+    model: str
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """Input that waits, to steer the turn that runs or to follow it."""
+
+    number: int
+    kind: QueueKind
+    text: str
+
+
+class Pending(Struct, frozen=True, kw_only=True):
+    """A reply that is on its way, as far as it has come."""
+
+    uid: str
+    parts: tuple[AnyPart, ...]
+
+
+class Gauge(Struct, frozen=True, kw_only=True):
+    """How full the context was at the last request, in tokens, and what the conversation has cost in dollars."""
+
+    used: int
+    available: int
+    window: int
+    cost: float | None
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """What the store says, seen at one moment."""
+
+    name: str
+    title: str
+    length: int
+    branches: int
+    created: int
+    spoken: int
+    model: str
+    excerpt: str
+    tip: str
+    branch: int
+    revision: int
+    edge: int
+    running: RunningTurn | None
+    queued: list[Waiting]
+    pending: Pending | None
+    todos: list[Todo]
+    last_event: int
+    pinned: list[int]
+
+
+class View(Stored, frozen=True, kw_only=True):
+    """A conversation and where it stands. `running` is null where no turn of this server's agent runs."""
+
+    approvals: list[Approval]
+    gauge: Gauge | None
+    channels: list[ChannelView]
+
+
+def view(desk: Desk, name: str) -> View:
+    """Raises `UnknownConversation`."""
+    agent = desk.options.agent
+    stored = desk.store.read(lambda tx: _stored(tx, name, agent))
+    return View(
+        **{field: getattr(stored, field) for field in stored.__struct_fields__},
+        approvals=desk.running.approvals(name),
+        gauge=_gauge(desk.store, name),
+        channels=channel_views(desk.store, name),
+    )
+
+
+def _gauge(store: Store, name: str) -> Gauge | None:
+    last = last_request(store, name)
+    if last is None:
+        return None
+    budget, costs = last[1].budget, [turn.cost for turn in store.turns(name) if turn.cost is not None]
+    return Gauge(used=budget.used, available=budget.available, window=budget.window, cost=sum(costs) if costs else None)
+
+
+def _stored(tx: Transaction, name: str, agent: str) -> Stored:
+    at, seen = head(tx, name), overview(tx, name)
+    running = _running(tx, at.conversation, agent) if seen.running else None
+    writing = streams.so_far(tx, name, agent) if running is not None else None
+    return Stored(
+        name=name,
+        title=seen.title,
+        length=at.seq,
+        branches=seen.branches,
+        created=seen.created,
+        spoken=seen.spoken,
+        model=seen.model,
+        excerpt="",
+        tip=at.id.hex(),
+        branch=at.branch,
+        revision=at.revision,
+        edge=edge_of(tx, at.branch, at.seq),
+        running=running,
+        queued=[
+            Waiting(number=each.number, kind=each.kind, text=each.message.text)
+            for each in turns.queued(tx, at.conversation, agent)
+        ],
+        pending=None if writing is None else Pending(uid=writing.uid, parts=writing.parts),
+        todos=load_todos(tx, name, agent),
+        last_event=turns.last_number(tx, "event", at.conversation),
+        pinned=[where & SEQ_MASK for where in pinned(tx, at)],
+    )
+
+
+def _running(tx: Transaction, conversation: int, agent: str) -> RunningTurn | None:
+    turn = turns.last_turn(tx, conversation, agent)
+    if turn is None or turn.state != "running":
+        return None
+    step = turns.last_steps(tx, [conversation]).get(conversation)
+    if step is None or step.turn != turn.number:
+        return RunningTurn(turn=turn.number, step=0, started=turn.started, model="")
+    asked = f"{step.provider}:{step.model}" if step.provider else ""
+    return RunningTurn(turn=turn.number, step=step.index, started=turn.started, model=asked)

@@ -1,0 +1,148 @@
+"""What the tests of the page share: a browser, a server with a model that does as told, and a person at the page.
+
+A test fails if the page logs an error or a warning, if a request fails that the test did not expect to, or if anything
+is asked of another host. What the page looked like at the end is kept in `.cache/browser`.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
+
+import contextc as cc
+from contextc.web.desk import Options
+from tests.browser.model import KEY, SPEC, Model, speaking
+from tests.browser.person import Person
+from tests.browser.serving import served
+from tests.browser.watching import Watch
+from tests.conftest import give_up
+
+PATIENCE = 30_000
+PICTURES = Path(__file__).parent.parent.parent / ".cache" / "browser"
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = (
+    "--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
+)  # fmt: skip
+DESK = {"width": 1280, "height": 800}
+
+
+def chromium() -> str | None:
+    """The browser of this machine."""
+    return os.environ.get("CONTEXTC_CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+CHROMIUM = chromium()
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests of this folder; it goes with them, because its event loop is in the way of others'."""
+    if CHROMIUM is None:
+        give_up("There is no Chromium: the page is not tested. Install it, or name it with CONTEXTC_CHROMIUM.")
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS])
+        yield found
+        found.close()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, and nobody's settings."""
+    for name in [name for name in os.environ if name.startswith(("CONTEXTC_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(KEY, "a key")
+    return tmp_path
+
+
+@pytest.fixture
+def model(home: Path) -> Iterator[Model]:
+    with speaking(home) as found:
+        yield found
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    root = tmp_path / "project"
+    root.mkdir()
+    return Options(root=root, model=SPEC)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/served.db"
+
+
+@pytest.fixture
+def store(address: str) -> Iterator[cc.Store]:
+    """The store that the server works on."""
+    with cc.open_store(address) as handle:
+        yield handle
+
+
+@pytest.fixture
+def server(store: cc.Store, options: Options, model: Model) -> Iterator[str]:
+    with served(store, options) as url:
+        yield url
+        model.open_all()
+
+
+Visit = Callable[..., Person]
+
+
+@pytest.fixture
+def visiting(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Person]]:
+    """A function that opens a browser of its own at an address, with the options of Playwright's contexts."""
+    open_ones: list[Person] = []
+
+    def visit(url: str, **options: Any) -> Person:  # of several types
+        open_ones.append(arrived(browser, url, **options))
+        return open_ones[-1]
+
+    yield visit
+    for number, person in enumerate(open_ones):
+        _keep(person, request.node.name, number)
+        person.page.context.close()
+    for person in open_ones:
+        person.watch.check()
+
+
+def arrived(browser: Browser, url: str, **options: Any) -> Person:
+    context: BrowserContext = browser.new_context(**{"viewport": DESK, "reduced_motion": "reduce", **options})
+    context.set_default_timeout(PATIENCE)
+    watch = Watch(context, url)
+    return Person(context.new_page(), url, watch)
+
+
+def _keep(person: Person, test: str, number: int) -> None:
+    """What it looked like at the end."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"[^\w.-]+", "-", test)[:100] + (f"-{number + 1}" if number else "")
+    for page in person.page.context.pages[:1]:
+        page.screenshot(path=PICTURES / f"{name}.png")
+
+
+@pytest.fixture
+def person(server: str, visiting: Visit) -> Person:
+    """Somebody who has the page before them."""
+    return visiting(server)
+
+
+@contextmanager
+def holding(person: Person, what: str) -> Generator[None]:
+    """Requests whose address holds this are not answered as long as the block lasts."""
+    pattern = re.compile(what)
+    waiting: list[Any] = []  # Playwright's routes
+    person.page.route(pattern, waiting.append)
+    yield
+    person.page.unroute(pattern)
+    for route in waiting:
+        route.continue_()

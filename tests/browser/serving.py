@@ -1,0 +1,86 @@
+"""A real server for the page: in a thread of the test, or in a process of its own that can be killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+
+import contextc as cc
+from contextc.web import serving
+from contextc.web.app import application
+from contextc.web.desk import Options
+from contextc.web.serving import listen
+
+PATIENCE = 60.0
+ADDRESS = re.compile(r"http://[^/\s]+/")
+
+
+@contextmanager
+def served(store: cc.Store, options: Options) -> Generator[str]:
+    """The address of a server, which runs as long as the block lasts."""
+    with started(application(store, options)) as url:
+        yield url
+
+
+@contextmanager
+def started(app: Starlette) -> Generator[str]:
+    listening = listen("127.0.0.1", 0)
+    port, running = listening.getsockname()[1], serving.server(app)
+    thread = threading.Thread(target=running.run, args=([listening],), name="server")
+    thread.start()
+    try:
+        end = time.monotonic() + PATIENCE
+        while not running.started and thread.is_alive() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert running.started, "the server did not start"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        running.should_exit = True
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the server did not end"
+
+
+class Process:
+    """`contextc serve`, as a person starts it. `url` is where it is; killed and begun again, it is there again."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._folder, self._arguments, self._port = folder, arguments, 0
+        self._process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        program = [sys.executable, "-m", "contextc", "serve", "--no-open", "--port", str(self._port)]
+        address = ["--store", f"sqlite:///{self._folder}/served.db", "--root", str(self._folder)]
+        self._process = subprocess.Popen(
+            [*program, *address, *self._arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=self._folder,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = ADDRESS.search(line)
+        assert found is not None, f"it did not start: {line!r}"
+        self.url = found[0].rstrip("/")
+        self._port = int(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """As a machine does that runs out of memory: without a word."""
+        self.end(signal.SIGKILL)
+
+    def end(self, how: int = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(PATIENCE)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None

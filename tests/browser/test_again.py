@@ -1,0 +1,126 @@
+"""Nothing is lost and nothing is told twice: pages that are loaded again, other tabs, a server that dies."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+import contextc as cc
+from tests.browser.conftest import Visit
+from tests.browser.model import SPEC, Gate, Model, calls, says
+from tests.browser.person import Person
+from tests.browser.serving import Process
+
+
+@pytest.fixture
+def process(home: Path, model: Model) -> Iterator[Process]:
+    """`contextc serve` in a process of its own."""
+    found = Process(home, "--model", SPEC)
+    found.start()
+    yield found
+    model.open_all()
+    found.end()
+
+
+def live(person: Person) -> str:
+    found = person.page.locator(".assistant.live .prose")
+    return found.inner_text() if found.count() else ""
+
+
+def test_a_page_that_is_loaded_again_goes_on_in_the_middle(person: Person, model: Model, store: cc.Store) -> None:
+    """SPEC 12.2: what has come is there at once, what comes follows, and no piece is missing or doubled."""
+    gates = [Gate(), Gate()]
+    words = [f"{number} " for number in range(90)]
+    model.will(says(*words[:30], gates[0], *words[30:60], gates[1], *words[60:], thinks="Counting is easy."))
+    name = person.begins("Count")
+    gates[0].reached()
+    expect(person.page.locator(".assistant.live .prose")).to_have_text("".join(words[:30]).strip())
+    person.page.reload()
+    expect(person.page.locator(".assistant.live .prose")).to_have_text("".join(words[:30]).strip())
+    expect(person.page.get_by_test_id("stop")).to_be_visible()
+    gates[0].open()
+    gates[1].reached()
+    person.page.reload()
+    gates[1].open()
+    expect(person.rows("assistant").locator(".prose")).to_have_text("".join(words).strip())
+    person.sees_ended()
+    assert (person.texts("user"), person.texts("assistant")) == (["Count"], ["".join(words).strip()])
+    expect(person.page.get_by_test_id("reasoning")).to_have_count(1)
+    assert store.load(name, last=1)[0].text == "".join(words)
+
+
+def test_a_second_tab_sees_the_same(person: Person, visiting: Visit, model: Model) -> None:
+    """SPEC 12.2: any number of readers; what one of them says or allows is seen by all."""
+    gate = Gate()
+    model.will(
+        says("Now ", gate, "then."),
+        calls(("write_file", {"path": "x.txt", "content": "x"})),
+        says("Written."),
+    )
+    name = person.begins("Hello")
+    gate.reached()
+    other = visiting(person.url).chat(name)
+    for each in (person, other):
+        expect(each.page.locator(".assistant.live .prose")).to_have_text("Now")
+    gate.open()
+    for each in (person, other):
+        expect(each.rows("assistant").locator(".prose")).to_have_text("Now then.")
+        each.sees_ended()
+    other.says("Write it")
+    expect(person.page.get_by_test_id("approval")).to_contain_text("x.txt")
+    other.page.get_by_test_id("approval").get_by_role("button", name="Allow").click()
+    for each in (person, other):
+        expect(each.rows("assistant").last.locator(".prose")).to_have_text("Written.")
+        expect(each.page.get_by_test_id("approval")).to_have_count(0)
+        each.sees_ended()
+        assert each.texts("user") == ["Hello", "Write it"]
+
+
+def test_a_turn_goes_on_after_its_server_was_killed(process: Process, visiting: Visit, model: Model) -> None:
+    """SPEC 10.6, 12.2: the page comes back by itself, what was said is there once, and a press goes on."""
+    gate = Gate()
+    model.will(
+        calls(("list_files", {"path": "."}), first="Looking."),
+        says("Half of ", "an answer", gate, " and the rest"),
+        says("The whole answer."),
+    )
+    person = visiting(process.url)
+    person.begins("Tell me")
+    expect(person.page.locator(".assistant.live .prose")).to_have_text("Half of an answer")
+    person.watch.expects(r"net::ERR_(CONNECTION|INCOMPLETE|EMPTY)")
+    process.kill()
+    expect(person.page.get_by_test_id("gone")).to_be_visible()
+    process.start()
+    expect(person.page.get_by_test_id("gone")).to_have_count(0)
+    person.page.get_by_test_id("ending").get_by_role("button").click()
+    gate.open()
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("The whole answer.")
+    person.sees_ended()
+    assert person.texts("user") == ["Tell me"]
+    spoken = person.texts("assistant")
+    assert spoken[0] == "Looking."
+    assert spoken[-1] == "The whole answer."
+    assert len(spoken) == len(set(spoken)) <= 3
+    person.page.reload()
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("The whole answer.")
+    assert person.texts("assistant") == spoken
+    assert len(person.page.get_by_test_id("tool-call").all()) == 1
+
+
+def test_a_stream_that_is_cut_is_taken_up_where_it_was(person: Person, model: Model) -> None:
+    """SPEC 12.2: by number, so no piece is told twice."""
+    gate = Gate()
+    model.will(says("One ", "two ", gate, "three ", "four."))
+    person.begins("Count")
+    expect(person.page.locator(".assistant.live .prose")).to_have_text("One two")
+    person.watch.expects(r"ERR_INTERNET_DISCONNECTED")
+    person.page.context.set_offline(True)
+    gate.open()
+    person.page.evaluate("fetch('api/info').catch(() => {})")
+    person.page.context.set_offline(False)
+    expect(person.rows("assistant").locator(".prose")).to_have_text("One two three four.")
+    person.sees_ended()
+    streams = [asked for asked in person.watch.asked if re.search("/events", asked)]
+    assert streams

@@ -1,0 +1,220 @@
+"""The chat, as a person uses it: what is said appears as it comes, and stays as it is stored."""
+
+import re
+
+from playwright.sync_api import expect
+
+import contextc as cc
+from contextc.web.desk import Options
+from tests.browser.model import OTHER, Gate, Model, Reply, calls, says
+from tests.browser.person import MESSAGES, Person
+
+
+def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
+    person: Person, model: Model, store: cc.Store
+) -> None:
+    """SPEC 12.2: a conversation begins with what is said first; its answer is shown while it comes."""
+    gate = Gate()
+    model.will(says("Good ", "**day**", gate, ", and ", "welcome.", thinks="They greet me."))
+    name = person.begins("Hello there")
+    live = person.page.locator(".assistant.live")
+    expect(live.locator(".prose")).to_have_text("Good day")
+    expect(live.locator("strong")).to_have_text("day")
+    expect(person.page.get_by_test_id("stop")).to_be_visible()
+    gate.open()
+    expect(person.rows("assistant").locator(".prose")).to_have_text("Good day, and welcome.")
+    person.sees_ended()
+    assert (person.texts("user"), person.texts("assistant")) == (["Hello there"], ["Good day, and welcome."])
+    assert [message.text for message in store.load(name)] == ["Hello there", "Good **day**, and welcome."]
+    expect(person.page.get_by_test_id("conversation")).to_have_count(1)
+    expect(person.page.get_by_test_id("conversation")).to_contain_text("Hello there")
+    person.page.reload()
+    expect(person.rows("assistant").locator(".prose")).to_have_text("Good day, and welcome.")
+    assert (person.texts("user"), person.texts("assistant")) == (["Hello there"], ["Good day, and welcome."])
+
+
+def test_thoughts_are_folded_until_somebody_opens_them(person: Person, model: Model) -> None:
+    """SPEC 12.2: reasoning does not stand in the way of the answer."""
+    model.will(says("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
+    person.begins("What is 6 × 7?")
+    person.sees_ended()
+    thoughts = person.page.get_by_test_id("reasoning")
+    expect(thoughts.get_by_role("button")).to_have_attribute("aria-expanded", "false")
+    expect(thoughts.locator(".reasoning-text")).to_have_count(0)
+    thoughts.get_by_role("button").click()
+    expect(thoughts.locator(".reasoning-text")).to_have_text(re.compile("Six times seven is forty-two"))
+
+
+def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
+    person: Person, model: Model, options: Options
+) -> None:
+    """SPEC 12.2: what a step did is folded; a failure says so in its line."""
+    (options.root / "notes.txt").write_text("milk\neggs\n")
+    model.will(
+        calls(("read_file", {"path": "notes.txt"}), ("read_file", {"path": "missing.txt"}), first="Let me look."),
+        says("Milk and eggs."),
+    )
+    person.begins("What is on my list?")
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("Milk and eggs.")
+    person.sees_ended()
+    good, bad = person.page.get_by_test_id("tool-call").all()
+    expect(good.get_by_role("button").first).to_have_attribute("aria-expanded", "false")
+    expect(good).to_contain_text("notes.txt")
+    expect(bad).to_contain_text("failed")
+    expect(person.page.locator(MESSAGES).get_by_text("eggs")).to_have_count(1)  # only in the answer
+    good.get_by_role("button").first.click()
+    expect(good.locator("pre").first).to_contain_text('"path": "notes.txt"')
+    expect(good.locator("pre").last).to_contain_text("eggs")
+    assert person.rows("tool").count() == 0  # results stand with their calls
+    assert person.texts("assistant") == ["Let me look.", "Milk and eggs."]
+
+
+def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None:
+    """SPEC 12.2, 11: folded by step; people are told every ten calls, where that happened."""
+    model.will(calls(*[("list_files", {"path": ".", "depth": n}) for n in range(1, 11)]), says("Nothing there."))
+    person.begins("Look everywhere")
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("Nothing there.")
+    person.sees_ended()
+    line = person.page.locator(".call-line.group")
+    expect(line).to_contain_text("10 calls")
+    expect(person.page.get_by_test_id("tool-call")).to_have_count(0)
+    line.click()
+    expect(person.page.get_by_test_id("tool-call")).to_have_count(10)
+    expect(person.page.get_by_test_id("notice-system-hint")).to_contain_text("10")
+    person.page.reload()
+    expect(person.page.get_by_test_id("notice-system-hint")).to_have_count(1)
+    expect(person.page.locator(".call-line")).to_have_count(1)
+
+
+def test_what_a_trigger_says_stands_where_it_was_said(person: Person, model: Model) -> None:
+    """SPEC 11, 12.2: a system message between two steps, with the name of what spoke."""
+    again = [calls(("list_files", {"path": "."}), id=f"c{number}") for number in range(3)]
+    model.will(*again, says("I keep looking at the same thing."))
+    person.begins("Go")
+    expect(person.rows("assistant").last.locator(".prose")).to_be_visible()
+    person.sees_ended()
+    spoken = person.page.get_by_test_id("system-message")
+    expect(spoken).to_have_count(1)
+    expect(spoken).to_contain_text("no_progress")
+    roles = person.rows().evaluate_all("rows => rows.map(row => row.className.match(/from-(\\w+)/)[1])")
+    assert roles == ["user", "assistant", "assistant", "system", "assistant", "assistant"]
+
+
+def test_a_tool_that_changes_something_waits_for_a_word(person: Person, model: Model, options: Options) -> None:
+    """SPEC 9.6: what it would do is shown; yes lets it run, no tells the model why not."""
+    model.will(
+        calls(("write_file", {"path": "a.txt", "content": "hello\n"}), id="yes"),
+        calls(("write_file", {"path": "b.txt", "content": "secret\n"}), id="no"),
+        says("As you wish."),
+    )
+    person.begins("Write two files")
+    asked = person.page.get_by_test_id("approval")
+    expect(asked).to_contain_text("a.txt")
+    expect(asked.locator("pre")).to_contain_text("+hello")
+    assert not (options.root / "a.txt").exists()
+    asked.get_by_role("button", name="Allow").click()
+    expect(asked).to_contain_text("b.txt")
+    assert (options.root / "a.txt").read_text() == "hello\n"
+    asked.get_by_role("button", name="Deny").click()
+    asked.get_by_role("textbox").fill("that one is private")
+    asked.get_by_role("textbox").press("Enter")
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("As you wish.")
+    person.sees_ended()
+    expect(asked).to_have_count(0)
+    assert not (options.root / "b.txt").exists()
+    assert "that one is private" in str(model.requests[-1]["messages"])
+    denied = person.page.get_by_test_id("tool-call").last
+    denied.get_by_role("button").first.click()
+    expect(denied.locator("pre").last).to_contain_text("that one is private")
+
+
+def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model, store: cc.Store) -> None:
+    """SPEC 10.6: stopping keeps what came so far, and the way on is offered."""
+    gate = Gate()
+    model.will(says("One, two, ", "three", gate, ", four"), says(" and four."))
+    name = person.begins("Count")
+    expect(person.page.locator(".assistant.live .prose")).to_have_text("One, two, three")
+    person.page.get_by_test_id("stop").click()
+    expect(person.page.get_by_text("Stopped here.")).to_be_visible()
+    person.sees_ended()
+    assert [(message.text, message.status) for message in store.load(name, last=1)] == [
+        ("One, two, three", "cancelled")
+    ]
+    person.page.get_by_test_id("ending").get_by_role("button", name="Go on").click()
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("and four.")
+    person.sees_ended()
+
+
+def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model: Model) -> None:
+    """SPEC 10.5: Enter steers before the next step, Ctrl+Enter waits for the next turn; nothing is said twice."""
+    gate = Gate()
+    model.will(
+        Reply((gate, *calls(("list_files", {"path": "."})).pieces), finish="tool_calls"),
+        says("Blue it is."),
+        says("You are welcome."),
+    )
+    person.begins("Paint it red")
+    gate.reached()
+    person.says("No, blue")
+    expect(person.page.get_by_test_id("queued")).to_contain_text("No, blue")
+    expect(person.composer).to_have_value("")
+    person.composer.fill("Thanks")
+    person.composer.press("Control+Enter")
+    expect(person.page.get_by_test_id("queued")).to_have_count(2)
+    gate.open()
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("You are welcome.")
+    person.sees_ended()
+    expect(person.page.get_by_test_id("queued")).to_have_count(0)
+    assert person.texts("user") == ["Paint it red", "No, blue", "Thanks"]
+    assert person.texts("assistant") == ["Blue it is.", "You are welcome."]
+
+
+def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -> None:
+    """SPEC 12.2: the next message goes to whom the person picks; the conversation remembers."""
+    model.will(says("I am one."), says("I am another."))
+    person.begins("Who are you?")
+    person.sees_ended()
+    person.page.get_by_test_id("model").click()
+    person.page.get_by_role("combobox").fill("gpt-4o-mini openai-chat")
+    expect(person.page.get_by_role("option", name=OTHER, exact=True)).to_be_visible()
+    person.page.get_by_role("combobox").press("Enter")
+    expect(person.page.get_by_test_id("model")).to_contain_text(OTHER)
+    person.says("And you?")
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("I am another.")
+    person.sees_ended()
+    assert [request["model"] for request in model.requests] == ["gpt-4o", "gpt-4o-mini"]
+    person.page.reload()
+    expect(person.page.get_by_test_id("model")).to_contain_text(OTHER)
+
+
+def test_what_a_provider_refuses_is_said_in_its_words(person: Person, model: Model) -> None:
+    """SPEC 10.7: an error stands where it happened, and what was said is not lost."""
+    person.begins("Hello?")
+    expect(person.page.get_by_test_id("notice-error")).to_contain_text("The script is at its end.")
+    person.sees_ended()
+    model.will(says("Here I am."))
+    person.page.get_by_test_id("ending").get_by_role("button").click()
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("Here I am.")
+    assert person.texts("user") == ["Hello?"]
+
+
+def test_a_long_answer_is_followed_unless_somebody_reads_above(person: Person, model: Model) -> None:
+    """SPEC 12.2: the view stays at the end while it grows; who scrolls up is left alone, and one press leads back."""
+    first, second = Gate(), Gate()
+    paragraphs = [f"Paragraph {number} of a long answer.\n\n" for number in range(120)]
+    model.will(says(*paragraphs[:60], first, *paragraphs[60:90], second, *paragraphs[90:]))
+    person.begins("Tell me everything")
+    first.reached()
+    expect(person.page.get_by_text("Paragraph 59 of")).to_be_in_viewport()
+    first.open()
+    expect(person.page.get_by_text("Paragraph 89 of")).to_be_in_viewport()
+    person.page.locator(MESSAGES).hover()
+    person.page.mouse.wheel(0, -1200)
+    expect(person.page.get_by_role("button", name="To the end")).to_be_visible()
+    expect(person.page.get_by_text("Paragraph 89 of")).not_to_be_in_viewport()
+    top = person.page.locator(MESSAGES).evaluate("list => list.scrollTop")
+    second.open()
+    person.sees_ended()
+    assert abs(person.page.locator(MESSAGES).evaluate("list => list.scrollTop") - top) < 2
+    person.page.get_by_role("button", name="To the end").click()
+    expect(person.page.get_by_text("Paragraph 119 of")).to_be_in_viewport()

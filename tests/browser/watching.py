@@ -1,0 +1,76 @@
+"""What a page says that it should not: errors, warnings, requests that fail, anything that wants to go elsewhere.
+
+A test expects none of it. One in which something has to fail says what, with `expects`, and then it has to.
+"""
+
+import re
+from urllib.parse import urlsplit
+
+from playwright.sync_api import BrowserContext, ConsoleMessage, Error, Page, Request, Response
+
+ALARM = "alarm"
+"""What a script of somebody else's would call, if it ran: it is there in every page."""
+POLICY = """
+addEventListener("securitypolicyviolation", (event) => {
+  console.error(`policy: ${event.violatedDirective} refused ${event.blockedURI || event.sample}`);
+});
+"""
+
+
+class Watch:
+    """Everything that happens in the pages of a context."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.problems: list[str] = []
+        self.asked: list[str] = []
+        """The addresses that were asked, in order, without the host."""
+        self._host, self._expected = urlsplit(url).netloc, list[re.Pattern[str]]()
+        self._found: set[re.Pattern[str]] = set()
+        context.expose_function(ALARM, lambda *said: self._note(f"a script of somebody else's ran: {said}"))
+        context.add_init_script(POLICY)
+        context.on("page", self._watch)
+        context.on("request", self._on_request)
+        context.on("requestfailed", self._on_failed)
+        context.on("response", self._on_response)
+        context.on("dialog", lambda dialog: (self._note(f"it opened a dialog: {dialog.message}"), dialog.dismiss()))
+
+    def expects(self, *patterns: str) -> None:
+        """Problems that are as they should be; each has to occur."""
+        self._expected += [re.compile(each) for each in patterns]
+
+    def check(self) -> None:
+        assert self.problems == []
+        missing = [each.pattern for each in self._expected if each not in self._found]
+        assert not missing, f"these were expected: {missing}"
+
+    def _watch(self, page: Page) -> None:
+        page.on("pageerror", self._on_error)
+        page.on("console", self._on_console)
+
+    def _note(self, problem: str) -> None:
+        for pattern in self._expected:
+            if pattern.search(problem):
+                self._found.add(pattern)
+                return
+        self.problems.append(problem)
+
+    def _on_error(self, error: Error) -> None:
+        self._note(f"error in the page: {error.message}\n{error.stack}")
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self._note(f"{message.type} in the console: {message.text} {message.location.get('url', '')}")
+
+    def _on_request(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        self.asked.append(f"{request.method} {parts.path}{'?' if parts.query else ''}{parts.query}")
+        if parts.scheme in ("http", "https", "ws", "wss") and parts.netloc != self._host:
+            self._note(f"it asked another host: {request.url}")
+
+    def _on_failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # given up by the page itself, or by leaving it
+            self._note(f"a request failed: {request.failure} {request.method} {request.url}")
+
+    def _on_response(self, response: Response) -> None:
+        if response.status >= 400:
+            self._note(f"the server answered {response.status}: {response.request.method} {response.url}")

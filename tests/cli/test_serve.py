@@ -1,0 +1,195 @@
+"""`contextc serve` as a process: where it says it is, who gets in, and how it ends."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
+
+import httpx
+import pytest
+
+from tests.cli.chatting import home, recorded, says
+from tests.cli.conftest import Run
+
+PATIENCE = 60.0
+Serve = Callable[..., "Serving"]
+
+
+class Serving:
+    """A server that was started; `lines` is what it has printed."""
+
+    def __init__(self, folder: Path, *arguments: str, **more: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "contextc", "serve", "--port", "0", *arguments],
+            cwd=folder,
+            env=home(folder, COLUMNS="60", NO_COLOR="1", **more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._printed: Queue[str] = Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        self.lines: list[str] = [self._line()]
+        found = re.search(r"http://\S+:(\d+)/", self.lines[0])
+        assert found, self.lines
+        self.url = f"http://127.0.0.1:{found[1]}"
+
+    def more(self) -> str:
+        self.lines.append(self._line())
+        return self.lines[-1]
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._printed.put(line.rstrip("\n"))
+        self._printed.put("")
+
+    def _line(self) -> str:
+        line = self._printed.get(timeout=PATIENCE)
+        if not line:
+            assert self.process.stderr is not None
+            raise AssertionError(f"it said nothing: {self.process.stderr.read()}")
+        return line
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Its exit code, and what it had to say about it."""
+        self.process.send_signal(how)
+        code = self.process.wait(PATIENCE)
+        assert self.process.stderr is not None
+        return code, self.process.stderr.read()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    started: list[Serving] = []
+
+    def begin(*arguments: str, **more: str) -> Serving:
+        started.append(Serving(tmp_path, *arguments, **more))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+        for stream in (each.process.stdout, each.process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_is_and_ends_when_told_to(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
+    server = serve()
+    assert re.fullmatch(r"contextc is at http://127\.0\.0\.1:\d+/ · Ctrl-C stops it", server.lines[0])
+    made = httpx.post(f"{server.url}/api/conversations", json={"name": "kept"})
+    assert made.status_code == 201
+    assert httpx.get(server.url).headers["content-type"] == "text/html; charset=utf-8"
+    assert server.end(how) == (0, "")
+    assert (tmp_path / ".local/share/contextc").is_dir()
+    again = serve()
+    assert httpx.get(f"{again.url}/api/conversations/kept").json()["name"] == "kept"
+
+
+def test_a_token_is_said_once_and_needed(serve: Serve) -> None:
+    server = serve("--token", "open sesame")
+    shown = server.more()
+    assert shown.endswith(f"{server.url}/?token=open%20sesame")
+    assert httpx.get(f"{server.url}/api/info").status_code == 401
+    assert httpx.get(f"{server.url}/api/info", headers={"Authorization": "Bearer open sesame"}).status_code == 200
+    with httpx.Client(follow_redirects=True) as browser:
+        assert browser.get(f"{server.url}/?token=open%20sesame").url == f"{server.url}/"
+        assert browser.get(f"{server.url}/api/info").status_code == 200
+    assert server.end() == (0, "")
+
+
+def test_others_than_this_machine_need_a_token_that_is_made_if_nobody_gives_one(serve: Serve) -> None:
+    server = serve("--host", "0.0.0.0")
+    token = server.more().partition("?token=")[2]
+    assert len(token) >= 40
+    assert httpx.get(f"{server.url}/api/info").status_code == 401
+    answer = httpx.get(
+        f"{server.url}/api/info", headers={"Authorization": f"Bearer {token}", "Host": "whatever.example"}
+    )
+    assert answer.status_code == 200
+    assert token not in answer.text
+    code, errors = server.end()
+    assert (code, token in errors) == (0, False)
+
+
+def test_the_token_of_the_environment_is_taken(serve: Serve) -> None:
+    server = serve(CONTEXTC_TOKEN="from-the-environment")
+    assert server.more().endswith("?token=from-the-environment")
+    assert httpx.get(f"{server.url}/api/info").status_code == 401
+
+
+def test_a_port_that_is_taken_is_said(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = run("serve", "--port", port)
+    assert result.returncode == 2
+    assert f"127.0.0.1:{port}" in result.stderr
+    assert "--port 0" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "70000"], "0 to 65535"),
+        (["--host", "no.such.host.invalid"], "no such address"),
+        (["--root", "nowhere"], "no such folder"),
+        (["--model", "nobody:knows"], "no provider"),
+        (["--origin", "localhost:3000"], "http://localhost:3000"),
+        (["--origin", "http://localhost:3000/chat"], "without a path"),
+        (["--host", "0.0.0.0", "--token", "short"], "16 characters"),
+        (["--system", "@nowhere.txt"], "nowhere.txt"),
+    ],
+)
+def test_what_cannot_be_served_is_said_before_anything_begins(
+    run: Run, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    result = run("serve", "--port", "0", *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert not (tmp_path / ".local").exists()
+
+
+def test_what_is_not_installed_is_named(run: Run, tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    (hidden / "starlette").mkdir(parents=True)
+    (hidden / "starlette" / "__init__.py").write_text("raise ModuleNotFoundError('gone', name='starlette')")
+    result = run("serve", "--port", "0", PYTHONPATH=str(hidden))
+    assert result.returncode == 2
+    assert "pip install 'contextc[web]'" in result.stderr
+
+
+def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve: Serve, tmp_path: Path) -> None:
+    """SPEC 11.6: a turn that is stopped keeps what was said; here by the end of its server."""
+    slow = recorded(tmp_path / "slow.jsonl", says(*["word "] * 10_000))
+    server = serve("--model", f"{slow}?seconds=0.05")
+    begun = httpx.post(f"{server.url}/api/conversations/demo/turns", json={"input": "talk"})
+    assert begun.status_code == 202, begun.text
+    with httpx.stream("GET", f"{server.url}/api/conversations/demo/events", timeout=PATIENCE) as events:
+        lines = events.iter_lines()
+        while "word" not in next(lines):
+            pass
+        assert server.end()[0] == 0  # the model would talk on for minutes, and somebody listens
+        for _ in lines:
+            pass
+    again = serve("--model", slow)
+    found = httpx.get(f"{again.url}/api/conversations/demo").json()
+    assert (found["running"], found["pending"]) == (None, None)
+    told = httpx.get(f"{again.url}/api/conversations/demo/messages").json()["messages"]
+    assert told[-1]["role"] == "assistant"
+    assert told[-1]["status"] in ("cancelled", "error")
+    assert told[-1]["parts"][0]["text"].startswith("word word")
+
+
+def test_a_browser_that_cannot_be_opened_is_no_failure(serve: Serve) -> None:
+    server = serve("--open", BROWSER=os.devnull, DISPLAY="")
+    assert httpx.get(f"{server.url}/api/info").status_code == 200
+    assert server.end()[0] == 0

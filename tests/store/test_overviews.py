@@ -1,0 +1,165 @@
+"""Conversations as a list shows them, and found by what was said. Every test runs on every store."""
+
+from typing import cast
+
+import pytest
+
+import contextc as cc
+from contextc.errors import ConversationExists, InvalidInput, UnknownConversation
+from contextc.store.base import Row, Transaction
+from contextc.store.overviews import Page, overviews
+from contextc.store.search import search
+
+
+def names(store: cc.Store, search: str = "") -> list[str]:
+    return [each.name for each in store.overviews(search=search).found]
+
+
+def at(text: str, time: int, role: str = "user") -> cc.Message:
+    return cc.user(text, time=time) if role == "user" else cc.assistant(text, time=time)
+
+
+def test_the_one_that_was_last_spoken_in_comes_first(store: cc.Store) -> None:
+    """SPEC 3.1: a page of a list, in the order people look for."""
+    for name, time in (("old", 1_000), ("new", 3_000), ("middle", 2_000)):
+        store.append(name, at("hello", time))
+    assert names(store) == ["new", "middle", "old"]
+    store.append("old", at("again", 4_000))
+    assert names(store) == ["old", "new", "middle"]
+
+
+def test_pages_follow_each_other_without_a_gap_even_where_all_spoke_at_once(store: cc.Store) -> None:
+    for number in range(7):
+        store.append(f"c{number}", at("same moment", 5_000))
+    seen: list[str] = []
+    before = ""
+    for _ in range(10):
+        page = store.overviews(before=before, limit=3)
+        seen += [each.name for each in page.found]
+        if not (before := page.next):
+            break
+    assert seen == [f"c{number}" for number in reversed(range(7))]
+
+
+def test_an_overview_says_what_a_list_shows(store: cc.Store) -> None:
+    store.append("demo", cc.system("Be short.", time=1))
+    store.append("demo", at("What is\n\n  a monad? " + "x" * 200, 2))
+    store.append("demo", at("A monoid.", 3, "assistant"))
+    store.edit("demo", 2, cc.user("What is a functor?", time=4))
+    found = store.overview("demo")
+    assert (found.title, found.length, found.branches) == ("What is a functor?", 2, 2)
+    assert found.spoken == store.load("demo")[-1].time
+    assert (found.running, found.model, found.excerpt) == (False, "", "")
+    store.switch("demo", store.branches("demo")[0].number)
+    before = store.overview("demo")
+    assert before.title == ("What is a monad? " + "x" * 200)[:80]
+    assert (before.length, before.spoken) == (3, 3)
+
+
+def test_a_fork_has_the_title_of_what_it_shares(store: cc.Store) -> None:
+    store.extend("demo", [at("first", 10), at("answer", 20, "assistant"), at("second", 30)])
+    store.fork("demo", "one", at=2)
+    store.fork("one", "two", at=1)
+    found = {each.name: each for each in store.overviews().found}
+    assert [found[name].title for name in ("demo", "one", "two")] == ["first"] * 3
+    assert [(found[name].length, found[name].spoken) for name in ("demo", "one", "two")] == [(3, 30), (2, 20), (1, 10)]
+    assert names(store)[:2] == ["two", "one"], "what was made last is what somebody wants to go on with"
+
+
+def test_a_conversation_may_begin_with_nothing_said(store: cc.Store) -> None:
+    made = store.begin("fresh")
+    assert (made.name, made.length) == ("fresh", 0)
+    found = store.overview("fresh")
+    assert (found.title, found.length, found.branches, found.spoken) == ("", 0, 1, 0)
+    with pytest.raises(ConversationExists):
+        store.begin("fresh")
+    assert store.append("fresh", cc.user("hi")).seq == 1
+
+
+def test_a_turn_that_holds_the_conversation_is_running(store: cc.Store) -> None:
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo"):
+        assert store.overview("demo").running
+    assert not store.overview("demo").running
+
+
+def test_what_is_not_there_and_what_is_no_page_is_refused(store: cc.Store) -> None:
+    with pytest.raises(UnknownConversation):
+        store.overview("nobody")
+    for limit in (0, 501):
+        with pytest.raises(InvalidInput):
+            store.overviews(limit=limit)
+    for before in ("yesterday", "1-2-3-4-5"):
+        with pytest.raises(InvalidInput):
+            store.overviews(before=before)
+    assert store.overviews() == ([], "")
+
+
+def test_words_are_found_whatever_their_case_and_shown_where_they_are(store: cc.Store) -> None:
+    store.append("a", at("Wir treffen uns an der Straße.", 1))
+    store.append("b", at('He said "yes" and left:\nC:\\temp', 2))
+    store.append("Straßenfest", at("nothing of that kind", 3))
+    store.append("c", cc.assistant(cc.ToolCall(id="straße", name="straße", arguments={"straße": 1}), time=4))
+    found = store.overviews(search="STRASSE").found
+    assert [(each.name, each.excerpt) for each in found] == [
+        ("Straßenfest", ""),
+        ("a", "Wir treffen uns an der Straße."),
+    ]
+    assert names(store, search='said "YES"') == names(store, search="left: c:\\TEMP") == ["b"]
+    assert names(store, search="absent") == []
+
+
+def test_names_come_first_and_none_is_told_twice(store: cc.Store) -> None:
+    for number in range(6):
+        store.append(f"fox {number}" if number % 2 else f"other {number}", at("the fox", number + 1))
+    seen: list[str] = []
+    page = store.overviews(search="fox", limit=2)
+    while True:
+        seen += [each.name for each in page.found]
+        if not page.next:
+            break
+        page = store.overviews(search="fox", limit=2, before=page.next)
+    assert seen == ["fox 5", "fox 3", "fox 1", "other 4", "other 2", "other 0"]
+
+
+def test_what_another_branch_says_is_not_found(store: cc.Store) -> None:
+    store.extend("demo", [at("needle", 1), at("hay", 2)])
+    store.fork("demo", "fork")
+    store.edit("demo", 1, cc.user("thread"))
+    assert names(store, search="needle") == ["fork"]
+
+
+def test_a_search_that_had_enough_goes_on_where_it_stopped(store: cc.Store) -> None:
+    """However long the histories are: a page of a search reads some messages, and no more."""
+    store.extend("long", [at("needle at the bottom", 1), *[at("hay", 2)] * 3_000])
+    store.append("last", at("needle", 3))
+    pages: list[Page] = []
+    before = ""
+    while not pages or before:
+        pages.append(store.read(lambda tx, b=before: search(tx, "needle", before=b, work=1_000)))
+        before = pages[-1].next
+    seen = [(each.name, each.excerpt) for page in pages for each in page.found]
+    assert seen == [("last", "needle"), ("long", "needle at the bottom")]
+    assert len(pages) == 4
+
+
+def test_a_page_asks_the_same_number_of_times_whatever_it_shows(store: cc.Store) -> None:
+    for number in range(60):
+        store.extend(f"c{number}", [at(f"question {number}", number + 1), at("answer", number + 1, "assistant")])
+
+    def asked(limit: int) -> int:
+        count: list[str] = []
+
+        class Counting:
+            def __init__(self, tx: Transaction) -> None:
+                self.dialect, self.again, self.tx = tx.dialect, tx.again, tx
+
+            def rows(self, sql: str, *values: object) -> list[Row]:
+                count.append(sql)
+                return self.tx.rows(sql, *values)
+
+        found = store.read(lambda tx: overviews(cast(Transaction, Counting(tx)), limit=limit))
+        assert len(found.found) == limit
+        return len(count)
+
+    assert asked(2) == asked(60) <= 8

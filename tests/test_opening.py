@@ -1,0 +1,84 @@
+"""What somebody opens to look at, recognised by what is in it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSON, JSONObject
+from contextc.formats.named import format_names, formatter
+from contextc.messages import to_json
+from contextc.transfer.dialects import format_of_messages
+from contextc.transfer.opening import OWN, format_of, opened
+from tests.formats.traffic import transcripts
+
+LOOK = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
+HISTORY = (
+    cc.user("What is there?"),
+    cc.assistant("Let me see.", tool_calls=[cc.tool_call("call_1", "look", {"at": "a.txt"})]),
+    cc.tool_result("call_1", "look", "nothing"),
+    cc.assistant("Nothing."),
+)
+ALIKE = ("mistral", "ollama", "vercel_legacy")  # as OpenAI's, as Mistral's, and read by the newer one
+SPOKEN = [name for name in format_names() if not formatter(name).lines]
+
+
+@pytest.mark.parametrize("format", [name for name in SPOKEN if name not in ALIKE])
+def test_a_bare_list_with_calls_is_told_by_how_calls_are_written(format: str) -> None:
+    """SPEC 10: no format is named anywhere, all of them are asked."""
+    messages = formatter(format).format(HISTORY)
+    assert format_of_messages(messages) == format
+    found = opened(json.dumps(messages))
+    assert (found.format, found.kind, found.body) == (format, "messages", messages)
+    assert [message.role for message in found.request.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_requests_of_the_field_are_read_as_what_they_are() -> None:
+    """Transcripts that were recorded elsewhere are all of OpenAI's kind."""
+    for body in transcripts():
+        assert format_of(body) == "openai_chat"
+        found = opened(json.dumps(body))
+        assert (found.format, found.kind) == ("openai_chat", "messages" if isinstance(body, list) else "request")
+
+
+def test_our_own_messages_are_ours_in_a_list_or_line_by_line() -> None:
+    """SPEC 2: also before they were ever stored."""
+    lines = [to_json(message).decode() for message in HISTORY]
+    for text in ("\n".join(lines), f"[{', '.join(lines)}]", lines[0]):
+        found = opened(text)
+        assert (found.format, found.kind) == (OWN, "messages")
+        assert found.request.messages[0].text == "What is there?"
+
+
+def test_a_recording_of_a_browser_is_looked_into() -> None:
+    """What was said in it is told, whoever asked."""
+    asked = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}
+    request = {"url": "https://api.openai.com/v1/chat/completions", "postData": {"text": json.dumps(asked)}}
+    reply = {"choices": [{"message": {"role": "assistant", "content": "hello"}}]}
+    entry = {"request": request, "response": {"status": 200, "content": {"text": json.dumps(reply)}}}
+    found = opened(json.dumps({"log": {"entries": [entry]}}))
+    assert [message.text for message in found.request.messages] == ["hi", "hello"]
+
+
+def test_what_is_said_wins_over_what_is_seen() -> None:
+    """A person may know better."""
+    text = json.dumps([{"role": "user", "content": "hi"}])
+    assert opened(text, "anthropic").format == "anthropic"
+    assert opened(text).format == "openai_chat"
+
+
+def test_a_transcript_that_stands_on_another_file_opens_none(tmp_path: Path) -> None:
+    """Nothing that is pasted makes us read a file."""
+    meta: JSONObject = {"id": "x", "history_base": {"thread_id": "y", "end_ordinal_exclusive": 1}}
+    item: JSONObject = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+    lines: list[JSON] = [{"type": "session_meta", "payload": meta}, {"type": "response_item", "payload": item}]
+    found = opened("\n".join(map(json.dumps, lines)))
+    assert found.format == "codex"
+    assert [message.text for message in found.request.messages] == ["hi"]
+
+
+@pytest.mark.parametrize("text", ["", "hello", "[]", "{}", "[1]", "null", '"x"', "[" * 10_000, "curl x", "curl 'x"])
+def test_what_is_none_of_these_is_refused(text: str) -> None:
+    with pytest.raises(cc.InvalidRequest):
+        opened(text)

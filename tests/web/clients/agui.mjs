@@ -1,0 +1,38 @@
+// A real AG-UI client, @ag-ui/client's HttpAgent, unchanged: it runs what the test says, and tells what it saw.
+// Arguments: the folder with the packages, the address of the server. One line of JSON in, one out.
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(`${process.argv[2]}/package.json`);
+const { HttpAgent } = await import(pathToFileURL(require.resolve("@ag-ui/client")).href);
+const agents = new Map();
+
+async function run({ thread, say, props, resume, stopAt, fresh }) {
+  if (fresh || !agents.has(thread)) agents.set(thread, new HttpAgent({ url: `${process.argv[3]}/api/agui`, threadId: thread }));
+  const agent = agents.get(thread);
+  if (say) agent.addMessage({ id: crypto.randomUUID(), role: "user", content: say });
+  const types = [];
+  let outcome = null;
+  let problem = null;
+  try {
+    await agent.runAgent(
+      { forwardedProps: props ?? {}, ...(resume ? { resume } : {}) },
+      {
+        onEvent: ({ event }) => {
+          types.push(event.type);
+          if (event.type === stopAt) agent.abortRun();
+        },
+        onRunFinishedEvent: ({ event }) => void (outcome = event.outcome ?? null),
+        onRunErrorEvent: ({ event }) => void (problem = event.message),
+      },
+    );
+  } catch (error) {
+    problem = String(error?.message ?? error);
+  }
+  return { types, outcome, problem, messages: agent.messages, interrupts: agent.pendingInterrupts };
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  process.stdout.write(`${JSON.stringify(await run(JSON.parse(line)))}\n`);
+}

@@ -1,0 +1,117 @@
+"""What the tests of the server share: a desk, a client without a network, and a real server on loopback.
+
+`options` says how the server is wanted; a module that wants another has a fixture of that name. The model of a test is
+a recording: `recorded(path, says("hi"))` of `tests.cli.chatting` is what `model` takes.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc.web import serving
+from contextc.web.app import application
+from contextc.web.desk import Desk, Options
+from contextc.web.serving import listen
+from tests.conftest import give_up
+from tests.oracle.sdk import Unavailable
+from tests.web.clients.judge import Judge
+from tests.web.clients.judge import running as judging
+
+PATIENCE = 20.0
+
+
+class Answer(Protocol):
+    """What came back, from whichever client."""
+
+    @property
+    def status_code(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+    def json(self) -> Any: ...  # JSON of any kind
+
+
+class Served(NamedTuple):
+    """A server that runs: where, on what, and the address of its store for others who want to look at it."""
+
+    url: str
+    desk: Desk
+    address: str
+    end: Callable[[], None]
+    """Tell it to stop, as a signal does."""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, and nobody's settings."""
+    for name in [name for name in os.environ if name.startswith(("CONTEXTC_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    return Options(root=tmp_path, model="replay:none.jsonl")
+
+
+@pytest.fixture
+def store() -> Iterator[cc.Store]:
+    """A store in memory: what differs between stores is tested where they are."""
+    with cc.open_store("memory:") as handle:
+        yield handle
+
+
+@pytest.fixture
+def client(store: cc.Store, options: Options) -> Iterator[TestClient]:
+    """Asks the application as a browser on this machine would, without a network."""
+    with TestClient(
+        application(store, options), base_url="http://127.0.0.1:8377", raise_server_exceptions=False
+    ) as asking:
+        yield asking
+
+
+@pytest.fixture
+def desk(client: TestClient) -> Desk:
+    """What the application of `client` works with."""
+    return cast(Desk, cast(Starlette, client.app).state.desk)
+
+
+@pytest.fixture
+def server(tmp_path: Path, options: Options) -> Iterator[Served]:
+    """A real server, with a store in a file."""
+    address = f"sqlite:///{tmp_path}/served.db"
+    with cc.open_store(address) as store:
+        app, listening = application(store, options), listen("127.0.0.1", 0)
+        port, running = listening.getsockname()[1], serving.server(app)
+        thread = threading.Thread(target=running.run, args=([listening],), name="server")
+        thread.start()
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not running.started and thread.is_alive() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert running.started, "the server did not start"
+            yield Served(f"http://127.0.0.1:{port}", running.desk, address, lambda: running.handle_exit(15, None))
+        finally:
+            running.should_exit = True
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), "the server did not end"
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Judge]:
+    """The clients' own libraries."""
+    try:
+        with judging() as found:
+            yield found
+    except Unavailable as reason:
+        give_up(f"The clients' libraries cannot be asked: {reason}.")

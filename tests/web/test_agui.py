@@ -1,0 +1,158 @@
+"""AG-UI over HTTP: the real client, `HttpAgent` of @ag-ui/client, talks to the server without a change."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import httpx
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.web.desk import Options
+from contextc.web.running import GRACE
+from tests.cli.chatting import calls, recorded, refuses, says
+from tests.web.clients.judge import HERE, Judge
+from tests.web.conftest import Served
+from tests.web.listening import heard
+
+
+class Client:
+    """A real AG-UI client in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def run(self, thread: str, **asked: object) -> JSONObject:
+        """Run the agent, and say what the client saw, and what its messages are now."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"thread": thread, **asked}) + "\n")
+        self._process.stdin.flush()
+        return cast(JSONObject, json.loads(self._process.stdout.readline()))
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    return Options(root=tmp_path, model=recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes.")))
+
+
+@pytest.fixture
+def agent(server: Served, judge: Judge) -> Iterator[Client]:
+    program = [str(judge.node), str(HERE / "agui.mjs"), str(judge.folder), server.url]
+    quiet = {"PATH": os.environ.get("PATH", "")}
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=quiet, cwd=judge.folder, encoding="utf-8"
+    ) as process:
+        yield Client(process)
+        process.kill()
+
+
+def roles(answer: JSONObject) -> list[str]:
+    return [message["role"] for message in answer["messages"] if message["role"] != "activity"]
+
+
+def stored(server: Served, name: str = "demo") -> list[cc.Message]:
+    with cc.open_store(server.address) as store:
+        return store.load(name)
+
+
+def test_a_client_talks_and_goes_on(server: Served, agent: Client) -> None:
+    """SPEC 12.2: it sends what it has each time, and nothing is stored twice."""
+    first = agent.run("demo", say="Hello")
+    assert (first["types"][0], first["types"][-1], first["problem"]) == ("RUN_STARTED", "RUN_FINISHED", None)
+    assert first["messages"][-1]["content"] == "Good day." or "Good day." in str(first["messages"])
+    second = agent.run("demo", say="Really?")
+    assert roles(second) == ["user", "assistant", "user", "assistant"]
+    assert [(message.role, message.text) for message in stored(server)] == [
+        ("user", "Hello"),
+        ("assistant", "Good day."),
+        ("user", "Really?"),
+        ("assistant", "Yes."),
+    ]
+
+
+def test_a_call_and_its_result_are_in_the_clients_messages(server: Served, agent: Client, tmp_path: Path) -> None:
+    """SPEC 12.2."""
+    (tmp_path / "note.txt").write_text("buy milk")
+    model = recorded(tmp_path / "tools.jsonl", calls("read_file", {"path": "note.txt"}), says("Milk."))
+    answer = agent.run("demo", say="What is to be done?", props={"model": model})
+    assert roles(answer) == ["user", "assistant", "tool", "assistant"]
+    asking = next(message for message in answer["messages"] if message.get("toolCalls"))
+    assert asking["toolCalls"][0]["function"] == {"name": "read_file", "arguments": '{"path": "note.txt"}'}
+    assert "buy milk" in next(message for message in answer["messages"] if message["role"] == "tool")["content"]
+
+
+def test_a_call_that_needs_a_word_interrupts_the_run(server: Served, agent: Client, tmp_path: Path) -> None:
+    """SPEC 9.6: AG-UI's own way to ask a person, and to be answered."""
+    writes = calls("write_file", {"path": "note.txt", "content": "hello"}, "I write. ", id="w1")
+    model = recorded(tmp_path / "writing.jsonl", writes, says("Done."))
+    asked = agent.run("demo", say="Write", props={"model": model})
+    assert asked["outcome"]["type"] == "interrupt"
+    (interrupt,) = asked["interrupts"]
+    assert interrupt["toolCallId"] == "w1"
+    assert not (tmp_path / "note.txt").exists()
+    word = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    answer = agent.run("demo", resume=[word])
+    assert answer["problem"] is None
+    assert roles(answer) == ["user", "assistant", "tool", "assistant"]
+    assert (tmp_path / "note.txt").read_text() == "hello"
+
+
+def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_path: Path) -> None:
+    """SPEC 10.6: what was said so far stays, and the next run is not kept waiting."""
+    model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
+    agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
+    answer = agent.run("demo", say="And now?", props={"model": f"{model}?seconds=0.05"})
+    assert answer["problem"] is None
+    assert [message.status for message in stored(server) if message.role == "assistant"] == ["cancelled", "sent"]
+
+
+def test_a_turn_that_nobody_follows_any_longer_is_stopped(server: Served, agent: Client, tmp_path: Path) -> None:
+    """SPEC 10.6: a page that was closed spends nothing."""
+    model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)]))
+    agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
+    assert server.desk.running.turns == ["demo"]
+    deadline = time.monotonic() + GRACE + 20
+    while server.desk.running.turns and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert heard(server.url, "demo")[-1]["finish"] == "cancelled"
+
+
+def test_a_run_that_fails_says_why(server: Served, agent: Client, tmp_path: Path) -> None:
+    model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."))
+    answer = agent.run("demo", say="Hello", props={"model": model})
+    assert answer["types"][-1] == "RUN_ERROR"
+    assert "No such key" in answer["problem"]
+
+
+def test_a_client_without_anything_new_is_shown_what_there_is(server: Served, agent: Client) -> None:
+    """A client that joins a conversation it does not know."""
+    agent.run("demo", say="Hello")
+    answer = agent.run("demo", fresh=True)
+    assert answer["types"] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert [(each["role"], each["content"]) for each in answer["messages"]] == [
+        ("user", "Hello"),
+        ("assistant", "Good day."),
+    ]
+
+
+def test_a_client_joins_a_turn_that_runs(server: Served, agent: Client, tmp_path: Path) -> None:
+    """And gets it from its beginning, none of it twice."""
+    model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(40)]))
+    body = {"input": "Count", "model": f"{model}?seconds=0.05"}
+    httpx.post(f"{server.url}/api/conversations/demo/turns", json=body)
+    answer = agent.run("demo")
+    assert answer["problem"] is None
+    assert answer["messages"][0]["content"] == "Count"
+    assert [each["content"] for each in answer["messages"] if each["role"] == "assistant"] == [stored(server)[-1].text]
+
+
+def test_what_is_no_run_is_refused(server: Served) -> None:
+    body = {"threadId": "demo", "runId": "r", "messages": [{"id": "m", "role": "user", "content": 3}]}
+    answer = httpx.post(f"{server.url}/api/agui", json=body)
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidRequest")

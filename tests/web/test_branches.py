@@ -1,0 +1,102 @@
+"""Forks, rewinds, edits over HTTP: new branches, and nothing is ever taken away. SPEC 3.5."""
+
+import pytest
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.transfer import import_lines
+
+DEMO = "/api/conversations/demo"
+
+
+@pytest.fixture(autouse=True)
+def demo(store: cc.Store) -> None:
+    store.extend("demo", [cc.user("first"), cc.assistant("answer"), cc.user("second"), cc.assistant("more")])
+
+
+def texts(store: cc.Store, name: str = "demo") -> list[str]:
+    return [message.text for message in store.load(name)]
+
+
+def test_a_fork_is_another_conversation_with_the_same_past(client: TestClient, store: cc.Store) -> None:
+    made = client.post(f"{DEMO}/fork", json={"name": "other", "at": 2})
+    assert (made.status_code, made.json()["name"], made.json()["length"]) == (201, "other", 2)
+    assert texts(store, "other") == ["first", "answer"]
+    assert client.post(f"{DEMO}/fork", json={"name": "other"}).status_code == 409
+    assert client.post(f"{DEMO}/fork", json={"name": "x", "at": 99}).json()["error"]["kind"] == "UnknownMessage"
+
+
+def test_a_rewind_leaves_what_came_after_on_its_own_branch(client: TestClient, store: cc.Store) -> None:
+    stood = client.post(f"{DEMO}/rewind", json={"to": 1}).json()
+    assert (stood["length"], stood["branches"]) == (1, 2)
+    listed = client.get(f"{DEMO}/branches").json()
+    assert [(each["base"], each["length"], each["current"]) for each in listed] == [(0, 4, False), (1, 1, True)]
+    back = client.post(f"{DEMO}/switch", json={"branch": listed[0]["number"]}).json()
+    assert (back["length"], back["branch"]) == (4, listed[0]["number"])
+    assert client.post(f"{DEMO}/switch", json={"branch": 77}).status_code == 404
+
+
+def test_an_edit_is_a_new_branch_and_keeps_the_pictures(client: TestClient, store: cc.Store) -> None:
+    picture = cc.Media(mime_type="image/png", data=b"dots")
+    store.append("demo", cc.user(["what is this?", picture]))
+    said = client.post(f"{DEMO}/edit", json={"seq": 5, "text": "and this?"}).json()
+    assert (said["seq"], [part["type"] for part in said["parts"]]) == (5, ["text", "media"])
+    assert texts(store)[-1] == "and this?"
+    assert len(store.branches("demo")) == 2
+    assert client.post(f"{DEMO}/edit", json={"seq": 50, "text": "x"}).status_code == 404
+    assert client.post(f"{DEMO}/edit", json={"seq": 0, "text": "x"}).status_code == 400
+
+
+def test_a_reset_clears_the_context_and_pins_keep_messages(client: TestClient, store: cc.Store) -> None:
+    assert client.post(f"{DEMO}/pin", json={"seq": 2}).json()["pinned"] == [2]
+    assert client.post(f"{DEMO}/unpin", json={"seq": 2}).json()["pinned"] == []
+    assert client.post(f"{DEMO}/reset", json={}).json()["edge"] == 4
+    assert len(texts(store)) == 4
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("rewind", {"to": 1}),
+        ("edit", {"seq": 1, "text": "x"}),
+        ("switch", {"branch": 1}),
+        ("reset", {}),
+    ],
+)
+def test_the_line_under_a_turn_that_runs_is_not_changed(
+    client: TestClient, store: cc.Store, what: str, body: JSONObject
+) -> None:
+    before = store.conversation("demo")
+    with store.lease("demo"):
+        busy = client.post(f"{DEMO}/{what}", json=body)
+        assert (busy.status_code, busy.json()["error"]["kind"]) == (409, "ConversationBusy")
+    assert store.conversation("demo") == before
+    assert client.post(f"{DEMO}/{what}", json=body).status_code == 200
+
+
+@pytest.mark.parametrize("what", ["fork", "rewind", "edit", "switch", "reset", "pin", "unpin"])
+def test_nothing_is_begun_by_asking_for_what_is_not_there(client: TestClient, store: cc.Store, what: str) -> None:
+    bodies: dict[str, JSONObject] = {
+        "fork": {"name": "x"},
+        "rewind": {"to": 1},
+        "edit": {"seq": 1, "text": "x"},
+        "switch": {"branch": 1},
+        "reset": {},
+    }
+    answer = client.post(f"/api/conversations/nobody/{what}", json=bodies.get(what, {"seq": 1}))
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (404, "UnknownConversation")
+    assert [each.name for each in store.conversations()] == ["demo"]
+
+
+def test_an_export_is_taken_in_again(client: TestClient, store: cc.Store) -> None:
+    store.extend("demo", [cc.user(f"line {number}") for number in range(500)])
+    store.edit("demo", 3, cc.user("other"))
+    answer = client.get(f"{DEMO}/export")
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''demo.jsonl"
+    with cc.open_store("memory:") as other:
+        import_lines(other, answer.content.splitlines())
+        assert other.load("demo") == store.load("demo")
+        assert len(other.branches("demo")) == 2
+    assert client.get("/api/conversations/nobody/export").status_code == 404

@@ -1,0 +1,174 @@
+"""Conversations over HTTP: the list, a search, new ones, one as it stands, and the end of one."""
+
+import re
+from urllib.parse import quote
+
+import pytest
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc.store import turns
+from tests.web.lives import SONNET, Life, whom
+
+STRANGE = ["a/b", "wide name", "100%", "x?y#z", "../up", "ünï", "a%2Fb", "…", "a+b", "emoji 🦊"]
+
+
+def path(name: str) -> str:
+    return f"/api/conversations/{quote(name, safe='')}"
+
+
+def test_the_list_is_in_pages_the_last_one_spoken_in_first(client: TestClient, store: cc.Store) -> None:
+    for number in range(5):
+        store.append(f"c{number}", cc.user(f"question {number}", time=1_000 + number))
+    first = client.get("/api/conversations", params={"limit": 3}).json()
+    assert [each["name"] for each in first["conversations"]] == ["c4", "c3", "c2"]
+    assert first["more"] is True
+    rest = client.get("/api/conversations", params={"limit": 3, "before": first["next"]}).json()
+    assert [each["name"] for each in rest["conversations"]] == ["c1", "c0"]
+    assert (rest["more"], rest["next"]) == (False, "")
+    assert first["conversations"][0] == {
+        "name": "c4",
+        "title": "question 4",
+        "length": 1,
+        "branches": 1,
+        "created": store.conversation("c4").created,
+        "spoken": 1_004,
+        "running": False,
+        "model": "",
+        "excerpt": "",
+    }
+
+
+def test_a_search_finds_names_and_what_was_said(client: TestClient, store: cc.Store) -> None:
+    store.append("one", cc.user("Tell me about Monads", time=1))
+    store.append("monads", cc.user("hello", time=2))
+    store.append("three", cc.user("nothing", time=3))
+    found = client.get("/api/conversations", params={"search": "MONAD"}).json()
+    assert [(each["name"], each["excerpt"]) for each in found["conversations"]] == [
+        ("monads", ""),
+        ("one", "Tell me about Monads"),
+    ]
+    assert found["more"] is False
+
+
+def test_a_conversation_is_begun_with_a_name_or_named_for_the_time(client: TestClient, store: cc.Store) -> None:
+    made = client.post("/api/conversations", json={"name": "mine"})
+    assert (made.status_code, made.json()["name"], made.json()["length"]) == (201, "mine", 0)
+    names = [client.post("/api/conversations", json={}).json()["name"] for _ in range(3)]
+    assert len({*names}) == 3
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}(-\d+)?", name) for name in names)
+    again = client.post("/api/conversations", json={"name": "mine"})
+    assert (again.status_code, again.json()["error"]["kind"]) == (409, "ConversationExists")
+    assert client.post("/api/conversations", json={"name": ""}).status_code == 400
+    assert len(store.conversations()) == 4
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_any_name_has_an_address(client: TestClient, store: cc.Store, name: str) -> None:
+    assert client.post("/api/conversations", json={"name": name}).status_code == 201
+    said = client.post(f"{path(name)}/messages", json={"text": "hi"})
+    assert said.status_code == 201
+    assert client.get(path(name)).json()["name"] == name
+    assert client.get(f"{path(name)}/messages").json()["messages"] == [said.json()]
+    assert client.delete(path(name)).json() == {}
+    assert store.conversations() == []
+
+
+def test_one_as_it_stands(client: TestClient, store: cc.Store) -> None:
+    store.extend("demo", [cc.user("first"), cc.assistant("answer"), cc.user("second")])
+    store.reset("demo")
+    store.append("demo", cc.user("third"))
+    store.pin("demo", 2)
+    store.add_todo("demo", "write tests")
+    store.enqueue("demo", cc.user("and then this"), kind="follow-up")
+    at = store.conversation("demo")
+    found = client.get("/api/conversations/demo").json()
+    assert {key: found[key] for key in ("tip", "branch", "revision", "edge", "length")} == {
+        "tip": at.tip,
+        "branch": at.branch,
+        "revision": at.revision,
+        "edge": 3,
+        "length": 4,
+    }
+    assert (found["pinned"], found["todos"]) == ([2], [{"number": 1, "text": "write tests", "state": "open"}])
+    assert [(each["kind"], each["text"]) for each in found["queued"]] == [("follow-up", "and then this")]
+    assert found["last_event"] == store.events("demo")[-1].number
+    assert (found["running"], found["pending"], found["gauge"], found["approvals"], found["channels"]) == (
+        None,
+        None,
+        None,
+        [],
+        [],
+    )
+
+
+def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, store: cc.Store) -> None:
+    """SPEC 3.7: a page that is opened in the middle of a reply shows what was said so far."""
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo") as lease:
+        turn = turns.TurnRecord(number=0, agent="assistant", started=7)
+        begun = store.write(lambda tx: turns.open_turn(tx, lease.root, turn))
+        stream = store.stream(lease)
+        stream.write("Once upon")
+        stream.write(" a time")
+        stream.flush()
+        found = client.get("/api/conversations/demo").json()
+        assert found["running"] == {"turn": begun.number, "step": 0, "started": 7, "model": ""}
+        assert found["pending"] == {"uid": stream.uid, "parts": [{"type": "text", "text": "Once upon a time"}]}
+        assert client.get("/api/conversations").json()["conversations"][0]["running"] is True
+        stream.end()
+    assert client.get("/api/conversations/demo").json()["pending"] is None
+
+
+def test_the_gauge_is_that_of_the_last_request_whoever_it_went_to(client: TestClient, store: cc.Store) -> None:
+    """SPEC 6: how full the context is."""
+    Life(store).turn("hi", usage=cc.Usage(input=100, output=20))
+    last = Life(store, whom(SONNET, window=50_000)).turn("and you?")
+    found = client.get("/api/conversations/demo").json()
+    assert found["gauge"] == {
+        "used": last.budget.used,
+        "available": last.budget.available,
+        "window": 50_000,
+        "cost": None,
+    }
+    assert [(each["provider"], each["requests"]) for each in found["channels"]] == [
+        ("openai-chat", 1),
+        ("anthropic", 1),
+    ]
+    assert found["model"] == "anthropic:claude-sonnet-4-5"
+
+
+def test_what_is_deleted_is_gone_and_a_turn_that_runs_keeps_it(client: TestClient, store: cc.Store) -> None:
+    store.append("demo", cc.user("hi"))
+    with store.lease("demo"):
+        busy = client.delete("/api/conversations/demo")
+        assert (busy.status_code, busy.json()["error"]["kind"]) == (409, "ConversationBusy")
+    assert client.delete("/api/conversations/demo").status_code == 200
+    for method in ("GET", "DELETE"):
+        gone = client.request(method, "/api/conversations/demo")
+        assert (gone.status_code, gone.json()["error"]["kind"]) == (404, "UnknownConversation")
+    assert store.conversations() == []
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=x", "before=yesterday", "limt=3"])
+def test_what_is_no_page_is_refused(client: TestClient, query: str) -> None:
+    answer = client.get(f"/api/conversations?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
+
+
+def test_what_the_server_is_says_no_key(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "XAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
+    answer = client.get("/api/info")
+    found = answer.json()
+    assert "sk-ant-secret" not in answer.text
+    providers = {each["name"]: each for each in found["providers"]}
+    assert (providers["anthropic"]["needs_key"], providers["anthropic"]["is_ready"]) == (True, True)
+    assert (providers["openai"]["needs_key"], providers["openai"]["is_ready"]) == (True, False)
+    assert (providers["local"]["needs_key"], providers["local"]["is_ready"]) == (False, True)
+    assert any(name.startswith("claude-") for name in providers["anthropic"]["models"])
+    assert "replay" not in providers
+    assert (found["agent"], found["store"], found["model"]) == ("assistant", "memory:", "replay:none.jsonl")
+    assert "anthropic" in found["formats"]

@@ -1,0 +1,136 @@
+"""The stream of events: in order, from any number, to whoever watches, and over when there is nothing to watch."""
+
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+import contextc as cc
+from contextc.web.desk import Options
+from tests.cli.chatting import recorded, says
+from tests.web.conftest import Served
+from tests.web.listening import Frame, heard, listening, until
+
+ANSWERS = 6
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    model = recorded(tmp_path / "answers.jsonl", *[says(*[f"{n} " for n in range(20)])] * ANSWERS)
+    return Options(root=tmp_path, model=f"{model}?seconds=0.01")
+
+
+def turn(server: Served, name: str = "demo", **more: object) -> int:
+    answer = httpx.post(f"{server.url}/api/conversations/{name}/turns", json={"input": "Count", **more})
+    assert answer.status_code == 202, answer.text
+    return answer.json()["after"]
+
+
+def address(server: Served, name: str = "demo", **query: object) -> str:
+    return str(httpx.URL(f"{server.url}/api/conversations/{name}/events", params={**query}))
+
+
+def is_end(frame: Frame) -> bool:
+    return '"RUN_FINISHED"' in frame.data or frame.event == "turn-finish"
+
+
+def test_who_watches_twice_is_told_the_same(server: Served) -> None:
+    """SPEC 12.1: events replay from any number, and are what was told live."""
+    turn(server)
+    live = heard(server.url, "demo")
+    assert heard(server.url, "demo") == live
+    for start in (1, len(live) // 2, len(live) - 1):
+        assert heard(server.url, "demo", after=start) == live[start:]
+
+
+def test_a_reader_that_reconnects_goes_on_where_it_was(server: Served) -> None:
+    """SPEC 12.1: none is lost and none is told twice; the header counts, and not the address."""
+    turn(server)
+    with listening(address(server, vocabulary="contextc")) as stream:
+        first = until(stream, lambda frame: frame.id == "3")
+    with listening(address(server, vocabulary="contextc"), headers={"Last-Event-ID": "3"}) as stream:
+        rest = until(stream, is_end)
+    numbers = [int(frame.id or 0) for frame in [*first, *rest]]
+    assert numbers == [*range(1, len(numbers) + 1)]
+    refused = httpx.get(address(server), headers={"Last-Event-ID": "three"})
+    assert refused.status_code == 400
+
+
+def test_agui_is_what_a_page_gets_unless_it_asks_otherwise(server: Served) -> None:
+    """SPEC 12.2: and every event says where a reader is."""
+    turn(server)
+    with listening(address(server)) as stream:
+        frames = until(stream, is_end)
+    kinds = [frame.json["type"] for frame in frames]
+    assert kinds[0] == "RUN_STARTED"
+    assert "TEXT_MESSAGE_CONTENT" in kinds
+    numbers = [int(frame.id) for frame in frames if frame.id is not None]
+    assert numbers == [*range(1, len(numbers) + 1)]
+    with listening(address(server, vocabulary="vercel")) as stream:
+        chunks = until(stream, lambda frame: frame.json["type"] == "finish")
+    assert chunks[0].json == {"type": "start", "messageId": "turn-1"}
+
+
+def test_several_watchers_get_everything_however_slow_one_of_them_is(server: Served) -> None:
+    """SPEC 12.1: a slow reader slows nobody, and loses nothing."""
+    with cc.open_store(server.address) as store:
+        store.append("demo", cc.user("Hello"))
+    with listening(address(server, vocabulary="contextc")) as slow:
+        found: list[list[Frame]] = []
+
+        def watch() -> None:
+            with listening(address(server, vocabulary="contextc")) as stream:
+                found.append(until(stream, is_end))
+
+        threads = [threading.Thread(target=watch) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        turn(server)
+        for thread in threads:
+            thread.join()
+        late = until(slow, is_end)
+    assert found == [late] * 3
+
+
+def test_a_stream_ends_when_its_conversation_is_deleted(server: Served) -> None:
+    turn(server)
+    with listening(address(server, vocabulary="contextc")) as stream:
+        until(stream, is_end)
+        while httpx.delete(f"{server.url}/api/conversations/demo").status_code == 409:
+            pass  # its turn is being brought to its end
+        assert list(stream) == []
+    assert httpx.get(address(server)).status_code == 404
+
+
+def test_a_stream_ends_when_the_server_does(server: Served) -> None:
+    """A reader that never leaves does not keep the server from ending."""
+    turn(server)
+    with listening(address(server, vocabulary="contextc")) as stream:
+        until(stream, is_end)
+        server.end()
+        assert list(stream) == []
+
+
+def test_what_another_process_tells_is_found(server: Served) -> None:
+    """SPEC 12.1: whoever writes, whoever watches."""
+    with cc.open_store(server.address) as store:
+        store.append("demo", cc.user("Hello"))
+        with listening(address(server, vocabulary="contextc")) as stream:
+            store.enqueue("demo", cc.user("Waits."))
+            (waits,) = until(stream, lambda frame: frame.event == "queued-input")
+    assert waits.json["text"] == "Waits."
+
+
+def test_who_leaves_is_not_watched_for_any_longer(server: Served) -> None:
+    """Memory is bounded: nothing is kept for a reader that has gone."""
+    turn(server)
+    for _ in range(5):
+        with listening(address(server)) as stream:
+            next(stream)
+    heard(server.url, "demo")
+    for _ in range(500):
+        if not server.desk.watchers.count:
+            break
+        threading.Event().wait(0.02)
+    assert server.desk.watchers.count == 0

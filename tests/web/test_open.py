@@ -1,0 +1,200 @@
+"""Whatever is pasted: recognised, accounted for, checked, and not stored."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.transfer import export_lines
+from tests.web.hostile import BODY
+from tests.web.lives import Life
+
+DATA = Path(__file__).parent.parent / "data"
+KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
+CHAT: JSONObject = {
+    "model": "gpt-4o",
+    "max_completion_tokens": 500,
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "hello"},
+        {"role": "user", "content": "more"},
+    ],
+    "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}],
+}
+
+
+def opened(client: TestClient, text: str, status: int = 200, **more: object) -> Any:  # JSON
+    answer = client.post("/api/open", json={"text": text, **more})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_a_request_is_drawn_as_if_it_were_ours(client: TestClient, store: cc.Store) -> None:
+    """SPEC 13.1: for a request of any framework."""
+    told = opened(client, json.dumps(CHAT), name="request.json")
+    assert (told["name"], told["format"], told["kind"], told["model"]) == (
+        "request.json",
+        "openai_chat",
+        "request",
+        "gpt-4o",
+    )
+    budget = told["budget"]
+    assert sum(budget[kind] for kind in KINDS) == budget["window"] == 128_000
+    assert budget["reserve"] == 500
+    assert budget["how"] == "exact"
+    assert told["tokens"] == budget["system"] + budget["tools"] + budget["used"]
+    lines = [(line["kind"], line["role"], line["state"], line["text"]) for line in told["lines"]]
+    assert lines == [
+        ("system", "system", "shared", "Be brief."),
+        ("message", "user", "shared", "hi"),
+        ("message", "assistant", "shared", "hello"),
+        ("message", "user", "new", "more"),
+    ]
+    assert budget["new"] == told["lines"][-1]["tokens"]
+    assert all(line["cost"] > 0 for line in told["lines"][1:])
+    assert [line["index"] for line in told["lines"]] == [0, 1, 2, 3]
+    assert told["violations"] == []
+    assert told["body"] == CHAT
+    assert store.conversations() == []
+
+
+def test_what_is_wrong_with_it_is_told(client: TestClient) -> None:
+    """SPEC 10."""
+    broken = {**CHAT, "messages": [{"role": "tool", "tool_call_id": "x", "content": "1"}]}
+    (found,) = opened(client, json.dumps(broken))["violations"]
+    assert found["docs"] == f"/api/rules/{found['code']}"
+
+
+def test_a_model_that_nobody_knows_has_no_window(client: TestClient) -> None:
+    told = opened(client, json.dumps({**CHAT, "model": "secret-model"}))
+    assert (told["budget"]["window"], told["budget"]["free"], told["budget"]["available"]) == (None, None, None)
+    assert told["model"] == "secret-model"
+    assert {line["cost"] for line in told["lines"]} == {None}
+
+
+SAID: JSONObject = {"role": "user", "content": "hi"}
+SHOWN: JSONObject = {"role": "user", "id": "a", "parts": [{"type": "text", "text": "hi"}]}
+CALL: JSONObject = {"type": "function_call", "call_id": "a", "name": "x", "arguments": "{}"}
+LOGGED: JSONObject = {"url": "https://api.anthropic.com/v1/messages", "body": {"messages": [SAID]}}
+
+
+@pytest.mark.parametrize(
+    ("body", "format", "kind"),
+    [
+        ({"model": "claude-sonnet-4-5", "max_tokens": 9, "system": "x", "messages": [SAID]}, "anthropic", "request"),
+        ({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}, "gemini", "request"),
+        ({"model": "gpt-5.2", "input": "hi", "instructions": "x"}, "openai_responses", "request"),
+        ([SAID], "openai_chat", "messages"),
+        ([{"role": "user", "parts": [{"text": "hi"}]}], "gemini", "messages"),
+        ([SHOWN], "vercel", "messages"),
+        ({"id": "c", "messages": [SHOWN]}, "vercel", "messages"),
+        ([{"type": "message", **SAID}, CALL], "openai_responses", "messages"),
+        ({"request": LOGGED, "response": {"status": 500}}, "anthropic", "request"),
+    ],
+)
+def test_the_format_is_seen_from_what_is_in_it(client: TestClient, body: object, format: str, kind: str) -> None:
+    """A person pastes what there is, on one line or several."""
+    for text in (json.dumps(body), json.dumps(body, indent=2)):
+        told = opened(client, text)
+        assert (told["format"], told["kind"]) == (format, kind)
+        assert any("hi" in line["text"] for line in told["lines"])
+
+
+def test_sessions_of_programs_are_transcripts(client: TestClient) -> None:
+    for folder, format in (("claude_code", "claude_code"), ("codex", "codex")):
+        for path in sorted((DATA / folder).glob("*.jsonl")):
+            told = opened(client, path.read_text(), name=path.name)
+            assert (told["format"], told["kind"]) == (format, "transcript"), path.name
+    told = opened(client, (DATA / "claude_code" / "transcript-parallel.jsonl").read_text())
+    assert told["model"] == "claude-opus-5-5"
+    assert told["budget"]["window"] == cc.model("claude-opus-5-5").window
+    assert any(line["role"] == "tool" for line in told["lines"])
+
+
+def test_a_torn_line_is_left_out_and_said(client: TestClient) -> None:
+    """A program may have died while it wrote."""
+    text = (DATA / "claude_code" / "transcript-parallel.jsonl").read_text()
+    assert opened(client, f'{text}\n{{"type": "user", "mess')["notes"] == ["1 lines cannot be read"]
+
+
+def test_of_a_log_the_last_request_is_looked_at(client: TestClient) -> None:
+    """It holds those before it."""
+    logged = [{"request": {**CHAT, "messages": CHAT["messages"][:size]}, "response": {}} for size in (2, 3, 4)]
+    told = opened(client, "\n".join(map(json.dumps, logged)))
+    assert (told["kind"], told["notes"]) == ("request", ["the last of 3 requests"])
+    assert len(told["body"]["messages"]) == 4
+    assert opened(client, json.dumps(logged))["body"] == told["body"]
+
+
+def test_our_own_lines_are_read_and_what_was_removed_stays_so(client: TestClient) -> None:
+    """SPEC 3: an export can be looked at anywhere."""
+    with cc.open_store("memory:") as other:
+        life = Life(other)
+        life.turn("the secret is 42")
+        life.turn("more")
+        other.redact("demo", 1)
+        text = b"".join(line + b"\n" for line in map(as_bytes, export_lines(other, "demo"))).decode()
+    told = opened(client, text)
+    assert (told["format"], told["kind"], told["violations"]) == ("contextc", "messages", [])
+    assert [line["text"] for line in told["lines"]] == ["[removed]", "done", "more", "done"]
+    assert "42" not in json.dumps(told["lines"])
+
+
+def as_bytes(line: bytes | str) -> bytes:
+    return line.encode() if isinstance(line, str) else line
+
+
+def test_a_copied_command_is_taken_apart_and_not_run(client: TestClient, tmp_path: Path, store: cc.Store) -> None:
+    """What is pasted is data."""
+    mark = tmp_path / "mark"
+    body = json.dumps({**CHAT, "user": f"$(touch {mark})"})
+    quoted = body.replace("'", "'\"'\"'")
+    told = opened(client, f"curl https://api.openai.com/v1/chat/completions \\\n  -H 'a: b' \\\n  -d '{quoted}'")
+    assert told["body"] == json.loads(body)
+    assert not mark.exists()
+    life = Life(store)
+    life.turn('it\'s "me"')
+    ours = client.get(f"/api/conversations/demo/requests/{life.channel}/1/body", params={"as": "curl"}).text
+    assert opened(client, ours)["format"] == "openai_chat"
+    for strange in ("curl 'x", "curl -d @/etc/passwd https://example.com", "curl " + "x" * 2_000_000):
+        assert opened(client, strange, 400)["error"]["kind"] == "InvalidRequest"
+
+
+def test_what_is_none_of_these_is_refused_in_words(client: TestClient) -> None:
+    """Never a 500."""
+    for text in (
+        "",
+        "  \n",
+        "hello",
+        "[" * 5_000,
+        '{"a":' * 3_000,
+        "[1, 2]",
+        '{"messages": 1e999}',
+        "\0",
+        "{}",
+        "[]",
+        "null",
+    ):
+        assert opened(client, text, 400)["error"]["kind"] == "InvalidRequest"
+    for text in ("SQLite format 3\0x", "PK\x03\x04x"):
+        assert opened(client, text, 400)["error"]["message"]
+    assert opened(client, json.dumps(CHAT), 400, format="perl")["error"]["kind"] == "InvalidSetting"
+    assert opened(client, json.dumps(CHAT), 400, colour="red")["error"]["kind"] == "InvalidRequest"
+
+
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(values=st.lists(BODY, min_size=1, max_size=3), lines=st.booleans(), cut=st.integers(0, 3))
+def test_nothing_that_is_pasted_is_our_fault(client: TestClient, values: list[object], lines: bool, cut: int) -> None:
+    """What comes from outside is hostile: it is read or refused, and the server stays sound."""
+    text = "\n".join(map(json.dumps, values)) if lines else json.dumps(values if len(values) > 1 else values[0])
+    answer = client.post("/api/open", json={"text": text[: len(text) - cut]})
+    assert answer.status_code in (200, 400), answer.text

@@ -1,0 +1,187 @@
+"""The document about the API is true: every address in it is asked, and every answer held against its schema."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, cast  # what a document says is JSON of any kind
+from urllib.parse import quote
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc._json import JSON, JSONObject, decode, encode
+from contextc.web.openapi import document
+from contextc.web.router import endpoints
+from tests.web.conftest import Answer, Served
+from tests.web.lives import Life
+
+EVENTS = "text/event-stream"
+STRANGE = {"no_such_field": 1}
+DOCUMENT: JSONObject = decode(encode(document(endpoints(), has_token=False)))
+
+
+def operations(*methods: str) -> Iterator[tuple[str, str, JSONObject]]:
+    for path, there in DOCUMENT["paths"].items():
+        for method, operation in there.items():
+            if method in methods:
+                yield path, method, operation
+
+
+def named(case: tuple[str, str, JSONObject]) -> str:
+    return f"{case[1]} {case[0]}"
+
+
+def goes_on(case: tuple[str, str, JSONObject]) -> bool:
+    """Whether its answer has no end."""
+    answers = case[2]["responses"]
+    return EVENTS in answers["200"]["content"] and "204" not in answers
+
+
+def check(value: JSON, schema: JSONObject) -> None:
+    whole = {**schema, "components": DOCUMENT["components"]}
+    errors = [f"{error.json_path}: {error.message}" for error in Draft202012Validator(whole).iter_errors(value)]  # pyright: ignore[reportUnknownMemberType]
+    assert not errors, errors[:5]
+
+
+def check_refusal(operation: JSONObject, answer: Answer, *statuses: int) -> None:
+    assert answer.status_code in statuses, answer.text
+    check(answer.json(), operation["responses"]["default"]["content"]["application/json"]["schema"])
+
+
+@pytest.fixture
+def places(store: cc.Store) -> dict[str, str]:
+    """A store that has something at every address, and what the addresses are made of."""
+    life = Life(store, name="a/b")
+    life.turn("What is this?", usage=cc.Usage(input=100, output=20))
+    life.turn("And that?", cc.assistant("It is.", reasoning="Hm."))
+    picture = store.append("a/b", cc.user(["see", cc.Media(mime_type="image/png", data=b"dots")]))
+    (blob,) = [part.blob for part in picture.parts if isinstance(part, cc.Media)]
+    store.edit("a/b", 1, cc.user("Something else?"))
+    store.switch("a/b", store.branches("a/b")[0].number)
+    store.pin("a/b", 1)
+    store.add_todo("a/b", "look")
+    store.enqueue("a/b", cc.user("later"))
+    return {
+        "name": "a/b",
+        "channel": life.channel,
+        "number": "2",
+        "blob": blob or "",
+        "id": "a/b",
+        "code": "ANT001",
+    }
+
+
+def filled(path: str, places: dict[str, str]) -> str:
+    return "/api" + re.sub(r"\{(\w+)\}", lambda found: quote(places[found[1]], safe=""), path)
+
+
+def test_the_server_hands_out_the_document(client: TestClient) -> None:
+    """SPEC 12: documented, and true to what the server does."""
+    answer = client.get("/api/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == DOCUMENT
+    assert answer.json()["openapi"] == "3.1.0"
+
+
+def test_the_document_is_whole() -> None:
+    seen = [operation["operationId"] for _, _, operation in operations("get", "post", "put", "delete")]
+    assert len(seen) == len({*seen}) == len(endpoints())
+    text = encode(DOCUMENT).decode()
+    for reference in {*re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', text)}:
+        assert reference in DOCUMENT["components"]["schemas"]
+    for schema in DOCUMENT["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+    for path, _, operation in operations("get", "post", "put", "delete"):
+        assert operation["summary"], f"{path} does not say what it is for"
+        in_path = [each["name"] for each in operation["parameters"] if each["in"] == "path"]
+        assert in_path == re.findall(r"\{(\w+)\}", path)
+
+
+def test_a_server_with_a_token_says_so() -> None:
+    assert document(endpoints(), has_token=True)["security"] == [{"bearer": []}, {"cookie": []}]
+    assert DOCUMENT["security"] == []
+
+
+@pytest.mark.parametrize("case", [case for case in operations("get") if not goes_on(case)], ids=named)
+def test_what_is_asked_for_is_answered_as_the_document_says(
+    client: TestClient, places: dict[str, str], case: tuple[str, str, JSONObject]
+) -> None:
+    path, _, operation = case
+    answers: JSONObject = operation["responses"]
+    content = answers["200"]["content"]
+    answer = client.get(filled(path, places))
+    assert str(answer.status_code) in answers, answer.text
+    if answer.status_code == 200 and "application/json" in content and content["application/json"]:
+        check(answer.json(), content["application/json"]["schema"])
+    if answer.status_code == 200 and "*/*" not in content:
+        assert answer.headers["content-type"].partition(";")[0] in content
+
+
+def test_what_goes_on_begins_as_the_document_says(server: Served) -> None:
+    server.desk.store.append("a/b", cc.user("hi"))
+    asked = [case for case in operations("get") if EVENTS in case[2]["responses"]["200"]["content"]]
+    assert asked
+    for path, _, operation in asked:
+        with httpx.stream("GET", server.url + filled(path, {"name": "a/b", "id": "a/b"}), timeout=20) as answer:
+            assert str(answer.status_code) in operation["responses"]
+            assert answer.headers.get("content-type", EVENTS).partition(";")[0] == EVENTS
+
+
+SENT: dict[str, JSONObject] = {
+    "/conversations": {"name": "new"},
+    "/conversations/{name}/messages": {"text": "hello"},
+    "/conversations/{name}/fork": {"name": "copy"},
+    "/conversations/{name}/rewind": {"to": 1},
+    "/conversations/{name}/edit": {"seq": 1, "text": "x"},
+    "/conversations/{name}/switch": {"branch": 1},
+    "/conversations/{name}/reset": {},
+    "/conversations/{name}/pin": {"seq": 1},
+    "/conversations/{name}/unpin": {"seq": 1},
+    "/conversations/{name}/cancel": {},
+    "/conversations/{name}/steer": {"text": "left"},
+    "/conversations/{name}/follow-up": {"text": "then"},
+    "/lint": {"body": {"model": "gpt-4o", "messages": []}, "format": "openai_chat"},
+    "/fix": {"body": {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}},
+    "/convert": {"body": {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}, "target": "anthropic"},
+    "/open": {"text": '{"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}'},
+}
+"""What needs no model to be done."""
+
+
+@pytest.mark.parametrize("path", SENT)
+def test_what_is_done_is_told_as_the_document_says(client: TestClient, places: dict[str, str], path: str) -> None:
+    operation = DOCUMENT["paths"][path]["post"]
+    body = SENT[path]
+    check(body, operation["requestBody"]["content"]["application/json"]["schema"])
+    answer = client.post(filled(path, places), json=body)
+    assert str(answer.status_code) in operation["responses"], answer.text
+    check(answer.json(), operation["responses"][str(answer.status_code)]["content"]["application/json"]["schema"])
+
+
+def test_deleting_is_told_as_the_document_says(client: TestClient, places: dict[str, str]) -> None:
+    for path, _, operation in operations("delete"):
+        answer = client.delete(filled(path, places))
+        check(answer.json(), operation["responses"]["200"]["content"]["application/json"]["schema"])
+
+
+@pytest.mark.parametrize("case", list(operations("get", "post", "put", "delete")), ids=named)
+def test_bad_input_is_refused_in_the_one_shape_there_is(
+    client: TestClient, places: dict[str, str], case: tuple[str, str, JSONObject]
+) -> None:
+    path, method, operation = case
+    address = filled(path, places)
+    if "requestBody" in operation:
+        check_refusal(operation, client.request(method, address, json=STRANGE), 400)
+        check_refusal(operation, client.request(method, address, content=b"{}"), 415)
+        check_refusal(operation, client.request(method, address, json=[1]), 400)
+    if any(each["in"] == "query" for each in operation["parameters"]):
+        check_refusal(operation, client.request(method, address, params=cast(Any, STRANGE)), 400)
+    nowhere = filled(path, {**dict.fromkeys(places, "nobody"), "number": "1"})
+    if method == "get" and "{" in path and "204" not in operation["responses"]:
+        check_refusal(operation, client.get(nowhere), 404)
+    for schema in [each["schema"] for each in operation["parameters"] if each["in"] == "path"]:
+        if schema == {"type": "integer"}:
+            check_refusal(operation, client.request(method, filled(path, {**places, "number": "x"})), 400)
+    assert client.request("PATCH", address).status_code == 405

@@ -1,0 +1,20 @@
+"""The server as a process on the network sees it."""
+
+import httpx
+from starlette.testclient import TestClient
+
+from contextc.web.desk import Desk
+from tests.web.conftest import Served
+
+
+def test_what_is_not_there_is_refused_in_our_words(client: TestClient, desk: Desk) -> None:
+    """SPEC 15.1: an error says what to do."""
+    answer = client.get("/api/nothing/here")
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (404, "NotFound")
+    assert not desk.ending.is_set()
+
+
+def test_a_server_answers_over_the_network(server: Served) -> None:
+    answer = httpx.get(f"{server.url}/api/nothing/here")
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (404, "NotFound")
+    assert "server" not in answer.headers

@@ -1,0 +1,129 @@
+"""A conversation as a row of requests: in order, with what each took, and where epochs begin."""
+
+import asyncio
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc.errors import ProviderFailed
+from contextc.ledger.standing import Channel
+from contextc.web.channels import channel_id
+from tests.compiler.talk import Talk, keeper
+from tests.executor.scripted import Say, Scripted, add, call, played
+from tests.web.lives import SONNET, Asking, Life, whom
+
+
+def test_every_request_is_told_with_what_it_took(client: TestClient, store: cc.Store) -> None:
+    """SPEC 13.1: tokens, cost and cache of each, in the order they were answered."""
+    life = Life(store)
+    life.turn("hi", usage=cc.Usage(input=1_000, output=100))
+    life.turn("more", usage=cc.Usage(input=2_000, output=50, cache_read=1_500, reasoning=10))
+    told = Asking(client, life)("timeline")
+
+    first, second = told["requests"]
+    assert (first["request"], first["epoch"], first["why"], first["mode"]) == (1, 1, "first request", "full")
+    assert (second["request"], second["epoch"], second["why"]) == (2, 1, "")
+    assert second["channel"] == told["channels"][0]["id"] == life.channel
+    assert (second["input"], second["output"], second["cache_read"], second["reasoning"]) == (2_000, 50, 1_500, 10)
+    assert second["cache_share"] == 0.75
+    assert second["model"] == "openai-chat:gpt-4o"
+    assert (second["seq"], second["produced"], second["added"], second["left"]) == (3, [4], 1, 0)
+    price = cc.model("gpt-4o").price
+    assert price is not None
+    dollars = (500 * price.input + 1_500 * price.cache_read + 50 * price.output) / 1_000_000
+    assert second["cost"] == pytest.approx(dollars)
+    totals = told["totals"]
+    assert (totals["requests"], totals["input"], totals["output"], totals["cache_read"]) == (2, 3_000, 150, 1_500)
+    assert totals["cost"] == pytest.approx(first["cost"] + second["cost"])
+    assert totals["epochs"] == 1
+
+
+def test_what_nobody_knows_is_null(client: TestClient, store: cc.Store) -> None:
+    """SPEC 13.1: neither the tokens of a provider that reports none, nor the price of a model that is in no table."""
+    life = Life(store, whom("nobody:secret-model", format="openai_chat"))
+    life.turn("hi")
+    told = Asking(client, life)("timeline")
+    (only,) = told["requests"]
+    unknown = ("turn", "step", "input", "output", "cache_read", "cache_write", "reasoning", "cost", "cache_share")
+    assert {name: only[name] for name in unknown} == dict.fromkeys(unknown)
+    assert told["totals"]["cost"] is None
+
+
+def test_epochs_say_why_they_began(client: TestClient, store: cc.Store) -> None:
+    """SPEC 9: an edit, another system prompt, and too little room each begin one."""
+    life = Life(store, whom(window=2_600))
+    life.turn("hi")
+    life.turn("more")
+    store.edit("demo", 3, cc.user("something else"))
+    life.answer()
+    life.fragments = (cc.PromptFragment("identity", "You are a poet."),)
+    life.turn("and now?")
+    for number in range(8):
+        life.turn(f"{number} " + "so it goes " * 120)
+    told = Asking(client, life)("timeline")["requests"]
+    why = [each["why"] for each in told if each["why"]]
+    assert why[:3] == ["first request", "edited or branched away", "system prompt changed"]
+    assert set(why[3:]) == {"over budget"}
+    epochs = [each["epoch"] for each in told]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] == len(why)
+    assert sum(each["left"] for each in told) > 0
+
+
+def test_several_channels_are_told_together_or_one_by_one(client: TestClient, store: cc.Store) -> None:
+    """SPEC 9: another model is another channel; a person may ask for one of them."""
+    one = Life(store)
+    one.turn("hi")
+    two = Life(store, whom(SONNET))
+    two.turn("and you?")
+    one.turn("back to the first")
+    ask = Asking(client, one)
+    told = ask("timeline")
+    assert [each["channel"] for each in told["requests"]] == [one.channel, two.channel, one.channel]
+    assert [each["model"] for each in told["channels"]] == ["gpt-4o", "claude-sonnet-4-5"]
+    assert [each["mode"] for each in told["channels"]] == ["stateless", "stateless"]
+    alone = ask("timeline", channel=two.channel)
+    assert [each["channel"] for each in alone["requests"]] == [two.channel]
+    assert len(alone["channels"]) == 2
+    assert ask("timeline", status=404, channel="nobody")["error"]["kind"] == "UnknownChannel"
+    assert client.get("/api/conversations/none/timeline").status_code == 404
+
+
+def test_a_session_is_told_with_its_mode(client: TestClient, store: cc.Store) -> None:
+    """SPEC 9: what went into a session is only what is new."""
+    talk = Talk(store, keeper())
+    for words in ("hello", "more"):
+        store.append("demo", cc.user(words))
+        talk.step(cc.assistant("fine"), directory="/tmp")
+    told = client.get("/api/conversations/demo/timeline").json()
+    assert [each["mode"] for each in told["requests"]] == ["full", "resume"]
+    (channel,) = told["channels"]
+    assert (channel["mode"], channel["session"], channel["requests"]) == ("stateful", "session1", 2)
+
+
+def test_a_request_knows_its_turn_and_its_step(client: TestClient, store: cc.Store) -> None:
+    """SPEC 11: also where a step was tried twice, under the same number."""
+    failed = ProviderFailed("anthropic", "transient", "overloaded")
+    asks = Say(text="Let me add.", calls=(call(1, a=2, b=3),))
+    provider = Scripted([asks, failed, Say(text="It is 5."), Say(text="Bye.")])
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
+    asyncio.run(played(executor, "demo", "What is 2 + 3?"))
+    asyncio.run(played(executor, "demo", "Thanks."))
+    told = client.get("/api/conversations/demo/timeline").json()["requests"]
+    assert [(each["turn"], each["step"], each["request"]) for each in told] == [(1, 1, 1), (1, 2, 2), (2, 1, 3)]
+
+
+def test_the_name_of_a_channel_fits_into_an_address_and_stays() -> None:
+    """A link to a request may be kept: the name depends on nothing but whom it is about."""
+    names = {
+        channel_id(Channel(conversation, agent, provider, "m/1:x", directory))
+        for conversation in ("one", "two")
+        for agent in ("a", "b")
+        for provider in ("p", "q")
+        for directory in ("", "/home/somebody")
+    }
+    assert len(names) == 8
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{12}", name) for name in names)
+    assert channel_id(Channel("x", "assistant", "openai", "gpt-5.2")) == "ZeDkSbPslBxu"

@@ -1,0 +1,204 @@
+"""Turns over HTTP: begun, watched, stopped, steered, asked about, resumed."""
+
+import json
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.messages import to_json
+from contextc.web.desk import Options
+from contextc.web.lines import KEPT
+from tests.cli.chatting import calls, recorded, refuses, says
+from tests.web.conftest import Served
+from tests.web.listening import heard, kinds, listening, until
+
+SLOW = "?seconds=0.05"
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    """Two answers, the second of which takes its time."""
+    return Options(root=tmp_path, model=recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes.")))
+
+
+def post(server: Served, path: str, status: int = 200, **body: object) -> JSONObject:
+    answer = httpx.post(f"{server.url}/api/conversations/{path}", json=body, timeout=20)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def slowly(tmp_path: Path, *replies: JSONObject, name: str = "slow.jsonl") -> str:
+    return recorded(tmp_path / name, *replies) + SLOW
+
+
+def test_a_turn_runs_by_itself_and_tells_what_happens(server: Served) -> None:
+    """SPEC 12.1, 12.2: the events of a turn come in order, from the number that its beginning names."""
+    begun = post(server, "demo/turns", 202, input="Hello")
+    assert begun == {"after": 0}
+    events = heard(server.url, "demo")
+    assert [event["number"] for event in events] == [*range(1, len(events) + 1)]
+    assert kinds(events)[0] == "turn-start"
+    assert "".join(event["text"] for event in events if event["type"] == "text-delta") == "Good day."
+    again = post(server, "demo/turns", 202, input="Really?")
+    assert again == {"after": events[-1]["number"]}
+    assert "Yes." in "".join(str(event.get("text", "")) for event in heard(server.url, "demo", after=again["after"]))
+
+
+def test_a_second_turn_is_refused_while_one_runs(server: Served, tmp_path: Path) -> None:
+    """SPEC 10.4: one turn of an agent at a time."""
+    post(server, "demo/turns", 202, input="Hello", model=slowly(tmp_path, says(*"abcdefgh" * 8)))
+    refused = post(server, "demo/turns", 409, input="And?")
+    assert refused["error"]["kind"] == "ConversationBusy"
+    assert post(server, "demo/cancel") == {"cancelled": True}
+    assert heard(server.url, "demo")[-1]["finish"] == "cancelled"
+
+
+def test_a_turn_with_nothing_to_answer_is_refused(server: Served) -> None:
+    post(server, "demo/turns", 202, input="Hello")
+    heard(server.url, "demo")
+    assert post(server, "demo/turns", 409)["error"]["kind"] == "NothingNew"
+    assert post(server, "demo/cancel") == {"cancelled": False}
+
+
+def test_what_a_cancelled_turn_said_stays(server: Served, tmp_path: Path) -> None:
+    """SPEC 10.6: cancelling keeps what was said, with its status."""
+    post(server, "demo/turns", 202, input="Count", model=slowly(tmp_path, says(*[f"{n} " for n in range(200)])))
+    with listening(f"{server.url}/api/conversations/demo/events?vocabulary=contextc") as stream:
+        until(stream, lambda frame: frame.event == "text-delta")
+        assert post(server, "demo/cancel") == {"cancelled": True}
+        until(stream, lambda frame: frame.event == "turn-finish")
+    with cc.open_store(server.address) as store:
+        last = store.load("demo", last=1)[0]
+    assert (last.role, last.status) == ("assistant", "cancelled")
+    assert last.text.startswith("0 1")
+
+
+def test_a_turn_that_another_process_runs_is_not_ours_to_stop(server: Served) -> None:
+    with cc.open_store(server.address) as store:
+        store.append("demo", cc.user("Hello"))
+        with store.lease("demo"):
+            refused = post(server, "demo/turns", 409, input="Hello")
+            assert refused["error"]["kind"] == "ConversationBusy"
+
+
+def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> None:
+    """SPEC 10.5: what is said while a turn runs is not lost, and opens the next turn where none takes it in."""
+    model = slowly(tmp_path, says(*"slowly" * 4), says("And then."))
+    post(server, "demo/turns", 202, input="Hello", model=model)
+    assert post(server, "demo/follow-up", text="Next")["number"] >= 1
+    events = heard(server.url, "demo")
+    assert "queued-input" in kinds(events)
+    following = heard(server.url, "demo", after=events[-1]["number"])
+    assert kinds(following)[:2] == ["turn-start", "input-taken"]
+    assert post(server, "nobody/steer", 404, text="Hm")["error"]["kind"] == "UnknownConversation"
+
+
+def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None:
+    """SPEC 9.6: a tool that needs approval runs when somebody says yes, and not before."""
+    model = recorded(
+        tmp_path / "writing.jsonl",
+        calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1"),
+        calls("write_file", {"path": "other.txt", "content": "no"}, id="w2"),
+        says("Done."),
+    )
+    post(server, "demo/turns", 202, input="Write", model=model)
+    events = heard(server.url, "demo", last="approval-request")
+    asked = server.desk.running.approvals("demo")
+    assert [(each.id, each.name) for each in asked] == [("w1", "write_file")]
+    assert asked[0].what == "write note.txt"
+    assert "+hello" in asked[0].lines
+    assert not (tmp_path / "note.txt").exists()
+    assert post(server, "demo/approvals/w1", approve=True) == {}
+    more = heard(server.url, "demo", after=events[-1]["number"], last="approval-request")
+    assert "tool-result" in kinds(more)
+    assert (tmp_path / "note.txt").read_text() == "hello"
+    assert post(server, "demo/approvals/w1", 404, approve=True)["error"]["kind"] == "UnknownApproval"
+    post(server, "demo/approvals/w2", approve=False, why="not there")
+    rest = heard(server.url, "demo", after=more[-1]["number"])
+    failed = next(event for event in rest if event["type"] == "tool-error")
+    assert "not there" in failed["text"]
+    assert not (tmp_path / "other.txt").exists()
+    assert server.desk.running.approvals("demo") == []
+
+
+def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) -> None:
+    """SPEC 9.6, 10.6: nobody's yes comes too late."""
+    model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
+    post(server, "demo/turns", 202, input="Write", model=model)
+    heard(server.url, "demo", last="approval-request")
+    post(server, "demo/cancel")
+    heard(server.url, "demo")
+    assert server.desk.running.approvals("demo") == []
+    assert post(server, "demo/approvals/w1", 404, approve=True)["error"]["kind"] == "UnknownApproval"
+
+
+def test_a_conversation_stays_with_the_model_it_was_told(server: Served, tmp_path: Path) -> None:
+    other = recorded(tmp_path / "other.jsonl", says("I am another."), says("Still another."))
+    post(server, "demo/turns", 202, input="Hello", model=other)
+    first = heard(server.url, "demo")
+    begun = post(server, "demo/turns", 202, input="Who are you?")
+    said = "".join(str(event.get("text", "")) for event in heard(server.url, "demo", after=begun["after"]))
+    assert "Still another." in said
+    assert first[1]["model"] == "other"
+
+
+def test_a_model_that_is_not_there_is_refused_before_a_turn_begins(server: Served) -> None:
+    assert post(server, "demo/turns", 400, input="Hi", model="nobody:nothing")["error"]["kind"] == "InvalidSetting"
+    answer = httpx.get(f"{server.url}/api/conversations/demo/events")
+    assert answer.status_code == 404
+
+
+def test_a_provider_that_fails_ends_the_turn_and_the_next_one_goes_on(server: Served, tmp_path: Path) -> None:
+    """SPEC 11.2: an error ends a turn, never the conversation."""
+    model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."), says("Here I am."))
+    post(server, "demo/turns", 202, input="Hello", model=model)
+    events = heard(server.url, "demo")
+    assert kinds(events)[-2:] == ["error", "turn-finish"]
+    begun = post(server, "demo/turns", 202)
+    assert heard(server.url, "demo", after=begun["after"])[-1]["finish"] == "stop"
+
+
+def test_a_turn_whose_process_died_is_resumed(server: Served) -> None:
+    """SPEC 10.7: what a dead process left is put right, and its turn goes on."""
+    with cc.open_store(server.address) as store:
+        store.append("demo", cc.user("Hello"))
+    begun = post(server, "demo/turns", 202, resume=True)
+    assert heard(server.url, "demo", after=begun["after"])[-1]["finish"] == "stop"
+
+
+def test_what_is_old_is_summed_up_when_somebody_asks(server: Served, tmp_path: Path) -> None:
+    """SPEC 7.3: a summary on demand."""
+    with cc.open_store(server.address) as store:
+        for number in range(30):
+            store.append("demo", cc.user(f"Question {number}: " + "why " * 400))
+            store.append("demo", cc.assistant(f"Answer {number}: " + "because " * 400))
+    model = recorded(tmp_path / "sums.jsonl", *[says("It was about reasons.")] * 8)
+    done = post(server, "demo/compact", model=model)
+    assert done["upto"] > 0
+    assert done["after"] < done["before"]
+    assert post(server, "nobody/compact", 404, model=model)["error"]["kind"] == "UnknownConversation"
+
+
+def test_lines_that_nobody_uses_are_closed_and_no_turn_is_kept(server: Served, tmp_path: Path) -> None:
+    """Memory is bounded: what is over is in the store, and nowhere else."""
+    for number in range(KEPT + 4):
+        model = recorded(tmp_path / f"model{number}.jsonl", says("Hello."))
+        post(server, f"demo{number}/turns", 202, input="Hi", model=model)
+        heard(server.url, f"demo{number}")
+    running = server.desk.running
+    deadline = time.monotonic() + 20
+    while running.turns and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not running.turns
+    assert len(running.lines) == KEPT
+
+
+def test_a_body_that_cannot_be_read_says_where(server: Served) -> None:
+    answer = post(server, "demo/turns", 400, inputs="Hello")
+    assert "inputs" in answer["error"]["message"]
+    role = post(server, "demo/turns", 400, input=json.loads(to_json(cc.assistant("I am no input."))))
+    assert role["error"]["kind"] == "InvalidInput"

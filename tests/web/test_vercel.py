@@ -1,0 +1,291 @@
+"""The Vercel AI SDK over HTTP: a real React page with `useChat` of @ai-sdk/react, in a browser, without a change."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.web.desk import Options
+from tests.cli.chatting import calls, recorded, refuses, says
+from tests.conftest import give_up
+from tests.web.clients.judge import HERE, Judge
+from tests.web.conftest import Served
+from tests.web.listening import frames, heard
+
+PATIENCE = 20_000
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = ("--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+
+
+@pytest.fixture(scope="module")
+def bundle(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page with all it needs, as one script."""
+    made = tmp_path_factory.mktemp("page") / "page.js"
+    program = [str(judge.node), str(judge.folder / "node_modules" / "esbuild" / "bin" / "esbuild")]
+    options = ["--bundle", "--jsx=automatic", "--format=iife", f"--outfile={made}", "--log-level=warning"]
+    source = judge.folder / "page.jsx"  # beside its packages, where they are found
+    shutil.copy(HERE / "page.jsx", source)
+    subprocess.run([*program, str(source), *options], check=True, timeout=120, cwd=judge.folder)
+    return made.read_text()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        give_up("There is no Chromium on this machine.")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
+        yield found
+        found.close()
+
+
+class Reader:
+    """A person at such a page."""
+
+    def __init__(self, browser: Browser, url: str, bundle: str) -> None:
+        self.page: Page = browser.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.problems: list[str] = []
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.url, self._bundle = url, bundle
+        self.page.route(f"{url}/their-page*", self._serve)
+
+    def open(self, id: str, *, resume: bool = False, messages: list[JSONObject] | None = None) -> None:
+        """Load the page, or load it again."""
+        wanted = {"id": id, "resume": resume, "messages": messages or []}
+        self.page.add_init_script(f"window.wanted = {json.dumps(wanted)}")
+        self.page.goto(f"{self.url}/their-page")
+        self.page.wait_for_function("window.chat")
+
+    def _serve(self, route: Route) -> None:
+        if route.request.url.endswith(".js"):
+            route.fulfill(body=self._bundle, content_type="text/javascript")
+        else:
+            body = '<!doctype html><meta charset="utf-8"><div id="root"></div><script src="/their-page.js"></script>'
+            route.fulfill(body=body, content_type="text/html")
+
+    def do(self, what: str) -> None:
+        """Something that a person does, without waiting for the answer."""
+        self.page.evaluate(f"void window.chat.{what}")
+
+    def waits_for(self, status: str) -> None:
+        expect(self.page.locator(f"main[data-status={status}]")).to_have_count(1, timeout=PATIENCE)
+
+    def says(self, text: str) -> None:
+        """Say something, and wait for the whole answer."""
+        self.do(f"sendMessage({{ text: {json.dumps(text)} }})")
+        self.page.wait_for_function("window.chat.status !== 'ready'")
+        self.waits_for("ready")
+
+    @property
+    def messages(self) -> list[JSONObject]:
+        return cast(list[JSONObject], self.page.evaluate("window.chat.messages"))
+
+    def texts(self) -> list[tuple[str, str]]:
+        return [(each["role"], "".join(part.get("text", "") for part in each["parts"])) for each in self.messages]
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    model = recorded(tmp_path / "answers.jsonl", says("Good ", "day.", thinks=("Hm.",)), says("Yes."), says("No."))
+    return Options(root=tmp_path, model=model)
+
+
+@pytest.fixture
+def reader(server: Served, browser: Browser, bundle: str) -> Iterator[Reader]:
+    found = Reader(browser, server.url, bundle)
+    yield found
+    found.page.close()
+    assert found.problems == []
+
+
+def stored(server: Served, name: str = "demo") -> list[tuple[str, str]]:
+    with cc.open_store(server.address) as store:
+        return [(message.role, message.text) for message in store.load(name)]
+
+
+def use(server: Served, model: str, name: str = "demo") -> None:
+    """Have the next turns of a conversation answered by this model."""
+    server.desk.running.remember(name, model)
+
+
+def test_a_page_talks_and_goes_on(server: Served, reader: Reader) -> None:
+    """SPEC 12.2: an existing `useChat` page works unchanged, and nothing is stored twice."""
+    reader.open("demo")
+    reader.says("Hello")
+    expect(reader.page.locator("article.assistant em")).to_have_text("Hm.")
+    reader.says("Really?")
+    assert stored(server) == [("user", "Hello"), ("assistant", "Good day."), ("user", "Really?"), ("assistant", "Yes.")]
+    assert [role for role, _ in reader.texts()] == ["user", "assistant", "user", "assistant"]
+    kinds = reader.page.evaluate("window.data.map((part) => part.data.type)")
+    assert {"turn-start", "turn-finish"} <= {*kinds}
+
+
+def test_a_page_shows_a_call_and_its_result(server: Served, reader: Reader, tmp_path: Path) -> None:
+    """SPEC 12.2."""
+    (tmp_path / "note.txt").write_text("buy milk")
+    use(server, recorded(tmp_path / "t.jsonl", calls("read_file", {"path": "note.txt"}), says("Milk.")))
+    reader.open("demo")
+    reader.says("What is to be done?")
+    expect(reader.page.locator("code[data-state=output-available]")).to_have_text("read_file")
+    (call,) = [part for part in reader.messages[-1]["parts"] if part["type"] == "dynamic-tool"]
+    assert call["input"] == {"path": "note.txt"}
+    assert "buy milk" in call["output"]
+
+
+def test_a_page_stops_and_says_something_else(server: Served, reader: Reader, tmp_path: Path) -> None:
+    """SPEC 10.6: what was said so far stays; the next message is not kept waiting."""
+    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
+    use(server, f"{slow}?seconds=0.05")
+    reader.open("demo")
+    reader.do('sendMessage({ text: "Count" })')
+    expect(reader.page.locator("article.assistant .text")).to_contain_text("3 ")
+    reader.do("stop()")
+    reader.waits_for("ready")
+    reader.says("And now?")
+    found = stored(server)
+    assert [role for role, _ in found] == ["user", "assistant", "user", "assistant"]
+    assert found[1][1].startswith("0 1 2 3")
+    assert found[3][1] == "Here."
+
+
+def test_a_page_that_is_loaded_again_goes_on_with_the_answer(server: Served, reader: Reader, tmp_path: Path) -> None:
+    """SPEC 12.1, 12.2: the answer comes from its beginning, and runs on meanwhile."""
+    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(60)]))
+    use(server, f"{slow}?seconds=0.05")
+    reader.open("demo")
+    reader.do('sendMessage({ text: "Count" })')
+    expect(reader.page.locator("article.assistant .text")).to_contain_text("3 ")
+    asked = reader.messages[:1]
+    reader.open("demo", resume=True, messages=asked)
+    expect(reader.page.locator("article.assistant .text")).to_contain_text("59", timeout=PATIENCE)
+    reader.waits_for("ready")
+    assert reader.texts() == stored(server)
+    assert httpx.get(f"{server.url}/api/chat/demo/stream").status_code == 204
+
+
+def test_a_page_has_an_answer_given_anew(server: Served, reader: Reader) -> None:
+    """SPEC 2.3: the first answer stays, on its own branch."""
+    reader.open("demo")
+    reader.says("Hello")
+    reader.says("Really?")
+    reader.do("regenerate()")
+    reader.page.wait_for_function("window.chat.status !== 'ready'")
+    reader.waits_for("ready")
+    assert stored(server)[-2:] == [("user", "Really?"), ("assistant", "No.")]
+    assert reader.texts()[-1][1] == "No."
+    with cc.open_store(server.address) as store:
+        assert len(store.branches("demo")) == 2
+
+
+def test_a_page_edits_an_earlier_message(server: Served, reader: Reader) -> None:
+    """SPEC 2.3: what was said first stays, on its own branch."""
+    reader.open("demo")
+    reader.says("Hello")
+    reader.says("Really?")
+    reader.do('sendMessage({ text: "Truly?", messageId: window.chat.messages[2].id })')
+    reader.page.wait_for_function("window.chat.status !== 'ready'")
+    reader.waits_for("ready")
+    said = [("user", "Hello"), ("assistant", "Good day."), ("user", "Truly?"), ("assistant", "No.")]
+    assert stored(server) == said
+    with cc.open_store(server.address) as store:
+        assert len(store.branches("demo")) == 2
+
+
+def test_a_page_asks_before_a_tool_runs(server: Served, reader: Reader, tmp_path: Path) -> None:
+    """SPEC 9.6: the SDK's own way to ask a person, and to be answered."""
+    writes = calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1")
+    refused = calls("write_file", {"path": "other.txt", "content": "hello"}, id="w2")
+    use(server, recorded(tmp_path / "w.jsonl", writes, refused, says("Done.")))
+    reader.open("demo")
+    reader.says("Write")
+    expect(reader.page.locator("code[data-state=approval-requested]")).to_have_text("write_file")
+    assert not (tmp_path / "note.txt").exists()
+    parts = "window.chat.messages.at(-1).parts"
+    asked = f"{parts}.find((part) => part.state === 'approval-requested').approval.id"
+    reader.do(f"addToolApprovalResponse({{ id: {asked}, approved: true }})")
+    reader.page.wait_for_function(f"{parts}.filter((part) => part.type === 'dynamic-tool').length === 2")
+    reader.waits_for("ready")
+    assert (tmp_path / "note.txt").read_text() == "hello"
+    reader.do(f"addToolApprovalResponse({{ id: {asked}, approved: false, reason: 'not there' }})")
+    expect(reader.page.locator("article.assistant .text")).to_have_text("Done.")
+    expect(reader.page.locator("code[data-state=output-denied]")).to_have_count(1)
+    assert len(reader.messages) == 2
+    assert not (tmp_path / "other.txt").exists()
+
+
+def test_a_page_is_told_what_went_wrong(server: Served, reader: Reader, tmp_path: Path) -> None:
+    use(server, recorded(tmp_path / "f.jsonl", refuses(401, "No such key."), says("Now.")))
+    reader.open("demo")
+    reader.do('sendMessage({ text: "Hello" })')
+    reader.waits_for("error")
+    assert "No such key" in (reader.page.locator("main").get_attribute("data-error") or "")
+    reader.do("regenerate()")
+    reader.waits_for("ready")
+    assert stored(server) == [("user", "Hello"), ("assistant", "Now.")]
+
+
+# ── without a browser ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def chat(server: Served, *messages: JSONObject, status: int = 200, **more: object) -> list[Any]:
+    body = {"id": "demo", "messages": [*messages], "trigger": "submit-message", **more}
+    answer = httpx.post(f"{server.url}/api/chat", json=body, timeout=20)
+    assert answer.status_code == status, answer.text
+    if status != 200:
+        return [answer.json()["error"]]
+    assert answer.headers["x-vercel-ai-ui-message-stream"] == "v1"
+    found = list(frames(iter(answer.text.splitlines())))
+    assert found[-1].data == "[DONE]"
+    return [frame.json for frame in found[:-1]]
+
+
+def user(text: str, id: str) -> JSONObject:
+    return {"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+def test_a_page_that_sends_only_its_last_message_adds_to_what_there_is(server: Served) -> None:
+    """What a page does not know is not taken for dropped."""
+    with cc.open_store(server.address) as store:
+        store.append("demo", cc.user("Hello"))
+        store.append("demo", cc.assistant("Hello."))
+    chat(server, user("Who are you?", "m1"))
+    assert [text for _, text in stored(server)] == ["Hello", "Hello.", "Who are you?", "Good day."]
+
+
+def test_a_history_that_was_begun_elsewhere_is_taken_in(server: Served) -> None:
+    said = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
+    chat(server, user("Hello", "m1"), said, user("Who are you?", "m2"))
+    assert [text for _, text in stored(server)] == ["Hello", "Hello.", "Who are you?", "Good day."]
+
+
+def test_messages_that_a_page_dropped_are_left_on_their_branch(server: Served) -> None:
+    """SPEC 2.3."""
+    chat(server, user("One", "m1"))
+    chat(server, user("One", "m1"), user("Two", "m2"))
+    chat(server, user("One", "m1"), user("Three", "m3"))
+    assert [text for role, text in stored(server) if role == "user"] == ["One", "Three"]
+
+
+def test_what_others_said_meanwhile_stays(server: Served) -> None:
+    chat(server, user("One", "m1"))
+    body = {"input": "From elsewhere"}
+    begun = httpx.post(f"{server.url}/api/conversations/demo/turns", json=body).json()
+    heard(server.url, "demo", after=begun["after"])
+    chat(server, user("One", "m1"), user("Two", "m2"))
+    assert [text for role, text in stored(server) if role == "user"] == ["One", "From elsewhere", "Two"]
+
+
+def test_what_is_no_chat_is_refused(server: Served) -> None:
+    assert chat(server, status=400)[0]["kind"] == "InvalidRequest"
+    assert chat(server, {"id": "x"}, status=400)[0]["kind"] == "InvalidRequest"
+    said = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
+    assert "answers nothing" in chat(server, said, status=400)[0]["message"]

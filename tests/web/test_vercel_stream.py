@@ -1,0 +1,82 @@
+"""Our events as the AI SDK's chunks: whatever happens, the SDK's own schema and its reader take the stream."""
+
+from hypothesis import given, settings
+
+from contextc._json import JSONObject
+from contextc.events import AnyEvent, TextDelta, ToolCallDelta
+from contextc.formats.vercel import ui
+from contextc.web.streams.vercel import DONE, Chunks
+from tests.web.clients.judge import Judge
+from tests.web.happenings import made_up, tails, told
+
+EXPECTED = ("The process that ran this turn ended.", "ProviderFailed", "The turn failed.", "x")
+"""How an error begins that a stream tells of, and that is none in the stream."""
+
+
+def taken(events: list[AnyEvent], *, one: bool = True) -> list[JSONObject]:
+    chunks = Chunks(one=one)
+    found = [each for event in events for each in chunks.take(event)]
+    return [*found, *chunks.end()]
+
+
+def wrong(judge: Judge, chunks: list[JSONObject]) -> list[str]:
+    """What the SDK has against it."""
+    answer = judge.vercel(chunks)
+    found = [answer["error"]] if "error" in answer else answer["errors"]
+    return [error for error in found if not error.startswith(EXPECTED)]
+
+
+def test_every_kind_of_turn_is_a_message_that_the_sdk_reads(judge: Judge) -> None:
+    """SPEC 12.2: tools, failures, cancelling, approval, a dead process, two agents at once; from any event on."""
+    for name, events in told().items():
+        for tail in tails(events):
+            for one in (True, False):
+                assert wrong(judge, taken(tail, one=one)) == [], f"{name} from event {tail[0].number}"
+
+
+@given(events=made_up())
+@settings(max_examples=300)
+def test_no_events_in_any_order_make_a_stream_that_the_sdk_refuses(judge: Judge, events: list[AnyEvent]) -> None:
+    """SPEC 12.2: the state machine holds, whatever a store may hold."""
+    assert wrong(judge, taken(events, one=False)) == []
+
+
+def test_the_sdk_and_we_read_the_same_message_from_it(judge: Judge) -> None:
+    """SPEC 12.2: what we write is what we would read of another's stream."""
+    chunks = taken(told()["answered"])
+    theirs = judge.vercel(chunks)["message"]
+    ours = ui.gather(chunks)
+    assert [part["type"] for part in theirs["parts"]] == [part["type"] for part in ours["parts"]]
+    calls = [part for part in theirs["parts"] if part["type"] == "dynamic-tool"]
+    assert [(part["state"], part["input"]) for part in calls[:2]] == [
+        ("output-available", {"a": 1, "b": 2}),
+        ("output-available", {"a": 3, "b": 4}),
+    ]
+    assert calls[2]["state"] == "output-error"
+    texts = [part["text"] for part in theirs["parts"] if part["type"] == "text"]
+    assert texts == ["I add.", "Seven and more.", "More."]
+    assert theirs["id"] == "turn-1"
+
+
+def test_a_call_that_was_declined_says_so(judge: Judge) -> None:
+    """SPEC 9.6."""
+    message = judge.vercel(taken(told()["asked"]))["message"]
+    (call,) = [part for part in message["parts"] if part["type"] == "dynamic-tool"]
+    assert call["state"] == "output-denied"
+    assert call["approval"]["id"].endswith(":c1")
+
+
+def test_arguments_that_are_no_json_are_an_error_of_the_call(judge: Judge) -> None:
+    broken = ToolCallDelta(number=1, turn=1, uid="u", id="c", name="add", arguments='{"a": ')
+    said = TextDelta(number=2, turn=1, uid="u", text="Oh.")
+    message = judge.vercel(taken([broken, said]))["message"]
+    assert (message["parts"][0]["state"], message["parts"][0]["input"]) == ("output-error", '{"a": ')
+
+
+def test_a_stream_ends_as_the_sdk_ends_one() -> None:
+    chunks = Chunks(one=True)
+    for event in told()["answered"]:
+        chunks.frames(event)
+    last = chunks.ended()
+    assert last.endswith(DONE)
+    assert b'"finishReason":"stop"' in last
