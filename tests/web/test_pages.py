@@ -104,3 +104,11 @@ def test_no_file_of_the_page_writes_markup_by_itself() -> None:
                 r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", file.read_text()
             )
             assert found is None, f"{file.name} has {found and found[0]}"
+
+
+def test_the_page_names_the_modules_it_begins_with(client: TestClient) -> None:
+    """A browser asks for all of them at once; those of other views wait until somebody opens these."""
+    named = re.findall(r'<link rel="modulepreload" href="([^"]+)">', client.get("/").text)
+    assert {"app/main.js", "app/chat/chat.js", "app/virtual.js"} <= {*named}
+    assert len(named) == len({*named})
+    assert not [name for name in named if "inspect" in name]

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from contextc.compiler.account import laid_out, left_before, located, model_of
 from contextc.compiler.compiled import Compiled
+from contextc.compiler.heads import NEW_ENCODER
 from contextc.compiler.telling import lines_of
 from contextc.draft import Budget
 from contextc.ledger import book
@@ -116,8 +117,13 @@ def foretold(store: Store, compiled: Compiled) -> Inspected:
         shared = sum([len(each.row.items) for each in sealed])
     else:
         items, shared = list(draft.kept or ()), 0
-        if record.shared:  # an edit that is only asked about may look like what it edits, and is not the same
-            shared = _alike(items, [item for each in sealed for item in each.row.items], is_)
+        if record.shared and record.why != NEW_ENCODER:
+            rows = next(
+                (n for n, (one, two) in enumerate(zip(order, sealed, strict=False)) if one is not two), len(order)
+            )
+            shared = sum([len(each.row.items) for each in sealed[:rows]])
+            # An edit that is only asked about may look like what it edits, and is not the same.
+            shared += _alike(items[shared:], sealed[rows].row.items, is_) if rows < len(sealed) else 0
     known = dict(draft.log)
 
     def read(places: Sequence[int]) -> Mapping[int, Message]:
@@ -166,7 +172,7 @@ def _shared(
     """
     if not record.why:
         return _items(rows[: len(rows) - record.added])
-    if not record.shared:
+    if not record.shared or record.why == NEW_ENCODER:
         return 0
     if before is None:  # of a fork: what it began with is its parent's
         ends = accumulate(size for *_, size in rows)

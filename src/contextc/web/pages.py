@@ -1,7 +1,8 @@
 """The page: files that come with the package. Nothing in them is anybody's, so everybody may have them.
 
 What may run in the page is said by its policy: scripts and styles of this server, and the one import map that stands in
-the page itself, known by its hash. Addresses within the page are behind a `#`, so there is one document.
+the page itself, known by its hash. Addresses within the page are behind a `#`, so there is one document. It names every
+module that it begins with, so that a browser asks for all of them at once instead of finding them one by one.
 """
 
 import re
@@ -32,6 +33,8 @@ KINDS = {
 }
 """Files of another kind are not handed out."""
 IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
+MODULE = re.compile(rb'<script type="module" src="([^"]+)">')
+IMPORTED = re.compile(r"""^(?:import|export)\b[^"';]*?from\s*["'](\.[^"']+)["']""", re.MULTILINE)
 POLICY = (
     "default-src 'none'; script-src 'self'{maps}; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -79,6 +82,22 @@ class Pages:
 def _read(path: Path, changed: int, size: int) -> File:
     """A file as it was at that moment; a page with the policy that its own import map needs."""
     data = path.read_bytes()
+    if (begins := MODULE.search(data)) and path.suffix == ".html":
+        names = [each.relative_to(path.parent).as_posix() for each in modules(path.parent / begins[1].decode())]
+        links = "".join([f'<link rel="modulepreload" href="{name}">\n    ' for name in names])
+        data = data[: begins.start()] + links.encode() + data[begins.start() :]
     maps = IMPORT_MAP.findall(data) if path.suffix == ".html" else []
     hashes = "".join([f" 'sha256-{b64encode(sha256(each).digest()).decode()}'" for each in maps])
     return File(data, f'"{sha256(data).hexdigest()[:32]}"', POLICY.format(maps=hashes))
+
+
+def modules(first: Path) -> list[Path]:
+    """The modules that one imports, and those that they import, itself first; not those it only asks for later."""
+    found, left = dict.fromkeys([first.resolve()]), [first.resolve()]
+    while left:
+        here = left.pop()
+        for name in IMPORTED.findall(here.read_text(encoding="utf-8")):
+            if (there := (here.parent / name).resolve()).is_file() and there not in found:
+                found[there] = None
+                left.append(there)
+    return list(found)
