@@ -15,7 +15,6 @@ def talked(store: cc.Store) -> cc.Store:
     return store
 
 
-
 def test_an_edit_goes_another_way_and_the_first_one_stays(talked: cc.Store, person: Person, model: Model) -> None:
     """SPEC 4.5, 12.2: an edit forks; a switch at the message leads from one way to the other and back."""
     model.will(says("three."))

@@ -36,7 +36,7 @@ def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
 def test_thoughts_are_folded_until_somebody_opens_them(person: Person, model: Model) -> None:
     """SPEC 12.2: reasoning does not stand in the way of the answer."""
     model.will(says("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
-    person.begins("What is 6 × 7?")
+    person.begins("What is six times seven?")
     person.sees_ended()
     thoughts = person.page.get_by_test_id("reasoning")
     expect(thoughts.get_by_role("button")).to_have_attribute("aria-expanded", "false")

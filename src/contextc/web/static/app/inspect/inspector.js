@@ -2,7 +2,7 @@
  * The inspector: what the model saw, and why, for any step of any conversation. The timeline above chooses a step; below
  * stand its budget and everything that can be said of it. The address names the step, so it can be passed on.
  */
-import { html, useCallback, useEffect, useMemo, useState } from "../html.js";
+import { html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { KEYS } from "../keys.js";
 import { go, inspectAddress } from "../route.js";
@@ -71,19 +71,24 @@ function Workbench({ name, data, channel, request, again }) {
   const current = wanted >= 0 ? wanted : steps.length - 1;
   const totals = useMemo(() => (only ? summed(steps) : data.totals), [only, steps, data.totals]);
 
+  /** Where one is, also between two drawings: keys come faster than those. */
+  const at = useRef(current);
+  at.current = current;
   const choose = useCallback((index) => {
-    const step = steps[Math.max(0, Math.min(steps.length - 1, index))];
-    if (step) go(inspectAddress(name, step.channel, step.request), { replace: true });
+    at.current = Math.max(0, Math.min(steps.length - 1, index));
+    const step = steps[at.current];
+    go(inspectAddress(name, step.channel, step.request), { replace: true });
   }, [steps, name]);
+  const move = useCallback((by) => choose(at.current + by), [choose]);
   const showStep = (id, number) => {
     if (only && only !== id) setOnly("");
     go(inspectAddress(name, id, number), { replace: true });
   };
   useEffect(() => {
-    const onKeyDown = (event) => keyed(event, { choose, current, setTab, setAsTable });
+    const onKeyDown = (event) => keyed(event, { move, setTab, setAsTable });
     addEventListener("keydown", onKeyDown, true);
     return () => removeEventListener("keydown", onKeyDown, true);
-  }, [choose, current]);
+  }, [move]);
 
   return html`
     <${Head} title=${name} conversation=${name} again=${again}>
@@ -102,8 +107,8 @@ function Workbench({ name, data, channel, request, again }) {
       <section class="overview" aria-label="The whole conversation">
         <${Totals} totals=${totals} />
         ${asTable
-          ? html`<${StepTable} steps=${steps} channels=${channels} current=${current} choose=${choose} />`
-          : html`<${Timeline} steps=${steps} channels=${channels} current=${current} choose=${choose} />`}
+          ? html`<${StepTable} steps=${steps} channels=${channels} current=${current} choose=${choose} move=${move} />`
+          : html`<${Timeline} steps=${steps} channels=${channels} current=${current} choose=${choose} move=${move} />`}
       </section>
       ${isMissing && html`<p class="banner" role="status">There is no request ${request} here; this is the last one.</p>`}
       <${Step} name=${name} steps=${steps} current=${current} choose=${choose} channels=${channels} showStep=${showStep}
@@ -123,7 +128,7 @@ function summed(steps) {
 }
 
 /** Keys that work wherever nothing else wants them. */
-function keyed(event, { choose, current, setTab, setAsTable }) {
+function keyed(event, { move, setTab, setAsTable }) {
   const { target, key } = event;
   if (event.altKey || event.ctrlKey || event.metaKey || document.querySelector("dialog[open]")) return;
   if (target.closest?.("input, textarea, select, [contenteditable]")) {
@@ -132,8 +137,8 @@ function keyed(event, { choose, current, setTab, setAsTable }) {
   }
   const wantsArrows = target.closest?.("[role=tablist], [role=tree], [role=slider], summary");
   if (key === "/") document.querySelector(".tab-panel [data-search]")?.focus();
-  else if (key === "ArrowLeft" && !wantsArrows) choose(current - 1);
-  else if (key === "ArrowRight" && !wantsArrows) choose(current + 1);
+  else if (key === "ArrowLeft" && !wantsArrows) move(-1);
+  else if (key === "ArrowRight" && !wantsArrows) move(1);
   else if (key === "t") setAsTable((before) => !before);
   else if (/^[1-6]$/.test(key)) setTab(TABS[Number(key) - 1].name);
   else if (/^[jk]$/.test(key) && !target.closest?.(".lines")) document.querySelector(".line-button[tabindex='0']")?.focus();

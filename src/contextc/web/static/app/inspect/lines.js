@@ -100,7 +100,7 @@ export function LineList({ identity, name = "", counts, shared, why = "", knownU
   };
   const drawn = (index, line, before, isOpen) => html`
       ${shared && filter !== "out" && !sought && html`
-        ${index === 0 && html`<${Prefix} shared=${shared} hasShared=${line?.state === "shared"} />`}
+        ${index === 0 && html`<${Prefix} shared=${shared} first=${line?.state} />`}
         ${line?.state === "new" && (index === 0 || before?.state === "shared") && html`<${Break} shared=${shared} why=${why}
             showPath=${showPath} />`}`}
       ${filter === "all" && line?.state === "left" && before?.state !== "left" && html`<p
@@ -172,9 +172,12 @@ function nothing(filter, sought) {
   return said[filter] ?? "This request has no messages.";
 }
 
-function Prefix({ shared, hasShared }) {
+/** What is shared; `first` is the state of the first line, once that is known. */
+function Prefix({ shared, first }) {
   if (!shared.tokens) return null;
-  const of = hasShared ? `, ${number(shared.bytes)} of ${number(shared.of_bytes)} bytes of messages` : ": system prompt and tools";
+  const hasShared = first === "shared";
+  const messages = `, ${number(shared.bytes)} of ${number(shared.of_bytes)} bytes of messages`;
+  const of = first === undefined ? "" : hasShared ? messages : ": system prompt and tools";
   return html`<p class="prefix ${hasShared ? "" : "is-head-only"}" data-testid="prefix"><span class="rail-cap"
       aria-hidden="true"></span>
     <span>Same as the request before: <b>${number(shared.tokens)} tokens</b>${of}</span></p>`;

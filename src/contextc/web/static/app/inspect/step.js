@@ -58,7 +58,7 @@ export function Step({ name, steps, current, choose, channels, showStep, tab, se
       </div>
       <div class="step-title">
         <h2>Request ${number(step.request)} <span class="faint">step ${number(current + 1)} of ${number(steps.length)}
-          ${step.time > 0 && html`<time datetime=${new Date(step.time).toISOString()}>${dateTime(step.time)}</time>`}</span></h2>
+          ${step.time > 0 && html` · <time datetime=${new Date(step.time).toISOString()}>${dateTime(step.time)}</time>`}</span></h2>
         <p class="soft"><span class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>${channel ? channelName(channel) : oneLine(step.model)}</p>
       </div>
       <${Facts} step=${step} />

@@ -8,13 +8,16 @@ const COLUMNS = [
   "#", "channel, request", "epoch", "tokens in", "from cache", "written", "share", "out", "cost", "left out", "new epoch because",
 ];
 
-/** @param {{steps: object[], channels: Map<string, object>, current: number, choose: (index: number) => void}} props */
-export function StepTable({ steps, channels, current, choose }) {
+/** @param {{steps: object[], channels: Map<string, object>, current: number, choose: (index: number) => void, move: (by: number) => void}} props */
+export function StepTable({ steps, channels, current, choose, move }) {
   const list = useRef(null);
   useEffect(() => {
     const row = list.current?.element.querySelector(`[data-index="${current}"]`);
     if (row) row.scrollIntoView({ block: "nearest" });
     else list.current?.scrollTo(current, "center");
+    if (!list.current?.element.contains(document.activeElement)) return undefined;
+    const timer = setTimeout(() => list.current?.element.querySelector(".step-pick[tabindex='0']")?.focus(), 30);
+    return () => clearTimeout(timer);
   }, [current]);
   const row = (index) => {
     const step = steps[index];
@@ -36,11 +39,11 @@ export function StepTable({ steps, channels, current, choose }) {
       <span role="cell" class="step-why" title=${step.why}>${oneLine(step.why, 90)}</span>`;
   };
   const onKeyDown = (event) => {
-    const next = { ArrowUp: current - 1, ArrowDown: current + 1, Home: 0, End: steps.length - 1 }[event.key];
-    if (next === undefined || next < 0 || next >= steps.length || event.altKey || event.ctrlKey || event.metaKey) return;
+    const by = { ArrowUp: -1, ArrowDown: 1, Home: -Infinity, End: Infinity }[event.key];
+    if (by === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     event.stopPropagation();
-    choose(next);
+    move(by);
   };
   return html`<div class="step-table" role="table" aria-label="Steps" aria-rowcount=${steps.length + 1}
       data-testid="step-table" onKeyDown=${onKeyDown}>

@@ -11,12 +11,16 @@ import { layout } from "./scale.js";
 import { Plot, SIZES } from "./plot.js";
 import { StepFigures, inWords } from "./figures.js";
 
-const PAGE = 10;
+/** How far a key goes. */
+const MOVES = {
+  ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity,
+};
 
 /**
- * @param {{steps: object[], channels: Map<string, object>, current: number, choose: (index: number) => void}} props
+ * @param {{steps: object[], channels: Map<string, object>, current: number, choose: (index: number) => void,
+ *   move: (by: number) => void}} props
  */
-export function Timeline({ steps, channels, current, choose }) {
+export function Timeline({ steps, channels, current, choose, move }) {
   const scroller = useRef(null);
   const [room, setRoom] = useState(800);
   const [zoom, setZoom] = useState(1);
@@ -47,15 +51,12 @@ export function Timeline({ steps, channels, current, choose }) {
     return index >= 0 && index < steps.length && event.clientX ? index : null;
   };
   const onKeyDown = (event) => {
-    const next = {
-      ArrowLeft: current - 1, ArrowRight: current + 1, ArrowDown: current - 1, ArrowUp: current + 1,
-      PageUp: current + PAGE, PageDown: current - PAGE, Home: 0, End: steps.length - 1,
-    }[event.key];
-    if (next === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+    const by = MOVES[event.key];
+    if (by === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     event.stopPropagation();
     setFocused(true);
-    choose(Math.max(0, Math.min(steps.length - 1, next)));
+    move(by);
   };
   const seen = hover ?? (focused ? current : null);
   const step = steps[current];

@@ -1,0 +1,213 @@
+"""The inspector: what the model saw and why, from every side, and the same as the command line says."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+import contextc as cc
+from tests.browser.conftest import Visit
+from tests.browser.lives import busy, two_models
+from tests.browser.person import Person
+from tests.compiler.talk import Talk, call, keeper
+from tests.web.lives import Life
+
+CLIPBOARD = ["clipboard-read", "clipboard-write"]
+
+
+@pytest.fixture
+def life(store: cc.Store) -> Life:
+    return busy(store)
+
+
+@pytest.fixture
+def reader(life: Life, server: str, visiting: Visit) -> Person:
+    """Somebody who looks at the last request."""
+    return visiting(server, permissions=CLIPBOARD).inspects("demo")
+
+
+def heading(person: Person) -> Locator:
+    return person.page.get_by_test_id("step").get_by_role("heading", level=2)
+
+
+def figure(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def taken(person: Person, button: str) -> str:
+    """What a button puts into the clipboard."""
+    person.page.get_by_role("button", name=button).click()
+    expect(person.page.get_by_role("button", name="Copied")).to_be_visible()
+    return str(person.page.evaluate("navigator.clipboard.readText()"))
+
+
+def test_the_timeline_leads_to_every_step(reader: Person) -> None:
+    """SPEC 13.1: a column a step, by click and by key; epochs say why they began; the address names the step."""
+    timeline = reader.page.get_by_test_id("timeline")
+    expect(timeline.locator("g.column")).to_have_count(10)
+    expect(heading(reader)).to_contain_text("Request 10")
+    timeline.locator("g.column").nth(2).click()
+    expect(heading(reader)).to_contain_text("Request 3")
+    expect(reader.page).to_have_url(re.compile(r"/inspect/[^/]+/3$"))
+    reader.page.keyboard.press("ArrowRight")
+    expect(heading(reader)).to_contain_text("Request 4")
+    expect(reader.page.locator(".step-facts")).to_contain_text("epoch 2 begins: edited or branched away")
+    slider = reader.page.get_by_role("slider", name="Step")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("begins epoch 2: edited or branched away"))
+    slider.press("Home")
+    expect(heading(reader)).to_contain_text("Request 1")
+    slider.press("End")
+    expect(heading(reader)).to_contain_text("Request 10")
+    reader.page.keyboard.press("t")
+    why = reader.page.get_by_test_id("step-table").locator(".step-why").all_inner_texts()
+    assert [each for each in why if each][:3] == ["first request", "edited or branched away", "tools changed"]
+    totals = reader.page.get_by_test_id("totals")
+    expect(totals).to_contain_text("10")
+    reader.page.reload()
+    expect(heading(reader)).to_contain_text("Request 10")
+
+
+def test_the_budget_is_the_whole_window(reader: Person) -> None:
+    """SPEC 7, 13.1: static, tools, history, new, free, margin and reserve come to the window, in bar and legend."""
+    for request in ("Request 10", "Request 9"):
+        expect(heading(reader)).to_contain_text(request)
+        budget = reader.page.get_by_test_id("budget")
+        expect(budget.locator("xpath=..")).not_to_have_attribute("aria-busy", "true")
+        legend = {
+            row.locator(".legend-name").inner_text(): figure(row.locator(".figure").inner_text())
+            for row in budget.locator(".budget-legend li").all()
+        }
+        assert {"static", "tools", "history", "new", "reserve"} <= set(legend)
+        assert sum(legend.values()) == 3_600
+        expect(budget.locator(".budget-how")).to_contain_text("Window 3,600")
+        bar = budget.get_by_test_id("budget-bar").first
+        parts = bar.locator("> .budget-part").evaluate_all("all => all.reduce((sum, one) => sum + one.offsetWidth, 0)")
+        assert parts <= bar.evaluate("bar => bar.offsetWidth") + 1
+        reader.page.get_by_role("button", name="Step before").click()
+
+
+def test_every_line_says_whether_it_is_in_and_why_not(reader: Person) -> None:
+    """SPEC 13.1: what was left out stands there with the reason; a line opens to all that it says."""
+    lines = reader.page.get_by_test_id("lines")
+    expect(lines.locator(".line")).not_to_have_count(0)
+    lines.get_by_role("button", name="Left out").click()
+    expect(lines.locator(".line[data-state=left]").first).to_be_visible()
+    assert lines.locator(".line[data-state=shared], .line[data-state=new]").count() == 0
+    assert all(lines.locator(".line .line-why").all_inner_texts())
+    lines.get_by_role("button", name=re.compile("^In")).click()
+    expect(lines.locator(".line[data-state=left]")).to_have_count(0)
+    last = lines.locator(".line").last
+    last.locator(".line-button").click()
+    expect(last.locator(".line-open")).to_contain_text("so it goes so it goes")
+    lines.get_by_role("searchbox").fill("4 so it")
+    expect(lines.locator(".line")).to_have_count(1)
+
+
+def test_the_shared_prefix_ends_where_something_broke_it(reader: Person) -> None:
+    """SPEC 13.1: what was sent before is marked, and what broke it is named."""
+    third = reader.page.get_by_test_id("timeline").locator("g.column").nth(2)
+    third.click()
+    expect(heading(reader)).to_contain_text("Request 3")
+    expect(reader.page.get_by_test_id("prefix")).to_contain_text("Same as the request before")
+    expect(reader.page.get_by_test_id("prefix-end")).to_contain_text("Nothing before it has changed")
+    reader.page.keyboard.press("ArrowRight")
+    broke = reader.page.get_by_test_id("prefix-break")
+    expect(broke).to_contain_text("edited or branched away")
+    reader.page.keyboard.press("ArrowRight")
+    expect(broke).to_contain_text("tools")
+
+
+def test_the_request_is_the_one_that_was_sent(reader: Person, address: str) -> None:
+    """SPEC 13.1: to the byte what `contextc explain --body` says; also as a command and as a program."""
+    panel = reader.tab("Request")
+    expect(panel.get_by_test_id("json")).to_be_visible()
+    program = [sys.executable, "-m", "contextc", "explain", "demo", "10", "--body", "--store", address]
+    body = subprocess.run(program, capture_output=True, check=True, timeout=120).stdout
+    assert taken(reader, "Copy JSON").encode() == body.rstrip(b"\n")
+    expect(panel).to_contain_text(f"{len(body.rstrip()):,} bytes")
+    rows = panel.get_by_role("treeitem")
+    expect(rows.first).to_be_visible()
+    command = taken(reader, "Copy as curl")
+    assert command.startswith("curl")
+    assert "$OPENAI_API_KEY" in command
+    assert "OpenAI(" in taken(reader, "Copy as Python")
+    panel.get_by_role("searchbox").fill("something else")
+    panel.get_by_role("searchbox").press("Enter")
+    expect(panel.get_by_role("status").filter(has_text="of")).to_be_visible()
+    with reader.page.expect_download() as saved:
+        panel.get_by_role("button", name="Download").click()
+    assert json.loads(saved.value.path().read_bytes()) == json.loads(body)
+
+
+def test_what_changed_since_the_request_before_is_told(reader: Person) -> None:
+    """SPEC 13.1: what is the same is folded; tools that were added are added lines."""
+    reader.page.get_by_test_id("timeline").locator("g.column").nth(4).click()
+    panel = reader.tab("Changes")
+    expect(panel.get_by_test_id("diff")).to_contain_text("Against request 4")
+    added = panel.locator(".diff-line.is-added")
+    expect(added.filter(has_text='"dig"').first).to_be_visible()
+    expect(panel.locator(".diff-head.is-same").first).to_be_visible()
+    reader.page.get_by_role("slider", name="Step").press("Home")
+    expect(panel).to_contain_text("This is the first request of its channel.")
+
+
+def test_the_rules_hold_for_what_was_compiled(reader: Person) -> None:
+    """SPEC 6: a request of ours has no findings."""
+    expect(reader.tab("Rules").get_by_test_id("findings")).to_contain_text("no findings")
+
+
+def test_the_next_request_is_foretold_with_what_a_change_would_cost(reader: Person) -> None:
+    """SPEC 13.2: before anything happens."""
+    panel = reader.tab("What next?")
+    expect(panel.get_by_test_id("verdict")).to_contain_text("Nothing that is cached would be lost.")
+    expect(panel.get_by_test_id("verdict")).to_contain_text("Request 11")
+    panel.get_by_label("If you").select_option("edit")
+    panel.get_by_label("Message", exact=True).fill("1")
+    panel.get_by_label("to say").fill("look again")
+    panel.get_by_role("button", name="What would be sent?").click()
+    expect(panel.get_by_test_id("verdict")).to_contain_text(re.compile(r"[\d,]+ cached tokens would be lost"))
+
+
+def test_two_channels_are_told_apart(store: cc.Store, person: Person) -> None:
+    """SPEC 9: a letter each; one may be looked at alone."""
+    two_models(store)
+    person.inspects("demo")
+    columns = person.page.get_by_test_id("timeline").locator("g.column")
+    expect(columns).to_have_count(3)
+    person.page.get_by_test_id("channel-filter").select_option(index=2)
+    expect(columns).to_have_count(1)
+    expect(person.page.get_by_test_id("step")).to_contain_text("claude-sonnet-4-5")
+
+
+def test_a_session_is_told_with_what_it_knows(store: cc.Store, person: Person) -> None:
+    """SPEC 9, 13.1: what the provider keeps already, what is news to it, and how the next request will go."""
+    talk = Talk(store, keeper())
+    store.append("demo", cc.user("hello"))
+    talk.step(call("a"), directory="/tmp", tools=[])
+    store.extend("demo", [cc.tool_result("a", "look", "nothing"), cc.user("well?")])
+    ledger = person.inspects("demo").tab("Ledger").get_by_test_id("ledger")
+    expect(ledger).to_contain_text("It keeps a session")
+    expect(ledger).to_contain_text("session1")
+    expect(ledger.get_by_role("region", name="Known", exact=True)).to_contain_text("hello")
+    expect(ledger.get_by_role("region", name="Not shown yet")).to_contain_text("well?")
+    expect(ledger.get_by_role("region", name="Epochs")).to_contain_text("first request")
+
+
+def test_a_conversation_that_nobody_answered_shows_what_would_be_sent(store: cc.Store, person: Person) -> None:
+    """SPEC 13.2: there is no request yet, and still something to see."""
+    store.append("demo", cc.user("anybody?"))
+    person.open("#/c/demo/inspect")
+    expect(person.page.get_by_test_id("inspector")).to_contain_text("No request yet")
+    expect(person.page.get_by_test_id("next").get_by_test_id("lines")).to_contain_text("anybody?")
+
+
+def test_a_message_leads_to_the_request_that_it_answers(life: Life, person: Person) -> None:
+    """SPEC 13.1: from the chat to the inspector and back."""
+    person.chat("demo")
+    person.rows("assistant").last.get_by_test_id("inspect-link").click()
+    expect(heading(person)).to_contain_text("Request 10")
+    person.page.get_by_role("link", name="Back to the conversation").click()
+    expect(person.composer).to_be_visible()

@@ -1,0 +1,97 @@
+"""Anybody's request in the page: recognised, counted, held against the rules, repaired, converted; never stored."""
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+import contextc as cc
+from contextc._json import JSONObject
+from tests.browser.person import Person
+
+BROKEN: JSONObject = {
+    "model": "gpt-4o",
+    "messages": [
+        {"role": "user", "content": "What is in the file?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}],
+        },
+        {"role": "user", "content": "Hello?"},
+    ],
+}
+CLAUDE: JSONObject = {
+    "model": "claude-sonnet-4-5",
+    "max_tokens": 100,
+    "system": "Be brief.",
+    "messages": [{"role": "user", "content": [{"type": "text", "text": "Good day"}]}],
+}
+
+
+@pytest.fixture
+def opener(person: Person) -> Person:
+    person.open("#/open")
+    expect(person.page.get_by_test_id("open-file")).to_be_visible()
+    return person
+
+
+def paste(person: Person, text: str) -> Locator:
+    person.page.locator("#paste-field").fill(text)
+    person.page.get_by_role("button", name="Open", exact=True).click()
+    return person.page.get_by_test_id("opened")
+
+
+def test_a_pasted_request_is_recognised_and_its_finding_leads_to_its_place(opener: Person) -> None:
+    """SPEC 6, 13.3: the rule that is broken, in words, and where."""
+    opened = paste(opener, json.dumps(BROKEN))
+    expect(opened).to_contain_text("a request in the format of openai_chat")
+    expect(opened).to_contain_text("gpt-4o")
+    findings = opener.tab("Rules").get_by_test_id("findings")
+    finding = findings.locator(".finding").first
+    place = finding.locator(".finding-path").inner_text()
+    assert place.startswith("messages[")
+    finding.locator(".finding-code").click()
+    expect(opener.page.get_by_test_id("rule")).to_contain_text(finding.locator(".finding-code").inner_text())
+    opener.page.keyboard.press("Escape")
+    finding.locator("button.finding-path").click()
+    active = opener.page.locator(".json-row.is-active")
+    expect(active).to_be_in_viewport()
+    assert active.get_attribute("data-path") == place
+
+
+def test_what_is_broken_is_repaired_and_converted(opener: Person, store: cc.Store) -> None:
+    """SPEC 6, 13.3: each change is told, and nothing is stored."""
+    paste(opener, json.dumps(BROKEN))
+    repair = opener.tab("Repair").get_by_test_id("repair")
+    repair.get_by_role("button", name="Repair it").click()
+    expect(repair.get_by_role("list", name="What was repaired")).to_contain_text("messages[")
+    expect(repair.get_by_role("tree")).to_contain_text('"tool"')
+    convert = opener.tab("Convert").get_by_test_id("convert")
+    convert.get_by_role("combobox").select_option("anthropic")
+    convert.get_by_role("button", name="Convert").click()
+    expect(convert.get_by_role("tree", name="As a request of anthropic")).to_contain_text('"tool_use"')
+    assert store.conversations() == []
+
+
+def test_a_file_of_another_house_is_opened_too(opener: Person, tmp_path: Path) -> None:
+    """SPEC 13.3: by its own format, with a budget of its model's window."""
+    (tmp_path / "theirs.json").write_text(json.dumps(CLAUDE))
+    opener.page.locator("input[type=file]").set_input_files(tmp_path / "theirs.json")
+    opened = opener.page.get_by_test_id("opened")
+    expect(opened).to_contain_text("theirs.json")
+    expect(opened).to_contain_text("in the format of anthropic")
+    expect(opened.get_by_test_id("budget")).to_contain_text("200,000")
+    expect(opener.page.get_by_test_id("lines")).to_contain_text("Good day")
+    expect(opener.tab("Rules").get_by_test_id("findings")).to_contain_text("no findings")
+    opener.page.get_by_role("button", name="Another one").click()
+    expect(opener.page.locator("#paste-field")).to_be_visible()
+
+
+def test_what_is_nothing_says_so_and_can_be_mended(opener: Person) -> None:
+    opener.watch.expects("40[0-9]|422")
+    opener.page.locator("#paste-field").fill("{not json")
+    opener.page.get_by_role("button", name="Open", exact=True).click()
+    expect(opener.page.get_by_role("alert")).to_be_visible()
+    expect(opener.page.locator("#paste-field")).to_have_value("{not json")

@@ -1,0 +1,35 @@
+"""The files of the page: there is no way from a text to markup or to code in them, and none to another host."""
+
+import re
+
+import pytest
+
+from contextc.web.pages import STATIC
+
+FORBIDDEN = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|createContextualFragment|DOMParser|srcdoc"
+    r"|document\.write|\beval\b|\bFunction\(|new Function|setAttribute\(\s*[\"']on"
+)
+HOST = re.compile(r"(?:https?:)?//(?:[\w-]+\.)+[a-z]{2,}", re.IGNORECASE)
+NAMES = {"http://www.w3.org"}
+"""What names a kind of markup, and is never asked for anything."""
+SCRIPTS = sorted(STATIC.glob("app/**/*.js"))
+FILES = sorted(path for path in STATIC.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg"))
+
+
+def test_there_are_files() -> None:
+    assert len(SCRIPTS) > 30
+    assert len(FILES) > len(SCRIPTS)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(STATIC).as_posix())
+def test_no_text_becomes_markup_or_code(path: object) -> None:
+    """SPEC 12.3: everything on the page is made node by node."""
+    assert FORBIDDEN.findall(STATIC.joinpath(str(path)).read_text()) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(STATIC).as_posix())
+def test_nothing_comes_from_another_host(path: object) -> None:
+    """SPEC 12.3: the page works without a network, and tells nobody."""
+    found = {host for host in HOST.findall(STATIC.joinpath(str(path)).read_text()) if host not in NAMES}
+    assert found == set()

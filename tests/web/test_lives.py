@@ -1,0 +1,102 @@
+"""Random lives of a conversation, looked at through the inspector: everything that ever happens can be told.
+
+Agents, models, directories and sessions come and go in them; messages are edited, cut away, summed up and removed;
+requests fail, race and are broken off.
+"""
+
+import os
+import random
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from contextc.compiler.account import explain
+from contextc.web.app import application
+from contextc.web.channels import channel_at
+from contextc.web.desk import Options
+from tests.compiler.test_nothing_lost import Life, life
+
+KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
+GONE = ("redacted", "another form")
+SEEDS = range(int(os.environ.get("CONTEXTC_EXAMPLES", "1")) * 6)
+
+
+class Looking:
+    """Looks at everything there is of a world, and says what does not add up."""
+
+    def __init__(self, world: Life, client: TestClient) -> None:
+        self.world, self.client, self.requests = world, client, 0
+
+    def get(self, name: str, path: str, **query: object) -> Any:  # JSON
+        params = {key: str(value) for key, value in query.items()}
+        answer = self.client.get(f"/api/conversations/{name}/{path}", params=params)
+        assert answer.status_code < 500, (path, answer.text)
+        return answer
+
+    def conversation(self, name: str) -> None:
+        told = self.get(name, "timeline").json()
+        assert self.get(name, "next").status_code in (200, 422)
+        times = [each["time"] for each in told["requests"]]
+        assert times == sorted(times)
+        for channel in told["channels"]:
+            if channel["requests"]:
+                self.ledger(name, channel)
+            for number in range(1, channel["requests"] + 1):
+                self.request(name, channel["id"], number)
+                self.requests += 1
+
+    def ledger(self, name: str, channel: dict[str, Any]) -> None:
+        told = self.get(name, f"channels/{channel['id']}/ledger").json()
+        assert told["epochs"][-1]["epoch"] == channel["epoch"]
+        assert told["session"] == channel["session"]
+        known = {each["seq"] for each in told["known"] if each["kind"] == "message"}
+        assert known or told["known"] or not told["total"]
+
+    def request(self, name: str, channel: str, number: int) -> None:
+        told = self.get(name, f"requests/{channel}/{number}").json()
+        budget = told["budget"]
+        room = max(budget["limit"] or budget["window"], budget["system"] + budget["tools"] + budget["used"])
+        assert sum(budget[kind] for kind in KINDS) == room
+        assert budget["dynamic"] + budget["history"] + budget["new"] == budget["used"]
+        broke = told["shared"]["broke"]
+        assert bool(broke["why"]) == bool(told["why"])
+        assert told["why"] or not broke["where"]
+        self.lines(name, channel, number, told["counts"])
+        bodies = [self.get(name, f"requests/{channel}/{number}/{rest}") for rest in ("body", "diff", "lint")]
+        for answer in bodies:
+            assert answer.status_code == 200 or any(word in answer.json()["error"]["message"] for word in GONE)
+        if bodies[1].status_code == 200 and number > 1 and not told["why"]:
+            kinds = {hunk["kind"] for hunk in bodies[1].json()["hunks"]}
+            assert "added" in kinds or "same" in kinds
+
+    def lines(self, name: str, channel: str, number: int, counts: dict[str, int]) -> None:
+        whole = explain(self.world.store, channel_at(self.world.store, name, channel), number).lines
+        paged: list[Any] = []
+        while True:
+            answer = self.get(name, f"requests/{channel}/{number}/lines", after=len(paged), limit=7).json()
+            paged += answer["lines"]
+            if not answer["more"]:
+                break
+        assert [(line["seq"], line["text"], line["why"]) for line in paged] == [
+            (line.seq, line.text, line.why) for line in whole
+        ]
+        assert counts["lines"] == len(paged)
+        states = [line["state"] for line in paged]
+        assert states == sorted(states, key=("shared", "new", "left").index)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happened_can_be_looked_at(seed: int) -> None:
+    """SPEC 13.1: every request of every channel, and what comes next, adds up and is told in words."""
+    world = Life(seed, "memory:")
+    for step, number in life(seed):
+        getattr(world, step)(random.Random(number))
+    with TestClient(
+        application(world.store, Options(model="openai-chat:gpt-4o")), base_url="http://127.0.0.1:8377"
+    ) as client:
+        looking = Looking(world, client)
+        for name in world.conversations:
+            looking.conversation(name)
+    assert looking.requests == len(world.store.read(lambda tx: tx.rows("SELECT 1 FROM manifest")))
+    world.store.close()
