@@ -116,7 +116,8 @@ def visiting(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Calla
 
 
 def arrived(browser: Browser, url: str, **options: Any) -> Person:
-    context: BrowserContext = browser.new_context(**{"viewport": DESK, "reduced_motion": "reduce", **options})
+    wanted: dict[str, Any] = {"viewport": DESK, "reduced_motion": "reduce", **options}
+    context: BrowserContext = browser.new_context(**wanted)
     context.set_default_timeout(PATIENCE)
     watch = Watch(context, url)
     return Person(context.new_page(), url, watch)

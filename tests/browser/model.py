@@ -123,8 +123,12 @@ class _Handler(BaseHTTPRequestHandler):
         told["choices"] = [choice] if choice else []
         if usage is not None:
             read, said, cached = usage
-            told["usage"] = {"prompt_tokens": read, "completion_tokens": said, "total_tokens": read + said}
-            told["usage"]["prompt_tokens_details"] = {"cached_tokens": cached}
+            told["usage"] = {
+                "prompt_tokens": read,
+                "completion_tokens": said,
+                "total_tokens": read + said,
+                "prompt_tokens_details": {"cached_tokens": cached},
+            }
         self.wfile.write(b"data: " + json.dumps(told).encode() + b"\n\n")
 
     def _send(self, status: int, kind: str, body: bytes = b"") -> None:

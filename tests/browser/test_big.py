@@ -1,6 +1,7 @@
 """A conversation of ten thousand messages: opened at its end, and read to its beginning and back."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -40,7 +41,7 @@ def rows(person: Person) -> Locator:
 
 
 def test_it_opens_at_its_end_and_is_read_to_its_beginning(
-    long: cc.Store, person: Person, record_property: pytest.RecordProperty
+    long: cc.Store, person: Person, record_property: Callable[[str, object], None]
 ) -> None:
     """SPEC 12.4: what is fetched and drawn does not grow with the conversation, and nothing jumps."""
     person.open()

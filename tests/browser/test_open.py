@@ -66,7 +66,7 @@ def test_what_is_broken_is_repaired_and_converted(opener: Person, store: cc.Stor
     paste(opener, json.dumps(BROKEN))
     repair = opener.tab("Repair").get_by_test_id("repair")
     repair.get_by_role("button", name="Repair it").click()
-    expect(repair.get_by_role("list", name="What was repaired")).to_contain_text("messages[")
+    expect(repair.locator(".repaired")).to_contain_text("messages[")
     expect(repair.get_by_role("tree")).to_contain_text('"tool"')
     convert = opener.tab("Convert").get_by_test_id("convert")
     convert.get_by_role("combobox").select_option("anthropic")

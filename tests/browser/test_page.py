@@ -1,6 +1,7 @@
 """The page around a conversation: the list, search, what is asked before something goes, themes, keys, tokens."""
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -132,24 +133,29 @@ def test_a_whole_conversation_without_a_mouse(talks: cc.Store, person: Person, m
     expect(person.composer).to_be_focused()
 
 
-def test_a_token_is_asked_for_once(talks: cc.Store, options: Options, visiting: Visit, model: Model) -> None:
-    """SPEC 12.2: without it nothing is told; a wrong one is asked for again; the printed address brings it along."""
+@pytest.fixture
+def guarded(talks: cc.Store, options: Options) -> Iterator[str]:
     with served(talks, replace(options, token=TOKEN)) as url:
-        person = visiting(url)
-        person.watch.expects("401")
-        person.open("#/c/garden")
-        asked = person.page.get_by_test_id("token-dialog")
-        asked.get_by_label("Token").fill("a wrong one")
-        asked.get_by_role("button", name="Go on").click()
-        expect(asked).to_contain_text("That was not the one.")
-        assert person.page.get_by_test_id("conversation").count() == 0
-        asked.get_by_label("Token").fill(TOKEN)
-        asked.get_by_role("button", name="Go on").click()
-        expect(person.page.get_by_test_id("conversation")).to_have_count(2)
-        expect(person.rows("assistant").locator(".prose")).to_have_text("That depends, says the garden.")
-        person.page.reload()
-        expect(person.page.get_by_test_id("conversation")).to_have_count(2)
-        expect(asked).to_have_count(0)
-        other = visiting(url).open(f"?token={TOKEN}")
-        expect(other.page.get_by_test_id("conversation")).to_have_count(2)
-        assert TOKEN not in other.page.url
+        yield url
+
+
+def test_a_token_is_asked_for_once(guarded: str, visiting: Visit) -> None:
+    """SPEC 12.2: without it nothing is told; a wrong one is asked for again; the printed address brings it along."""
+    person = visiting(guarded)
+    person.watch.expects("401")
+    person.open("#/c/garden")
+    asked = person.page.get_by_test_id("token-dialog")
+    asked.get_by_label("Token").fill("a wrong one")
+    asked.get_by_role("button", name="Go on").click()
+    expect(asked).to_contain_text("That was not the one.")
+    assert person.page.get_by_test_id("conversation").count() == 0
+    asked.get_by_label("Token").fill(TOKEN)
+    asked.get_by_role("button", name="Go on").click()
+    expect(person.page.get_by_test_id("conversation")).to_have_count(2)
+    expect(person.rows("assistant").locator(".prose")).to_have_text("That depends, says the garden.")
+    person.page.reload()
+    expect(person.page.get_by_test_id("conversation")).to_have_count(2)
+    expect(asked).to_have_count(0)
+    other = visiting(guarded).open(f"?token={TOKEN}")
+    expect(other.page.get_by_test_id("conversation")).to_have_count(2)
+    assert TOKEN not in other.page.url

@@ -6,7 +6,7 @@ A test expects none of it. One in which something has to fail says what, with `e
 import re
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Error, Page, Request, Response
+from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Error, Page, Request, Response
 
 ALARM = "alarm"
 """What a script of somebody else's would call, if it ran: it is there in every page."""
@@ -26,20 +26,20 @@ class Watch:
         """The addresses that were asked, in order, without the host."""
         self._host, self._expected = urlsplit(url).netloc, list[re.Pattern[str]]()
         self._found: set[re.Pattern[str]] = set()
-        context.expose_function(ALARM, lambda *said: self._note(f"a script of somebody else's ran: {said}"))
+        context.expose_function(ALARM, self._on_alarm)  # pyright: ignore[reportUnknownMemberType] - its callback is
         context.add_init_script(POLICY)
         context.on("page", self._watch)
         context.on("request", self._on_request)
         context.on("requestfailed", self._on_failed)
         context.on("response", self._on_response)
-        context.on("dialog", lambda dialog: (self._note(f"it opened a dialog: {dialog.message}"), dialog.dismiss()))
+        context.on("dialog", self._on_dialog)
 
     def expects(self, *patterns: str) -> None:
         """Problems that are as they should be; each has to occur."""
         self._expected += [re.compile(each) for each in patterns]
 
     def check(self) -> None:
-        assert self.problems == []
+        assert not self.problems, "\n".join(self.problems)
         missing = [each.pattern for each in self._expected if each not in self._found]
         assert not missing, f"these were expected: {missing}"
 
@@ -53,6 +53,13 @@ class Watch:
                 self._found.add(pattern)
                 return
         self.problems.append(problem)
+
+    def _on_alarm(self, *said: object) -> None:
+        self._note(f"a script of somebody else's ran: {said}")
+
+    def _on_dialog(self, dialog: Dialog) -> None:
+        self._note(f"it opened a dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _on_error(self, error: Error) -> None:
         self._note(f"error in the page: {error.message}\n{error.stack}")

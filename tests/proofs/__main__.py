@@ -55,7 +55,7 @@ def _proved(name: str, subjects: Sequence[str], scale: float, bar: Progress, con
         console.print(f"{name}: {subject}: {dict(each)}", markup=False, highlight=False)
     console.print(f"{name}: {seconds} s", markup=False)
     if scale == 1:
-        save(added(load(), name, counts, seconds=seconds, day=_today(), commit=commit))
+        save(added(load(), name, counts, day=_today(), commit=commit))
     return True
 
 

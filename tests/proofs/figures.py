@@ -18,10 +18,9 @@ on which commit it was measured.
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What was counted of one subject, in how many seconds of two cores, when, and on which commit."""
+    """What was counted of one subject, when, and on which commit."""
 
     counts: dict[str, int]
-    seconds: int
     day: str
     commit: str
 
@@ -44,11 +43,9 @@ def save(book: Book) -> None:
     PAGE.write_text(page(ordered), encoding="utf-8")
 
 
-def added(book: Book, name: str, counts: Counts, *, seconds: int, day: str, commit: str) -> Book:
+def added(book: Book, name: str, counts: Counts, *, day: str, commit: str) -> Book:
     """The book with the figures of one proof."""
-    found = {
-        subject: Figures(counts=dict(each), seconds=seconds, day=day, commit=commit) for subject, each in counts.items()
-    }
+    found = {subject: Figures(counts=dict(each), day=day, commit=commit) for subject, each in counts.items()}
     return {**book, name: {**book.get(name, {}), **found}}
 
 

@@ -66,8 +66,8 @@ def test_a_run_that_was_broken_off_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_figures_of_one_subject_leave_the_others_alone() -> None:
-    book = added({}, "turns", {"a": Counter(turns=1), "b": Counter(turns=1)}, seconds=1, day="x", commit="1")
-    book = added(book, "turns", {"b": Counter(turns=2)}, seconds=1, day="x", commit="2")
+    book = added({}, "turns", {"a": Counter(turns=1), "b": Counter(turns=1)}, day="x", commit="1")
+    book = added(book, "turns", {"b": Counter(turns=2)}, day="x", commit="2")
     assert [(name, each.counts["turns"], each.commit) for name, each in book["turns"].items()] == [
         ("a", 1, "1"),
         ("b", 2, "2"),

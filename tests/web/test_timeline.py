@@ -103,6 +103,16 @@ def test_a_session_is_told_with_its_mode(client: TestClient, store: cc.Store) ->
     assert (channel["mode"], channel["session"], channel["requests"]) == ("stateful", "session1", 2)
 
 
+def test_a_program_keeps_sessions_also_before_it_has_one(client: TestClient, store: cc.Store) -> None:
+    """A provider's facts say so; and a request that nobody answered yet is on its way."""
+    compiler = cc.MessageCompiler(store, cc.provider("claude-code"))
+    store.append("demo", cc.user("hello"))
+    compiler.begin(compiler.compile("demo", directory="/tmp"))
+    (channel,) = client.get("/api/conversations/demo/timeline").json()["channels"]
+    assert (channel["mode"], channel["session"]) == ("stateful", "")
+    assert (channel["unanswered"], channel["requests"]) == (True, 0)
+
+
 def test_a_request_knows_its_turn_and_its_step(client: TestClient, store: cc.Store) -> None:
     """SPEC 11: also where a step was tried twice, under the same number."""
     failed = ProviderFailed("anthropic", "transient", "overloaded")

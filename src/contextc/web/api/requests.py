@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from contextc._json import decode
-from contextc.compiler.account import as_held, formatter_of, provider_of, rebuild
+from contextc.compiler.account import as_held, formatter_of, located, provider_of, rebuild
 from contextc.compiler.differing import Hunk, difference
 from contextc.compiler.inspecting import inspected, page
 from contextc.compiler.prefix import break_of
@@ -87,7 +87,7 @@ def show_body(desk: Desk, name: str, channel: str, number: int, query: Form) -> 
 
 def _by_hand(desk: Desk, channel: Channel, number: int, body: bytes, shape: str) -> str:
     whom = provider_of(desk.store, channel)
-    record = inspected(desk.store, channel, number).record
+    _, record = desk.store.read(lambda tx: located(tx, channel, number))
     make = as_curl if shape == "curl" else as_python
     return make(whom, whom.formatter, body, session=record.gave or record.session, directory=channel.directory)
 
