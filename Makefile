@@ -11,7 +11,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .cache/bench/peers
 
-.PHONY: run test setup lint types floors tests bench prove rules lock clean
+.PHONY: run test setup lint types floors tests browser bench prove rules lock clean
 
 run: setup
 	@$(BIN)/contextc serve
@@ -38,8 +38,19 @@ types: setup
 floors: setup
 	$(BIN)/lint-imports
 
-tests: setup
+tests: setup browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The page is tested in a browser. Where there is none, and it can be had without asking anybody, Debian's is installed.
+browser:
+	@for each in "$$CONTEXTC_CHROMIUM" chromium chromium-browser google-chrome; do \
+	  if command -v "$$each" >/dev/null 2>&1; then exit 0; fi; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo 'There is no Chromium: installing it with apt-get, for the tests of the page.'; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium; } >/dev/null 2>&1 \
+	  || echo 'It could not be installed: the tests of the page will be skipped.'; \
+	fi
 
 bench: setup $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/import.py

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 import contextc as cc
 from contextc.web.desk import Options
+from tests.browser.conftest import Visit
 from tests.browser.model import Model, calls, says
 from tests.browser.person import Person
 from tests.browser.watching import ALARM
@@ -30,6 +31,7 @@ LINKS = (
 )
 ODD = "left \u202eright\u202c \u2066inner\u2069 \u200bzero \x07bell \x1b[31mred end"
 ALL = "\n\n".join([*MARKUP, *LINKS, ODD])
+TALL = {"width": 1280, "height": 8_000}
 MADE = "script, iframe, object, embed, base, style, link, animate, img[onerror], [onload], [onclick]"
 
 
@@ -42,8 +44,9 @@ def check(person: Person) -> None:
     assert sources == []
 
 
-def test_what_a_model_and_a_tool_say_is_text(person: Person, model: Model, options: Options) -> None:
+def test_what_a_model_and_a_tool_say_is_text(server: str, visiting: Visit, model: Model, options: Options) -> None:
     """SPEC 12.3: in an answer, in thoughts, in a call, in its result, and in what is asked of a person."""
+    person = visiting(server, viewport=TALL)
     (options.root / "evil.txt").write_text(ALL)
     model.will(
         calls(
@@ -74,7 +77,7 @@ def test_what_a_model_and_a_tool_say_is_text(person: Person, model: Model, optio
     check(person)
 
 
-@pytest.mark.parametrize("name", [MARKUP[1], "../..//x?a=b#c", f"javascript:{ALARM}(1)", "100% \u202egnirts"])
+@pytest.mark.parametrize("name", [MARKUP[1], "../..//x?a=b#c", f"javascript:{ALARM}(1)", "100% ✓ naïve"])
 def test_a_name_is_text_and_leads_where_it_says(store: cc.Store, person: Person, model: Model, name: str) -> None:
     """SPEC 12.3: names may hold anything; they are shown with what cannot be seen spelled out."""
     store.extend(name, [cc.user("hi"), cc.assistant("hello")])

@@ -11,11 +11,20 @@ from playwright.sync_api import Locator, expect
 import contextc as cc
 from tests.browser.conftest import Visit
 from tests.browser.lives import busy, two_models
+from tests.browser.model import KEY
 from tests.browser.person import Person
 from tests.compiler.talk import Talk, call, keeper
 from tests.web.lives import Life
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
+TAKEN = """async () => {
+  for (let tries = 0; tries < 1500; tries += 1) {
+    const text = await navigator.clipboard.readText();
+    if (text) return text;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return "";
+}"""
 
 
 @pytest.fixture
@@ -41,7 +50,7 @@ def taken(person: Person, button: str) -> str:
     """What a button puts into the clipboard."""
     person.page.evaluate("navigator.clipboard.writeText('')")
     person.page.get_by_role("button", name=button).click()
-    return str(person.page.wait_for_function("navigator.clipboard.readText()").json_value())
+    return str(person.page.evaluate(TAKEN))
 
 
 def chooses(person: Person, request: int) -> None:
@@ -97,14 +106,15 @@ def test_the_budget_is_the_whole_window(reader: Person) -> None:
 def test_every_line_says_whether_it_is_in_and_why_not(reader: Person) -> None:
     """SPEC 13.1: what was left out stands there with the reason; a line opens to all that it says."""
     lines = reader.page.get_by_test_id("lines")
+    which = lines.get_by_role("group", name="Which messages")
     expect(lines.locator(".line")).not_to_have_count(0)
-    lines.get_by_role("button", name="Left out").click()
+    which.get_by_role("button", name="Left out").click()
     expect(lines.locator(".line[data-state=left]").first).to_be_visible()
     assert lines.locator(".line[data-state=shared], .line[data-state=new]").count() == 0
     assert all(lines.locator(".line .line-why").all_inner_texts())
-    lines.get_by_role("button", name=re.compile("^In")).click()
+    which.get_by_role("button", name=re.compile("^In")).click()
     expect(lines.locator(".line[data-state=left]")).to_have_count(0)
-    last = lines.locator(".line").last
+    last = lines.locator(".line").filter(has_text="4 so it goes")
     last.locator(".line-button").click()
     expect(last.locator(".line-open")).to_contain_text("so it goes so it goes")
     lines.get_by_role("searchbox").fill("4 so it")
@@ -118,7 +128,7 @@ def test_the_shared_prefix_ends_where_something_broke_it(reader: Person) -> None
     expect(reader.page.get_by_test_id("prefix-end")).to_contain_text("Nothing before it has changed")
     reader.page.keyboard.press("ArrowRight")
     broke = reader.page.get_by_test_id("prefix-break")
-    expect(broke).to_contain_text("edited or branched away")
+    expect(broke).to_contain_text("The conversation was edited")
     reader.page.keyboard.press("ArrowRight")
     expect(broke).to_contain_text("tools")
 
@@ -134,8 +144,8 @@ def test_the_request_is_the_one_that_was_sent(reader: Person, address: str) -> N
     rows = panel.get_by_role("treeitem")
     expect(rows.first).to_be_visible()
     command = taken(reader, "Copy as curl")
-    assert command.startswith("curl")
-    assert "$OPENAI_API_KEY" in command
+    assert "curl" in command
+    assert f"${{{KEY}}}" in command  # the name of the key, never the key
     assert "OpenAI(" in taken(reader, "Copy as Python")
     panel.get_by_role("searchbox").fill("something else")
     panel.get_by_role("searchbox").press("Enter")

@@ -112,3 +112,39 @@ def test_many_threads_that_append_lose_nothing(store: cc.Store) -> None:
         thread.join(60)
     for number in range(20):
         assert [message.text for message in store.load(f"c{number}")] == [str(each) for each in range(10)]
+
+
+def test_the_main_thread_writes_for_itself_alone(store: cc.Store) -> None:
+    """SPEC 1.2: a Ctrl-C that comes to it after a commit cannot make the others write once more."""
+    begun, free = threading.Event(), threading.Event()
+    found: dict[str, Transaction] = {}
+
+    def first(_: Transaction) -> None:
+        begun.set()
+        assert free.wait(PATIENCE)
+
+    def write(name: str) -> None:
+        found[name] = store.write(append(name))
+
+    def in_line(count: int) -> None:
+        while len(store._line._waiting) < count:  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage, reportUnknownMemberType, reportUnknownArgumentType]
+            threading.Event().wait(0.001)
+
+    def others() -> None:
+        in_line(1)  # the main thread
+        for thread in behind:
+            thread.start()
+        in_line(3)
+        free.set()
+
+    behind = [threading.Thread(target=write, args=(name,)) for name in ("a", "b")]
+    leader, helper = threading.Thread(target=store.write, args=(first,)), threading.Thread(target=others)
+    leader.start()
+    assert begun.wait(PATIENCE)
+    helper.start()
+    write("main")
+    for thread in (leader, helper, *behind):
+        thread.join(PATIENCE)
+    assert found["main"] is not found["a"]
+    assert found["a"] is found["b"]
+    assert names(store) == ["a", "b", "main"]

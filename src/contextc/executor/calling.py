@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from itertools import groupby
 from operator import itemgetter
+from time import monotonic
 
 from msgspec.structs import asdict, replace
 
@@ -28,6 +29,10 @@ from contextc.store.streams import join
 
 FIRST_BATCH, BATCH = 0.03, 0.1
 """Seconds after which what has come is stored: for the first piece, and from then on."""
+REST, LONGEST_REST = 2, 1.0
+"""A store that takes its time is left alone for so many times as long, and for so many seconds at most: where hundreds
+stream at once, each of them writes less often, and whoever begins is not kept waiting by them.
+"""
 LARGEST = 1 << 53
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """How it shows that an event is JSON, and nothing that this provider's API sends."""
@@ -67,7 +72,7 @@ class Incoming:
         self._uids = {0: self.beginning.uid}
         self._at, self._answered, self.hosted = 0, False, False
         self._waiting: list[Piece] = []
-        self._batches = 0
+        self._batches, self._took = 0, 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
 
@@ -185,7 +190,8 @@ class Incoming:
             task.result()
         if self._timer is None and self._flushing is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(BATCH if self._batches else FIRST_BATCH, self._start)
+            rest = max(BATCH, min(LONGEST_REST, REST * self._took))
+            self._timer = loop.call_later(rest if self._batches else FIRST_BATCH, self._start)
 
     def _start(self) -> None:
         self._timer = None
@@ -196,7 +202,7 @@ class Incoming:
     def _flushed(self, task: asyncio.Task[None]) -> None:
         """What came while the journal was written does not wait for the next piece, which may take long."""
         is_well = not task.cancelled() and task.exception() is None
-        if task is self._flushing and is_well and _without_half(_joined(self._waiting))[0]:
+        if task is self._flushing and is_well and self._waiting and _without_half(_joined(self._waiting))[0]:
             self._arrange()
 
     async def _flush(self) -> None:
@@ -204,7 +210,9 @@ class Incoming:
         if not pieces:
             return
         number, self._batches = self._batches, self._batches + 1
+        began = monotonic()
         await durable(self.record.journal, self.beginning, number, pieces)
+        self._took = monotonic() - began
 
     async def _settle(self) -> None:
         """Let a journaling that has begun come to its end, and begin no other."""

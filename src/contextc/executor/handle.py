@@ -89,8 +89,10 @@ class Turn:
         if (error := self.results[-1].error) is not None:
             raise error
 
-    async def together(self, *, after: int | None = None) -> AsyncGenerator[Sequence[AnyEvent], None]:
-        """What happens, from the beginning of the turn or after an event; what is ready together comes together."""
+    async def together(
+        self, *, after: int | None = None, pulse: bool = False
+    ) -> AsyncGenerator[Sequence[AnyEvent], None]:
+        """What happens, from the beginning of the turn or after an event, as `watch_together` tells it."""
         inbox, look = self._inbox, self._followed or after is not None
         if look:  # somebody follows already, and takes what that inbox gets; or it may have missed something
             inbox = Inbox()
@@ -107,7 +109,9 @@ class Turn:
             if self._first:
                 start = self._first - 1 if after is None else after
                 store = self.executor.store
-                found = watch_together(store, self.conversation, start, inbox=inbox, done=self._ended, look=look)
+                found = watch_together(
+                    store, self.conversation, start, inbox=inbox, done=self._ended, look=look, pulse=pulse
+                )
                 async with aclosing(found):
                     async for events in found:
                         yield [event for event in events if event.agent == self.executor.agent]

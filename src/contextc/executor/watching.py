@@ -159,8 +159,9 @@ async def watch_together(
     inbox: Inbox | None = None,
     done: Callable[[], bool] = lambda: False,
     look: bool = True,
+    pulse: bool = False,
 ) -> AsyncGenerator[Sequence[AnyEvent], None]:
-    """As `watch`; events that are ready together come together."""
+    """As `watch`; events that are ready together come together. With `pulse`, none come twice a second of silence."""
     box = inbox or Inbox()
     if inbox is None:
         hub(store).join(conversation, box)
@@ -181,6 +182,8 @@ async def watch_together(
             if ended:
                 return
             look = not await box.wait(LOOK_SECONDS)
+            if look and pulse:
+                yield ()
     finally:
         if inbox is None:
             hub(store).leave(conversation, box)

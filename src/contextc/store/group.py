@@ -3,7 +3,8 @@
 A commit costs what the disk takes to say that it has it, however much is in it. So while one writer waits for that, the
 others stand in line, and the first of them then runs the work of all: each between two savepoints, as if it were alone
 and they had come one after the other. Who fails takes nothing along. Where the whole cannot be stored nothing was, and
-everybody tries alone, which tells them what is wrong. A writer that is alone is not kept waiting.
+everybody tries alone, which tells them what is wrong. A writer that is alone is not kept waiting. The main thread
+writes for itself alone: a Ctrl-C may come to it between a commit and the news of it, and the others would write twice.
 """
 
 import threading
@@ -78,8 +79,9 @@ class Line:
 
     def _lead(self, writer: _Writer, alone: Callable[[], T]) -> T:
         """The work of all who wait, or of one alone where nobody else does."""
+        most = MOST - 1 if threading.current_thread() is not threading.main_thread() else 0
         with self._mutex:
-            others, self._waiting = self._waiting[: MOST - 1], self._waiting[MOST - 1 :]
+            others, self._waiting = self._waiting[:most], self._waiting[most:]
         if not others:
             return alone()
         found: list[Outcome] | None = None

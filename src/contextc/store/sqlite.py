@@ -89,6 +89,9 @@ class SQLiteStore(Store[sqlite3.Connection]):
             return None
         try:
             found = self._run(connection, all_of_them, writing=True, again=False)
+        except StoreBusy as error:  # all of them have waited for as long as one does
+            self._drop_all(connection)
+            return [Outcome(error=error) for _ in works]
         except StoreError:
             self._drop_all(connection)
             return None

@@ -1,4 +1,4 @@
-"""Channels as the outside knows them: whom a conversation was shown to, each under a short name that fits into an address.
+"""Channels as the outside knows them: whom a conversation was shown to, each under a short name for addresses.
 
 The name is a hash of agent, provider, model and directory, so it is the same in every conversation and after every
 start of the server, and says nothing about any of them.

@@ -4,9 +4,9 @@ What is ready at the same time leaves in one piece. A reader that is slow is wai
 what it has not taken is read from the store when its turn comes.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from time import monotonic
 from typing import Protocol, TypeAlias
 
 from starlette.requests import Request
@@ -43,37 +43,66 @@ def first_wanted(request: Request, after: int) -> int:
 
 async def told(desk: Desk, conversation: str, after: int, encode: Encode) -> AsyncGenerator[bytes]:
     """Everything that happens in a conversation after event `after`, until it is deleted or the server ends."""
-    began = await durable(_begun, desk.store, conversation)
+    began, silence = await durable(_begun, desk.store, conversation), Silence()
     with desk.watchers.watching(conversation) as gone:
-        happens = watch_together(desk.store, conversation, after)
-        async with aclosing(until(happens, desk.ending, gone)) as source:
+        source = watch_together(desk.store, conversation, after, pulse=True)
+        async with aclosing(source):
             async for events in source:
-                if events:
-                    yield b"".join([encode(event) for event in events])
-                elif await durable(_begun, desk.store, conversation) != began:
+                if desk.ending.is_set() or gone.is_set():
                     return
-                else:
+                if events:
+                    silence.broken()
+                    yield b"".join([encode(event) for event in events])
+                elif silence.is_long():
+                    if await durable(_begun, desk.store, conversation) != began:
+                        return
                     yield HEARTBEAT
 
 
 async def followed(desk: Desk, begun: Begun, after: int, telling: "Telling") -> AsyncGenerator[bytes]:
     """A turn after event `after`, and those that follow it, to its end or to where it waits for a person."""
+    silence = Silence()
     with desk.running.following(begun), desk.watchers.watching(begun.turn.conversation) as gone:
-        async with aclosing(until(begun.turn.together(after=after), desk.ending, gone)) as source:
+        source = begun.turn.together(after=after, pulse=True)
+        async with aclosing(source):
             async for events in source:
-                if not events:
+                if desk.ending.is_set() or gone.is_set():
+                    break
+                if events:
+                    silence.broken()
+                    yield _told_of(events, telling)
+                elif silence.is_long():
                     yield HEARTBEAT
-                    continue
-                told = b""
-                for event in events:
-                    told += telling.frames(event)
-                    if telling.waits:
-                        break
-                if told:
-                    yield told
                 if telling.waits:
                     break
         yield telling.ended()
+
+
+def _told_of(events: Sequence[AnyEvent], telling: "Telling") -> bytes:
+    told: list[bytes] = []
+    for event in events:
+        told.append(telling.frames(event))
+        if telling.waits:
+            break
+    return b"".join(told)
+
+
+class Silence:
+    """How long nothing was said."""
+
+    def __init__(self) -> None:
+        self._since = monotonic()
+
+    def broken(self) -> None:
+        self._since = monotonic()
+
+    def is_long(self) -> bool:
+        """Whether it is time to say that we are still here; from then on it is another one."""
+        now = monotonic()
+        if now - self._since < HEARTBEAT_SECONDS:
+            return False
+        self._since = now
+        return True
 
 
 class Telling(Protocol):
@@ -87,39 +116,6 @@ class Telling(Protocol):
     def ended(self) -> bytes:
         """What the stream ends with."""
         ...
-
-
-async def until(source: AsyncGenerator[Sequence[AnyEvent]], *ends: asyncio.Event) -> AsyncGenerator[Sequence[AnyEvent]]:
-    """What a source gives, until it ends or one of the events is set; nothing at all, once in a while, where it is
-    silent.
-    """
-    loop = asyncio.get_running_loop()
-    ending = [loop.create_task(each.wait()) for each in ends]
-    upcoming: asyncio.Task[Sequence[AnyEvent] | None] | None = None
-    try:
-        while True:
-            upcoming = upcoming or loop.create_task(_next(source))
-            await asyncio.wait({upcoming, *ending}, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if any(each.is_set() for each in ends):
-                return
-            if not upcoming.done():
-                yield ()
-                continue
-            found, upcoming = upcoming.result(), None
-            if found is None:
-                return
-            yield found
-    finally:
-        for task in ending:
-            task.cancel()
-        if upcoming is not None:
-            upcoming.cancel()
-            await asyncio.gather(upcoming, return_exceptions=True)
-        await source.aclose()
-
-
-async def _next(source: AsyncGenerator[Sequence[AnyEvent]]) -> Sequence[AnyEvent] | None:
-    return await anext(source, None)
 
 
 def _begun(store: Store, conversation: str) -> int | None:
