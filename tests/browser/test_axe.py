@@ -15,6 +15,7 @@ from tests.browser.person import Person
 from tests.browser.test_open import BROKEN
 from tests.browser.test_page import NARROW
 
+PANEL = "[role=tabpanel]"
 LOOKS: dict[str, dict[str, Any]] = {  # the options of a context
     "light": {"color_scheme": "light"},
     "dark": {"color_scheme": "dark"},
@@ -81,10 +82,11 @@ def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: 
         panel = person.tab(tab)
         expect(panel.get_by_role("status", name="Loading")).to_have_count(0)
         expect(panel.locator(".bones")).to_have_count(0)
-        assert shut_out(person.page) == [], tab
+        assert shut_out(person.page, PANEL) == [], tab
+    assert shut_out(person.page) == []
     person.page.get_by_role("button", name="Table", exact=True).click()
     expect(person.page.get_by_test_id("step-table")).to_be_visible()
-    assert shut_out(person.page) == []
+    assert shut_out(person.page, "[data-testid=step-table]") == []
 
 
 def test_an_opened_file_is_for_everybody(server: str, visiting: Visit, look: dict[str, Any]) -> None:
@@ -98,4 +100,5 @@ def test_an_opened_file_is_for_everybody(server: str, visiting: Visit, look: dic
     for tab in ("Messages", "As JSON", "Rules", "Repair", "Convert"):
         panel = person.tab(tab)
         expect(panel).not_to_be_empty()
-        assert shut_out(person.page) == [], tab
+        assert shut_out(person.page, PANEL) == [], tab
+    assert shut_out(person.page) == []

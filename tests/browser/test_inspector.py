@@ -147,7 +147,7 @@ def test_the_request_is_the_one_that_was_sent(reader: Person, address: str) -> N
     assert "curl" in command
     assert f"${{{KEY}}}" in command  # the name of the key, never the key
     assert "OpenAI(" in taken(reader, "Copy as Python")
-    panel.get_by_role("searchbox").fill("something else")
+    panel.get_by_role("searchbox").fill("so it goes")
     panel.get_by_role("searchbox").press("Enter")
     expect(panel.get_by_role("status").filter(has_text="of")).to_be_visible()
     with reader.page.expect_download() as saved:

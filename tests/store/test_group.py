@@ -62,14 +62,14 @@ def names(store: cc.Store) -> list[str]:
 
 
 def test_writers_in_line_are_one_transaction(store: cc.Store) -> None:
-    """SPEC 1.2: durable when it returns, at the price of one commit for all who waited."""
+    """SPEC 3.2: durable when it returns, at the price of one commit for all who waited."""
     found = at_once(store, [append(f"c{number}") for number in range(8)])
     assert len({id(tx) for tx in found}) == 1
     assert names(store) == [f"c{number}" for number in range(8)]
 
 
 def test_one_that_fails_takes_nothing_along(store: cc.Store) -> None:
-    """SPEC 1.2: all of a write happens, or nothing of it; and others' is not its own."""
+    """SPEC 3.2: all of a write happens, or nothing of it; and others' is not its own."""
 
     def failing(tx: Transaction) -> None:
         append("never")(tx)
@@ -81,7 +81,7 @@ def test_one_that_fails_takes_nothing_along(store: cc.Store) -> None:
 
 
 def test_what_the_store_itself_refuses_makes_everybody_try_alone(store: cc.Store) -> None:
-    """SPEC 1.2: one broken statement costs the others nothing."""
+    """SPEC 3.2: one broken statement costs the others nothing."""
 
     def broken(tx: Transaction) -> None:
         tx.run("INSERT INTO nowhere VALUES (1)")
@@ -98,7 +98,7 @@ def test_more_than_fit_are_written_in_groups(store: cc.Store) -> None:
 
 
 def test_many_threads_that_append_lose_nothing(store: cc.Store) -> None:
-    """SPEC 1.3: whoever writes, and however many."""
+    """SPEC 3.2: whoever writes, and however many."""
 
     def talk(name: str) -> None:
         for number in range(10):
@@ -115,7 +115,7 @@ def test_many_threads_that_append_lose_nothing(store: cc.Store) -> None:
 
 
 def test_the_main_thread_writes_for_itself_alone(store: cc.Store) -> None:
-    """SPEC 1.2: a Ctrl-C that comes to it after a commit cannot make the others write once more."""
+    """SPEC 3.2: a Ctrl-C that comes to it after a commit cannot make the others write once more."""
     begun, free = threading.Event(), threading.Event()
     found: dict[str, Transaction] = {}
 

@@ -88,7 +88,7 @@ def test_a_call_and_its_result_are_in_the_clients_messages(server: Served, agent
 
 
 def test_a_call_that_needs_a_word_interrupts_the_run(server: Served, agent: Client, tmp_path: Path) -> None:
-    """SPEC 9.6: AG-UI's own way to ask a person, and to be answered."""
+    """AG-UI's own way to ask a person, and to be answered."""
     writes = calls("write_file", {"path": "note.txt", "content": "hello"}, "I write. ", id="w1")
     model = recorded(tmp_path / "writing.jsonl", writes, says("Done."))
     asked = agent.run("demo", say="Write", props={"model": model})
@@ -104,7 +104,7 @@ def test_a_call_that_needs_a_word_interrupts_the_run(server: Served, agent: Clie
 
 
 def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_path: Path) -> None:
-    """SPEC 10.6: what was said so far stays, and the next run is not kept waiting."""
+    """SPEC 11.10: what was said so far stays, and the next run is not kept waiting."""
     model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     answer = agent.run("demo", say="And now?", props={"model": f"{model}?seconds=0.05"})
@@ -113,7 +113,7 @@ def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_pa
 
 
 def test_a_turn_that_nobody_follows_any_longer_is_stopped(server: Served, agent: Client, tmp_path: Path) -> None:
-    """SPEC 10.6: a page that was closed spends nothing."""
+    """SPEC 11.10: a page that was closed spends nothing."""
     model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)]))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     assert server.desk.running.turns == ["demo"]

@@ -1,7 +1,10 @@
 """Turns over HTTP: begun, watched, stopped, steered, asked about, resumed."""
 
 import json
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -12,7 +15,7 @@ from contextc._json import JSONObject
 from contextc.messages import to_json
 from contextc.web.desk import Options
 from contextc.web.lines import KEPT
-from tests.cli.chatting import calls, recorded, refuses, says
+from tests.cli.chatting import calls, home, recorded, refuses, says
 from tests.web.conftest import Served
 from tests.web.listening import heard, kinds, listening, until
 
@@ -49,7 +52,7 @@ def test_a_turn_runs_by_itself_and_tells_what_happens(server: Served) -> None:
 
 
 def test_a_second_turn_is_refused_while_one_runs(server: Served, tmp_path: Path) -> None:
-    """SPEC 10.4: one turn of an agent at a time."""
+    """SPEC 3.2: one turn of an agent at a time."""
     post(server, "demo/turns", 202, input="Hello", model=slowly(tmp_path, says(*"abcdefgh" * 8)))
     refused = post(server, "demo/turns", 409, input="And?")
     assert refused["error"]["kind"] == "ConversationBusy"
@@ -65,7 +68,7 @@ def test_a_turn_with_nothing_to_answer_is_refused(server: Served) -> None:
 
 
 def test_what_a_cancelled_turn_said_stays(server: Served, tmp_path: Path) -> None:
-    """SPEC 10.6: cancelling keeps what was said, with its status."""
+    """SPEC 11.10: cancelling keeps what was said, with its status."""
     post(server, "demo/turns", 202, input="Count", model=slowly(tmp_path, says(*[f"{n} " for n in range(200)])))
     with listening(f"{server.url}/api/conversations/demo/events?vocabulary=contextc") as stream:
         until(stream, lambda frame: frame.event == "text-delta")
@@ -86,7 +89,7 @@ def test_a_turn_that_another_process_runs_is_not_ours_to_stop(server: Served) ->
 
 
 def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> None:
-    """SPEC 10.5: what is said while a turn runs is not lost, and opens the next turn where none takes it in."""
+    """SPEC 11.9: what is said while a turn runs is not lost, and opens the next turn where none takes it in."""
     model = slowly(tmp_path, says(*"slowly" * 4), says("And then."))
     post(server, "demo/turns", 202, input="Hello", model=model)
     assert post(server, "demo/follow-up", text="Next")["number"] >= 1
@@ -98,7 +101,7 @@ def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> N
 
 
 def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None:
-    """SPEC 9.6: a tool that needs approval runs when somebody says yes, and not before."""
+    """A tool that needs approval runs when somebody says yes, and not before."""
     model = recorded(
         tmp_path / "writing.jsonl",
         calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1"),
@@ -126,7 +129,7 @@ def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None
 
 
 def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) -> None:
-    """SPEC 9.6, 10.6: nobody's yes comes too late."""
+    """SPEC 11.10: nobody's yes comes too late."""
     model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
     post(server, "demo/turns", 202, input="Write", model=model)
     heard(server.url, "demo", last="approval-request")
@@ -153,7 +156,7 @@ def test_a_model_that_is_not_there_is_refused_before_a_turn_begins(server: Serve
 
 
 def test_a_provider_that_fails_ends_the_turn_and_the_next_one_goes_on(server: Served, tmp_path: Path) -> None:
-    """SPEC 11.2: an error ends a turn, never the conversation."""
+    """SPEC 11.11: an error ends a turn, never the conversation."""
     model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."), says("Here I am."))
     post(server, "demo/turns", 202, input="Hello", model=model)
     events = heard(server.url, "demo")
@@ -162,16 +165,34 @@ def test_a_provider_that_fails_ends_the_turn_and_the_next_one_goes_on(server: Se
     assert heard(server.url, "demo", after=begun["after"])[-1]["finish"] == "stop"
 
 
-def test_a_turn_whose_process_died_is_resumed(server: Served) -> None:
-    """SPEC 10.7: what a dead process left is put right, and its turn goes on."""
-    with cc.open_store(server.address) as store:
-        store.append("demo", cc.user("Hello"))
+def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) -> None:
+    """SPEC 3.6: what a dead process left is put right, and its turn goes on."""
+    slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
+    program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
+    with subprocess.Popen(
+        [*program, "--store", server.address], env=home(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        with cc.open_store(server.address) as store:
+            deadline = time.monotonic() + 60
+            while not _is_said(store) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        assert post(server, "demo/cancel", 409)["error"]["kind"] == "RunsElsewhere"
+        process.kill()
     begun = post(server, "demo/turns", 202, resume=True)
-    assert heard(server.url, "demo", after=begun["after"])[-1]["finish"] == "stop"
+    events = heard(server.url, "demo", after=begun["after"])
+    assert events[0]["resumed"]
+    assert events[-1]["finish"] == "stop"
+    assert "interrupted" in kinds(heard(server.url, "demo"))
+
+
+def _is_said(store: cc.Store) -> bool:
+    with suppress(cc.UnknownConversation):
+        return any(event.__struct_config__.tag == "text-delta" for event in store.events("demo"))
+    return False
 
 
 def test_what_is_old_is_summed_up_when_somebody_asks(server: Served, tmp_path: Path) -> None:
-    """SPEC 7.3: a summary on demand."""
+    """SPEC 7.5: a summary on demand."""
     with cc.open_store(server.address) as store:
         for number in range(30):
             store.append("demo", cc.user(f"Question {number}: " + "why " * 400))

@@ -142,7 +142,7 @@ def test_a_page_shows_a_call_and_its_result(server: Served, reader: Reader, tmp_
 
 
 def test_a_page_stops_and_says_something_else(server: Served, reader: Reader, tmp_path: Path) -> None:
-    """SPEC 10.6: what was said so far stays; the next message is not kept waiting."""
+    """SPEC 11.10: what was said so far stays; the next message is not kept waiting."""
     slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
     use(server, f"{slow}?seconds=0.05")
     reader.open("demo")
@@ -173,7 +173,7 @@ def test_a_page_that_is_loaded_again_goes_on_with_the_answer(server: Served, rea
 
 
 def test_a_page_has_an_answer_given_anew(server: Served, reader: Reader) -> None:
-    """SPEC 2.3: the first answer stays, on its own branch."""
+    """SPEC 3.4: the first answer stays, on its own branch."""
     reader.open("demo")
     reader.says("Hello")
     reader.says("Really?")
@@ -187,7 +187,7 @@ def test_a_page_has_an_answer_given_anew(server: Served, reader: Reader) -> None
 
 
 def test_a_page_edits_an_earlier_message(server: Served, reader: Reader) -> None:
-    """SPEC 2.3: what was said first stays, on its own branch."""
+    """SPEC 3.4: what was said first stays, on its own branch."""
     reader.open("demo")
     reader.says("Hello")
     reader.says("Really?")
@@ -201,7 +201,7 @@ def test_a_page_edits_an_earlier_message(server: Served, reader: Reader) -> None
 
 
 def test_a_page_asks_before_a_tool_runs(server: Served, reader: Reader, tmp_path: Path) -> None:
-    """SPEC 9.6: the SDK's own way to ask a person, and to be answered."""
+    """The SDK's own way to ask a person, and to be answered."""
     writes = calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1")
     refused = calls("write_file", {"path": "other.txt", "content": "hello"}, id="w2")
     use(server, recorded(tmp_path / "w.jsonl", writes, refused, says("Done.")))
@@ -268,7 +268,7 @@ def test_a_history_that_was_begun_elsewhere_is_taken_in(server: Served) -> None:
 
 
 def test_messages_that_a_page_dropped_are_left_on_their_branch(server: Served) -> None:
-    """SPEC 2.3."""
+    """SPEC 3.4."""
     chat(server, user("One", "m1"))
     chat(server, user("One", "m1"), user("Two", "m2"))
     chat(server, user("One", "m1"), user("Three", "m3"))

@@ -59,7 +59,6 @@ def test_the_sdk_and_we_read_the_same_message_from_it(judge: Judge) -> None:
 
 
 def test_a_call_that_was_declined_says_so(judge: Judge) -> None:
-    """SPEC 9.6."""
     message = judge.vercel(taken(told()["asked"]))["message"]
     (call,) = [part for part in message["parts"] if part["type"] == "dynamic-tool"]
     assert call["state"] == "output-denied"

@@ -132,9 +132,7 @@ class Turn:
     async def _run(self) -> None:
         executor = self.executor
         try:
-            lease = await self._acquired()
-            record = Record(executor.store, self.conversation, executor.agent, lease)
-            first = await durable(_next_event, record)
+            record, first = await self._acquired()
         except (Exception, asyncio.CancelledError) as error:
             self.results.append(await self._not_begun(error))
             return
@@ -147,7 +145,7 @@ class Turn:
                 return
             opened, stopped = True, True  # it was stored all the same
         if not opened:
-            await self._let_go(lease)
+            await self._let_go(record.lease)
             self.results.append(TurnResult(turn=0, finish="nothing to do"))
             return
         self._first = first
@@ -159,13 +157,14 @@ class Turn:
         if loop.cancelled and not self._asked_to_stop:
             raise asyncio.CancelledError
 
-    async def _acquired(self) -> Lease:
-        """The lease, when it is this turn's."""
+    async def _acquired(self) -> tuple[Record, int]:
+        """The record under this turn's lease, when it has one, and the number that its first event will have."""
         executor, deadline = self.executor, time.monotonic() + self._wait
 
-        def take() -> Lease:
+        def take() -> tuple[Record, int]:
             self._lease = executor.store.acquire(self.conversation, executor.agent, ttl=executor.lease_seconds)
-            return self._lease
+            record = Record(executor.store, self.conversation, executor.agent, self._lease)
+            return record, _next_event(record)
 
         while True:
             try:

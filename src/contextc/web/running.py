@@ -106,7 +106,7 @@ class Running:
         if self._closing or len(self._tasks) >= MOST:
             raise Refused(503, f"The server is {'ending' if self._closing else 'at work on too much'}.", "Overloaded")
         begun: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
-        spec = await durable(self._spec, conversation, model)
+        spec = await self._spec(conversation, model)
         task = asyncio.get_running_loop().create_task(
             self._run(conversation, given, spec, resume, attended, begun), name=f"the turn of {conversation}"
         )
@@ -196,7 +196,7 @@ class Running:
     async def compact(self, conversation: str, model: str | None = None) -> Compaction | None:
         """Have what is old summed up now; None where there is nothing to sum up. Raises `UnknownConversation`."""
         await durable(self.store.conversation, conversation)
-        async with self.lines.use(await durable(self._spec, conversation, model)) as executor:
+        async with self.lines.use(await self._spec(conversation, model)) as executor:
             return await executor.compact(conversation)
 
     # ── what they wait for ────────────────────────────────────────────────────────────────────────────────────────────
@@ -234,11 +234,10 @@ class Running:
 
     # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _spec(self, conversation: str, wanted: str | None) -> str:
+    async def _spec(self, conversation: str, wanted: str | None) -> str:
         """Whom to ask: who is named, else who was asked last in this conversation, else the server's."""
-        if wanted is not None and wanted.strip():
-            return wanted.strip()
-        return self._models.get(conversation) or self._stored_model(conversation) or self.model
+        known = (wanted or "").strip() or self._models.get(conversation)
+        return known or await durable(self._stored_model, conversation) or self.model
 
     def _stored_model(self, conversation: str) -> str:
         """Who was asked last, as the store has it; recordings are not told by their name."""

@@ -1,4 +1,4 @@
-"""For pages made with the Vercel AI SDK: `useChat` talks to these addresses without a change, and finds them by default.
+"""For pages made with the Vercel AI SDK: `useChat` talks to these addresses without a change; they are its defaults.
 
 The record is the server's. Of the history that a page sends along, what a person said last counts, and where: an answer
 that is to be given anew and a message that was edited go on from there, on a branch. A page that leaves, or says stop,
