@@ -7,8 +7,7 @@ is asked of another host. What the page looked like at the end is kept in `.cach
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,15 +134,3 @@ def _keep(person: Person, test: str, number: int) -> None:
 def person(server: str, visiting: Visit) -> Person:
     """Somebody who has the page before them."""
     return visiting(server)
-
-
-@contextmanager
-def holding(person: Person, what: str) -> Generator[None]:
-    """Requests whose address holds this are not answered as long as the block lasts."""
-    pattern = re.compile(what)
-    waiting: list[Any] = []  # Playwright's routes
-    person.page.route(pattern, waiting.append)
-    yield
-    person.page.unroute(pattern)
-    for route in waiting:
-        route.continue_()

@@ -1,6 +1,5 @@
 """Nothing is lost and nothing is told twice: pages that are loaded again, other tabs, a server that dies."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,11 +21,6 @@ def process(home: Path, model: Model) -> Iterator[Process]:
     yield found
     model.open_all()
     found.end()
-
-
-def live(person: Person) -> str:
-    found = person.page.locator(".assistant.live .prose")
-    return found.inner_text() if found.count() else ""
 
 
 def test_a_page_that_is_loaded_again_goes_on_in_the_middle(person: Person, model: Model, store: cc.Store) -> None:
@@ -122,5 +116,4 @@ def test_a_stream_that_is_cut_is_taken_up_where_it_was(person: Person, model: Mo
     person.page.context.set_offline(False)
     expect(person.rows("assistant").locator(".prose")).to_have_text("One two three four.")
     person.sees_ended()
-    streams = [asked for asked in person.watch.asked if re.search("/events", asked)]
-    assert streams
+    assert person.texts("assistant") == ["One two three four."]

@@ -15,6 +15,7 @@ from tests.browser.person import MESSAGES, Person
 from tests.browser.serving import served
 
 NARROW = {"width": 390, "height": 844}
+COLOUR = "getComputedStyle(document.body).backgroundColor"
 TOKEN = "correct-horse-battery-staple"
 
 
@@ -65,16 +66,18 @@ def test_what_is_not_there_says_so(person: Person) -> None:
 def test_the_theme_is_the_systems_until_one_is_chosen(talks: cc.Store, server: str, visiting: Visit) -> None:
     """SPEC 12.2: dark and light, and what was chosen is remembered."""
     person = visiting(server, color_scheme="dark").chat("garden")
-    colour = "getComputedStyle(document.body).backgroundColor"
-    dark = person.page.evaluate(colour)
-    person.item(person.page.get_by_test_id("theme"), "Light")
-    light = person.page.evaluate(colour)
-    assert dark != light
-    person.page.reload()
+    page, body = person.page, person.page.locator("body")
+    dark = str(page.evaluate(COLOUR))
+    person.item(page.get_by_test_id("theme"), "Light")
+    expect(body).not_to_have_css("background-color", dark)
+    page.reload()
     expect(person.composer).to_be_visible()
-    assert person.page.evaluate(colour) == light
-    person.item(person.page.get_by_test_id("theme"), "Dark")
-    assert person.page.evaluate(colour) == dark
+    expect(body).not_to_have_css("background-color", dark)
+    person.item(page.get_by_test_id("theme"), "Dark")
+    expect(body).to_have_css("background-color", dark)
+    person.item(page.get_by_test_id("theme"), "System")
+    page.emulate_media(color_scheme="light")
+    expect(body).not_to_have_css("background-color", dark)
 
 
 def test_on_a_narrow_screen_the_list_is_a_drawer(talks: cc.Store, server: str, visiting: Visit) -> None:

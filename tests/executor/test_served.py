@@ -11,9 +11,9 @@ from contextc.toolbox import FunctionTool
 from tests.executor.scripted import SONNET, Say, Scripted, call
 
 
-def sign() -> str:
+def sign(a: int, b: int) -> str:
     """Sign something."""
-    return "signed"
+    return f"signed {a + b} times"
 
 
 def test_one_agent_asks_another_person_in_each_conversation(store: cc.Store) -> None:
