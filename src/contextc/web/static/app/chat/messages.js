@@ -135,11 +135,12 @@ function liveMessage(live) {
   return liveCache.get(live);
 }
 
-/** J and K from message to message, G to the end. */
+/** J and K from message to message; Home, End and G to where they say, however heights change on the way. */
 function walk(event, list) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, .menu")) return;
   const key = event.key.toLowerCase();
-  if (key === "g") list.current.toEnd();
+  if (key === "g" || key === "end") list.current.toEnd();
+  else if (key === "home") list.current.scrollTo(0);
   else if (key === "j" || key === "k") {
     const all = [...event.currentTarget.querySelectorAll("[role=article]")];
     const here = all.indexOf(event.target.closest("[role=article]"));
