@@ -2,7 +2,7 @@
 
 Each conversation is one person's, who asks, steers, loses patience and changes the model, while lines are cut, the
 vendor is overloaded, and the window is too small for all that is said. What must be true after every turn is in
-`audit`. `CONTEXTC_TURNS=1000` has that many turns for each provider, where otherwise there are 50;
+`audit`. `CONTEXTC_TURNS=1000` has that many turns for each provider, where otherwise there are 25;
 `--log-cli-level=INFO` shows what there was.
 """
 
@@ -30,7 +30,7 @@ from tests.standin.faults import QUICK
 from tests.standin.sdks import clients
 
 log = logging.getLogger("tests.faults")
-TURNS = int(os.environ.get("CONTEXTC_TURNS", "50"))
+TURNS = int(os.environ.get("CONTEXTC_TURNS", "25"))
 LENGTH, TOGETHER = max(5, TURNS // 100), 10
 """How many turns a conversation has, and how many conversations there are at a time."""
 WINDOW, OUTPUT = 3_400, 600

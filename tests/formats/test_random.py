@@ -167,7 +167,7 @@ def can_be_converted(made: Sent) -> None:
         assert not messages or cc.lint(body, format=target) == [], target
 
 
-@examples(800)
+@examples(500)
 @given(history=histories())
 def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
     """SPEC 2.3 to 2.5, 5.1 to 5.3, 10.1, 10.3 to 10.5: each check says which."""
@@ -179,7 +179,7 @@ def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
         is_encoded_segment_by_segment(made)
 
 
-@examples(400)
+@examples(250)
 @given(history=histories())
 def test_every_request_is_taken_by_the_vendors_types(history: History) -> None:
     """SPEC 10.5: fewer examples, because a JSON Schema takes its time."""
@@ -187,7 +187,7 @@ def test_every_request_is_taken_by_the_vendors_types(history: History) -> None:
         has_the_vendors_types(made)
 
 
-@examples(400)
+@examples(250)
 @given(history=histories())
 def test_every_request_is_decoded_and_encoded_again_without_a_trace(history: History) -> None:
     """SPEC 10.1, 10.5."""
@@ -196,7 +196,7 @@ def test_every_request_is_decoded_and_encoded_again_without_a_trace(history: His
         comes_back_the_same(made)
 
 
-@examples(80)
+@examples(60)
 @given(history=histories())
 def test_every_request_can_be_converted(history: History) -> None:
     """SPEC 10.3, 10.5: from every format to every format, itself too."""
