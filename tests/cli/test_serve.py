@@ -147,6 +147,7 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         (["--origin", "http://localhost:3000/chat"], "without a path"),
         (["--host", "0.0.0.0", "--token", "short"], "16 characters"),
         (["--system", "@nowhere.txt"], "nowhere.txt"),
+        (["--budget", "0"], "--budget 0: give a number above 0"),
     ],
 )
 def test_what_cannot_be_served_is_said_before_anything_begins(

@@ -10,13 +10,21 @@ import threading
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import quote, urlsplit
 
 import typer
 
-from contextc.agents.whom import find
-from contextc.cli.chat.wish import system_of
+from contextc.cli.options import (
+    AgentOption,
+    BudgetOption,
+    OutputOption,
+    RootOption,
+    StepsOption,
+    SystemOption,
+    ToolsOption,
+    check_numbers,
+)
 from contextc.cli.terminal import StoreOption, opened, out, plain
 from contextc.errors import InvalidSetting
 from contextc.store.base import DEFAULT_AGENT
@@ -39,21 +47,13 @@ def run(
             "--model", "-m", help="Whom to ask unless a conversation names another (default: configured, or local)"
         ),
     ] = None,
-    agent: Annotated[str, typer.Option("--agent", help="The name of the agent.")] = DEFAULT_AGENT,
-    system: Annotated[
-        str | None, typer.Option("--system", help="A system prompt, or @file (default: configured).")
-    ] = None,
-    tools: Annotated[
-        Literal["all", "read", "none"] | None,
-        typer.Option(
-            "--tools",
-            help="What the model may use (default: all; none for the local model and for programs with their own).",
-        ),
-    ] = None,
-    root: Annotated[Path, typer.Option("--root", help="The folder that tools work in.")] = Path("."),
-    budget: Annotated[int | None, typer.Option("--budget", help="The tokens the whole input may take.")] = None,
-    output: Annotated[int | None, typer.Option("--output", help="The tokens an answer may take.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="The most steps a turn may take (default: 250).")] = None,
+    agent: AgentOption = DEFAULT_AGENT,
+    system: SystemOption = None,
+    tools: ToolsOption = None,
+    root: RootOption = Path("."),
+    budget: BudgetOption = None,
+    output: OutputOption = None,
+    steps: StepsOption = None,
     token: Annotated[
         str | None, typer.Option("--token", help=f"What those who ask have to say (default: {TOKEN}, or none here).")
     ] = None,
@@ -67,6 +67,7 @@ def run(
     store: StoreOption = None,
 ) -> None:
     """Serve the page and the HTTP API. Ctrl-C stops it: turns that run come to their end, and what was said stays."""
+    check_numbers(budget=budget, output=output, steps=steps)
     try:
         from contextc.web.app import application
         from contextc.web.desk import Options
@@ -77,6 +78,9 @@ def run(
         raise InvalidSetting(
             f"The package {error.name!r} is not installed. Install it: pip install 'contextc[web]'"
         ) from error
+    from contextc.agents.whom import find
+    from contextc.cli.chat.wish import system_of
+
     secret = _token(host, token)
     folder = root.expanduser().resolve()
     if not folder.is_dir():

@@ -132,20 +132,9 @@ def hub(store: Store) -> Hub:
         return _hubs.setdefault(store, Hub())
 
 
-async def watch(
-    store: Store,
-    conversation: str,
-    after: int = 0,
-    *,
-    inbox: Inbox | None = None,
-    done: Callable[[], bool] = lambda: False,
-    look: bool = True,
-) -> AsyncGenerator[AnyEvent, None]:
-    """Every event after number `after`, in order, none twice; then those to come, until `done`.
-
-    An `inbox` that is given is already among those the hub tells; `look=False` says that it missed nothing.
-    """
-    async with aclosing(watch_together(store, conversation, after, inbox=inbox, done=done, look=look)) as found:
+async def watch(store: Store, conversation: str, after: int = 0) -> AsyncGenerator[AnyEvent, None]:
+    """Every event after number `after`, in order, none twice; then those to come."""
+    async with aclosing(watch_together(store, conversation, after)) as found:
         async for events in found:
             for event in events:
                 yield event
@@ -161,7 +150,9 @@ async def watch_together(
     look: bool = True,
     pulse: bool = False,
 ) -> AsyncGenerator[Sequence[AnyEvent], None]:
-    """As `watch`; events that are ready together come together. With `pulse`, none come twice a second of silence."""
+    """As `watch`, until `done`; events that are ready together come together. With `pulse`, none come twice a second of
+    silence. An `inbox` that is given is already among those the hub tells; `look=False` says that it missed nothing.
+    """
     box = inbox or Inbox()
     if inbox is None:
         hub(store).join(conversation, box)

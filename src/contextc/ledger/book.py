@@ -4,7 +4,7 @@ Functions over a transaction, as everything in a store is. What a commit writes 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
@@ -76,33 +76,27 @@ def standing_of(conversation: str, state: bytes) -> Standing:
 
 def load_rows(tx: Transaction, layout: Iterable[Stretch]) -> list[Sealed]:
     """The rows of an epoch, in order."""
+    return [Sealed(where, row, wire) for where, row, wire in _rows(tx, layout, "wire")]
+
+
+def load_items(tx: Transaction, layout: Iterable[Stretch]) -> list[tuple[int, Row, int]]:
+    """The rows of an epoch without what went out: the place of each, what it shows, and the bytes it took."""
+    return _rows(tx, layout, "length(wire)")
+
+
+def _rows(tx: Transaction, layout: Iterable[Stretch], what: str) -> list[tuple[int, Row, Any]]:  # as the column has it
     rows = [
         row
         for channel, first, last in layout
         for row in tx.rows(
-            "SELECT place, items, wire FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
+            f"SELECT place, items, {what} FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
             place(channel, first),
             place(channel, last),
         )
     ]
     # all at once: half the time
     decoded = read_as(lambda given: rows_from_json(b"[%b]" % b",".join(given)), [items for _, items, _ in rows], SHOWN)
-    return [Sealed(where, row, wire) for (where, _, wire), row in zip(rows, decoded, strict=True)]
-
-
-def load_items(tx: Transaction, layout: Iterable[Stretch]) -> list[tuple[int, Row, int]]:
-    """The rows of an epoch without what went out: the place of each, what it shows, and the bytes it took."""
-    rows = [
-        row
-        for channel, first, last in layout
-        for row in tx.rows(
-            "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
-            place(channel, first),
-            place(channel, last),
-        )
-    ]
-    decoded = read_as(lambda given: rows_from_json(b"[%b]" % b",".join(given)), [items for _, items, _ in rows], SHOWN)
-    return [(where, row, size) for (where, _, size), row in zip(rows, decoded, strict=True)]
+    return [(where, row, found) for (where, _, found), row in zip(rows, decoded, strict=True)]
 
 
 def write_rows(tx: Transaction, channel: int, first: int, rows: Sequence[tuple[Row, bytes]]) -> None:

@@ -1,10 +1,20 @@
 """`contextc chat`: an agent in the terminal, and in a pipe."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from contextc.cli.options import (
+    AgentOption,
+    BudgetOption,
+    OutputOption,
+    RootOption,
+    StepsOption,
+    SystemOption,
+    ToolsOption,
+    check_numbers,
+)
 from contextc.cli.terminal import JSONOption, StoreOption, opened
 from contextc.errors import InvalidSetting
 from contextc.store.base import DEFAULT_AGENT
@@ -25,22 +35,14 @@ def run(
         str | None, typer.Option("--conversation", "-c", help="A conversation to go on with, or the name of a new one.")
     ] = None,
     go_on: Annotated[bool, typer.Option("--continue", help="Go on with the last conversation.")] = False,
-    agent: Annotated[str, typer.Option("--agent", help="The name of the agent.")] = DEFAULT_AGENT,
-    system: Annotated[
-        str | None, typer.Option("--system", help="A system prompt, or @file (default: configured).")
-    ] = None,
-    tools: Annotated[
-        Literal["all", "read", "none"] | None,
-        typer.Option(
-            "--tools",
-            help="What the model may use (default: all; none for the local model and for programs with their own).",
-        ),
-    ] = None,
-    root: Annotated[Path, typer.Option("--root", help="The folder that tools work in.")] = Path("."),
+    agent: AgentOption = DEFAULT_AGENT,
+    system: SystemOption = None,
+    tools: ToolsOption = None,
+    root: RootOption = Path("."),
     yes: Annotated[bool, typer.Option("--yes", help="Approve everything. Commands run without asking.")] = False,
-    steps: Annotated[int | None, typer.Option("--steps", help="The most steps a turn may take (default: 250).")] = None,
-    budget: Annotated[int | None, typer.Option("--budget", help="The tokens the whole input may take.")] = None,
-    output: Annotated[int | None, typer.Option("--output", help="The tokens an answer may take.")] = None,
+    steps: StepsOption = None,
+    budget: BudgetOption = None,
+    output: OutputOption = None,
     url: Annotated[
         str | None, typer.Option("--url", help="Where the model of --model is served, if somewhere of your own.")
     ] = None,
@@ -65,9 +67,7 @@ def run(
         raise InvalidSetting("There is a question and a --prompt. One of the two is enough.")
     if conversation is not None and go_on:
         raise InvalidSetting("Both --conversation and --continue are given. One of the two is enough.")
-    for name, number in {"steps": steps, "budget": budget, "output": output, "window": window}.items():
-        if number is not None and number <= 0:
-            raise InvalidSetting(f"--{name} {number}: give a number above 0.")
+    check_numbers(steps=steps, budget=budget, output=output, window=window)
     wish = Wish(
         question=question if prompt is None else prompt,
         model=model,
