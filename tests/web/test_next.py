@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.web.channels import channel_id
 from contextc.web.desk import Options
 from tests.compiler.talk import Talk, keeper
 from tests.web.lives import SONNET, Asking, Life, whom
@@ -71,6 +72,21 @@ def test_another_model_is_told_everything(client: TestClient, store: cc.Store) -
     assert told["cost"]["cached_lost"] > 0
     again = Asking(client, life)("next", model="openai-chat:gpt-4o")
     assert (again["request"], again["channel"], again["budget"]["window"]) == (2, life.channel, 10_000)
+
+
+def test_it_is_foretold_for_every_agent_that_was_asked(client: TestClient, store: cc.Store) -> None:
+    """SPEC 13.2: two agents with one model are two channels, and neither need be the server's own."""
+    life = Life(store)
+    life.turn("hi")
+    life.turn("and you?", agent="critic")
+    life.turn("well then")
+    ask = Asking(client, life)
+    critic = channel_id(life.compiler.channel("demo", agent="critic"))
+    assert critic != life.channel
+    assert [ask("next", channel=each)["request"] for each in (life.channel, critic)] == [3, 2]
+    assert ask("next", channel=critic)["channel"] == critic
+    assert ask("next", status=404, channel="nobody")["error"]["kind"] == "UnknownChannel"
+    assert "name one of them" in ask("next", status=400, channel=critic, model=SONNET)["error"]["message"]
 
 
 def test_where_nobody_was_asked_it_is_for_the_servers_own_model(client: TestClient, store: cc.Store) -> None:

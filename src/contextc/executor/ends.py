@@ -35,10 +35,13 @@ STOPPED, FAILED = "it was cancelled", "an error"
 class Ends(Writing):
     """Both ends of a turn."""
 
-    def open(self, given: Sequence[Message], *, resume: bool) -> bool:
+    first_event = 0
+    """The number of the event that says the turn has begun."""
+
+    def open(self, given: Sequence[Message], *, resume: bool) -> None:
         """Begin a turn with what was given, or with what waits; or go on with one that was interrupted.
 
-        False where there is nothing to do.
+        Where there is nothing to do, the turn has no number afterwards.
         """
         entries = [self._entry(message) for message in given]
 
@@ -65,11 +68,9 @@ class Ends(Writing):
             return turn, turns.tell(tx, number, [self._stamped(event, turn) for event in events]), states
 
         turn, told, self.states = self.store.write(work)
-        if turn is None:
-            return False
-        self.turn = turn
-        self._hand_on(told)
-        return True
+        if turn is not None:
+            self.turn, self.first_event = turn, told[0].number
+            self._hand_on(told)
 
     def close(self, finish: str, *, error: str = "", kind: FailureKind = "internal", why: str = STOPPED) -> bool:
         """End the turn: open calls are answered, with `why` there is no result, and the lease is given back.

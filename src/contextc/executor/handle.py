@@ -18,10 +18,8 @@ from contextc.executor.threads import durable
 from contextc.executor.turn import Loop
 from contextc.executor.watching import Inbox, hub, watch_together
 from contextc.messages import Message
-from contextc.store.base import Lease, Transaction
+from contextc.store.base import Lease
 from contextc.store.engine import jitter
-from contextc.store.places import find_head
-from contextc.store.turns import last_number
 
 if TYPE_CHECKING:
     from contextc.executor.executor import AgentExecutor
@@ -41,6 +39,7 @@ class Turn:
         self.results: list[TurnResult] = []
         self._asked_to_stop = False
         self._lease: Lease | None = None
+        self._record: Record | None = None
         self._first = 0
         self._opened = asyncio.Event()
         self._followed = False
@@ -93,7 +92,7 @@ class Turn:
         self, *, after: int | None = None, pulse: bool = False
     ) -> AsyncGenerator[Sequence[AnyEvent], None]:
         """What happens, from the beginning of the turn or after an event, as `watch_together` tells it."""
-        inbox, look = self._inbox, self._followed or after is not None
+        inbox, look = self._inbox, self._followed or after not in (None, self._first - 1)
         if look:  # somebody follows already, and takes what that inbox gets; or it may have missed something
             inbox = Inbox()
             if not self._task.done():
@@ -102,10 +101,7 @@ class Turn:
         else:
             self._followed = True
         try:
-            while not self._first and not self._task.done():
-                await inbox.wait(1.0)
-                if not self._first:
-                    inbox.take()
+            await self._opened.wait()
             if self._first:
                 start = self._first - 1 if after is None else after
                 store = self.executor.store
@@ -130,45 +126,40 @@ class Turn:
             inbox.wake()
 
     async def _run(self) -> None:
-        executor = self.executor
+        stopped = False
         try:
-            record, first = await self._acquired()
+            record = await self._recorded()
         except (Exception, asyncio.CancelledError) as error:
-            self.results.append(await self._not_begun(error))
-            return
-        try:
-            opened = await durable(lambda: record.open(self._given, resume=self._resume))
-            stopped = False
-        except (Exception, asyncio.CancelledError) as error:
-            if not record.turn.number:
+            if self._record is None or not self._record.turn.number:
                 self.results.append(await self._not_begun(error))
                 return
-            opened, stopped = True, True  # it was stored all the same
-        if not opened:
+            record, stopped = self._record, True  # it was stored all the same
+        if not record.turn.number:
             await self._let_go(record.lease)
             self.results.append(TurnResult(turn=0, finish="nothing to do"))
             return
-        self._first = first
+        self._first = record.first_event
         self._opened.set()
         for inbox in self._inboxes:
             inbox.wake()
-        loop = Loop(executor, record, self.results)
+        loop = Loop(self.executor, record, self.results)
         await loop.run(stopped=stopped)
         if loop.cancelled and not self._asked_to_stop:
             raise asyncio.CancelledError
 
-    async def _acquired(self) -> tuple[Record, int]:
-        """The record under this turn's lease, when it has one, and the number that its first event will have."""
+    async def _recorded(self) -> Record:
+        """The record of this turn, which it opens under a lease, as soon as it gets one."""
         executor, deadline = self.executor, time.monotonic() + self._wait
 
-        def take() -> tuple[Record, int]:
+        def begin() -> Record:
             self._lease = executor.store.acquire(self.conversation, executor.agent, ttl=executor.lease_seconds)
-            record = Record(executor.store, self.conversation, executor.agent, self._lease)
-            return record, _next_event(record)
+            self._record = Record(executor.store, self.conversation, executor.agent, self._lease)
+            self._record.open(self._given, resume=self._resume)
+            return self._record
 
         while True:
             try:
-                return await durable(take)
+                return await durable(begin)
             except ConversationBusy:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -191,13 +182,3 @@ class Turn:
         except asyncio.CancelledError:  # it is given back all the same
             if not self._asked_to_stop:
                 raise
-
-
-def _next_event(record: Record) -> int:
-    """The number that the next event of the conversation will have."""
-
-    def number(tx: Transaction) -> int:
-        here = find_head(tx, record.conversation, False)
-        return last_number(tx, "event", here.conversation) + 1 if here is not None else 1
-
-    return record.store.read(number)

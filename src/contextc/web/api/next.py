@@ -14,6 +14,7 @@ from contextc.ledger.standing import Channel
 from contextc.providers import Provider
 from contextc.web.accounts import Loss, NextView, next_view
 from contextc.web.api.requests import MUCH, After, Limit, Number
+from contextc.web.channels import channel_at
 from contextc.web.desk import Desk
 from contextc.web.endpoint import endpoint
 
@@ -21,10 +22,12 @@ UNTOLD = "dynamic fragments are the program's own, and are not foretold"
 
 
 class Asked(Struct, frozen=True, forbid_unknown_fields=True):
-    """`model` is a provider and a model, as before if none is named. `edit` and `text`: as if that message said
-    something else. `rewind`: as if the conversation ended with that message. `after` and `limit` are for the lines.
+    """`channel` is one that was spoken on before, `model` a provider and a model; without either it is for whoever was
+    asked last. `edit` and `text`: as if that message said something else. `rewind`: as if the conversation ended with
+    that message. `after` and `limit` are for the lines.
     """
 
+    channel: str = ""
     model: str = ""
     edit: Number | None = None
     text: str | None = None
@@ -38,7 +41,9 @@ def show_next(desk: Desk, name: str, query: Asked) -> NextView:
     """What the next request would be. Nothing is stored, and nothing is sent."""
     if (query.edit is None) != (query.text is None):
         raise InvalidSetting("An edit takes both: `edit` is the message, `text` what it is to say.")
-    provider, before = _whom(desk, name, query.model)
+    if query.channel and query.model:
+        raise InvalidSetting("A channel has its model: name one of them, `channel` or `model`.")
+    provider, before = _whom(desk, name, query.channel, query.model)
     last = last_budget(desk.store, before) if before is not None else None
     compiled = preview(
         desk.store,
@@ -71,8 +76,11 @@ def show_next(desk: Desk, name: str, query: Asked) -> NextView:
     )
 
 
-def _whom(desk: Desk, name: str, model: str) -> tuple[Provider, Channel | None]:
+def _whom(desk: Desk, name: str, channel: str, model: str) -> tuple[Provider, Channel | None]:
     """Whom it is for, and the channel that was spoken on before, if there is one."""
+    if channel:
+        before = channel_at(desk.store, name, channel)
+        return provider_of(desk.store, before), before
     asked = channels_of(desk.store, name)
     if not model:
         found = last_request(desk.store, name)

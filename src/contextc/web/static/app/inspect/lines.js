@@ -176,7 +176,9 @@ function nothing(filter, sought) {
 function Prefix({ shared, first }) {
   if (!shared.tokens) return null;
   const hasShared = first === "shared";
-  const messages = `, ${number(shared.bytes)} of ${number(shared.of_bytes)} bytes of messages`;
+  const messages = shared.bytes
+    ? `, ${number(shared.bytes)} of ${number(shared.of_bytes)} bytes of messages`
+    : ": system prompt, tools, and how the first message begins";
   const of = first === undefined ? "" : hasShared ? messages : ": system prompt and tools";
   return html`<p class="prefix ${hasShared ? "" : "is-head-only"}" data-testid="prefix"><span class="rail-cap"
       aria-hidden="true"></span>
@@ -195,5 +197,5 @@ function Break({ shared, why, showPath }) {
         title="Show it in the request"><code>${path}</code></button>`
     : where;
   return html`<p class="prefix-end is-broken" data-testid="prefix-break"><span class="rail-end" aria-hidden="true">⚡</span>
-    <span><b>The prefix broke here</b>, at ${place}. ${reason || why}</span></p>`;
+    <span><b>The prefix broke here</b>, in ${place}. ${reason || why}</span></p>`;
 }

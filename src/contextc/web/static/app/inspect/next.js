@@ -10,14 +10,14 @@ import { Problem, Skeleton } from "./states.js";
 
 const DEEDS = [["go", "go on as it is"], ["edit", "edit a message"], ["rewind", "go back to a message"]];
 
-/** @param {{name: string, last?: object}} props `last` is the last step there was: what goes on, goes on from there */
-export function Next({ name, last }) {
+/** @param {{name: string, step?: object, seq?: number}} props what goes on, goes on where `step` was asked, after message `seq` */
+export function Next({ name, step, seq = 1 }) {
   const id = useId();
-  const spec = last?.model ?? "";
-  const [form, setForm] = useState({ model: spec, deed: "go", seq: last?.seq ?? 1, text: "" });
+  const spec = step?.model ?? "";
+  const [form, setForm] = useState({ model: spec, deed: "go", seq, text: "" });
   const [asked, setAsked] = useState(form);
   const query = {
-    model: asked.model === spec ? "" : asked.model,
+    ...(asked.model === spec ? { channel: step?.channel ?? "" } : { model: asked.model }),
     ...(asked.deed === "edit" ? { edit: asked.seq, text: asked.text } : {}),
     ...(asked.deed === "rewind" ? { rewind: asked.seq } : {}),
   };

@@ -74,7 +74,7 @@ export function Step({ name, steps, current, choose, channels, showStep, tab, se
       ${tab === "diff" && html`<${Diff} name=${name} step=${step} />`}
       ${tab === "lint" && html`<${Lint} name=${name} step=${step} show=${showPath} />`}
       ${tab === "ledger" && html`<${Ledgers} name=${name} channels=${channels} current=${step.channel} showStep=${showStep} />`}
-      ${tab === "next" && html`<${Next} key=${name} name=${name} last=${last} />`}
+      ${tab === "next" && html`<${Next} key=${`${name} ${step.channel}`} name=${name} step=${step} seq=${last.seq} />`}
     <//>
   </section>`;
 }
