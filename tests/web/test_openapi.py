@@ -12,6 +12,9 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSON, JSONObject, decode, encode
+from contextc.events import Compaction, Failure, Retry, SystemHint
+from contextc.store import turns
+from contextc.store.places import head
 from contextc.web.openapi import document
 from contextc.web.router import endpoints
 from tests.web.conftest import Answer, Served
@@ -63,6 +66,13 @@ def places(store: cc.Store) -> dict[str, str]:
     store.pin("a/b", 1)
     store.add_todo("a/b", "look")
     store.enqueue("a/b", cc.user("later"))
+    notices = [
+        SystemHint(text="ten calls"),
+        Compaction(upto=2, before=9, after=3),
+        Retry(kind="rate", seconds=1.5, attempt=1, error="slowly"),
+        Failure(kind="internal", error="no"),
+    ]
+    store.write(lambda tx: turns.tell(tx, head(tx, "a/b").conversation, notices))
     return {
         "name": "a/b",
         "channel": life.channel,

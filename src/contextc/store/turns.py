@@ -5,7 +5,7 @@ locked the conversation, so two turns of different agents never get the same num
 while its lease has ended was interrupted; whoever puts its messages right says so here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -195,6 +195,17 @@ def last_turn(tx: Transaction, conversation: int, agent: str, *, before: int = S
         agent,
     )
     return read_as(_turn_from_json, row[0], f"The last turn of {agent!r}") if row else None
+
+
+def turns_at(tx: Transaction, conversation: int, numbers: Collection[int]) -> dict[int, TurnRecord]:
+    """Some turns, by their numbers."""
+    if not numbers:
+        return {}
+    rows = tx.rows(
+        f"SELECT body FROM turn WHERE place IN ({', '.join('?' for _ in numbers)})",
+        *[place(conversation, number) for number in numbers],
+    )
+    return {turn.number: turn for turn in read_all(_turn_from_json, [body for (body,) in rows], "A turn")}
 
 
 def interrupt(tx: Transaction, conversation: int, agent: str, time: int, messages: int, why: str) -> None:

@@ -7,11 +7,12 @@
  * what is missing up to there.
  *
  * @typedef {{uid: string, parts: object[], turn: number, step: number, seq: number, started: number}} Live
- * @typedef {{key: string, after: number, kind: string, time: number, [more: string]: any}} Notice
+ * @typedef {{key: string, number: number, after: number, uid: string, kind: string, time: number, [more: string]: any}} Notice
  * @typedef {ReturnType<typeof empty>} State
  */
 
-const NOTICES = 400;
+/** How many notices are kept, the last ones. */
+export const NOTICES = 400;
 
 export function empty() {
   return {
@@ -39,8 +40,8 @@ export function empty() {
     ended: null,
     gauge: null,
     last: 0,
-    /** what was told before the page was opened, as far as it is read again: up to which event, and at which message */
-    past: { until: 0, read: 0, seq: 0, uid: "" },
+    /** what was told before the page was opened, as far as it is read again */
+    past: { until: 0, read: 0 },
     /** grows where the view has to be asked for again */
     stale: 0,
     /** grows where everything has to be */
@@ -53,6 +54,7 @@ export function reduce(state, action) {
   switch (action.type) {
     case "view": return viewed(state, action.view);
     case "page": return paged(state, action.page);
+    case "notices": return recalled(state, action.notices);
     case "event": return told(state, action.event);
     case "events": return action.events.reduce(told, state);
     case "sending": return { ...state, sending: [...state.sending, action.message] };
@@ -85,7 +87,7 @@ function viewed(state, view) {
     running: newer ? view.running : state.running,
     gauge: view.gauge ? { ...state.gauge, ...view.gauge } : state.gauge,
     last: Math.max(state.last, fresh ? view.last_event : 0),
-    past: state.view ? state.past : { until: view.last_event, read: 0, seq: 0, uid: "" },
+    past: state.view ? state.past : { until: view.last_event, read: 0 },
   });
 }
 
@@ -121,13 +123,11 @@ function told(state, event) {
   return event.number ? { ...next, last: event.number } : next;
 }
 
-/** Of what was told before, only what no message says: hints, retries, how long tools took, how turns ended. */
+/** Of what was told before, only what no message and no notice says: how long tools took, how turns ended. */
 function remembered(state, event) {
   if (event.number <= state.past.read) return state;
-  const { type, turn, step, seq = 0, uid = "" } = event;
-  const past = { ...state.past, read: event.number, ...(seq && type !== "step-start" ? { seq, uid } : {}) };
-  const next = { ...state, past };
-  if (NOTED.has(type) && past.seq) return { ...next, notices: HANDLERS[type](next, event).notices };
+  const { type, turn, step } = event;
+  const next = { ...state, past: { ...state.past, read: event.number } };
   if (type === "step-start") return { ...next, steps: new Map(state.steps).set(`${turn}.${step}`, event) };
   if (type === "tool-start" || type === "tool-result" || type === "tool-error") {
     const { id, name, time, text = "", milliseconds } = event;
@@ -140,7 +140,6 @@ function remembered(state, event) {
 }
 
 const WORK = { "tool-start": "running", "tool-result": "done", "tool-error": "error" };
-const NOTED = new Set(["system-hint", "compaction", "retry", "error"]);
 
 const HANDLERS = {
   "turn-start"(state, { turn, seq = 0, time, resumed }) {
@@ -195,34 +194,54 @@ const HANDLERS = {
     return worked({ ...state, approvals, stale: state.stale + 1 }, id, { state: "waiting", name });
   },
   "system-message-created": (state, { seq }) => ({ ...state, known: Math.max(state.known, seq) }),
-  "system-hint": (state, event) => noted(state, event, { text: event.text, trigger: event.trigger ?? "" }),
+  "system-hint": noted,
   "queued-input"(state, { queued, kind, text = "" }) {
     return { ...state, queued: [...state.queued.filter((each) => each.number !== queued), { number: queued, kind, text }] };
   },
   "input-taken"(state, { queued, seq }) {
     return { ...state, queued: state.queued.filter((each) => each.number !== queued), known: Math.max(state.known, seq) };
   },
-  compaction(state, event) {
-    const { upto, before, after: became, fallback = "" } = event;
-    return noted(state, event, { upto, before, became, fallback });
-  },
+  compaction: noted,
   usage(state, { usage, used = state.gauge?.used, available = state.gauge?.available }) {
     return { ...state, gauge: { ...state.gauge, usage, used, available } };
   },
   retry(state, event) {
-    const { error, seconds, attempt, kind: failure } = event;
     const live = state.live.filter((each) => each.seq || each.turn !== event.turn);
-    return noted({ ...state, live }, event, { error, seconds, attempt, failure });
+    return noted({ ...state, live }, event);
   },
-  error: (state, event) => noted(state, event, { error: event.error, failure: event.kind }),
+  error: noted,
 };
 
-/** Words for people, where they happened. */
-function noted(state, event, more) {
-  const isPast = event.number <= state.past.until;
-  const after = isPast ? state.past.seq : Math.max(state.known, state.length);
-  const notice = { ...more, key: `e${event.number}`, kind: event.type, time: event.time ?? 0, after, uid: isPast ? state.past.uid : "" };
-  return { ...state, notices: [...state.notices.slice(-NOTICES), notice] };
+/** Of an event that is a notice, what it says. */
+const WORDS = {
+  "system-hint": ({ text, trigger = "" }) => ({ text, trigger }),
+  compaction: ({ upto, before, after: became, fallback = "" }) => ({ upto, before, became, fallback }),
+  retry: ({ error, seconds, attempt, kind: failure }) => ({ error, seconds, attempt, failure }),
+  error: ({ error, kind: failure }) => ({ error, failure }),
+};
+
+/** Words for people, where they happen. */
+function noted(state, event) {
+  return withNotices(state, [noticeOf(event, Math.max(state.known, state.length), "")]);
+}
+
+/** What was told for people before: `[{event, after, uid}]`. What happened behind the end belongs to another line. */
+function recalled(state, found) {
+  const isHere = ({ after }) => after > 0 && after <= state.known;
+  return withNotices(state, found.filter(isHere).map(({ event, after, uid }) => noticeOf(event, after, uid)));
+}
+
+/** @returns {Notice} */
+function noticeOf(event, after, uid) {
+  const { number, type: kind, time = 0 } = event;
+  return { ...WORDS[kind](event), key: `e${number}`, number, kind, time, after, uid };
+}
+
+/** Notices in the order in which they happened, none of them twice; of too many, the last ones. */
+function withNotices(state, more) {
+  const known = new Set(state.notices.map((each) => each.key));
+  const all = [...state.notices, ...more.filter((each) => !known.has(each.key))];
+  return { ...state, notices: all.sort((one, other) => one.number - other.number).slice(-NOTICES) };
 }
 
 /** Nobody waits any more for a word on a call. */

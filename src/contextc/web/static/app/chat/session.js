@@ -9,12 +9,12 @@ import { conversationPath, follow, get, post } from "../api.js";
 import { attempt } from "../dialog.js";
 import { noteConversation } from "../state.js";
 import { translator } from "./agui.js";
-import { empty, reduce } from "./reduce.js";
+import { empty, NOTICES, reduce } from "./reduce.js";
 
 const PAGE = 100;
 const FIRST = 60;
 const MANY_REQUESTS = 3_000;
-/** How many events before the last one are told again: what they say besides messages is stored nowhere else. */
+/** How many events before the last one are told again, for what neither messages nor notices say of the last turns. */
 const REMEMBERED = 500;
 
 export class Session {
@@ -55,6 +55,7 @@ export class Session {
       this._stream = follow(this.name, Math.max(0, view.last_event - REMEMBERED), (frame) => this._take(read(frame)), {
         onState: (state) => { this.line.value = state; },
       });
+      this.loadNotices();
       this.loadBranches();
       setTimeout(() => this.loadTimeline(), 300);
     } catch (error) {
@@ -126,7 +127,9 @@ export class Session {
   async refresh() {
     const view = await get(this.path()).catch(() => null);
     if (!view || this._closed) return;
+    const { notices } = this.state.value;
     this.dispatch({ type: "view", view });
+    if (notices.length && !this.state.value.notices.length) this.loadNotices();
     if (!view.running) {
       this.loadBranches();
       this.loadTimeline({ again: true });
@@ -144,6 +147,7 @@ export class Session {
     this.dispatch({ type: "view", view });
     if (page) this.dispatch({ type: "page", page });
     this._loading.clear();
+    this.loadNotices();
     this.loadBranches();
     this.loadTimeline({ again: true });
   }
@@ -151,6 +155,18 @@ export class Session {
   async loadBranches() {
     if (this.state.value.view?.branches > 1 || this.branches.value.length > 1) {
       this.branches.value = await get(this.path("branches")).catch(() => this.branches.value);
+    }
+  }
+
+  /** What was told for people so far, and where that was. What is told from now on, the stream brings. */
+  async loadNotices() {
+    const { last } = this.state.value;
+    if (this._closed || !last) return;
+    try {
+      const notices = await get(this.path("notices"), { before: last + 1, limit: NOTICES });
+      if (!this._closed) this.dispatch({ type: "notices", notices });
+    } catch (error) {
+      if (error.status === 0) setTimeout(() => this.loadNotices(), 1_500);
     }
   }
 

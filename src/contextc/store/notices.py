@@ -1,0 +1,105 @@
+"""Events of some kinds, with the message after which each happened: what was told for people, and where.
+
+There is no index by kind, because events are written far more often than they are looked for by what they are. Their
+JSON begins with their `type`, so the database compares the beginnings of rows and hands out only what is wanted. It
+goes back from the end, and stops where it has as many as were asked for.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from contextc.events import (
+    AnyEvent,
+    Event,
+    InputTaken,
+    StepFinish,
+    SystemMessageCreated,
+    ToolError,
+    ToolResult,
+    TurnStart,
+    event_from_json,
+)
+from contextc.store.base import Transaction
+from contextc.store.places import SEQ_MASK, place
+from contextc.store.reading import read_as
+from contextc.store.turns import TurnRecord, turns_at
+
+Told = TypeVar("Told", bound=Event)
+SPEAKING = (TurnStart, StepFinish, ToolResult, ToolError, SystemMessageCreated, InputTaken)
+"""Events that name a message which was stored then, by its seq."""
+
+
+class Happened(NamedTuple, Generic[Told]):
+    """An event, and the last message that was told of before it: its seq, 0 where there is none, and its uid."""
+
+    event: Told
+    seq: int
+    uid: str
+
+
+def happened(
+    tx: Transaction, conversation: int, kinds: Sequence[type[Told]], *, before: int | None = None, limit: int
+) -> list[Happened[Told]]:
+    """The last `limit` events of some kinds before event `before`, or of all, in order."""
+    wanted, speaking = _bounds(kinds), _bounds(SPEAKING)
+    first, last = place(conversation, 0), place(conversation, SEQ_MASK if before is None else before - 1)
+    rows = tx.rows(
+        f"SELECT n.body, ({_last('n.place - 1', speaking)})"
+        f" FROM (SELECT place, body FROM event WHERE place BETWEEN ? AND ? AND {_between('body', wanted)}"
+        f" ORDER BY place DESC LIMIT {limit:d}) n ORDER BY n.place",
+        *(first, *speaking),
+        *(first, last, *wanted),
+    )
+    told = [(_read(body), _spoken(tx, conversation, spoken)) for body, spoken in rows]
+    opened = turns_at(tx, conversation, {spoken.turn for _, spoken in told if isinstance(spoken, TurnStart)})
+    found: list[Happened[Told]] = []
+    for event, spoken in told:
+        assert isinstance(event, tuple(kinds)), "a row of another kind begins otherwise"
+        found.append(Happened(event, *_named(spoken, opened)))
+    return found
+
+
+def _named(spoken: AnyEvent | None, opened: Mapping[int, TurnRecord]) -> tuple[int, str]:
+    """Seq and uid of the message that an event tells of; of the one that opened a turn, its record has the uid."""
+    match spoken:
+        case TurnStart():
+            return spoken.seq, opened[spoken.turn].opening if spoken.turn in opened else ""
+        case StepFinish() | ToolResult() | ToolError() | SystemMessageCreated() | InputTaken():
+            return spoken.seq, spoken.uid
+        case _:
+            return 0, ""
+
+
+def _spoken(tx: Transaction, conversation: int, body: bytes | None) -> AnyEvent | None:
+    """What told of a message. A turn that goes on was opened long before: what came before it counts."""
+    speaking = _bounds(SPEAKING)
+    while body is not None:
+        event = _read(body)
+        if not isinstance(event, TurnStart) or not event.resumed:
+            return event
+        where = place(conversation, 0), place(conversation, event.number - 1)
+        row = tx.row(_last("?", speaking), *where, *speaking)
+        body = None if row is None else row[0]
+    return None
+
+
+def _last(high: str, bounds: Sequence[bytes]) -> str:
+    """The last event of some kinds up to a place."""
+    which = f"s.place BETWEEN ? AND {high} AND {_between('s.body', bounds)}"
+    return f"SELECT s.body FROM event s WHERE {which} ORDER BY s.place DESC LIMIT 1"
+
+
+def _bounds(kinds: Iterable[type[Event]]) -> list[bytes]:
+    """Between what the rows of some kinds are: of all of them, then of each. Most rows are passed over by the first."""
+    tags = [str(kind.__struct_config__.tag) for kind in kinds]
+    bounds = [f'{{"type":"{tag}{end}'.encode() for tag in tags for end in ('"', "#")]
+    return [min(bounds), max(bounds), *bounds]
+
+
+def _between(body: str, bounds: Sequence[bytes]) -> str:
+    whole, *each = [f"{body} BETWEEN ? AND ?"] * (len(bounds) // 2)
+    return f"{whole} AND ({' OR '.join(each)})"
+
+
+def _read(body: bytes) -> AnyEvent:
+    return read_as(event_from_json, body, "An event")

@@ -1,0 +1,97 @@
+"""What people are told besides messages: where it happened, however long ago, and on the line on which it did."""
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+import contextc as cc
+from contextc.events import AnyEvent, StepFinish, SystemHint, TextDelta, TurnFinish
+from contextc.store import turns
+from contextc.store.places import head
+from tests.browser.model import Model, says
+from tests.browser.person import MESSAGES, Person
+
+DELTAS = 60
+HINTS = "[data-testid=notice-system-hint]"
+
+
+@pytest.fixture
+def talked(store: cc.Store) -> cc.Store:
+    """A conversation in which 20 answers came in 60 pieces each, with a hint after every one of them."""
+    said = [cc.assistant(f"Answer {seq}.") if seq % 2 == 0 else cc.user(f"Question {seq}?") for seq in range(1, 41)]
+    store.extend("demo", said)
+    answers = [message for message in store.load("demo") if message.role == "assistant"]
+    told = [event for turn, message in enumerate(answers, 1) for event in events_of(turn, message)]
+    store.write(lambda tx: turns.tell(tx, head(tx, "demo").conversation, told))
+    return store
+
+
+def events_of(turn: int, message: cc.Message) -> list[AnyEvent]:
+    pieces = [TextDelta(agent="assistant", turn=turn, step=1, uid=message.uid, text="so ") for _ in range(DELTAS)]
+    return [
+        *pieces,
+        StepFinish(agent="assistant", turn=turn, step=1, uid=message.uid, seq=message.seq),
+        SystemHint(agent="assistant", turn=turn, text=f"A hint at {message.seq}."),
+        TurnFinish(agent="assistant", turn=turn, finish="stop", steps=1),
+    ]
+
+
+def at(person: Person, seq: int) -> Locator:
+    """The hints at a message."""
+    return person.page.locator(f"[data-seq='{seq}'] {HINTS}")
+
+
+def asked(person: Person) -> int:
+    return len([each for each in person.watch.asked if "/notices?" in each])
+
+
+def test_a_hint_stands_where_it_happened_however_long_ago(talked: cc.Store, person: Person, model: Model) -> None:
+    """SPEC 12.2: hundreds of events later, once, and what is told from now on stands behind it."""
+    assert len(talked.events("demo")) > 1_200
+    person.chat("demo")
+    for seq in (40, 38):
+        expect(at(person, seq)).to_have_text([f"A hint at {seq}."])
+    feed = person.page.locator(MESSAGES)
+    feed.focus()
+    feed.press("Home")
+    for seq in (2, 4):
+        expect(at(person, seq)).to_have_text([f"A hint at {seq}."])
+    expect(at(person, 3)).to_have_count(0)
+    person.says("And?")
+    expect(person.page.get_by_test_id("notice-error")).to_contain_text("The script is at its end.")
+    feed.press("Home")
+    expect(at(person, 2)).to_have_text(["A hint at 2."])
+    assert asked(person) == 1
+
+
+def test_hints_go_with_the_line_they_were_said_on(talked: cc.Store, person: Person, model: Model) -> None:
+    """SPEC 4.5, 12.2: what comes after an edit has none of them, what stays keeps its own; and so back again."""
+    model.will(says("Otherwise."))
+    person.chat("demo")
+    row = person.page.locator("[data-seq='37']")
+    row.hover()
+    row.get_by_role("button", name="Edit message").click()
+    field = person.page.get_by_test_id("edit").get_by_role("textbox")
+    field.fill("Or?")
+    field.press("Enter")
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("Otherwise.")
+    person.sees_ended()
+    expect(at(person, 36)).to_have_text(["A hint at 36."])
+    expect(person.page.get_by_text("A hint at 38.")).to_have_count(0)
+    expect(person.page.get_by_text("A hint at 40.")).to_have_count(0)
+    person.page.reload()
+    expect(at(person, 36)).to_have_text(["A hint at 36."])
+    expect(person.page.get_by_text("A hint at 38.")).to_have_count(0)
+    expect(person.page.get_by_text("A hint at 40.")).to_have_count(0)
+    person.page.get_by_test_id("ways").get_by_role("button", name="Way before").click()
+    expect(at(person, 40)).to_have_text(["A hint at 40."])
+    expect(at(person, 38)).to_have_text(["A hint at 38."])
+
+
+def test_a_pin_takes_no_hint_away(talked: cc.Store, person: Person) -> None:
+    """SPEC 12.2: what changes a conversation without a word has it read anew, and its notices with it."""
+    person.chat("demo")
+    expect(at(person, 40)).to_have_text(["A hint at 40."])
+    person.page.locator("[data-seq='40']").hover()
+    person.item(person.page.get_by_role("button", name="Actions for message 40"), "Pin")
+    expect(person.page.locator("[data-seq='40'] .tag.accent")).to_have_count(1)
+    expect(at(person, 40)).to_have_text(["A hint at 40."])

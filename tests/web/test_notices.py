@@ -1,0 +1,76 @@
+"""What people are told besides messages, asked for a page at a time, with its place."""
+
+import asyncio
+from typing import Any
+
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc.errors import ProviderFailed
+from contextc.events import Compaction, Failure, Retry, StepFinish, SystemHint, TextDelta
+from contextc.store import turns
+from contextc.store.places import head
+from tests.executor.scripted import SONNET, Say, Scripted, add, call
+
+
+def asked(client: TestClient, **query: int) -> list[Any]:  # JSON
+    answer = client.get("/api/conversations/demo/notices", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_notices_are_events_as_they_were_told_and_where_they_happened(store: cc.Store, client: TestClient) -> None:
+    """SPEC 12.2: hints, summaries, retries and errors, whatever an event has for names of its own."""
+    store.append("demo", cc.user("hi"))
+    events = [
+        SystemHint(time=5, turn=1, step=1, text="ten calls", trigger="calls"),
+        Compaction(upto=2, before=900, after=30),
+        Retry(kind="rate", seconds=1.5, attempt=1, error="slowly"),
+        Failure(kind="internal", error="no"),
+    ]
+    told = [StepFinish(seq=1, uid="u"), TextDelta(uid="v", text="so"), *events]
+    store.write(lambda tx: turns.tell(tx, head(tx, "demo").conversation, told))
+    found = asked(client)
+    assert [(each["after"], each["uid"]) for each in found] == [(1, "u")] * 4
+    assert [each["event"] for each in found] == [
+        {
+            "type": "system-hint",
+            "number": 3,
+            "time": 5,
+            "turn": 1,
+            "step": 1,
+            "text": "ten calls",
+            "trigger": "calls",
+        },
+        {"type": "compaction", "number": 4, "upto": 2, "before": 900, "after": 30},
+        {"type": "retry", "number": 5, "kind": "rate", "seconds": 1.5, "attempt": 1, "error": "slowly"},
+        {"type": "error", "number": 6, "kind": "internal", "error": "no"},
+    ]
+    assert asked(client, before=6, limit=2) == found[1:3]
+    assert asked(client, before=3) == []
+
+
+def test_what_a_turn_tells_stands_at_messages_that_are_there(store: cc.Store, client: TestClient) -> None:
+    """SPEC 10.7, 12.2: as a real turn tells it: tried again before a word was said, and failed after a result."""
+    script = [
+        ProviderFailed("anthropic", "transient"),
+        Say(calls=(call(1, a=1, b=2),)),
+        ProviderFailed("anthropic", "invalid", "It is late."),
+    ]
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(script), tools=[add])
+
+    async def run() -> None:
+        await executor.start("demo", "Add.").wait()
+
+    asyncio.run(run())
+    uids = {message.seq: message.uid for message in store.load("demo")}
+    found = asked(client)
+    assert [(each["event"]["type"], each["after"]) for each in found] == [("retry", 1), ("error", 3)]
+    assert [each["uid"] for each in found] == [uids[1], uids[3]]
+
+
+def test_a_page_that_cannot_be_is_refused(store: cc.Store, client: TestClient) -> None:
+    store.append("demo", cc.user("hi"))
+    for query in ({"limit": 0}, {"limit": 1_001}, {"before": 0}, {"before": 1 << 32}):
+        assert client.get("/api/conversations/demo/notices", params=query).status_code == 400
+    assert client.get("/api/conversations/nobody/notices").status_code == 404
