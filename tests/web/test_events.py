@@ -134,3 +134,23 @@ def test_who_leaves_is_not_watched_for_any_longer(server: Served) -> None:
             break
         threading.Event().wait(0.02)
     assert server.desk.watchers.count == 0
+
+
+def test_who_asks_for_the_head_of_a_stream_alone_gets_that(server: Served) -> None:
+    """The connection is there for the next request, and nobody watches."""
+    turn(server)
+    with httpx.Client(base_url=server.url, timeout=20) as asking:
+        head = asking.head("/api/conversations/demo/events")
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"].startswith("text/event-stream")
+        assert asking.get("/api/info").status_code == 200
+    assert server.desk.watchers.count == 0
+
+
+@pytest.mark.parametrize("number", [1 << 32, 1 << 63, 10**30, int("9" * 400)])
+def test_a_number_that_no_event_has_is_refused(server: Served, number: int) -> None:
+    turn(server)
+    url = f"{server.url}/api/conversations/demo/events"
+    asked = httpx.get(url, params={"after": str(number)}), httpx.get(url, headers={"Last-Event-ID": str(number)})
+    for answer in asked:
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidRequest")

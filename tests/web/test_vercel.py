@@ -284,6 +284,21 @@ def test_what_others_said_meanwhile_stays(server: Served) -> None:
     assert [text for role, text in stored(server) if role == "user"] == ["One", "From elsewhere", "Two"]
 
 
+def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None:
+    """SPEC 3.2: an answer that cannot be given anew, for want of the model or because a turn runs, stays."""
+    chat(server, user("One", "m1"))
+    again = {"trigger": "regenerate-message", "messageId": "m1"}
+    assert chat(server, user("One", "m1"), status=400, model="nobody:nothing", **again)[0]["kind"] == "InvalidSetting"
+    slow = recorded(tmp_path / "slow.jsonl", says(*"abcdefgh" * 8)) + "?seconds=0.05"
+    begun = httpx.post(f"{server.url}/api/conversations/demo/turns", json={"input": "Two", "model": slow}).json()
+    assert chat(server, user("One", "m1"), status=409, **again)[0]["kind"] == "ConversationBusy"
+    assert stored(server)[:3] == [("user", "One"), ("assistant", "Good day."), ("user", "Two")]
+    httpx.post(f"{server.url}/api/conversations/demo/cancel", json={})
+    heard(server.url, "demo", after=begun["after"])
+    with cc.open_store(server.address) as store:
+        assert len(store.branches("demo")) == 1
+
+
 def test_what_is_no_chat_is_refused(server: Served) -> None:
     assert chat(server, status=400)[0]["kind"] == "InvalidRequest"
     assert chat(server, {"id": "x"}, status=400)[0]["kind"] == "InvalidRequest"

@@ -211,7 +211,11 @@ class Incoming:
             return
         number, self._batches = self._batches, self._batches + 1
         began = monotonic()
-        await durable(self.record.journal, self.beginning, number, pieces)
+        try:
+            await durable(self.record.journal, self.beginning, number, pieces)
+        except Exception:
+            self._waiting[:0] = pieces  # they are told with the end, if that can be written
+            raise
         self._took = monotonic() - began
 
     async def _settle(self) -> None:

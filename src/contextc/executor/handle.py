@@ -7,10 +7,10 @@ the result, and raised to whoever follows its events.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
-from contextc.errors import ConversationBusy
+from contextc.errors import ContextcError, ConversationBusy
 from contextc.events import AnyEvent
 from contextc.executor.limits import TurnResult
 from contextc.executor.record import Record
@@ -67,6 +67,8 @@ class Turn:
         await self._opened.wait()
         if not self._first and self.results and (error := self.results[0].error) is not None:
             raise error
+        if not self._first and self._task.done() and not self._task.cancelled():
+            self._task.result()
         return self._first
 
     async def wait(self) -> TurnResult:
@@ -169,7 +171,8 @@ class Turn:
     async def _not_begun(self, error: Exception | asyncio.CancelledError) -> TurnResult:
         """What a turn comes to that was stopped, or failed, before it was there."""
         if self._lease is not None:
-            await self._let_go(self._lease)
+            with suppress(ContextcError):  # why it could not begin is worth more than why this failed, too
+                await self._let_go(self._lease)
         if isinstance(error, Exception):
             return TurnResult(turn=0, finish="error", error=error)
         if not self._asked_to_stop:

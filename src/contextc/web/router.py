@@ -67,7 +67,7 @@ class Router:
         if "body" in given:
             given["body"] = await _body(request, found.takes["body"])
         answer = await (found.work(**given) if found.is_async else durable(lambda: found.work(**given)))
-        return _response(found, answer)
+        return await _without_body(found, answer) if request.method == "HEAD" else _response(found, answer)
 
     def _find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
         there: list[str] = []
@@ -106,14 +106,29 @@ class _Streaming(StreamingResponse):
         try:
             await super().stream_response(send)
         finally:
-            if isinstance(self.body_iterator, AsyncGenerator):
-                await cast(AsyncGenerator[bytes], self.body_iterator).aclose()
+            await _close(self.body_iterator)
+
+
+async def _without_body(found: Endpoint, answer: object) -> Response:
+    """The answer to HEAD: what GET would say, and nothing of a stream, which nobody would read."""
+    if not isinstance(answer, Stream):
+        return _response(found, answer)
+    await _close(answer.events)
+    return Response(b"", found.status, _stream_headers(answer), answer.media_type)
+
+
+async def _close(events: object) -> None:
+    if isinstance(events, AsyncGenerator):
+        await cast(AsyncGenerator[bytes], events).aclose()
+
+
+def _stream_headers(answer: Stream) -> dict[str, str]:
+    return {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **answer.headers}
 
 
 def _response(found: Endpoint, answer: object) -> Response:
     if isinstance(answer, Stream):
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **answer.headers}
-        return _Streaming(answer.events, found.status, headers, answer.media_type)
+        return _Streaming(answer.events, found.status, _stream_headers(answer), answer.media_type)
     if isinstance(answer, Content):
         return Response(answer.data, answer.status or found.status, dict(answer.headers), answer.media_type)
     return Response(msgspec.json.encode(answer), found.status, {"Cache-Control": "no-store"}, JSON)

@@ -39,8 +39,12 @@ PATIENCE = 10.0
 """Seconds that turns get to come to their end when the server stops."""
 GRACE = 5.0
 """Seconds that a turn which is attended runs on when nobody follows it any more."""
+WORD = 3_600.0
+"""Seconds that such a turn waits for the word of a person who has left."""
 RECORDED = "replay"
 NOTHING = "There is nothing to answer: nobody has said anything since the last answer, and nothing waits."
+ENDING = "The server is ending."
+STOPPED = "It was stopped before it had begun. Nothing of it was stored."
 ELSEWHERE = "Another process runs this turn, and only that process can stop it."
 
 
@@ -70,6 +74,26 @@ class Begun(Struct, frozen=True):
     attended: bool = False
 
 
+class Asked:
+    """A turn that was asked for, from then on until it has ended, and those that followed it. It can be stopped at any
+    time, also while its line is being opened.
+    """
+
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        self.turn: Turn | None = None
+        self.is_stopped = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.turn is not None and self.turn.done
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        if self.turn is not None:
+            self.turn.cancel()
+
+
 class Running:
     def __init__(self, store: Store, make: Make, *, agent: str, model: str | None, root: Path) -> None:
         self.store, self.agent, self.model, self.root = store, agent, model or "", root
@@ -77,7 +101,7 @@ class Running:
         self._turns: dict[str, Begun] = {}
         self._followers: dict[str, int] = {}
         self._questions: dict[str, list[Question]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[asyncio.Task[None], Asked] = {}
         self._models: OrderedDict[str, str] = OrderedDict()
         self._closing = False
 
@@ -103,28 +127,38 @@ class Running:
         attended: bool = False,
     ) -> Begun:
         """Begin a turn, and return when it has begun. What keeps it from beginning is raised."""
-        if self._closing or len(self._tasks) >= MOST:
-            raise Refused(503, f"The server is {'ending' if self._closing else 'at work on too much'}.", "Overloaded")
+        if self._closing or len(self._asked) >= MOST:
+            raise Refused(503, ENDING if self._closing else "The server is at work on too much.", "Overloaded")
         begun: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
-        spec = await self._spec(conversation, model)
+        asked = Asked(conversation)
         task = asyncio.get_running_loop().create_task(
-            self._run(conversation, given, spec, resume, attended, begun), name=f"the turn of {conversation}"
+            self._run(asked, given, model, resume, attended, begun), name=f"the turn of {conversation}"
         )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._asked[task] = asked
+        task.add_done_callback(self._asked.pop)
         return await asyncio.shield(begun)
 
     async def _run(
-        self, conversation: str, given: Given, spec: str, resume: bool, attended: bool, begun: "asyncio.Future[Begun]"
+        self,
+        asked: Asked,
+        given: Given,
+        model: str | None,
+        resume: bool,
+        attended: bool,
+        begun: "asyncio.Future[Begun]",
     ) -> None:
         """One turn, and those that follow it, from beginning to end."""
-        turn: Turn | None = None
+        conversation = asked.conversation
         try:
+            spec = await self._spec(conversation, model)
             async with self.lines.use(spec) as shared:
+                self._refuse_if_stopped(asked)
                 executor = shared.asking(self._asker(conversation))
                 turn = executor.resume(conversation) if resume else executor.start(conversation, given)
+                asked.turn = turn
                 first = await turn.begun()
                 if not first:
+                    self._refuse_if_stopped(asked)
                     raise Refused(409, NOTHING, "NothingNew")
                 self._turns[conversation] = found = Begun(turn, first - 1, attended)
                 self.remember(conversation, spec)
@@ -133,31 +167,35 @@ class Running:
         except (Exception, asyncio.CancelledError) as error:
             if begun.done():
                 raise
-            begun.set_exception(error if isinstance(error, Exception) else Refused(503, "The server is ending."))
+            begun.set_exception(error if isinstance(error, Exception) else Refused(503, ENDING, "Overloaded"))
             begun.exception()  # who asked may have left
         finally:
-            if (found := self._turns.get(conversation)) is not None and found.turn is turn:
+            if (found := self._turns.get(conversation)) is not None and found.turn is asked.turn:
                 del self._turns[conversation]
 
-    def cancel(self, conversation: str) -> bool:
-        """Stop the turn that runs here; False where none does. What was said so far stays."""
-        begun = self.turn(conversation)
-        if begun is not None:
-            begun.turn.cancel()
-        return begun is not None
+    def _refuse_if_stopped(self, asked: Asked) -> None:
+        if asked.is_stopped:
+            status, why, kind = (503, ENDING, "Overloaded") if self._closing else (409, STOPPED, "Cancelled")
+            raise Refused(status, why, kind)
 
-    async def stop(self, conversation: str) -> None:
-        """Stop the turn that runs here, and come back when it has ended."""
-        begun = self.turn(conversation)
-        if begun is not None:
-            begun.turn.cancel()
-            await begun.turn.wait()
+    async def check(self, conversation: str, model: str | None) -> None:
+        """Raise what would keep a turn from beginning because of whom it asks."""
+        async with self.lines.use(await self._spec(conversation, model)):
+            pass
+
+    def cancel(self, conversation: str) -> bool:
+        """Stop what runs here, or is about to; False where nothing does. What was said so far stays."""
+        found = [asked for asked in self._asked.values() if asked.conversation == conversation and not asked.is_over]
+        for asked in found:
+            asked.stop()
+        return bool(found)
 
     async def displace(self, conversation: str) -> None:
-        """Stop a turn that a page began, because it, or another one, begins the next."""
+        """Stop a turn that a page began, because it, or another one, begins the next; come back when it has ended."""
         begun = self.turn(conversation)
         if begun is not None and begun.attended:
-            await self.stop(conversation)
+            begun.turn.cancel()
+            await begun.turn.wait()
 
     @contextmanager
     def following(self, begun: Begun) -> Generator[None]:
@@ -174,11 +212,16 @@ class Running:
             if not self._followers[conversation]:
                 del self._followers[conversation]
             if begun.attended and not begun.turn.done:
-                asyncio.get_running_loop().call_later(GRACE, self._look_after, begun)
+                asyncio.get_running_loop().call_later(GRACE, self._look_after, begun, WORD)
 
-    def _look_after(self, begun: Begun) -> None:
+    def _look_after(self, begun: Begun, patience: float) -> None:
+        """Stop a turn that nobody follows. One that has asked for a person's word waits for it, if not for ever."""
         conversation = begun.turn.conversation
-        if conversation not in self._followers and conversation not in self._questions:
+        if conversation in self._followers or begun.turn.done:
+            return
+        if conversation in self._questions and patience:
+            asyncio.get_running_loop().call_later(patience, self._look_after, begun, 0.0)
+        else:
             begun.turn.cancel()
 
     async def queue(self, conversation: str, text: str, kind: QueueKind) -> Queued:
@@ -259,10 +302,10 @@ class Running:
     async def close(self) -> None:
         """Bring every turn to its end, and close the lines."""
         self._closing = True
-        for begun in list(self._turns.values()):
-            begun.turn.cancel()
-        if self._tasks:
-            _, late = await asyncio.wait(set(self._tasks), timeout=PATIENCE)
+        for asked in self._asked.values():
+            asked.stop()
+        if self._asked:
+            _, late = await asyncio.wait(set(self._asked), timeout=PATIENCE)
             for task in late:
                 log.warning("%s did not end in time", task.get_name())
                 task.cancel()

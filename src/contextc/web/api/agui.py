@@ -21,7 +21,7 @@ from contextc.web.problems import Refused
 from contextc.web.running import Begun
 from contextc.web.streams.agui import OneRun
 from contextc.web.streams.agui_messages import read, shown
-from contextc.web.streams.sse import followed
+from contextc.web.streams.sse import event_number, followed
 
 SHOWN = 1_000
 """Messages that a client is shown which joins."""
@@ -90,12 +90,12 @@ def _answered(desk: Desk, body: Run) -> tuple[Begun, int]:
         raise Refused(409, "The turn that asked for this word is over.", "UnknownApproval")
     for each in body.resume:
         number, _, call = each.interruptId.partition(":")
-        if not (number.isascii() and number.isdigit()):
+        if (told := event_number(number)) is None:
             raise InvalidRequest(f"there is no interrupt {each.interruptId!r}.", path="resume")
         said = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
         approve = each.status == "resolved" and said.get("approved") is True
         desk.running.answer(body.threadId, call, approve, str(said.get("why") or ""))
-        after = int(number)
+        after = told
     return begun, after
 
 

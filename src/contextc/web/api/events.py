@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from contextc.executor.threads import durable
+from contextc.store.reading import SEQ_MASK
 from contextc.web.desk import Desk
 from contextc.web.endpoint import Stream, endpoint
 from contextc.web.streams import contextc
@@ -17,7 +18,7 @@ from contextc.web.streams.vercel import Chunks
 class Wanted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Events after number `after`, as AG-UI's, as our own, or as chunks of the Vercel AI SDK's UI message stream."""
 
-    after: Annotated[int, Meta(ge=0)] = 0
+    after: Annotated[int, Meta(ge=0, le=SEQ_MASK)] = 0
     vocabulary: Literal["agui", "contextc", "vercel"] = "agui"
 
 

@@ -21,7 +21,7 @@ from contextc.web.desk import Desk
 from contextc.web.endpoint import Content, Stream, endpoint
 from contextc.web.histories import placed
 from contextc.web.running import Begun
-from contextc.web.streams.sse import followed
+from contextc.web.streams.sse import event_number, followed
 from contextc.web.streams.vercel import HEADERS, Chunks
 
 EVENTS = "text/event-stream"
@@ -54,8 +54,9 @@ async def chat(desk: Desk, body: Chat) -> Stream:
     last = body.messages[-1]
     if last.get("role") == "assistant" and body.trigger == "submit-message":
         return await _goes_on(desk, body.id, last)
+    await desk.running.check(body.id, body.model)
     await desk.running.displace(body.id)
-    given = await durable(_taken_in, desk.store, body)
+    given = await durable(_taken_in, desk.store, desk.options.agent, body)
     begun = await desk.running.start(body.id, given or None, model=body.model, attended=True)
     return Stream(followed(desk, begun, begun.after, Chunks(one=True)), headers=HEADERS)
 
@@ -88,13 +89,17 @@ async def _goes_on(desk: Desk, name: str, last: JSONObject) -> Stream:
 def _word(part: JSONObject) -> Answered | None:
     told = ui.told(part)
     number, colon, call = cast(str, told["approvalId"]).partition(":") if told is not None else ("", "", "")
-    if told is None or not colon or not (number.isascii() and number.isdigit()):
+    after = event_number(number)
+    if told is None or not colon or after is None:
         return None
-    return Answered(call, int(number), told.get("approved") is True, cast(str, told.get("reason") or ""))
+    return Answered(call, after, told.get("approved") is True, cast(str, told.get("reason") or ""))
 
 
-def _taken_in(store: Store, body: Chat) -> list[Message]:
-    """What is new, to open a turn with; the conversation stands where the page goes on from."""
+def _taken_in(store: Store, agent: str, body: Chat) -> list[Message]:
+    """What is new, to open a turn with; the conversation stands where the page goes on from.
+
+    That is changed only where no turn runs: `ConversationBusy` where one does.
+    """
     theirs = _read(body.messages)
     try:
         ours = store.load(body.id)
@@ -104,7 +109,8 @@ def _taken_in(store: Store, body: Chat) -> list[Message]:
         return _begun(store, body.id, theirs)
     where = placed(ours, theirs)
     if where.after is not None:
-        store.rewind(body.id, where.after)
+        with store.lease(body.id, agent):
+            store.rewind(body.id, where.after)
     return store.read(
         lambda tx: [
             replace(message, uid=chain.free_uid(tx, head(tx, body.id).tree, message.uid)) for message in where.messages

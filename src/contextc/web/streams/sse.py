@@ -16,6 +16,7 @@ from contextc.events import AnyEvent
 from contextc.executor.threads import durable
 from contextc.executor.watching import watch_together
 from contextc.store import Store
+from contextc.store.reading import SEQ_MASK
 from contextc.web.desk import Desk
 from contextc.web.running import Begun
 
@@ -36,9 +37,16 @@ def frame(data: bytes, *, id: int | None = None, event: str = "") -> bytes:
 def first_wanted(request: Request, after: int) -> int:
     """The number after which a reader wants to go on. One that reconnects says it in a header, which then counts."""
     said = request.headers.get("last-event-id", "").strip()
-    if said and not (said.isascii() and said.isdigit()):
-        raise InvalidRequest(f"Last-Event-ID: {said!r} is no number of an event.")
-    return int(said) if said else after
+    found = event_number(said) if said else after
+    if found is None:
+        raise InvalidRequest(f"Last-Event-ID: {said[:100]!r} is no number of an event.")
+    return found
+
+
+def event_number(said: str) -> int | None:
+    """The number of an event, as somebody wrote it; None where it is none."""
+    is_number = said.isascii() and said.isdigit() and len(said) <= len(str(SEQ_MASK))
+    return number if is_number and (number := int(said)) <= SEQ_MASK else None
 
 
 async def told(desk: Desk, conversation: str, after: int, encode: Encode) -> AsyncGenerator[bytes]:

@@ -1,0 +1,101 @@
+"""Turns that were asked for and have not begun: they can be stopped, and end with the server."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc.agents.whom import Whom
+from contextc.executor import AgentExecutor
+from contextc.providers import Endpoint
+from contextc.store.turns import TurnRecord
+from contextc.web.problems import Refused
+from contextc.web.running import Begun, Running
+from tests.executor.scripted import SONNET, Say, Scripted
+
+PATIENCE = 20.0
+
+
+class Opening:
+    """A line that takes as long to open as the test wants."""
+
+    def __init__(self, store: cc.Store, says: Say) -> None:
+        self.store, self.free = store, threading.Event()
+        self.line = Scripted([lambda _: says])
+
+    def __call__(self, _: Whom) -> tuple[AgentExecutor, Endpoint]:
+        assert self.free.wait(PATIENCE)
+        return cc.AgentExecutor(self.store, SONNET, endpoint=self.line), self.line
+
+
+@asynccontextmanager
+async def being_opened(store: cc.Store, root: Path) -> AsyncGenerator[tuple[Running, Opening, "asyncio.Task[Begun]"]]:
+    """A turn that was asked for, whose line is being opened."""
+    opening = Opening(store, Say(text="one"))
+    running = Running(store, opening, agent="assistant", model="replay:none.jsonl", root=root)
+    asked = asyncio.create_task(running.start("demo", "hello"))
+    await asyncio.sleep(0)
+    try:
+        yield running, opening, asked
+    finally:
+        opening.free.set()
+        await running.close()
+
+
+def nothing_was_stored(store: cc.Store, opening: Opening) -> bool:
+    return not store.conversations() and not opening.line.bodies
+
+
+@pytest.mark.parametrize(("how", "status"), [("cancel", 409), ("close", 503)])
+def test_a_turn_is_stopped_before_it_has_begun(store: cc.Store, tmp_path: Path, how: str, status: int) -> None:
+    """SPEC 11.10: whoever stops it, or stops the server, need not wait for a line to open. No model is asked."""
+
+    async def run() -> Refused:
+        async with being_opened(store, tmp_path) as (running, opening, asked):
+            closing: Callable[[], object] = {
+                "cancel": lambda: running.cancel("demo"),
+                "close": lambda: asyncio.create_task(running.close()),
+            }[how]
+            assert closing()
+            await asyncio.sleep(0)
+            opening.free.set()
+            with pytest.raises(Refused) as refused:
+                await asked
+            assert nothing_was_stored(store, opening)
+            return refused.value
+
+    assert asyncio.run(run()).status == status
+
+
+def test_stop_is_heard_from_the_first_moment_on(store: cc.Store, tmp_path: Path) -> None:
+    """SPEC 11.10: in whatever moment of its beginning a turn is stopped, it does not run to its end."""
+
+    async def run() -> set[str]:
+        opening = Opening(store, Say(text="one two three", pause=0.5))
+        opening.free.set()
+        running = Running(store, opening, agent="assistant", model="replay:none.jsonl", root=tmp_path)
+        for number in range(40):
+            asked = asyncio.create_task(running.start(f"demo{number}", "hello"))
+            await asyncio.sleep(0)
+            for _ in range(number):
+                await asyncio.sleep(0)
+            assert running.cancel(f"demo{number}")
+            begun = (await asyncio.gather(asked, return_exceptions=True))[0]
+            if isinstance(begun, Begun):
+                await begun.turn.wait()
+            else:
+                assert isinstance(begun, Refused)
+                assert begun.problem.kind == "Cancelled"
+        await running.close()
+        return {turn.finish for number in range(40) for turn in _turns(store, f"demo{number}")}
+
+    assert asyncio.run(run()) <= {"cancelled"}
+
+
+def _turns(store: cc.Store, conversation: str) -> list[TurnRecord]:
+    known = {each.name for each in store.conversations()}
+    return store.turns(conversation) if conversation in known else []
