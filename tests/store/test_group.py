@@ -1,6 +1,8 @@
 """Writers that come at once are brought to the disk together, and none of them notices."""
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.base import Transaction
-from contextc.store.group import MOST
+from contextc.store.group import MOST, Line
 
 PATIENCE = 20.0
 
@@ -114,37 +116,171 @@ def test_many_threads_that_append_lose_nothing(store: cc.Store) -> None:
         assert [message.text for message in store.load(f"c{number}")] == [str(each) for each in range(10)]
 
 
-def test_the_main_thread_writes_for_itself_alone(store: cc.Store) -> None:
-    """SPEC 3.2: a Ctrl-C that comes to it after a commit cannot make the others write once more."""
-    begun, free = threading.Event(), threading.Event()
-    found: dict[str, Transaction] = {}
+class Crowd:
+    """A writer that is at work until it is let go, and others that come after it. Who wrote, in order."""
+
+    def __init__(self, store: cc.Store) -> None:
+        self.store, self.order, self.found = store, list[str](), dict[str, Any]()
+        self.line: Line = store._line  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage, reportUnknownMemberType]
+        self.free, self._threads = threading.Event(), list[threading.Thread]()
+        begun = threading.Event()
+
+        def first(_: Transaction) -> None:
+            begun.set()
+            assert self.free.wait(PATIENCE)
+
+        self.start(store.write, first)
+        assert begun.wait(PATIENCE)
+
+    def start(self, target: Callable[..., Any], *given: Any) -> None:
+        self._threads.append(threading.Thread(target=target, args=given, daemon=True))
+        self._threads[-1].start()
+
+    def write(self, name: str) -> None:
+        def work(tx: Transaction) -> Transaction:
+            self.order.append(name)
+            return append(name)(tx)
+
+        self.found[name] = self.store.write(work)
+
+    def join(self) -> None:
+        self.free.set()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+    def in_line(self, count: int) -> None:
+        until(lambda: len(self.line._waiting) == count)  # pyright: ignore[reportPrivateUsage]
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(int(PATIENCE / 0.001)):
+        if true():
+            return
+        time.sleep(0.001)
+    raise AssertionError("it did not come to that")
+
+
+def test_the_main_thread_writes_for_itself_alone_and_next(store: cc.Store) -> None:
+    """SPEC 3.2: a Ctrl-C that comes to it makes nobody write twice; and those in line do not keep it waiting."""
+    crowd = Crowd(store)
+    crowd.start(crowd.write, "a")
+    crowd.in_line(1)
+    crowd.start(crowd.write, "b")
+    crowd.in_line(2)
+
+    def let_go() -> None:
+        until(crowd.line._main.locked)  # pyright: ignore[reportPrivateUsage]
+        crowd.free.set()
+
+    crowd.start(let_go)
+    crowd.write("main")
+    crowd.join()
+    assert crowd.order == ["main", "a", "b"]
+    assert crowd.found["main"] is not crowd.found["a"]
+    assert crowd.found["a"] is crowd.found["b"]
+    assert names(store) == ["a", "b", "main"]
+
+
+def test_the_main_thread_does_not_keep_the_others_waiting(store: cc.Store) -> None:
+    """Who leads is let through before the main thread writes once more."""
+    crowd = Crowd(store)
+    crowd.join()
 
     def first(_: Transaction) -> None:
-        begun.set()
-        assert free.wait(PATIENCE)
+        crowd.order.append("main")
+        crowd.start(crowd.write, "a")
+        until(crowd.line._kept.locked)  # pyright: ignore[reportPrivateUsage]
 
-    def write(name: str) -> None:
-        found[name] = store.write(append(name))
+    store.write(first)
+    crowd.write("main again")
+    crowd.join()
+    assert crowd.order == ["main", "a", "main again"]
 
-    def in_line(count: int) -> None:
-        while len(store._line._waiting) < count:  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage, reportUnknownMemberType, reportUnknownArgumentType]
-            threading.Event().wait(0.001)
 
-    def others() -> None:
-        in_line(1)  # the main thread
-        for thread in behind:
-            thread.start()
-        in_line(3)
-        free.set()
+def test_a_group_that_cannot_be_stored_is_not_tried_again(store: cc.Store) -> None:
+    """SPEC 3.2: one broken statement among many has each of them run once more, alone."""
+    runs: Counter[str] = Counter()
 
-    behind = [threading.Thread(target=write, args=(name,)) for name in ("a", "b")]
-    leader, helper = threading.Thread(target=store.write, args=(first,)), threading.Thread(target=others)
-    leader.start()
-    assert begun.wait(PATIENCE)
-    helper.start()
-    write("main")
-    for thread in (leader, helper, *behind):
-        thread.join(PATIENCE)
-    assert found["main"] is not found["a"]
-    assert found["a"] is found["b"]
-    assert names(store) == ["a", "b", "main"]
+    def counted(name: str) -> Callable[[Transaction], None]:
+        def work(tx: Transaction) -> None:
+            runs[name] += 1
+            append(name)(tx) if name != "broken" else tx.run("INSERT INTO nowhere VALUES (1)")
+
+        return work
+
+    found = at_once(store, [*[counted(f"{number:02}") for number in range(30)], counted("broken")])
+    assert isinstance(found[30], cc.StoreError)
+    assert names(store) == [f"{number:02}" for number in range(30)]
+    assert set(runs.values()) == {2}
+
+
+def test_the_end_of_a_thread_is_its_own(store: cc.Store) -> None:
+    """What is no ordinary error goes to whose work it was, too, and not to who led."""
+    ended: list[BaseException] = []
+
+    def leave(_: Transaction) -> None:
+        raise SystemExit
+
+    def write() -> None:
+        try:
+            store.write(leave)
+        except SystemExit as error:
+            ended.append(error)
+
+    crowd = Crowd(store)
+    crowd.start(crowd.write, "a")
+    crowd.in_line(1)
+    crowd.start(write)
+    crowd.in_line(2)
+    crowd.join()
+    assert len(ended) == 1
+    assert names(store) == ["a"]
+
+
+def test_a_plain_append_stands_in_line_where_there_is_one(store: cc.Store) -> None:
+    """SPEC 3.2: on its own it would fight for the file's lock with those who hand it on, and lose."""
+    store.append("demo", cc.user("0"))
+    crowd = Crowd(store)
+    crowd.start(store.append, "demo", cc.user("1"))
+    crowd.in_line(1)
+    crowd.join()
+    assert [message.text for message in store.load("demo")] == ["0", "1"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("thread", ["main", "another"])
+@pytest.mark.parametrize("how", ["append", "extend"])
+def test_a_write_inside_a_write_is_refused(tmp_path: Path, kind: str, thread: str, how: str) -> None:
+    """It would wait for itself, for ever."""
+    address = "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        store.append("demo", cc.user("0"))
+
+        def nested(tx: Transaction) -> None:
+            append("outer")(tx)
+            store.append("demo", cc.user("x")) if how == "append" else store.extend("demo", [cc.user("x")])
+
+        def write() -> None:
+            try:
+                store.write(nested)
+            except cc.InvalidInput as error:
+                refused.append(str(error))
+
+        refused: list[str] = []
+        if thread == "main":
+            write()
+        else:
+            other = threading.Thread(target=write, daemon=True)
+            other.start()
+            other.join(PATIENCE)
+        assert [text for text in refused if "Use the transaction that the work is given" in text] == refused != []
+        assert names(store) == []
+        assert [message.text for message in store.extend("demo", [cc.user("1")])] == ["1"]
+
+
+def test_a_write_inside_the_work_of_another_is_refused_to_that_one(store: cc.Store) -> None:
+    """Whoever runs it."""
+    found = at_once(store, [append("a"), lambda _: store.extend("demo", [cc.user("x")]), append("b")])
+    assert isinstance(found[1], cc.InvalidInput)
+    assert names(store) == ["a", "b"]

@@ -4,6 +4,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -62,6 +63,85 @@ def test_a_signal_while_waiting_for_the_lock_leaves_no_transaction_open(
         with cc.open_store(path) as elsewhere:
             assert [message.text for message in elsewhere.load("demo")] == ["1", "2"]
             elsewhere.append("demo", cc.user("3"))
+
+
+def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alarm: Alarm) -> None:
+    """SPEC 3.2: what was interrupted is not stored later, and everybody else goes on."""
+    with cc.open_store(tmp_path / "chat.db") as store:
+        store.append("demo", cc.user("0"))
+        begun, free = threading.Event(), threading.Event()
+
+        def hold(_: Transaction) -> None:
+            begun.set()
+            free.wait(20)
+
+        def extend(text: str) -> threading.Thread:
+            thread = threading.Thread(target=store.extend, args=("demo", [cc.user(text)]), daemon=True)
+            thread.start()
+            return thread
+
+        holder = threading.Thread(target=store.write, args=(hold,), daemon=True)
+        holder.start()
+        assert begun.wait(20)
+        behind = extend("1")
+        alarm(0.3, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.extend("demo", [cc.user("interrupted")])
+        free.set()
+        for thread in (holder, behind, extend("2")):
+            thread.join(20)
+            assert not thread.is_alive()
+        store.append("demo", cc.user("3"))
+        assert [message.text for message in store.load("demo")] == ["0", "1", "2", "3"]
+
+
+def test_signals_that_come_at_any_moment_leave_nobody_waiting(tmp_path: Path, alarm: Alarm) -> None:
+    """SPEC 3.2: between any two steps of the main thread, while others write."""
+    with cc.open_store(tmp_path / "chat.db") as store:
+        stop = threading.Event()
+
+        def work(name: str) -> None:
+            while not stop.is_set():
+                store.extend(name, [cc.user("x")])
+
+        threads = [threading.Thread(target=work, args=(f"c{number}",), daemon=True) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        acknowledged = 0
+        for number in range(200):
+            alarm(0.0005 + number * 0.00001, Late)
+            with suppress(Late):
+                for _ in range(10_000):
+                    store.extend("main", [cc.user("y")])
+                    acknowledged += 1
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        stored = len(store.load("main"))
+        assert acknowledged <= stored <= acknowledged + 200  # a signal may come between a commit and the news of it
+        assert list(examine(store)) == []
+
+
+def test_a_signals_handler_that_writes_is_refused_inside_a_write(tmp_path: Path) -> None:
+    """It runs between two steps of the write that it interrupts, and would wait for that one."""
+    with cc.open_store(tmp_path / "chat.db") as store:
+        refused: list[cc.InvalidInput] = []
+
+        def write(*_: object) -> None:
+            try:
+                store.extend("demo", [cc.user("from the handler")])
+            except cc.InvalidInput as error:
+                refused.append(error)
+
+        before = signal.signal(signal.SIGALRM, write)
+        try:
+            store.write(lambda _: signal.raise_signal(signal.SIGALRM))
+            signal.raise_signal(signal.SIGALRM)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert len(refused) == 1
+        assert [message.text for message in store.load("demo")] == ["from the handler"]
 
 
 def test_a_signal_while_waiting_for_a_row_leaves_no_lock_behind(postgres_address: str, alarm: Alarm) -> None:

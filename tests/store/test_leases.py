@@ -9,9 +9,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import contextc as cc
+from contextc.store import leases
+from contextc.store.base import Transaction
 from contextc.store.holder import current_holder, is_gone
+from contextc.store.keeper import Keeper
 
 PROCESSES = multiprocessing.get_context("forkserver")
 
@@ -60,6 +64,81 @@ def test_a_lease_is_renewed_until_it_is_released(store: cc.Store) -> None:
     with pytest.raises(cc.LeaseLost):
         store.append("demo", cc.assistant("too late"), lease=lease)
     assert len(store.load("demo")) == 2
+
+
+def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store: cc.Store) -> None:
+    """SPEC 3.2: they come back in the order in which rows are locked, so that two who renew never block."""
+    held = {name: store.acquire(name) for name in ("a", "b", "c", "d")}
+    store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test renews itself
+    store.release(held["c"])
+    store.delete("b")
+    store.acquire("b")
+    longer = [replace(held[name], ttl=600) for name in ("d", "c", "b", "a")]
+    lost = store.write(lambda tx: leases.renew(tx, longer))
+    assert [lease.conversation for lease in lost] == ["b", "c"]
+    rows = store.read(lambda tx: tx.rows(f"SELECT conversation, expires - {tx.dialect.now} FROM lease"))
+    assert {name for name, left in rows if left > 500} == {"a", "d"}
+
+
+def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
+    lost, kept = store.acquire("lost", ttl=0.3), store.acquire("kept", ttl=0.3)
+    store.write(lambda tx: tx.run("UPDATE lease SET holder = '' WHERE conversation = 'lost'"))
+    time.sleep(0.8)
+    assert list(store._renewals) == [kept]  # pyright: ignore[reportPrivateUsage]
+    store.append("kept", cc.assistant("still here"), lease=kept)
+    with pytest.raises(cc.LeaseLost):
+        store.append("lost", cc.assistant("too late"), lease=lost)
+
+
+def test_renewing_waits_for_nobody_who_writes(postgres_address: str) -> None:
+    """SPEC 3.2: one long write must not end the turns of others."""
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
+        lease = store.acquire("demo")
+        holding, done = threading.Event(), threading.Event()
+
+        def hold(tx: Transaction) -> None:
+            tx.row("SELECT 1 FROM conversation WHERE name = ? FOR UPDATE", "demo")
+            holding.set()
+            done.wait(20)
+
+        def renew(tx: Transaction) -> list[cc.Lease]:
+            tx.run("SET LOCAL lock_timeout = '2s'")
+            return leases.renew(tx, [lease])
+
+        holder = threading.Thread(target=other.write, args=(hold,))
+        holder.start()
+        assert holding.wait(20)
+        try:
+            assert store.write(renew) == []
+        finally:
+            done.set()
+            holder.join()
+
+
+def test_what_is_due_together_is_done_at_once_and_first() -> None:
+    """However many there are, and whatever else there is to do: nothing that many share comes late."""
+    keeper, calls = Keeper(), list[object]()
+    begun, free, over = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        free.wait(20)
+
+    def done(call: object) -> None:
+        calls.append(call)
+        if len(calls) == 2:
+            over.set()
+
+    keeper.every(0, hold)
+    assert begun.wait(20)
+    keeper.every(0.001, lambda: done("one"))
+    for name in ("a", "b", "c"):
+        keeper.every_for(0.002, name, done)
+    time.sleep(0.02)
+    free.set()
+    assert over.wait(20)
+    keeper.stop()
+    assert calls[0] == ["a", "b", "c"]
 
 
 def test_an_outlived_lease_is_refused(store: cc.Store) -> None:

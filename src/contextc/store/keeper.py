@@ -1,27 +1,50 @@
 """One quiet thread per store for what must happen on time: renewing leases, journaling streams.
 
-It starts with the first task and sleeps until the next one is due. A task that fails is logged and tried again at its
-next turn: whoever depends on it learns the truth from its own next write.
+It starts with the first task and sleeps until the next one is due. What is done for many things is done at once for all
+of them that are due, and before what is done for one: so it stays on time, however many there are. A task that fails is
+logged and tried again at its next turn: whoever depends on it learns the truth from its own next write.
 """
 
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+Thing = TypeVar("Thing")
+
+
+class _Task(NamedTuple):
+    due: float
+    seconds: float
+    shared: bool
+    run: Callable[[list[Any]], None]  # of whatever things it is for
+    thing: Any
 
 
 class Keeper:
     def __init__(self) -> None:
-        self._tasks: dict[int, tuple[float, float, Callable[[], None]]] = {}
+        self._tasks: dict[int, _Task] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._count = 0
 
     def every(self, seconds: float, task: Callable[[], None]) -> Callable[[], None]:
         """Call the task again and again; the function returned stops that."""
+
+        def run(_: list[Any]) -> None:
+            task()
+
+        return self._add(_Task(time.monotonic() + seconds, seconds, False, run, None))
+
+    def every_for(self, seconds: float, thing: Thing, task: Callable[[list[Thing]], None]) -> Callable[[], None]:
+        """The same for one of many things: the task is called with all of them that are due."""
+        return self._add(_Task(time.monotonic() + seconds, seconds, True, task, thing))
+
+    def _add(self, task: _Task) -> Callable[[], None]:
         with self._changed:
             self._count += 1
             number = self._count
-            self._tasks[number] = (time.monotonic() + seconds, seconds, task)
+            self._tasks[number] = task
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="contextc-keeper", daemon=True)
                 self._thread.start()
@@ -46,15 +69,18 @@ class Keeper:
                 if not self._tasks:
                     self._thread = None
                     return
-                due, number = min((task[0], number) for number, task in self._tasks.items())
-                wait = due - time.monotonic()
-                if wait > 0:
-                    self._changed.wait(wait)
+                now = time.monotonic()
+                first = min(self._tasks.values(), key=lambda task: (max(task.due, now), not task.shared, task.due))
+                if first.due > now:
+                    self._changed.wait(first.due - now)
                     continue
-                _, seconds, task = self._tasks[number]
-                self._tasks[number] = (time.monotonic() + seconds, seconds, task)
+                things: list[Any] = []
+                for number, task in self._tasks.items():
+                    if task.run == first.run and task.due <= now:
+                        things.append(task.thing)
+                        self._tasks[number] = task._replace(due=now + task.seconds)
             try:
-                task()
+                first.run(things)
             except Exception as error:
                 warn(f"a background task of the store failed: {error}")
 

@@ -6,6 +6,7 @@ enter the chain as `error`, and calls that nobody will answer any more get a res
 """
 
 import os
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -84,16 +85,26 @@ def check(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
     return since
 
 
-def renew(tx: Transaction, lease: Lease) -> None:
-    kept = _held(tx, lease) and tx.run(
-        f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE conversation = ? AND agent = ? AND number = ?",
-        lease.ttl,
-        lease.conversation,
-        lease.agent,
-        lease.number,
-    )
-    if not kept:
-        raise LeaseLost(lease.conversation, lease.agent, number=lease.number)
+def renew(tx: Transaction, held: Iterable[Lease]) -> list[Lease]:
+    """Let leases live on; those that had ended already.
+
+    No conversation is locked, so nobody who writes to one waits for all. Whoever takes a lease over has found it ended,
+    and so does this; the rows are changed in one order, so that two who renew never wait for each other.
+    """
+    return [
+        lease
+        for lease in sorted(held, key=lambda lease: (lease.conversation, lease.agent))
+        if not tx.run(
+            f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE conversation = ? AND agent = ? AND number = ?"
+            f" AND holder <> '' AND expires > {tx.dialect.now}"
+            " AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)",
+            lease.ttl,
+            lease.conversation,
+            lease.agent,
+            lease.number,
+            lease.root,
+        )
+    ]
 
 
 def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:

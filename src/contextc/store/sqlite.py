@@ -107,7 +107,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             found = Outcome(work(tx))
         except (sqlite3.Error, StoreError):  # the store itself: nobody's work is brought to it
             raise
-        except Exception as error:
+        except BaseException as error:  # its own writer's, whoever leads
             tx.run("ROLLBACK TO one")
             found = Outcome(error=error)
         tx.run("RELEASE one")
@@ -192,7 +192,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         return self._alone(sql, values, writing=False)[0]
 
     def _run_alone(self, sql: str, values: tuple[object, ...]) -> bool:
-        return self._alone(sql, values, writing=True)[1] == 1
+        return self._line.at_once(lambda: self._alone(sql, values, writing=True)[1] == 1)
 
     def _alone(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
         """One statement outside of any transaction: its rows, and how many it changed."""

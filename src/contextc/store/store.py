@@ -307,7 +307,7 @@ class Store(Engine[Connection]):
                 time.sleep(min(left, 0.02 + jitter(0.08)))
         if recovered is not None:
             self.recovered = (*self.recovered, recovered)[-RECOVERED_KEPT:]
-        self._renewals[lease] = self._keeper.every(ttl / 3, lambda: self._renew(lease))
+        self._renewals[lease] = self._keeper.every_for(ttl / 3, lease, self._renew)
         return lease
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
@@ -432,14 +432,11 @@ class Store(Engine[Connection]):
             recovered += [found] if found is not None else []
         return recovered
 
-    def _renew(self, lease: Lease) -> None:
-        try:
-            self.write(lambda tx: leases.renew(tx, lease))
-        except LeaseLost:
-            if lease not in self._renewals:  # it was given back meanwhile
-                return
-            self._stop_renewing(lease)
-            raise
+    def _renew(self, due: list[Lease]) -> None:
+        for lease in self.write(lambda tx: leases.renew(tx, due), repeatable=True):
+            if lease in self._renewals:  # else it was given back meanwhile
+                self._stop_renewing(lease)
+                warn(str(LeaseLost(lease.conversation, lease.agent, number=lease.number)))
 
     def _forked(self) -> None:
         super()._forked()
