@@ -149,3 +149,13 @@ def test_the_tour_runs(run: Run) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "I would start with the parser," in shown.stdout
     assert "no faults" in shown.stdout
+
+
+def test_an_import_into_what_is_there_says_so(run: Run) -> None:
+    """Nothing is taken twice, but a bare message is a new one: whoever did not know the name was taken is told."""
+    line = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}\n'
+    assert "was there" not in run("import", "-", "--as", "demo", text=line).stderr
+    assert (
+        "demo was there: what was imported follows its 1 message"
+        in run("import", "-", "--as", "demo", text=line).stderr
+    )

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -277,3 +278,17 @@ def test_results_are_told_with_their_beginning(store: cc.Store) -> None:
     told = next(event for event in events if isinstance(event, ToolResult))
     assert len(told.text) == 2_000
     assert len(store.load("demo")[told.seq - 1].tool_results[0].text) == 10_000
+
+
+def test_a_small_model_is_kept_from_going_round_in_circles(store: cc.Store) -> None:
+    """Only where it has no tools: the same words stand in one call and in the next. What the caller says counts."""
+
+    def sent(**options: Any) -> JSONObject:  # options of several types
+        line = Scripted([Say(text="Hello.")])
+        executor = cc.AgentExecutor(store, cc.provider("local", format="anthropic"), endpoint=line, **options)
+        asyncio.run(played(executor, "demo", "hi"))
+        return line.requests[0]
+
+    assert sent()["repeat_penalty"] == 1.1
+    assert sent(settings={"repeat_penalty": 1.0})["repeat_penalty"] == 1.0
+    assert "repeat_penalty" not in sent(tools=[add])

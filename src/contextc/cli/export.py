@@ -7,7 +7,6 @@ from typing import Annotated, BinaryIO
 import typer
 
 from contextc.cli.files import write
-from contextc.cli.import_ import FormatOption
 from contextc.cli.terminal import StoreOption, err, opened, plain, progress
 from contextc.errors import InvalidSetting
 from contextc.store import Store
@@ -18,7 +17,10 @@ from contextc.wire.files import write_requests
 def run(
     conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
     output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")] = "-",
-    format: FormatOption = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="As a request: openai_chat, anthropic, … (default: JSON Lines of ours)."),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Write a conversation with all its branches and media as JSON Lines, or its messages as a provider's request."""

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from contextc.cli.files import read
 from contextc.cli.terminal import JSONOption, StoreOption, count, err, opened, out, plain, print_json, progress
-from contextc.errors import InvalidImport, InvalidInput, InvalidSetting
+from contextc.errors import InvalidImport, InvalidInput, InvalidSetting, UnknownConversation
 from contextc.store import Conversation, Store
 from contextc.transfer import Summary, TakenIn, import_files, import_lines, import_requests, list_sessions
 from contextc.transfer.files import file_source, holds_requests, is_own
@@ -108,11 +108,20 @@ def _take(
             taken = import_requests(store, bodies, format=format, progress=report)
             return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
         if is_own(file):
+            before = _length(store, name)
+            said = [f"{name} was there: what was imported follows its {count(before, 'message')}"] if before else []
             try:
-                return [import_lines(store, file.read().splitlines(), name, report)], []
+                return [import_lines(store, file.read().splitlines(), name, report)], said
             except InvalidImport as error:
                 raise InvalidInput(f"{file.name}, {error}") from error
     return import_files(store, files, source_name=source, format=format, into=name, progress=report)
+
+
+def _length(store: Store, name: str | None) -> int:
+    try:
+        return store.conversation(name).length if name else 0
+    except UnknownConversation:
+        return 0
 
 
 def _tell_plainly(found: list[Conversation], said: list[str], json: bool) -> None:

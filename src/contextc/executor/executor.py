@@ -115,7 +115,7 @@ class AgentExecutor:
             "fragments": fragments,
             "system_prompt": system_prompt,
             "tools": (*[each.tool for each in self.tools.values()], *native),
-            "settings": {**self.provider.settings, **self.provider.stream_settings, **(settings or {})},
+            "settings": {**self._own_settings(has_tools=bool(self.tools or native)), **(settings or {})},
             "output": output,
             "directory": directory,
         }
@@ -209,6 +209,12 @@ class AgentExecutor:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def _own_settings(self, *, has_tools: bool) -> JSONObject:
+        """What its provider has to be told, whatever is wanted."""
+        provider = self.provider
+        prose = {} if has_tools else provider.prose_settings
+        return {**provider.settings, **provider.stream_settings, **prose}
 
     # ── for the turns ─────────────────────────────────────────────────────────────────────────────────────────────────
 

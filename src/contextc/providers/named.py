@@ -99,6 +99,11 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self._called("stream_settings")
 
     @property
+    def prose_settings(self) -> JSONObject:
+        """What a request says in which there are no tools."""
+        return self._called("prose_settings")
+
+    @property
     def path(self) -> str:
         """Where its format is asked for, behind its address."""
         return _book().calls.get(self.format, {}).get("path", "")
@@ -144,6 +149,7 @@ class Book(NamedTuple):
     calls: dict[str, JSONObject]
     programs: dict[str, JSONObject]
     by_hand: dict[str, JSONObject]
+    served: dict[str, JSONObject]
 
 
 def provider(
@@ -193,6 +199,11 @@ def provider_names() -> tuple[str, ...]:
     """The providers whose format is there, and the user's own."""
     ours = [name for name, facts in _book().providers.items() if facts["format"] in format_names()]
     return tuple(dict.fromkeys([*ours, *_written()]))
+
+
+def other_names(name: str) -> tuple[str, ...]:
+    """What else a provider may be called."""
+    return tuple([each for each, first in _book().names.items() if first == name != each])
 
 
 def format_of(name: str) -> str:
@@ -266,6 +277,11 @@ def hand_tables() -> dict[str, JSONObject]:
     return _book().by_hand
 
 
+def served_tables() -> dict[str, JSONObject]:
+    """What is written of servers that are started here, by their clients."""
+    return _book().served
+
+
 def has_address(provider: Provider) -> bool:
     """Whether it is known where to call: it has an address, or its client's SDK was made for it."""
     entry = _book().providers.get(provider.name)
@@ -279,7 +295,8 @@ def _book() -> Book:
     providers: dict[str, JSONObject] = content["providers"]
     names = {each: name for name, facts in providers.items() for each in (name, *facts.get("also", ()))}
     houses = {house: name for name, facts in providers.items() for house in facts.get("houses", ())}
-    return Book(providers, names, houses, content["formats"], content["calls"], content["programs"], content["by_hand"])
+    tables = [content[name] for name in ("formats", "calls", "programs", "by_hand", "served")]
+    return Book(providers, names, houses, *tables)
 
 
 def _written() -> dict[str, JSONObject]:

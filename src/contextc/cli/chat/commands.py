@@ -210,7 +210,7 @@ COMMANDS = {
     "fork": Known(_fork, "NAME", "goes on in a new conversation that shares this one's past"),
     "list": Known(_list, "", "the conversations there are"),
     "resume": Known(_resume, "NAME", "goes on with another conversation"),
-    "continue": Known(_continue, "", "goes on with a turn that was interrupted or stopped"),
+    "continue": Known(_continue, "", "asks again after a stop, goes on after a crash"),
     "cost": Known(_cost, "", "what this conversation has taken"),
     "quit": Known(_quit, "", "leaves"),
 }
