@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 import contextc as cc
 from contextc.triggers import Moment, progress_triggers
@@ -101,6 +102,16 @@ def test_a_call_that_is_not_answered_yet_is_no_circle() -> None:
     last = (*step(1, READ)[:1], *step(2, READ)[:1])
     play = Play(progress_triggers())
     assert (play.at(Moment(step=3, last=last)), play.failures) == ([], [])
+
+
+def test_replies_that_broke_off_are_no_circle() -> None:
+    """SPEC 11.5: a process that was killed in the same place four times; the model was shown none of it."""
+    last: list[cc.Message] = []
+    for number in range(6):
+        call = cc.tool_call(str(number), "read", '{"path": "a.py"}')
+        last.append(replace(cc.assistant(tool_calls=[call]), status="error", error="killed"))
+        last.append(cc.tool_result(str(number), "read", "Interrupted.", is_error=True))
+    assert Play(progress_triggers()).lead(Moment(step=7, last=tuple(last))) == []
 
 
 def test_a_circle_at_the_end_of_one_turn_does_not_burden_the_next() -> None:

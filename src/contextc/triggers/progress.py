@@ -1,9 +1,9 @@
 """Notices that a turn does not get on: the same calls with the same results, or a tool that fails the same way.
 
 Both look only at the last steps' replies and results. Calls are compared by what they ask for and what came back;
-ids, and the order of calls that were made together, do not count. A message of a person in between begins the count
-anew, and so does a reply without calls. What a tool returned is never quoted: it is not ours, and these are system
-messages.
+ids, and the order of calls that were made together, do not count. A reply that broke off counts for nothing: no model
+is shown it. A message of a person in between begins the count anew, and so does a reply without calls. What a tool
+returned is never quoted: it is not ours, and these are system messages.
 """
 
 import re
@@ -29,7 +29,7 @@ class NoProgress(Trigger, frozen=True, kw_only=True):
     stop: int = 4
 
     def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
-        mark, times = _equal_steps(moment.last)
+        mark, times = _equal_steps(_whole(moment.last))
         if times < max(min(self.correct, self.stop), 2):
             return None, {}
         lead = f"No progress: the last {times} steps made the same calls and got the same results."
@@ -51,7 +51,7 @@ class RepeatedError(Trigger, frozen=True, kw_only=True):
     times: int = 3
 
     def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
-        failing = {name: mark for name, (mark, times) in _errors(moment.last).items() if times >= self.times}
+        failing = {name: mark for name, (mark, times) in _errors(_whole(moment.last)).items() if times >= self.times}
         known: JSONObject = state.get("failing") or {}
         new = [name for name, mark in failing.items() if known.get(name) != mark]
         kept: JSONObject = {"failing": failing} if failing else {}
@@ -71,6 +71,20 @@ def progress_triggers() -> list[Trigger]:
         NoProgress(name="no_progress", group=GROUP, priority=40),
         RepeatedError(name="repeated_error", group=GROUP, priority=41),
     ]
+
+
+def _whole(messages: Sequence[Message]) -> list[Message]:
+    """Without replies that broke off, and without what was said to their calls."""
+    broken = {call.id for message in messages if _broke_off(message) for call in message.tool_calls}
+    return [
+        message
+        for message in messages
+        if not _broke_off(message) and not any(result.call_id in broken for result in message.tool_results)
+    ]
+
+
+def _broke_off(message: Message) -> bool:
+    return message.role == "assistant" and message.status != "sent"
 
 
 def _equal_steps(messages: Sequence[Message]) -> tuple[str, int]:
