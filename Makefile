@@ -60,6 +60,7 @@ bench: setup $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/cache.py
 	$(PEERS)/bin/python benchmarks/turn.py
 	$(BIN)/python benchmarks/sessions.py
+	$(BIN)/python benchmarks/serve.py
 
 $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)

@@ -65,6 +65,17 @@ def test_the_chat_is_for_everybody(server: str, visiting: Visit, model: Model, l
     person.page.get_by_test_id("reasoning").get_by_role("button").click()
     person.page.get_by_test_id("tool-call").first.get_by_role("button").first.click()
     assert shut_out(person.page) == []
+    person.page.get_by_test_id("model").click()
+    person.page.get_by_role("option").filter(has_text="no key").first.click()
+    assert shut_out(person.page) == []
+    person.page.get_by_role("combobox").fill("nosuch:model")
+    expect(person.page.get_by_test_id("model-wrong")).to_be_visible()
+    assert shut_out(person.page) == []
+    person.page.keyboard.press("Escape")
+    person.item(person.page.get_by_role("button", name="Actions for message").last, "with another model")
+    expect(person.page.get_by_test_id("again-with")).to_be_visible()
+    assert shut_out(person.page) == []
+    person.page.keyboard.press("Escape")
     person.page.get_by_role("button", name="More", exact=True).click()
     expect(person.page.get_by_role("menu")).to_be_visible()
     assert shut_out(person.page) == []

@@ -1,10 +1,12 @@
 """Other ways for a conversation to go: edited, rewound, forked, switched back, and what each leaves as it was."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
 import contextc as cc
-from tests.browser.model import Model, says
+from tests.browser.model import OTHER, Model, says
 from tests.browser.person import Person
 
 
@@ -35,9 +37,43 @@ def test_an_edit_goes_another_way_and_the_first_one_stays(talked: cc.Store, pers
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("two.")
     assert person.texts("user") == ["one?", "two?"]
     expect(ways).to_contain_text("1/2")
-    person.item(person.page.get_by_test_id("branches"), "Branch 2")
+    person.page.get_by_test_id("branches").click()
+    lines = person.page.get_by_role("menuitemradio")
+    expect(lines).to_have_text([re.compile(r"^2 · three\?4 messages · now"), re.compile(r"^1 · two\?4 messages · now")])
+    lines.first.click()
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("three.")
     assert [each.text for each in talked.load("demo")] == ["one?", "one.", "three?", "three."]
+
+
+def test_a_reply_leads_to_its_own_request_on_whichever_branch(person: Person, model: Model) -> None:
+    """SPEC 4.5, 13.1: a message of another branch with the same number came from another request."""
+    model.will(*[says(f"{each}.") for each in ("Paris", "Rome", "Athens", "Madrid", "Madrid again")])
+    person.begins("France")
+    for question, reply in (("", "Paris."), ("Italy", "Rome."), ("Greece", "Athens.")):
+        if question:
+            person.says(question)
+        expect(person.rows("assistant").last.locator(".prose")).to_have_text(reply)
+        person.sees_ended()
+    row = person.page.locator("[data-seq='3']")
+    row.hover()
+    row.get_by_role("button", name="Edit message").click()
+    field = person.page.get_by_test_id("edit").get_by_role("textbox")
+    field.fill("Spain")
+    field.press("Enter")
+    reply = person.page.locator("[data-seq='4']")
+    expect(reply.locator(".prose")).to_have_text("Madrid.")
+    person.sees_ended()
+    expect(reply.get_by_test_id("inspect-link")).to_have_attribute("href", re.compile("/4$"))
+    expect(person.page.get_by_test_id("gauge")).to_have_attribute("href", re.compile("/4$"))
+    reply.hover()
+    reply.get_by_role("button", name="Answer again").click()
+    expect(reply.locator(".prose")).to_have_text("Madrid again.")
+    person.sees_ended()
+    expect(reply.get_by_test_id("inspect-link")).to_have_attribute("href", re.compile("/5$"))
+    reply.get_by_test_id("ways").get_by_role("button", name="Way before").click()
+    expect(reply.locator(".prose")).to_have_text("Madrid.")
+    expect(reply.get_by_test_id("inspect-link")).to_have_attribute("href", re.compile("/4$"))
+    expect(person.page.get_by_test_id("gauge")).to_have_attribute("href", re.compile("/4$"))
 
 
 def test_a_rewind_goes_back_after_asking(talked: cc.Store, person: Person, model: Model) -> None:
@@ -71,6 +107,25 @@ def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, mo
     person.sees_ended()
     expect(person.page.get_by_test_id("ways")).to_contain_text("2/2")
     assert person.texts("user") == ["one?", "two?"]
+
+
+def test_somebody_else_may_answer_once_more(talked: cc.Store, person: Person, model: Model) -> None:
+    """SPEC 4.5, 12.2: whom is chosen first; what was answered before stays."""
+    model.will(says("two, I am told."))
+    person.chat("demo")
+    person.page.locator("[data-seq='4']").hover()
+    person.item(person.page.get_by_role("button", name="Actions for message 4"), "Answer again with another model")
+    dialog = person.page.get_by_test_id("again-with")
+    dialog.get_by_test_id("model").click()
+    person.page.get_by_role("combobox").fill(OTHER)
+    person.page.get_by_role("combobox").press("Enter")
+    expect(dialog.get_by_test_id("model")).to_contain_text(OTHER)
+    dialog.get_by_role("button", name="Answer again", exact=True).click()
+    expect(dialog).to_have_count(0)
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("two, I am told.")
+    person.sees_ended()
+    assert [request["model"] for request in model.requests] == ["gpt-4o-mini"]
+    expect(person.page.get_by_test_id("ways")).to_contain_text("2/2")
 
 
 def test_a_fork_is_a_conversation_of_its_own(talked: cc.Store, person: Person) -> None:

@@ -129,20 +129,75 @@ def test_a_tool_that_changes_something_waits_for_a_word(person: Person, model: M
 
 
 def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model, store: cc.Store) -> None:
-    """SPEC 10.6: stopping keeps what came so far, and the way on is offered."""
+    """SPEC 10.6: stopping keeps what came so far, and says that the model does not see it; it can be asked again."""
     gate = Gate()
-    model.will(says("One, two, ", "three", gate, ", four"), says(" and four."))
+    model.will(says("One, two, ", "three", gate, ", four"), says("One to four."))
     name = person.begins("Count")
     expect(person.page.locator(".assistant.live .prose")).to_have_text("One, two, three")
     person.page.get_by_test_id("stop").click()
-    expect(person.page.get_by_text("Stopped here.")).to_be_visible()
+    expect(person.page.get_by_text("Stopped here. The model does not see this.")).to_be_visible()
     person.sees_ended()
     assert [(message.text, message.status) for message in store.load(name, last=1)] == [
         ("One, two, three", "cancelled")
     ]
-    person.page.get_by_test_id("ending").get_by_role("button", name="Go on").click()
-    expect(person.rows("assistant").last.locator(".prose")).to_have_text("and four.")
+    person.page.get_by_test_id("ending").get_by_role("button", name="Ask again").click()
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("One to four.")
     person.sees_ended()
+    assert "One, two, three" not in str(model.requests[-1]["messages"])
+
+
+def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: Model) -> None:
+    """SPEC 10.6: who stopped it is said where the answer would stand, also to whoever comes later."""
+    gate = Gate()
+    model.will(says(gate, "never said"), says("Here."))
+    person.begins("Count")
+    gate.reached()
+    person.page.get_by_test_id("stop").click()
+    ending = person.page.get_by_test_id("ending")
+    expect(ending).to_contain_text("You stopped it before there was an answer.")
+    person.page.reload()
+    expect(ending).to_contain_text("You stopped it before there was an answer.")
+    ending.get_by_role("button", name="Get an answer").click()
+    expect(person.rows("assistant").locator(".prose")).to_have_text("Here.")
+
+
+def test_escape_stops_from_anywhere_but_closes_what_lies_above_first(person: Person, model: Model) -> None:
+    """SPEC 10.6, 12.2: with the focus in no field too; a menu that is open closes, and the turn goes on."""
+    gate = Gate()
+    model.will(says("One, ", "two", gate, ", three"))
+    person.begins("Count")
+    expect(person.page.locator(".assistant.live .prose")).to_have_text("One, two")
+    person.page.get_by_role("button", name="More", exact=True).click()
+    expect(person.page.get_by_role("menu")).to_be_visible()
+    person.page.keyboard.press("Escape")
+    expect(person.page.get_by_role("menu")).to_have_count(0)
+    expect(person.page.get_by_test_id("stop")).to_be_visible()
+    person.page.locator(".assistant.live").click()
+    expect(person.composer).not_to_be_focused()
+    person.page.keyboard.press("Escape")
+    expect(person.page.get_by_text("Stopped here")).to_be_visible()
+    person.sees_ended()
+
+
+def test_letters_walk_through_the_messages_from_anywhere(person: Person, store: cc.Store) -> None:
+    """SPEC 12.2: J, K and G need no click into the feed, and in a field they are letters."""
+    store.extend("demo", [each(f"message {n}\n" * 8) for n in range(20) for each in (cc.user, cc.assistant)])
+    person.chat("demo")
+    expect(person.page.locator("[data-seq='40']")).to_be_in_viewport()
+    person.composer.press("j")
+    expect(person.composer).to_have_value("j")
+    person.composer.fill("")
+    person.page.evaluate("document.activeElement.blur()")
+    person.page.keyboard.press("j")
+    expect(person.page.locator("[role=article]:focus")).to_have_count(1)
+    first = person.page.locator("[role=article]:focus").get_attribute("aria-posinset")
+    person.page.keyboard.press("k")
+    expect(person.page.locator("[role=article]:focus")).to_have_attribute("aria-posinset", str(int(first or 0) - 1))
+    person.page.get_by_role("button", name="New conversation").focus()
+    person.page.locator(MESSAGES).evaluate("list => list.scrollTo(0, 0)")
+    expect(person.page.locator("[data-seq='40']")).to_have_count(0)
+    person.page.keyboard.press("g")
+    expect(person.page.locator("[data-seq='40']")).to_be_in_viewport()
 
 
 def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model: Model) -> None:
@@ -169,6 +224,45 @@ def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model
     assert person.texts("assistant") == ["Blue it is.", "You are welcome."]
 
 
+def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
+    """SPEC 10.5: as long as no turn has taken it."""
+    gate = Gate()
+    model.will(says("One ", gate, "two."))
+    name = person.begins("Count")
+    gate.reached()
+    person.composer.fill("Never mind")
+    person.composer.press("Control+Enter")
+    waits = person.page.get_by_test_id("queued")
+    expect(waits).to_contain_text("Never mind")
+    waits.get_by_role("button", name="Take it back").click()
+    expect(waits).to_have_count(0)
+    gate.open()
+    expect(person.rows("assistant").locator(".prose")).to_have_text("One two.")
+    person.sees_ended()
+    assert person.texts("user") == ["Count"]
+    with person.page.expect_download() as saved:
+        person.item(person.page.get_by_role("button", name="More", exact=True), "Export")
+    assert saved.value.suggested_filename == f"{name}.jsonl"
+
+
+def test_a_line_that_opens_at_once_is_not_said_to_be_away(person: Person, model: Model) -> None:
+    """SPEC 12.2: "Connecting again…" is for a line that was lost."""
+    gate = Gate()
+    model.will(says("One ", gate, "two."))
+    person.open()
+    person.page.evaluate("""() => {
+        window.notes = [];
+        new MutationObserver(() => {
+            for (const each of document.querySelectorAll(".dock-note")) window.notes.push(each.innerText);
+        }).observe(document.body, { childList: true, subtree: true });
+    }""")
+    person.says("Count")
+    expect(person.page.locator(".assistant.live .prose")).to_have_text("One")
+    gate.open()
+    person.sees_ended()
+    assert person.page.evaluate("window.notes") == []
+
+
 def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -> None:
     """SPEC 12.2: the next message goes to whom the person picks; the conversation remembers."""
     model.will(says("I am one."), says("I am another."))
@@ -190,7 +284,10 @@ def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -
 def test_what_a_provider_refuses_is_said_in_its_words(person: Person, model: Model) -> None:
     """SPEC 10.7: an error stands where it happened, and what was said is not lost."""
     person.begins("Hello?")
-    expect(person.page.get_by_test_id("notice-error")).to_contain_text("The script is at its end.")
+    told = person.page.get_by_test_id("notice-error")
+    expect(told).to_contain_text("openai-chat does not take this request. The script is at its end.")
+    expect(told).not_to_contain_text("ProviderFailed")
+    expect(told).not_to_contain_text("contextc lint")
     person.sees_ended()
     model.will(says("Here I am."))
     person.page.get_by_test_id("ending").get_by_role("button").click()

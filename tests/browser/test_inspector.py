@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, expect
 import contextc as cc
 from tests.browser.conftest import Visit
 from tests.browser.lives import busy, two_models
-from tests.browser.model import KEY
+from tests.browser.model import KEY, Gate, Model, says
 from tests.browser.person import Person
 from tests.compiler.talk import Talk, call, keeper
 from tests.web.lives import Life
@@ -224,3 +224,73 @@ def test_a_message_leads_to_the_request_that_it_answers(life: Life, person: Pers
     expect(heading(person)).to_contain_text("Request 10")
     person.page.get_by_role("link", name="Back to the conversation").click()
     expect(person.composer).to_be_visible()
+
+
+def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model) -> None:
+    """SPEC 9, 13.1: also where there is nothing else; later between the others, in the chart and in the table."""
+    gate = Gate()
+    model.will(says("One, ", gate, "two"), says("Three."), says("Four."))
+    name = person.begins("count")
+    gate.reached()
+    expect(person.rows("assistant").last).to_contain_text("One,")
+    person.composer.press("Escape")
+    gate.open()
+    person.sees_ended()
+    person.open(f"#/c/{name}/inspect")
+    inspector = person.page.get_by_test_id("inspector")
+    told = inspector.get_by_test_id("unanswered")
+    expect(told).to_contain_text(
+        "1 request was not answered to its end: it is no part of what a model is taken to know."
+    )
+    expect(told).to_contain_text("It was stopped.")
+    expect(told).to_contain_text("message 2")
+    expect(inspector).not_to_contain_text("No request yet")
+    expect(inspector.get_by_test_id("next")).to_be_visible()
+
+    person.chat(name)
+    person.says("and on")
+    person.sees_ended()
+    person.inspects(name)
+    expect(heading(person)).to_contain_text("Request 1")
+    expect(inspector.get_by_test_id("totals")).to_contain_text("1not answered")
+    expect(inspector.get_by_test_id("timeline").locator(".hollow")).to_have_count(1)
+    told.locator("summary").click()
+    expect(told.get_by_role("region")).to_contain_text("It was stopped.")
+    person.page.keyboard.press("t")
+    rows = inspector.get_by_test_id("step-table").locator(".virtual-row")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("not answered: It was stopped.")
+    expect(rows.last).to_have_attribute("aria-current", "step")
+
+
+def test_the_chart_can_be_put_away_and_stays_so(reader: Person) -> None:
+    """Messages are what people come for: on a small screen several are seen, and more without the chart."""
+    lines = reader.page.get_by_test_id("lines").locator(".line")
+    expect(lines.nth(3)).to_be_in_viewport(ratio=1)
+    reader.page.get_by_role("group", name="Timeline as").get_by_role("button", name="Hidden").click()
+    expect(reader.page.get_by_test_id("timeline")).to_have_count(0)
+    expect(lines.nth(7)).to_be_in_viewport(ratio=1)
+    reader.page.keyboard.press("ArrowLeft")
+    expect(heading(reader)).to_contain_text("Request 9")
+    reader.page.reload()
+    expect(heading(reader)).to_contain_text("Request 9")
+    expect(reader.page.get_by_test_id("timeline")).to_have_count(0)
+    reader.page.keyboard.press("t")
+    table = reader.page.get_by_test_id("step-table")
+    assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
+
+
+def test_on_a_narrow_screen_every_tab_is_seen(life: Life, server: str, visiting: Visit) -> None:
+    """SPEC 13: nothing is cut off without a hint."""
+    person = visiting(server, viewport={"width": 390, "height": 844}).inspects("demo")
+    for tab in person.page.get_by_role("tab").all():
+        tab.scroll_into_view_if_needed()
+        box = tab.bounding_box()
+        assert box is not None
+        assert (box["x"] >= 0, box["x"] + box["width"] <= 390) == (True, True)
+
+
+def test_figures_that_differ_say_why(reader: Person) -> None:
+    """SPEC 7: counted by us before, measured by the provider after."""
+    note = reader.page.get_by_test_id("budget-note")
+    expect(note).to_contain_text("the provider measured 2,400 when it answered")

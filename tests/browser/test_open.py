@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, expect
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.transfer import export_lines
 from tests.browser.person import Person
 
 BROKEN: JSONObject = {
@@ -87,6 +88,56 @@ def test_a_file_of_another_house_is_opened_too(opener: Person, tmp_path: Path) -
     expect(opener.tab("Rules").get_by_test_id("findings")).to_contain_text("no findings")
     opener.page.get_by_role("button", name="Another one").click()
     expect(opener.page.locator("#paste-field")).to_be_visible()
+
+
+def recorded(url: str, body: JSONObject, status: int = 200) -> JSONObject:
+    return {"request": {"url": url, "postData": {"text": json.dumps(body)}}, "response": {"status": status}}
+
+
+def test_a_recording_offers_each_of_its_requests(opener: Person) -> None:
+    """SPEC 6, 13.3: as what it is, with its own rules; no clean bill for what was not looked at."""
+    calls = [
+        recorded("https://api.anthropic.com/v1/messages", CLAUDE),
+        recorded("https://api.openai.com/v1/chat/completions", BROKEN, 400),
+    ]
+    opened = paste(opener, json.dumps({"log": {"entries": calls}}))
+    expect(opened).to_contain_text("a request in the format of openai_chat")
+    expect(opened).to_contain_text("an error came back for it")
+    expect(opener.page.get_by_role("tab", name="Rules")).not_to_contain_text("✓")
+    opened.get_by_test_id("request-choice").select_option("1")
+    expect(opened).to_contain_text("a request in the format of anthropic")
+    expect(opener.page.get_by_role("tab", name="Rules")).to_contain_text("✓")
+    expect(opener.page.get_by_test_id("lines")).to_contain_text("Good day")
+
+
+def test_a_request_that_stands_alone_is_compared_with_nothing(opener: Person) -> None:
+    """There is no request before it: nothing is the same, and nothing new."""
+    opened = paste(opener, json.dumps(BROKEN))
+    lines = opener.page.get_by_test_id("lines")
+    expect(lines.locator(".line")).to_have_count(3)
+    assert lines.locator(".line-sign").all_inner_texts() == ["", "", ""]
+    expect(lines.get_by_role("group", name="Which messages").get_by_role("button")).to_have_count(1)
+    expect(opened.locator(".budget-legend")).to_contain_text("messages")
+    expect(opened.locator(".budget-legend")).not_to_contain_text("history")
+    expect(opened.locator(".budget-legend")).not_to_contain_text("new")
+
+
+def test_what_python_prints_is_opened_and_a_model_can_be_named(opener: Person) -> None:
+    """People paste what they have, and a list of messages has no model."""
+    opened = paste(opener, repr(BROKEN["messages"]))
+    expect(opened).to_contain_text("a list of messages in the format of openai_chat")
+    opened.get_by_test_id("whose-model").fill("gpt-4o")
+    opened.get_by_role("button", name="Show").click()
+    expect(opened.get_by_test_id("budget")).to_contain_text("128,000")
+
+
+def test_our_own_form_is_not_given_a_clean_bill(opener: Person, store: cc.Store) -> None:
+    """SPEC 6: no provider takes it so, and no rule was asked."""
+    store.append("demo", cc.user("hi"))
+    paste(opener, "\n".join(line if isinstance(line, str) else line.decode() for line in export_lines(store, "demo")))
+    expect(opener.page.get_by_role("tab", name="Rules")).not_to_contain_text("✓")
+    expect(opener.tab("Rules").get_by_test_id("not-judged")).to_be_visible()
+    expect(opener.page.get_by_role("tab", name="Repair")).to_have_count(0)
 
 
 def test_what_is_nothing_says_so_and_can_be_mended(opener: Person) -> None:

@@ -136,6 +136,17 @@ def test_a_whole_conversation_without_a_mouse(talks: cc.Store, person: Person, m
     expect(person.composer).to_be_focused()
 
 
+def test_a_conversation_goes_by_its_title_and_tells_its_name(talks: cc.Store, person: Person) -> None:
+    """SPEC 12.2, 13: in the list, where titles are cut short and alike, and in the inspector."""
+    asked = "How does one plant a tulip so that it comes up, and when?"
+    talks.extend("2026-01-02-030405", [cc.user(asked), cc.assistant("In autumn.")])
+    person.open("#/c/2026-01-02-030405/inspect")
+    head = person.page.get_by_test_id("inspector").get_by_role("heading", level=1)
+    expect(head).to_have_text(f"{asked} 2026-01-02-030405")
+    entry = person.page.get_by_test_id("conversation").first.get_by_role("link")
+    expect(entry).to_have_attribute("title", re.compile(rf"{re.escape(asked)}\n2026-01-02-030405\n.*\d{{4}}"))
+
+
 @pytest.fixture
 def guarded(talks: cc.Store, options: Options) -> Iterator[str]:
     with served(talks, replace(options, token=TOKEN)) as url:

@@ -127,6 +127,16 @@ def test_the_token_of_the_environment_is_taken(serve: Serve) -> None:
     assert httpx.get(f"{server.url}/api/info").status_code == 401
 
 
+def test_another_page_may_be_named_as_people_write_it(serve: Serve) -> None:
+    """A browser says an origin in small letters, and without the port that goes without saying."""
+    server = serve("--origin", "http://LOCALHOST:3000", "--origin", "https://Chat.example:443/")
+    for origin in ("http://localhost:3000", "https://chat.example"):
+        answer = httpx.get(f"{server.url}/api/conversations", headers={"Origin": origin})
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
+    other = {"Origin": "https://chat.example:80"}
+    assert httpx.get(f"{server.url}/api/conversations", headers=other).status_code == 403
+
+
 def test_a_port_that_is_taken_is_said(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -145,6 +155,8 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         (["--model", "nobody:knows"], "no provider"),
         (["--origin", "localhost:3000"], "http://localhost:3000"),
         (["--origin", "http://localhost:3000/chat"], "without a path"),
+        (["--origin", "http://joe@localhost:3000"], "without a login"),
+        (["--origin", "http://localhost:99999"], "http://localhost:3000"),
         (["--host", "0.0.0.0", "--token", "short"], "16 characters"),
         (["--system", "@nowhere.txt"], "nowhere.txt"),
         (["--budget", "0"], "--budget 0: give a number above 0"),

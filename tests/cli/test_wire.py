@@ -49,6 +49,19 @@ def test_lint_of_a_sound_request_exits_with_0(run: Run) -> None:
     assert (sound.returncode, sound.stdout) == (0, "nothing to complain about\n")
 
 
+def test_lint_reads_the_requests_of_a_recording(run: Run) -> None:
+    """SPEC 6: a HAR holds what was sent, each in its own format; no clean bill for an envelope."""
+    calls = [("https://api.openai.com/v1/chat/completions", CHAT), ("https://api.anthropic.com/v1/messages", BROKEN)]
+    entries = [{"request": {"url": url, "postData": {"text": json.dumps(body)}}, "response": {}} for url, body in calls]
+    found = run("lint", "-", "--json", text=json.dumps({"log": {"entries": entries}}))
+    assert found.returncode == 1
+    first, second = json.loads(found.stdout)
+    assert (first["where"], first["violations"]) == ("request 1 of 2, openai_chat", [])
+    assert second["where"] == "request 2 of 2, anthropic"
+    alone = run("lint", "-", "-f", "anthropic", "--json", text=json.dumps(BROKEN))
+    assert second["violations"] == json.loads(alone.stdout)
+
+
 def test_lint_reads_a_request_a_line_and_a_message_a_line(run: Run) -> None:
     lines = "\n".join(json.dumps(each) for each in (CHAT, BROKEN))
     found = json.loads(run("lint", "-", "-f", "anthropic", "--json", text=lines).stdout)

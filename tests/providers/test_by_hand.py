@@ -9,6 +9,7 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -304,10 +305,59 @@ def test_a_program_is_named_with_the_way_to_go_on(spec: str, command: str) -> No
 
 
 def test_what_answers_inside_of_this_process_is_said() -> None:
-    for spec in ("local", "replay:x"):
-        provider = cc.provider(spec, window=1_000)
-        assert "answers inside of contextc" in as_curl(provider, provider.formatter, b"{}")
-        compile(as_python(provider, provider.formatter, b"{}"), "copied.py", "exec")
+    provider = cc.provider("replay:x", window=1_000)
+    assert "answers inside of contextc" in as_curl(provider, provider.formatter, b"{}")
+    compile(as_python(provider, provider.formatter, b"{}"), "copied.py", "exec")
+
+
+STAND_IN = """
+from typing import NamedTuple
+
+class Server(NamedTuple):
+    url: str = {url!r}
+    key: str = {key!r}
+
+class Endpoint:
+    async def ready(self):
+        return Server()
+
+def open(provider):
+    assert provider.name == "local"
+    return Endpoint()
+"""
+
+
+@pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic"])
+def test_the_model_of_this_machine_is_called_too(server: Server, tmp_path: Path, format: str) -> None:
+    """SPEC 12: its server has an address and a key that change; the copy asks for them, and then makes the call."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, types\n"
+        "module = types.ModuleType('contextc.providers.local')\n"
+        f"exec({STAND_IN.format(url=server.url, key=KEY)!r}, module.__dict__)\n"
+        "sys.modules['contextc.providers.local'] = module\n"
+        "import contextc.providers\n"
+        "contextc.providers.local = module\n"
+    )
+    bin = tmp_path / "bin"
+    bin.mkdir()
+    (bin / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (bin / "python3").chmod(0o755)
+    source = Path(cc.__file__).parents[1]
+    path = os.pathsep.join([str(bin), os.environ["PATH"]])
+    where = {**environment(), "PYTHONPATH": os.pathsep.join([str(tmp_path), str(source)]), "PATH": path}
+    provider = cc.provider("local", format=format, window=8_000)
+    body = compiled(provider).body
+    server.reply[0] = REPLIES[format]
+    for program, text in (("sh", as_curl), (sys.executable, as_python)):
+        given = text(provider, provider.formatter, body).encode()
+        done = subprocess.run([program, "-"] if text is as_python else [program], input=given, env=where, check=False)
+        assert done.returncode == 0
+        arrived = server.arrived.pop()
+        assert arrived.path == {"openai_chat": "/v1/chat/completions", "openai_responses": "/v1/responses"}.get(
+            format, "/v1/messages"
+        )
+        assert decode(arrived.body) == decode(body)
+        assert KEY in (arrived.headers.get("authorization", "") + arrived.headers.get("x-api-key", ""))
 
 
 def test_every_format_that_is_called_has_its_facts() -> None:

@@ -1,6 +1,7 @@
 """What a provider's refusal means: its own sentences, and the one table of each client."""
 
 from asyncio import CancelledError
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -152,6 +153,16 @@ def test_what_looks_like_a_key_is_masked(secret: str) -> None:
     assert masked(f"Bad key: {secret}!") == "Bad key: [key]!"
     assert masked("my-own-secret is bad", ["my-own-secret"]) == "[key] is bad"
     assert masked("a sk-etch, a key, 12 tokens") == "a sk-etch, a key, 12 tokens"
+
+
+def test_a_login_is_masked_as_it_stands_in_a_header() -> None:
+    """SPEC 13.3: who writes joe:secret@ into an address sends it so, and some servers repeat what they were sent."""
+    packed = b64encode(b"joe:pw-s3cret").decode()
+    for login in (packed, packed.rstrip("=")):
+        assert masked(f"No: Basic {login}.") == "No: [key]."
+        assert masked(f'{{"authorization":"basic {login}"}}') == '{"authorization":"[key]"}'
+    words = "Basic authentication is needed; basic information, basic auth"
+    assert masked(words) == words
 
 
 def test_a_page_of_some_proxy_is_said_without_its_tags() -> None:

@@ -152,5 +152,15 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, problem
         cc.endpoint(PROVIDER, recordings=path)
     with pytest.raises(InvalidSetting, match="nothing to replay"):
         cc.endpoint(PROVIDER)
-    with pytest.raises(InvalidSetting, match="cannot be read"):
-        cc.endpoint(PROVIDER, recordings=tmp_path / "nowhere")
+    for nowhere in (tmp_path / "nowhere", tmp_path, "/dev/null", "a\0b"):
+        with pytest.raises(InvalidSetting, match="cannot be read"):
+            cc.endpoint(PROVIDER, recordings=nowhere)
+
+
+def test_what_else_is_in_a_file_is_not_told(tmp_path: Path) -> None:
+    """SPEC 13.3: the file that was named may be anybody's."""
+    path = tmp_path / "key.txt"
+    path.write_text("private-words")
+    with pytest.raises(InvalidSetting, match="line 1 is no JSON object") as refused:
+        cc.endpoint(PROVIDER, recordings=path)
+    assert "private" not in str(refused.value)

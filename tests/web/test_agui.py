@@ -38,7 +38,8 @@ class Client:
 
 @pytest.fixture
 def options(tmp_path: Path) -> Options:
-    return Options(root=tmp_path, model=recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes.")))
+    model = recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes."))
+    return Options(root=tmp_path, model=model, recordings=tmp_path)
 
 
 @pytest.fixture
@@ -156,3 +157,30 @@ def test_what_is_no_run_is_refused(server: Served) -> None:
     body = {"threadId": "demo", "runId": "r", "messages": [{"id": "m", "role": "user", "content": 3}]}
     answer = httpx.post(f"{server.url}/api/agui", json=body)
     assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidRequest")
+
+
+def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
+    """SPEC 15.1: the run that a client follows goes on, whatever another one sends."""
+    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
+    said = {"id": "m0", "role": "user", "content": "Count"}
+    body = {"threadId": "demo", "runId": "r", "messages": [said], "forwardedProps": {"model": slow}}
+    with httpx.stream("POST", f"{server.url}/api/agui", json=body, timeout=20) as answer:
+        lines = answer.iter_lines()
+        assert any("TEXT_MESSAGE_CONTENT" in line for line in lines)
+        begun = server.desk.running.turn("demo")
+        for more in (
+            {"messages": [{"id": "m1", "role": "user", "content": "x"}], "forwardedProps": {"model": "nobody:x"}},
+            {"messages": [{"id": "m" * 600, "role": "user", "content": "x"}]},
+            {"messages": [{"id": "m1", "role": "user", "content": [{"type": "text", "text": 5}]}]},
+        ):
+            refused = httpx.post(f"{server.url}/api/agui", json={**body, **more})
+            assert refused.status_code == 400, refused.text
+        assert any("TEXT_MESSAGE_CONTENT" in line for line in lines), "it goes on"
+        assert server.desk.running.turn("demo") is begun
+        httpx.post(f"{server.url}/api/conversations/demo/cancel", json={})
+
+
+def test_a_word_that_comes_too_late_is_told_so(server: Served) -> None:
+    body = {"threadId": "demo", "runId": "r", "resume": [{"interruptId": "1:c1", "status": "resolved"}]}
+    answer = httpx.post(f"{server.url}/api/agui", json=body)
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (409, "UnknownApproval")

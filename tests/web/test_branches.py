@@ -34,7 +34,9 @@ def test_a_rewind_leaves_what_came_after_on_its_own_branch(client: TestClient, s
     assert [(each["base"], each["length"], each["current"]) for each in listed] == [(0, 4, False), (1, 1, True)]
     back = client.post(f"{DEMO}/switch", json={"branch": listed[0]["number"]}).json()
     assert (back["length"], back["branch"]) == (4, listed[0]["number"])
-    assert client.post(f"{DEMO}/switch", json={"branch": 77}).status_code == 404
+    for nowhere in (77, 0, -1, 1 << 31, 1 << 63, 10**30):
+        assert client.post(f"{DEMO}/switch", json={"branch": nowhere}).json()["error"]["kind"] == "UnknownBranch"
+        assert client.get(f"{DEMO}/messages", params={"branch": nowhere}).status_code in (400, 404)
 
 
 def test_an_edit_is_a_new_branch_and_keeps_the_pictures(client: TestClient, store: cc.Store) -> None:
@@ -100,3 +102,14 @@ def test_an_export_is_taken_in_again(client: TestClient, store: cc.Store) -> Non
         assert other.load("demo") == store.load("demo")
         assert len(other.branches("demo")) == 2
     assert client.get("/api/conversations/nobody/export").status_code == 404
+
+
+def test_a_branch_is_told_with_its_first_words(client: TestClient, store: cc.Store) -> None:
+    """SPEC 3.5, 12.2: what it says where it goes its own way; the first one, what it says where others leave it."""
+    store.extend("lands", [cc.user("France"), cc.assistant("Paris"), cc.user("Italy"), cc.assistant("Rome")])
+    store.edit("lands", 3, cc.user("Spain,\n\n and " + "more " * 100))
+    store.rewind("lands", 2)
+    told = client.get("/api/conversations/lands/branches").json()
+    assert [each["words"][:14] for each in told] == ["Italy", "Spain, and mor", ""]
+    assert [each["number"] for each in told] == [each.number for each in store.branches("lands")]
+    assert len(told[1]["words"]) == 80

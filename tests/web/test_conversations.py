@@ -74,6 +74,24 @@ def test_any_name_has_an_address(client: TestClient, store: cc.Store, name: str)
     assert store.conversations() == []
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_that_a_browser_takes_for_a_folder_is_not_given(client: TestClient, store: cc.Store, name: str) -> None:
+    """`fetch` folds them away, percent-encoded too. What was named so before is still found."""
+    store.append("demo", cc.user("hi"))
+    for path, body in (
+        ("", {"name": name}),
+        ("/demo/fork", {"name": name}),
+        (f"/{name.replace('.', '%2E')}/messages", {"text": "hi"}),
+    ):
+        answer = client.post(f"/api/conversations{path}", json=body)
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidInput")
+        assert "folder" in answer.json()["error"]["message"]
+    assert [each.name for each in store.conversations()] == ["demo"]
+    store.write(lambda tx: tx.run("UPDATE conversation SET name = ? WHERE name = 'demo'", name))
+    store.write(lambda tx: tx.run("UPDATE branch SET conversation = ? WHERE conversation = 'demo'", name))
+    assert store.append(name, cc.user("again")).seq == 2
+
+
 def test_one_as_it_stands(client: TestClient, store: cc.Store) -> None:
     store.extend("demo", [cc.user("first"), cc.assistant("answer"), cc.user("second")])
     store.reset("demo")
@@ -150,7 +168,13 @@ def test_what_is_deleted_is_gone_and_a_turn_that_runs_keeps_it(client: TestClien
     assert store.conversations() == []
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=x", "before=yesterday", "limt=3"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0", "limit=501", "limit=x", "limt=3", "before=yesterday", f"before={1 << 63}-1", f"before=1-{1 << 63}",
+        f"search=x&before=1-1-{1 << 32}",
+    ],
+)  # fmt: skip
 def test_what_is_no_page_is_refused(client: TestClient, query: str) -> None:
     answer = client.get(f"/api/conversations?{query}")
     assert answer.status_code == 400
@@ -168,6 +192,8 @@ def test_what_the_server_is_says_no_key(client: TestClient, monkeypatch: pytest.
     assert (providers["anthropic"]["needs_key"], providers["anthropic"]["is_ready"]) == (True, True)
     assert (providers["openai"]["needs_key"], providers["openai"]["is_ready"]) == (True, False)
     assert (providers["local"]["needs_key"], providers["local"]["is_ready"]) == (False, True)
+    assert (providers["anthropic"]["also"], providers["anthropic"]["variables"]) == (["claude"], ["ANTHROPIC_API_KEY"])
+    assert (providers["local"]["also"], providers["local"]["variables"]) == ([], [])
     assert any(name.startswith("claude-") for name in providers["anthropic"]["models"])
     assert "replay" not in providers
     assert (found["agent"], found["store"], found["model"]) == ("assistant", "memory:", "replay:none.jsonl")

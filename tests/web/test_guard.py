@@ -1,10 +1,16 @@
 """Who may ask: hosts, pages of others, the token, sizes. A refusal says what to do (SPEC 15.1)."""
 
+import asyncio
+import gzip
 import socket
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Message
 
 import contextc as cc
 from contextc.web.app import application
@@ -110,6 +116,46 @@ def test_the_token_opens_the_door_as_a_header_and_as_a_cookie(guarded: TestClien
     assert guarded.get("/api/conversations").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"contextc_token_8377={TOKEN}",
+        f'odd={{"a": "b"}}; contextc_token_8377={TOKEN}',
+        f"a b=c; ; =; x[1]=2; contextc_token_8377 = {TOKEN} ; more",
+        f"contextc_token_8377=another; contextc_token_8377={TOKEN}",
+        f"contextc_token_8377={TOKEN}; contextc_token_8377=",
+    ],
+)
+def test_cookies_of_others_do_not_take_the_token_away(guarded: TestClient, said: str) -> None:
+    assert guarded.get("/api/conversations", headers={"Cookie": said}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "said", [f"contextc_token_9000={TOKEN}", f"contextc_token={TOKEN}", f"x=contextc_token_8377={TOKEN}", TOKEN]
+)
+def test_a_cookie_of_another_name_is_no_token(guarded: TestClient, said: str) -> None:
+    assert kind(guarded.get("/api/conversations", headers={"Cookie": said})) == (401, "TokenNeeded")
+
+
+def test_two_servers_of_one_machine_do_not_take_the_cookie_from_one_another(store: cc.Store, options: Options) -> None:
+    """A browser keeps cookies by host alone, whatever the port; only their names differ."""
+    kept: list[str] = []
+    clients: list[TestClient] = []
+    for port, token in ((8377, 'the first; one, with "signs" = %41'), (8378, "the-second-one")):
+        wanted = Options(root=options.root, token=token)
+        asking = TestClient(
+            application(store, wanted), base_url=f"http://127.0.0.1:{port}", follow_redirects=False, cookies={}
+        )
+        opened = asking.get("/", params={"token": token})
+        assert opened.status_code == 303
+        kept.append(opened.headers["set-cookie"].partition(";")[0])
+        asking.cookies.clear()
+        clients.append(asking)
+    assert len({each.partition("=")[0] for each in kept}) == 2
+    for asking in clients:
+        assert asking.get("/api/conversations", headers={"Cookie": "; ".join(kept)}).status_code == 200
+
+
 def test_what_is_too_large_is_refused_before_it_is_read(guarded: TestClient, store: cc.Store) -> None:
     guarded.headers["Authorization"] = f"Bearer {TOKEN}"
     large = b'{"text": "%s"}' % (b"x" * SMALL)
@@ -138,6 +184,104 @@ def test_a_large_body_is_not_waited_for(server: Served) -> None:
         assert line.recv(12) == b"HTTP/1.1 413"
 
 
+def sent(server: Served, *lines: str) -> tuple[int, str]:
+    """What a server answers to these lines: its status, and everything behind it."""
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as line:
+        line.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
+        said = b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
+    return int(said.split()[1]), said
+
+
+def test_a_whole_address_is_a_path_and_its_host_is_the_one_that_counts(server: Served) -> None:
+    """RFC 9112, 3.2.2: a server takes it, and passes over the Host header."""
+    assert sent(server, "GET http://127.0.0.1/api/conversations HTTP/1.1", "Host: x.example")[0] == 200
+    assert sent(server, "GET HTTP://localhost:80 HTTP/1.1", "Host: localhost")[0] == 200
+    for target in ("http://evil.example/api/conversations", "http://127.0.0.1@evil.example/", "http:///api/info"):
+        status, said = sent(server, f"GET {target} HTTP/1.1", "Host: 127.0.0.1")
+        assert (status, "UnknownHost" in said) == (421, True)
+
+
+def test_a_whole_address_needs_the_token_too(guarded: TestClient) -> None:
+    """The client sends what stands in the scope, as uvicorn hands it on."""
+    scope: dict[str, Any] = {
+        "type": "http", "method": "GET", "path": f"{OURS}/api/conversations",
+        "raw_path": f"{OURS}/api/conversations".encode(),
+        "query_string": b"", "headers": [(b"host", b"127.0.0.1:8377")], "scheme": "http", "http_version": "1.1",
+    }  # fmt: skip
+    assert asyncio.run(answered(guarded, scope)) == 401
+    scope["headers"].append((b"authorization", f"Bearer {TOKEN}".encode()))
+    assert asyncio.run(answered(guarded, scope)) == 200
+
+
+def test_an_application_that_is_mounted_elsewhere_is_guarded_as_well(store: cc.Store, options: Options) -> None:
+    """Where it is mounted is no part of what is looked at."""
+    inner = application(store, Options(root=options.root, token=TOKEN))
+    outer = Starlette(routes=[Mount("/deep/er", inner)])
+    with TestClient(outer, base_url=OURS, follow_redirects=False) as asking:
+        assert kind(asking.get("/deep/er/api/conversations")) == (401, "TokenNeeded")
+        assert asking.get("/deep/er/").status_code == 200
+        opened = asking.get(f"/deep/er/?token={TOKEN}")
+        assert (opened.status_code, opened.headers["location"]) == (303, "/deep/er/")
+        said = {"Authorization": f"Bearer {TOKEN}"}
+        assert asking.post("/deep/er/api/conversations", json={"name": "a/b"}, headers=said).status_code == 201
+        assert asking.get("/deep/er/api/conversations/a%2Fb", headers=said).json()["name"] == "a/b"
+
+
+async def answered(client: TestClient, scope: dict[str, Any]) -> int:  # as ASGI has it
+    """The status of the answer to a request that no HTTP client would write."""
+    statuses: list[int] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    await cast(ASGIApp, client.app)(scope, receive, send)
+    return statuses[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/conversations/a%0Ab", 400),
+        ("/api/conversations/nobody%0A", 400),
+        ("/api/no%0Asuch", 404),
+        ("/no%0Asuch", 404),
+        ("/%0A", 404),
+        ("/api%0A/conversations", 404),
+        ("/api", 404),
+        ("/api/", 404),
+        ("/apis", 404),
+    ],
+)
+def test_whatever_is_in_an_address_a_refusal_has_its_one_shape(client: TestClient, path: str, status: int) -> None:
+    answer = client.get(path)
+    kind(answer)
+    assert answer.status_code == status
+
+
+def test_targets_that_are_no_paths_are_refused_in_the_one_shape(server: Served) -> None:
+    for line in ("OPTIONS * HTTP/1.1", "GET * HTTP/1.1", "GET ftp://127.0.0.1/api/info HTTP/1.1"):
+        status, said = sent(server, line, "Host: 127.0.0.1")
+        assert status in (404, 405)
+        assert '{"error":{"kind":' in said
+
+
+def test_what_has_another_method_says_which(client: TestClient) -> None:
+    """RFC 9110, 15.5.6."""
+    for method, path, allowed in (
+        ("PATCH", "/api/conversations", {"GET", "HEAD", "POST"}),
+        ("GET", "/api/lint", {"POST"}),
+        ("POST", "/", {"GET", "HEAD"}),
+    ):
+        answer = client.request(method, path)
+        assert kind(answer) == (405, "NotAllowed")
+        assert {*answer.headers["allow"].split(", ")} == allowed
+
+
 def test_headers_without_end_are_cut_off(server: Served) -> None:
     host, _, port = server.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=20) as line:
@@ -163,3 +307,24 @@ def test_a_body_that_is_no_json_is_refused(client: TestClient) -> None:
     for content in (b"{", b"[]", b'{"nome": 1}', b'{"name": 1}', b"\xff", b"[" * 100_000):
         answer = client.post("/api/conversations", content=content, headers=PLAIN)
         assert kind(answer) == (400, "InvalidRequest")
+
+
+def test_what_is_packed_is_refused_in_words(client: TestClient) -> None:
+    """RFC 9110, 15.5.16."""
+    packed = client.post(
+        "/api/conversations", content=gzip.compress(b"{}"), headers={**PLAIN, "Content-Encoding": "gzip"}
+    )
+    assert kind(packed) == (415, "UnsupportedMediaType")
+    assert "Content-Encoding: gzip" in packed.json()["error"]["message"]
+    assert client.post(
+        "/api/conversations", content=b"{}", headers={**PLAIN, "Content-Encoding": "identity"}
+    ).is_success
+
+
+def test_nothing_is_an_empty_object_where_nothing_has_to_be_said(client: TestClient) -> None:
+    for headers in ({}, PLAIN):
+        assert client.post("/api/conversations", headers=headers).status_code == 201
+        assert kind(client.post("/api/conversations/c/messages", headers=headers)) == (400, "InvalidInput")
+        assert kind(client.post("/api/conversations/c/steer", headers=headers)) == (400, "InvalidRequest")
+    theirs = client.post("/api/conversations", headers={"Content-Type": "text/plain"})
+    assert kind(theirs) == (415, "UnsupportedMediaType")

@@ -109,3 +109,17 @@ def test_a_channel_on_which_nothing_was_answered_has_no_ledger(client: TestClien
     life.compiler.begin(life.compile())
     assert Asking(client, life)(f"channels/{life.channel}/ledger", status=404)["error"]["kind"] == "UnknownRequest"
     assert Asking(client, life)("channels/nobody/ledger", status=404)["error"]["kind"] == "UnknownChannel"
+
+
+def test_what_another_branch_has_shown_is_not_called_unseen(client: TestClient, store: cc.Store) -> None:
+    """SPEC 9: back on the old line, its messages are not in the last request, and yet the model has seen them."""
+    life = Life(store)
+    life.turn("hi")
+    life.turn("the old way")
+    store.edit("demo", 3, cc.user("the new way"))
+    life.answer("fine")
+    (first, *_) = store.branches("demo")
+    store.switch("demo", first.number)
+    store.append("demo", cc.user("and now?"))
+    told = [(each["seq"], each["text"], each["before"]) for each in ledger(client)["new"] if each["seq"]]
+    assert told == [(3, "the old way", True), (4, "done", True), (5, "and now?", False)]

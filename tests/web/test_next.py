@@ -62,6 +62,20 @@ def test_an_edit_and_a_rewind_say_what_they_would_lose(client: TestClient, store
     assert store.conversation("demo") == before
 
 
+def test_whoever_was_never_asked_is_told_what_this_servers_agent_tells(client: TestClient, store: cc.Store) -> None:
+    """SPEC 13.2: its prompt and its tools take room in the first request too, and there need be no request before."""
+    store.append("demo", cc.user("hi"))
+    first = client.get("/api/conversations/demo/next").json()
+    assert first["request"] == 1
+    assert first["budget"]["system"] > 20
+    assert first["budget"]["tools"] > 500
+    life = Life(store, whom("openai-chat:gpt-4o"))
+    life.answer("done")
+    other = client.get("/api/conversations/demo/next", params={"model": SONNET}).json()
+    assert other["budget"]["tools"] == first["budget"]["tools"]
+    assert other["budget"]["used"] > first["budget"]["used"]  # the answer counts
+
+
 def test_another_model_is_told_everything(client: TestClient, store: cc.Store) -> None:
     """SPEC 13.2: what the first one had in its cache is of no use to it."""
     life = Life(store)

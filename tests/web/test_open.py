@@ -52,12 +52,12 @@ def test_a_request_is_drawn_as_if_it_were_ours(client: TestClient, store: cc.Sto
     assert told["tokens"] == budget["system"] + budget["tools"] + budget["used"]
     lines = [(line["kind"], line["role"], line["state"], line["text"]) for line in told["lines"]]
     assert lines == [
-        ("system", "system", "shared", "Be brief."),
-        ("message", "user", "shared", "hi"),
-        ("message", "assistant", "shared", "hello"),
-        ("message", "user", "new", "more"),
+        ("system", "system", "shown", "Be brief."),
+        ("message", "user", "shown", "hi"),
+        ("message", "assistant", "shown", "hello"),
+        ("message", "user", "shown", "more"),
     ]
-    assert budget["new"] == told["lines"][-1]["tokens"]
+    assert (budget["new"], budget["history"]) == (0, budget["used"])  # there is no request before it
     assert all(line["cost"] > 0 for line in told["lines"][1:])
     assert [line["index"] for line in told["lines"]] == [0, 1, 2, 3]
     assert told["violations"] == []
@@ -133,6 +133,96 @@ def test_of_a_log_the_last_request_is_looked_at(client: TestClient) -> None:
     assert opened(client, json.dumps(logged))["body"] == told["body"]
 
 
+LOST: JSONObject = {
+    "model": "claude-sonnet-4-5",
+    "max_tokens": 100,
+    "system": "Be brief.",
+    "tools": [{"name": "read", "input_schema": {"type": "object", "properties": {}}}],
+    "messages": [
+        {"role": "user", "content": "read a"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": {}}]},
+        {"role": "user", "content": "well?"},
+    ],
+}
+"""A call whose result was lost."""
+
+
+def recorded(url: str, body: JSONObject, status: int = 200) -> JSONObject:
+    """A call as a browser or a proxy keeps it."""
+    request = {"method": "POST", "url": url, "postData": {"mimeType": "application/json", "text": json.dumps(body)}}
+    return {"startedDateTime": "2026-11-16T00:00:00Z", "request": request, "response": {"status": status}}
+
+
+def har(*entries: JSONObject) -> str:
+    return json.dumps({"log": {"version": "1.2", "entries": entries}})
+
+
+ANTHROPIC, OPENAI = "https://api.anthropic.com/v1/messages", "https://api.openai.com/v1/chat/completions"
+
+
+def test_a_recording_shows_its_requests_each_as_what_it_is(client: TestClient) -> None:
+    """SPEC 6, 13.1: by its own format, with its tools, held against its rules; the last, or the one asked for."""
+    text = har(
+        recorded(OPENAI, CHAT),
+        recorded("https://example.com/page", {"a": 1}),
+        recorded(f"{ANTHROPIC}?beta=true", LOST, status=400),
+    )
+    told = opened(client, text)
+    alone = opened(client, json.dumps(LOST))
+    assert (told["kind"], told["format"], told["body"]) == ("request", "anthropic", LOST)
+    assert [each["code"] for each in told["violations"]] == ["ANT006"]
+    assert told["violations"] == alone["violations"]
+    assert told["budget"] == alone["budget"]
+    assert told["budget"]["tools"] > 0
+    assert told["notes"] == ["the last of 2 requests", "an error came back for it"]
+    listed = [(each["number"], each["address"], each["model"], each["messages"]) for each in told["requests"]]
+    assert listed == [(1, OPENAI, "gpt-4o", 4), (2, ANTHROPIC, "claude-sonnet-4-5", 3)]
+    assert ([each["failed"] for each in told["requests"]], told["chosen"]) == ([False, True], 2)
+
+    first = opened(client, text, request=1)
+    assert (first["format"], first["body"], first["violations"], first["chosen"]) == ("openai_chat", CHAT, [], 1)
+    assert "no request 3" in opened(client, text, 400, request=3)["error"]["message"]
+
+
+def test_a_recording_without_a_call_of_a_model_is_nothing_to_judge(client: TestClient) -> None:
+    """SPEC 6: no clean bill for what nobody looked at."""
+    assert opened(client, har(recorded("https://example.com/page", {"a": 1})), 400)["error"]["kind"] == "InvalidRequest"
+
+
+def test_what_python_prints_is_read_and_never_run(client: TestClient, tmp_path: Path) -> None:
+    """People copy what their terminal shows them: single quotes, None and True."""
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said = [{"role": "user", "content": 'it\'s "me"\n'}, {"role": "assistant", "content": None, "tool_calls": (call,)}]
+    told = opened(client, repr(said))
+    assert (told["format"], told["kind"]) == ("openai_chat", "messages")
+    assert told["body"] == json.loads(json.dumps(said))
+    assert opened(client, repr({**LOST, "temperature": -0.5e-3, "stream": True}))["violations"][0]["code"] == "ANT006"
+    mark = tmp_path / "mark"
+    for strange in (
+        f"[{{'role': 'user', 'content': open({str(mark)!r}, 'w')}}]",
+        f"[__import__('os').system('touch {mark}')]",
+        "[" * 3_000 + "'a'" + "]" * 3_000,
+        "['a'" + "[0]" * 100_000 + "]",
+        "[1" + "-1" * 100_000 + "]",
+        "['a'" + "()" * 100_000 + "]",
+        "['" + "\\'" * 200_000,
+        "[b'a', {'role': 'user'}]",
+        "[{1: 2}]",
+        "{'a', 'b'}",
+    ):
+        assert opened(client, strange, 400)["error"]["kind"] == "InvalidRequest"
+    assert not mark.exists()
+
+
+def test_a_model_may_be_named_where_the_request_names_none(client: TestClient) -> None:
+    """SPEC 7: Gemini has its model in the address, and a list of messages has none: its window can be asked for."""
+    text = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]})
+    assert opened(client, text)["budget"]["window"] is None
+    told = opened(client, text, model="gemini-2.5-pro")
+    assert (told["model"], told["budget"]["window"]) == ("gemini-2.5-pro", cc.model("gemini-2.5-pro").window)
+    assert opened(client, json.dumps(CHAT), model="gemini-2.5-pro")["model"] == "gpt-4o"  # it says so itself
+
+
 def test_our_own_lines_are_read_and_what_was_removed_stays_so(client: TestClient) -> None:
     """SPEC 3: an export can be looked at anywhere."""
     with cc.open_store("memory:") as other:
@@ -143,6 +233,7 @@ def test_our_own_lines_are_read_and_what_was_removed_stays_so(client: TestClient
         text = b"".join(line + b"\n" for line in map(as_bytes, export_lines(other, "demo"))).decode()
     told = opened(client, text)
     assert (told["format"], told["kind"], told["violations"]) == ("contextc", "messages", [])
+    assert told["judged"] is False  # no provider takes them so, and no rule was asked
     assert [line["text"] for line in told["lines"]] == ["[removed]", "done", "more", "done"]
     assert "Rumpel" not in json.dumps(told["lines"])
 

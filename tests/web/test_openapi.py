@@ -22,7 +22,7 @@ from tests.web.lives import Life
 
 EVENTS = "text/event-stream"
 STRANGE = {"no_such_field": 1}
-DOCUMENT: JSONObject = decode(encode(document(endpoints(), has_token=False)))
+DOCUMENT: JSONObject = decode(encode(document(endpoints(), has_token=False, cookie="contextc_token_8377")))
 
 
 def operations(*methods: str) -> Iterator[tuple[str, str, JSONObject]]:
@@ -65,7 +65,8 @@ def places(store: cc.Store) -> dict[str, str]:
     store.switch("a/b", store.branches("a/b")[0].number)
     store.pin("a/b", 1)
     store.add_todo("a/b", "look")
-    store.enqueue("a/b", cc.user("later"))
+    for words in ("later", "still later"):
+        store.enqueue("a/b", cc.user(words))
     notices = [
         SystemHint(text="ten calls"),
         Compaction(upto=2, before=9, after=3),
@@ -170,8 +171,16 @@ def test_what_is_done_is_told_as_the_document_says(client: TestClient, places: d
     check(answer.json(), operation["responses"][str(answer.status_code)]["content"]["application/json"]["schema"])
 
 
+def test_nothing_may_be_sent_where_the_document_says_so(client: TestClient, places: dict[str, str]) -> None:
+    needless = [path for path in SENT if not DOCUMENT["paths"][path]["post"]["requestBody"]["required"]]
+    assert "/conversations" in needless
+    assert "/conversations/{name}/reset" in needless
+    for path in {*needless} - {"/conversations/{name}/messages"}:  # which wants one of two
+        assert client.post(filled(path, places)).is_success
+
+
 def test_deleting_is_told_as_the_document_says(client: TestClient, places: dict[str, str]) -> None:
-    for path, _, operation in operations("delete"):
+    for path, _, operation in sorted(operations("delete"), key=lambda each: -len(each[0])):  # the whole comes last
         answer = client.delete(filled(path, places))
         check(answer.json(), operation["responses"]["200"]["content"]["application/json"]["schema"])
 
@@ -183,6 +192,8 @@ def test_bad_input_is_refused_in_the_one_shape_there_is(
     path, method, operation = case
     address = filled(path, places)
     if "requestBody" in operation:
+        if operation["requestBody"]["required"]:
+            check_refusal(operation, client.request(method, address), 400)
         check_refusal(operation, client.request(method, address, json=STRANGE), 400)
         check_refusal(operation, client.request(method, address, content=b"{}"), 415)
         check_refusal(operation, client.request(method, address, json=[1]), 400)

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject, encode
 from tests.compiler.talk import Talk, keeper
 from tests.web.lives import GPT, SONNET, Asking, Life, whom
 
@@ -105,6 +105,35 @@ def test_a_request_that_goes_on_breaks_nothing(client: TestClient, store: cc.Sto
 
 
 @pytest.mark.parametrize("spec", FORMATS)
+def test_what_is_shared_is_said_alike_in_tokens_bytes_lines_and_changes(
+    client: TestClient, store: cc.Store, spec: str
+) -> None:
+    """SPEC 13.1: after an edit too, where the last answer before it is the same and what was asked is not."""
+    life = Life(store, whom(spec))
+    life.fragments = life.fragments[:1]
+    for words in ("hi", "more", "and then?"):
+        life.turn(words)
+    store.edit("demo", 5, cc.user("something else"))
+    life.answer()
+    life.turn("bye")
+    ask = Asking(client, life)
+    for number, same in ((2, 1), (3, 3), (4, 4), (5, 5)):
+        told = ask.request(number)
+        lines = ask.request(number, "/lines")["lines"]
+        shared = [line for line in lines if line["state"] == "shared"]
+        assert [line["seq"] for line in shared] == list(range(1, same + 1))
+        above = told["budget"]["system"] + told["budget"]["tools"]
+        assert told["shared"]["tokens"] == above + sum(line["tokens"] for line in shared)
+        if number == 4:
+            body = ask.raw(f"requests/{life.channel}/{number}/body").json()
+            key, _, index = told["shared"]["broke"]["path"].rstrip("]").partition("[")
+            alike = body[key][int(index) - same : int(index)]
+            assert told["shared"]["bytes"] == sum(len(encode(each)) for each in map(unmarked, alike))
+            (folded,) = [hunk for hunk in ask.request(number, "/diff")["hunks"] if hunk["path"].startswith(f"{key}[0")]
+            assert (folded["kind"], folded["count"]) == ("same", int(index))
+
+
+@pytest.mark.parametrize("spec", FORMATS)
 def test_what_broke_the_prefix_is_named_where_it_broke(client: TestClient, store: cc.Store, spec: str) -> None:
     """SPEC 13.1: the system prompt, the tools, or a message, with the reason as a sentence."""
     life = Life(store, whom(spec))
@@ -133,7 +162,7 @@ def test_what_broke_the_prefix_is_named_where_it_broke(client: TestClient, store
     assert tooled["line"] == 0
 
 
-def unmarked(value: object) -> object:
+def unmarked(value: JSON) -> JSON:
     """Without cache points, which move with every request."""
     said = json.dumps(value).replace(', "cache_control": {"type": "ephemeral"}', "")
     return json.loads(said)

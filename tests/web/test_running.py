@@ -13,6 +13,7 @@ from contextc.agents.whom import Whom
 from contextc.executor import AgentExecutor
 from contextc.providers import Endpoint
 from contextc.store.turns import TurnRecord
+from contextc.web.lines import Lines
 from contextc.web.problems import Refused
 from contextc.web.running import Begun, Running
 from tests.executor.scripted import SONNET, Say, Scripted
@@ -99,3 +100,37 @@ def test_stop_is_heard_from_the_first_moment_on(store: cc.Store, tmp_path: Path)
 def _turns(store: cc.Store, conversation: str) -> list[TurnRecord]:
     known = {each.name for each in store.conversations()}
     return store.turns(conversation) if conversation in known else []
+
+
+def test_a_line_that_is_slow_to_open_keeps_nobody_else_waiting(store: cc.Store) -> None:
+    """SPEC 11.12: a local model may load for a minute; whoever asks another one does not notice."""
+    slow, made = threading.Event(), list[str]()
+
+    def make(whom: Whom) -> tuple[AgentExecutor, Endpoint]:
+        made.append(whom.provider.model.name)
+        assert whom.provider.model.name != "slow" or slow.wait(PATIENCE)
+        line = Scripted([])
+        return cc.AgentExecutor(store, SONNET, endpoint=line), line
+
+    async def run() -> None:
+        lines = Lines(make)
+
+        async def used(spec: str) -> AgentExecutor:
+            async with lines.use(spec) as executor:
+                return executor
+
+        first = await used("replay:open")
+        waiting = [asyncio.create_task(used("replay:slow")) for _ in range(3)]
+        try:
+            while "slow" not in made:
+                await asyncio.sleep(0.001)
+            assert await asyncio.wait_for(used("replay:open"), PATIENCE) is first
+            await asyncio.wait_for(used("replay:new"), PATIENCE)
+            assert not any(each.done() for each in waiting)
+        finally:
+            slow.set()
+        assert len({id(each) for each in await asyncio.gather(*waiting)}) == 1
+        await lines.close()
+
+    asyncio.run(run())
+    assert sorted(made) == ["new", "open", "slow"]

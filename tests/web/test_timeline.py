@@ -40,6 +40,22 @@ def test_every_request_is_told_with_what_it_took(client: TestClient, store: cc.S
     assert totals["epochs"] == 1
 
 
+def test_a_request_names_what_it_produced_on_whichever_branch(client: TestClient, store: cc.Store) -> None:
+    """SPEC 4.5, 13.1: two branches have a message 4; its uid says which request it answers."""
+    life = Life(store)
+    for words in ("France", "Italy", "Greece"):
+        life.turn(words, f"{words}!")
+    old = store.load("demo")[3].uid
+    store.edit("demo", 3, cc.user("Spain"))
+    life.answer("Spain!")
+    told = Asking(client, life)("timeline")["requests"]
+    assert [each["produced"] for each in told] == [[2], [4], [6], [4]]
+    assert told[1]["uids"] == [old]
+    assert told[3]["uids"] == [store.load("demo")[3].uid]
+    by_uid = {uid: each["request"] for each in told for uid in each["uids"]}
+    assert [by_uid.get(message.uid) for message in store.load("demo")] == [None, 1, None, 4]
+
+
 def test_what_nobody_knows_is_null(client: TestClient, store: cc.Store) -> None:
     """SPEC 13.1: neither the tokens of a provider that reports none, nor the price of a model that is in no table."""
     life = Life(store, whom("nobody:secret-model", format="openai_chat"))

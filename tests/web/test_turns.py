@@ -6,13 +6,16 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.messages import to_json
+from contextc.web.app import application
 from contextc.web.desk import Options
 from contextc.web.lines import KEPT
 from tests.cli.chatting import calls, home, recorded, refuses, says
@@ -25,7 +28,8 @@ SLOW = "?seconds=0.05"
 @pytest.fixture
 def options(tmp_path: Path) -> Options:
     """Two answers, the second of which takes its time."""
-    return Options(root=tmp_path, model=recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes.")))
+    model = recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes."))
+    return Options(root=tmp_path, model=model, recordings=tmp_path)
 
 
 def post(server: Served, path: str, status: int = 200, **body: object) -> JSONObject:
@@ -119,7 +123,7 @@ def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None
     more = heard(server.url, "demo", after=events[-1]["number"], last="approval-request")
     assert "tool-result" in kinds(more)
     assert (tmp_path / "note.txt").read_text() == "hello"
-    assert post(server, "demo/approvals/w1", 404, approve=True)["error"]["kind"] == "UnknownApproval"
+    assert post(server, "demo/approvals/w1", 409, approve=True)["error"]["kind"] == "UnknownApproval"
     post(server, "demo/approvals/w2", approve=False, why="not there")
     rest = heard(server.url, "demo", after=more[-1]["number"])
     failed = next(event for event in rest if event["type"] == "tool-error")
@@ -136,7 +140,22 @@ def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) 
     post(server, "demo/cancel")
     heard(server.url, "demo")
     assert server.desk.running.approvals("demo") == []
-    assert post(server, "demo/approvals/w1", 404, approve=True)["error"]["kind"] == "UnknownApproval"
+    assert post(server, "demo/approvals/w1", 409, approve=True)["error"]["kind"] == "UnknownApproval"
+    assert post(server, "demo/approvals", 409, id="w1", approve=True)["error"]["kind"] == "UnknownApproval"
+    assert post(server, "nobody/approvals/w1", 404, approve=True)["error"]["kind"] == "UnknownConversation"
+
+
+@pytest.mark.parametrize("id", ["..", "w\n1", "a/b"])
+def test_a_call_can_be_answered_whatever_its_id_is(server: Served, tmp_path: Path, id: str) -> None:
+    """Models name their calls as they like; a browser cannot write `..` into an address."""
+    writes = calls("write_file", {"path": "a.txt", "content": "b"}, id=id)
+    model = recorded(tmp_path / "writing.jsonl", writes, writes, says("Done."))
+    post(server, "demo/turns", 202, input="Write", model=model)
+    first = heard(server.url, "demo", last="approval-request")
+    assert post(server, "demo/approvals", id=id, approve=True) == {}
+    heard(server.url, "demo", after=first[-1]["number"], last="approval-request")
+    if id != "..":
+        assert post(server, f"demo/approvals/{quote(id, safe='')}", approve=False) == {}
 
 
 def test_a_conversation_stays_with_the_model_it_was_told(server: Served, tmp_path: Path) -> None:
@@ -151,8 +170,63 @@ def test_a_conversation_stays_with_the_model_it_was_told(server: Served, tmp_pat
 
 def test_a_model_that_is_not_there_is_refused_before_a_turn_begins(server: Served) -> None:
     assert post(server, "demo/turns", 400, input="Hi", model="nobody:nothing")["error"]["kind"] == "InvalidSetting"
+    assert post(server, "demo/turns", 400, input="Hi", model="openai:no-such")["error"]["kind"] == "UnknownModel"
     answer = httpx.get(f"{server.url}/api/conversations/demo/events")
     assert answer.status_code == 404
+
+
+def test_recordings_that_somebody_names_are_not_read(store: cc.Store, tmp_path: Path) -> None:
+    """SPEC 13.3: who may ask a model may not read the files of the server, nor have it wait for one."""
+    secret = tmp_path / "key.txt"
+    secret.write_text("private-words\n")
+    own = recorded(tmp_path / "own.jsonl", says("Mine."), says("Still mine."))
+    recorded(tmp_path / "other.jsonl", says("Not mine."))
+    with TestClient(application(store, Options(root=tmp_path, model=own)), base_url="http://127.0.0.1") as client:
+        for path in (secret, tmp_path / "other.jsonl", tmp_path / "nowhere", "/dev/null", "\0"):
+            asked = {"input": "Hi", "model": f"replay:{path}"}
+            for answer in (
+                client.post("/api/conversations/demo/turns", json=asked),
+                client.post("/api/agui", json=run_of(asked["model"])),
+                client.post("/api/chat", json=chat_of(asked["model"])),
+            ):
+                assert (answer.status_code, answer.json()["error"]["kind"]) == (403, "ForeignRecording")
+                assert "private" not in answer.text
+        assert store.conversations() == []
+        assert client.post("/api/conversations/demo/turns", json={"input": "Hi", "model": own}).status_code == 202
+
+
+def test_recordings_of_a_folder_may_be_named_where_the_server_says_so(store: cc.Store, tmp_path: Path) -> None:
+    """And nothing of what else is in it is told."""
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    there = recorded(folder / "there.jsonl", says("Here."))
+    outside = recorded(tmp_path / "outside.jsonl", says("Not here."))
+    (folder / "link.jsonl").symlink_to(tmp_path / "outside.jsonl")
+    (folder / "key.txt").write_text("private-words\n")
+    options = Options(root=tmp_path, model="replay:none.jsonl", recordings=folder)
+    with TestClient(application(store, options), base_url="http://127.0.0.1") as client:
+
+        def status(model: str) -> tuple[int, str]:
+            answer = client.post("/api/conversations/demo/turns", json={"input": "Hi", "model": model})
+            return answer.status_code, answer.text
+
+        for other in (outside, f"replay:{folder}/link.jsonl", f"replay:{folder}/../outside.jsonl"):
+            assert status(other)[0] == 403
+        assert status(f"replay:file://{tmp_path}/outside.jsonl")[0] == 403
+        for odd, said in (("key.txt", "line 1 is no JSON object"), (".", "is no file"), ("gone", "cannot be read")):
+            code, text = status(f"replay:{folder}/{odd}")
+            assert (code, said in text, "private" in text) == (400, True, False)
+        assert status(there)[0] == 202
+
+
+def run_of(model: str) -> JSONObject:
+    said = {"id": "m1", "role": "user", "content": "Hi"}
+    return {"threadId": "demo", "runId": "r", "messages": [said], "forwardedProps": {"model": model}}
+
+
+def chat_of(model: str) -> JSONObject:
+    said = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
+    return {"id": "demo", "messages": [said], "model": model}
 
 
 def test_a_provider_that_fails_ends_the_turn_and_the_next_one_goes_on(server: Served, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class Reader:
 @pytest.fixture
 def options(tmp_path: Path) -> Options:
     model = recorded(tmp_path / "answers.jsonl", says("Good ", "day.", thinks=("Hm.",)), says("Yes."), says("No."))
-    return Options(root=tmp_path, model=model)
+    return Options(root=tmp_path, model=model, recordings=tmp_path)
 
 
 @pytest.fixture
@@ -304,3 +304,44 @@ def test_what_is_no_chat_is_refused(server: Served) -> None:
     assert chat(server, {"id": "x"}, status=400)[0]["kind"] == "InvalidRequest"
     said = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
     assert "answers nothing" in chat(server, said, status=400)[0]["message"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"id": "m1", "role": "user", "parts": [5]},
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": 5}]},
+        {"id": "m1", "role": "user", "parts": [{"type": "text"}]},
+        {"id": "m" * 600, "role": "user", "parts": [{"type": "text", "text": "x"}]},
+        {"id": "a1", "role": "assistant", "parts": 5},
+        {"id": "a1", "role": "assistant", "parts": [1]},
+        {"id": "a1", "role": "assistant", "parts": [{"toolCallId": "c1"}]},
+        {"id": "a1", "role": "assistant", "parts": [{"type": 5, "toolCallId": "c1"}]},
+        {
+            "id": "a1",
+            "role": "assistant",
+            "parts": [{"type": "tool-x", "toolCallId": 5, "state": "approval-responded"}],
+        },
+    ],
+)
+def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_path: Path, said: JSONObject) -> None:
+    """SPEC 15.1: the answer that another page is being given goes on."""
+    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
+    body = {"id": "demo", "messages": [user("Count", "m0")], "model": slow}
+    with httpx.stream("POST", f"{server.url}/api/chat", json=body, timeout=20) as answer:
+        lines = answer.iter_lines()
+        assert any("text-delta" in line for line in lines)
+        chat(server, user("Count", "m0"), said, status=400)
+        chat(server, user("Count", "m0"), user("Now", "m1"), status=400, model="nobody:nothing")
+        begun = server.desk.running.turn("demo")
+        assert begun is not None
+        assert any("text-delta" in line for line in lines), "it goes on"
+        assert server.desk.running.turn("demo") is begun
+        httpx.post(f"{server.url}/api/conversations/demo/cancel", json={})
+
+
+@pytest.mark.parametrize("approval", [{"id": "1:c1", "approved": True}, {"id": "1:c1", "approved": False, "reason": 7}])
+def test_a_word_that_comes_too_late_is_told_so(server: Served, approval: JSONObject) -> None:
+    part = {"type": "tool-x", "toolCallId": "c1", "state": "approval-responded", "input": {}, "approval": approval}
+    said = {"id": "a1", "role": "assistant", "parts": [part]}
+    assert chat(server, user("Hello", "m0"), said, status=409)[0]["kind"] == "UnknownApproval"

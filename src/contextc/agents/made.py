@@ -1,6 +1,6 @@
 """An agent, put together: its model, its tools in a folder, its prompt, and what speaks between its steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -36,9 +36,6 @@ def made(
     """An agent, and the line it speaks on, to be closed. `progress` is told what a local model does first."""
     told = {"progress": progress} if whom.provider.client == LOCAL and progress is not None else {}
     found = tools_of(choice(whom.provider, tools), root)
-    parts = ["behaviour", "identity", "todos", *(["project"] if found else [])]
-    if whom.provider.runs_tools:  # an agent itself: it knows who it is, and how to work
-        parts = ["todos"]
     line = endpoint(whom.provider, store=store, **whom.options, **told)
     executor = AgentExecutor(
         store,
@@ -46,7 +43,7 @@ def made(
         tools=found,
         triggers=default_triggers(),
         agent=agent,
-        fragments=PromptBuilder().with_builtin(*parts, system_prompt=system),
+        fragments=prompt_of(whom.provider, found, system),
         directory=str(root),
         budget=budget,
         output=output,
@@ -55,6 +52,14 @@ def made(
         endpoint=line,
     )
     return executor, line
+
+
+def prompt_of(provider: Provider, tools: Sequence[FunctionTool], system: str | None) -> PromptBuilder:
+    """What a model is told of itself and its work; `system` in place of how it is configured to behave."""
+    parts = ["behaviour", "identity", "todos", *(["project"] if tools else [])]
+    if provider.runs_tools:  # an agent itself: it knows who it is, and how to work
+        parts = ["todos"]
+    return PromptBuilder().with_builtin(*parts, system_prompt=system)
 
 
 def choice(provider: Provider, wanted: Choice | None) -> Choice:

@@ -21,6 +21,7 @@ BAR, LEAST_BAR, MOST_SHOWN = 72, 20, 200
 LEAST_WHAT, LEAST_WHY = 12, 16
 GAP = 2  # rich puts a space on each side of a cell
 WHY, HAS_IT = "why a new one", "the session has it"
+OWN_COUNT = "by our own count"
 FIGURES = ("needed", "available", "window", "system", "tools", "reserve", "margin", "pinned")
 
 
@@ -33,7 +34,11 @@ def show(manifest: Manifest) -> None:
     session = f", session {plain(record.session)}" if record.session else ""
     out.print(f"mode {record.mode}, epoch {record.epoch}{begins}{session}", soft_wrap=True)
     _show_budget(manifest.budget)
-    shared = f"shared with the request before: {record.shared:,} tokens, {record.shared_bytes:,} bytes"
+    spent = record.usage.input if record.usage is not None else 0
+    if spent and spent != record.budget.input:
+        out.print(f"the provider measured {spent:,} when it answered", soft_wrap=True)
+    own = f" ({OWN_COUNT})" if record.shared and (spent or record.budget.measured) else ""
+    shared = f"shared with the request before: {record.shared:,} tokens{own}, {record.shared_bytes:,} bytes"
     out.print(shared, soft_wrap=True)
     for remark in record.remarks:
         out.print(f"[yellow]! {plain(remark)}[/]", soft_wrap=True)
@@ -209,6 +214,8 @@ def show_requests(records: Sequence[tuple[Record, float | None]]) -> None:
     for row, (record, _) in zip(rows, records, strict=True):
         table.add_row(*row, *([plain(record.why)] if beside else []))
     out.print(table, crop=False)
+    if any(record.shared and record.usage and record.usage.input for record, _ in records):
+        out.print(f"[dim]input is what the provider measured; shared is {OWN_COUNT}, made before[/]", soft_wrap=True)
     for record, _ in () if beside else records:
         if record.why:
             out.print(f"request {record.request} begins epoch {record.epoch}: {plain(record.why)}", soft_wrap=True)

@@ -18,11 +18,13 @@ def read(file: str) -> bytes:
         raise InvalidSetting(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def requests_in(file: str, format: str | None, option: str = "--format") -> tuple[Requests, str]:
+def requests_in(
+    file: str, format: str | None, option: str = "--format", *, data: bytes | None = None
+) -> tuple[Requests, str]:
     """What is in a file, and its format: the one that is given by an option, or that of the program whose session it
-    is.
+    is. `data` is what is in it, where it was read already.
     """
-    data = read(file)
+    data = read(file) if data is None else data
     known = format or session_format(data, option)
     found = read_requests(data, known)
     if found.unread:

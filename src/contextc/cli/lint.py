@@ -5,15 +5,17 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from contextc.cli.files import requests_in
-from contextc.cli.terminal import FormatOption, JSONOption, count, out, plain, print_json
+from contextc.cli.files import read, requests_in
+from contextc.cli.terminal import FormatOption, JSONOption, count, err, out, plain, print_json
+from contextc.transfer.opening import recorded
 from contextc.wire import Violation, lint
 
 MOST_SHOWN = 200
 FileArgument = Annotated[
     str,
     typer.Argument(
-        help="JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; - for standard input."
+        help="JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; a HAR recording; - for "
+        "standard input."
     ),
 ]
 
@@ -24,13 +26,18 @@ def run(
     json: JSONOption = False,
 ) -> None:
     """Name every rule of the provider that a request breaks. Exit code 1 where there is one."""
-    requests, known = requests_in(file, format)
-    found = [(requests.label(index), lint(body, format=known)) for index, body in enumerate(requests.bodies)]
+    data = read(file)
+    if (calls := recorded(data, format)) is not None:
+        several = True
+        found = [(f"{where}, {known}", lint(body, format=known)) for where, body, known in calls]
+        err.print(f"a HAR recording: {count(len(calls), 'request')} of models in it", soft_wrap=True)
+    else:
+        requests, known = requests_in(file, format, data=data)
+        several = requests.shape == "lines"
+        found = [(requests.label(index), lint(body, format=known)) for index, body in enumerate(requests.bodies)]
     if json:
         print_json(
-            [{"where": where, "violations": violations} for where, violations in found]
-            if requests.shape == "lines"
-            else found[0][1]
+            [{"where": where, "violations": violations} for where, violations in found] if several else found[0][1]
         )
     else:
         total = sum(len(violations) for _, violations in found)

@@ -31,6 +31,7 @@ from contextc.store.base import DEFAULT_AGENT
 
 PORT = 8377
 HERE = ("127.0.0.1", "localhost", "[::1]")
+USUAL_PORTS = {"http": 80, "https": 443}
 EVERYWHERE = ("0.0.0.0", "::")
 SHORTEST_TOKEN = 16
 TOKEN = "CONTEXTC_TOKEN"
@@ -66,7 +67,7 @@ def run(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Serve the page and the HTTP API. Ctrl-C stops it: turns that run come to their end, and what was said stays."""
+    """Serve the page and the HTTP API. Ctrl-C stops it, and the turns that run: what was said so far stays."""
     check_numbers(budget=budget, output=output, steps=steps)
     try:
         from contextc.web.app import application
@@ -161,10 +162,19 @@ def _bracketed(host: str) -> str:
 
 
 def _origin(given: str) -> str:
-    found = urlsplit(given.rstrip("/"))
-    if found.scheme not in ("http", "https") or not found.netloc or found.path or found.query or found.fragment:
-        raise InvalidSetting(f"--origin {given}: write it as http://localhost:3000, without a path.")
-    return f"{found.scheme}://{found.netloc}"
+    """A page's origin as browsers say it: in small letters, and without the port that goes without saying."""
+    try:
+        found = urlsplit(given.strip().rstrip("/"))
+        name, port = found.hostname or "", found.port
+    except ValueError:  # no such port, or half of an address in brackets
+        name, port, found = "", None, urlsplit("")
+    more = found.path or found.query or found.fragment or "@" in found.netloc
+    if found.scheme not in USUAL_PORTS or not name or more:
+        raise InvalidSetting(
+            f"--origin {given}: write it as http://localhost:3000, without a path and without a login."
+        )
+    shown = "" if port in (None, USUAL_PORTS[found.scheme]) else f":{port}"
+    return f"{found.scheme}://{_bracketed(name)}{shown}"
 
 
 def _has_screen() -> bool:

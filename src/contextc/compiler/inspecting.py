@@ -54,6 +54,14 @@ class Inspected(Struct, frozen=True, kw_only=True):
         places = {item.place for item in self.items}
         return sorted([where for where in self.left_out() if where not in places], key=lambda where: where & SEQ_MASK)
 
+    @property
+    def shared_tokens(self) -> int:
+        """What the prefix takes that the request before had too, as its lines are counted: prompt, tools, messages."""
+        if not self.record.shared:
+            return 0
+        above = self.record.budget.system + self.record.budget.tools
+        return min(self.record.shared, above) + sum([item.tokens for item in self.items[: self.shared]])
+
 
 class Parts(Struct, frozen=True, kw_only=True):
     """Where the tokens of a window go, or of the limit below it: together they are all of it.

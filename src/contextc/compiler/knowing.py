@@ -1,14 +1,15 @@
 """What somebody on the other end of a channel knows of a conversation, and what is news: its ledger, told to people.
 
 Known is what was shown and answered: the rows of the epoch, and the model's last reply, which a session holds without
-having been sent it. News is what the next request would show that none has shown yet.
+having been sent it. News is what the next request would show that the last one did not; what an earlier one had shown,
+before the conversation went on from elsewhere, is news that was seen before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from typing import NamedTuple
 
-from contextc.compiler.account import provider_of, records
+from contextc.compiler.account import located, provider_of, records
 from contextc.compiler.inspecting import Inspected, foretold, inspected, is_news
 from contextc.compiler.preview import last_budget, preview
 from contextc.compiler.telling import lines_of
@@ -16,8 +17,8 @@ from contextc.errors import ContextOverflow, InvalidSetting
 from contextc.ledger import book
 from contextc.ledger.items import Item
 from contextc.ledger.look import messages_at
-from contextc.ledger.standing import Channel, Standing
-from contextc.manifest import Line
+from contextc.ledger.standing import Channel, Standing, Stretch
+from contextc.manifest import Line, record_from_json
 from contextc.store import Store
 from contextc.store.base import Transaction
 
@@ -33,7 +34,9 @@ class Epoch(NamedTuple):
 
 
 class Knowledge(NamedTuple):
-    """`acknowledged`: what is known is still held, by the session or, where there is none, by being sent each time."""
+    """`acknowledged`: what is known is still held, by the session or, where there is none, by being sent each time.
+    `before` are the places of news that an earlier request has shown, on another branch.
+    """
 
     session: str
     lost: str
@@ -41,6 +44,7 @@ class Knowledge(NamedTuple):
     acknowledged: bool
     known: tuple[Item, ...]
     news: tuple[Item, ...]
+    before: frozenset[int]
 
 
 def epochs(store: Store, channel: Channel) -> list[Epoch]:
@@ -78,7 +82,21 @@ def knowledge(store: Store, channel: Channel) -> Knowledge:
         news = tuple([item for item in fresh if item.place not in said])
     keeps = provider_of(store, channel).session_resumption or bool(lost)
     known = (*shown.items, *produced)
-    return Knowledge(session, lost, unanswered, bool(session) or not keeps, known, news)
+    before = _shown_before(store, channel, {item.place for item in news if item.place}) if news else frozenset[int]()
+    return Knowledge(session, lost, unanswered, bool(session) or not keeps, known, news, before)
+
+
+def _shown_before(store: Store, channel: Channel, places: Set[int]) -> frozenset[int]:
+    """Those of some places that a request of this channel has shown, or had as its answer, at any time."""
+
+    def work(tx: Transaction) -> frozenset[int]:
+        number, record = located(tx, channel, None)
+        rows = book.load_items(tx, [Stretch(number, 1, record.rows)])
+        found = {item.place for _, row, _ in rows for item in row.items} & places
+        answers = (where for body in book.manifests(tx, number) for where in record_from_json(body).produced)
+        return frozenset(found | (places & {*answers}))
+
+    return store.read(work)
 
 
 def _ahead(store: Store, channel: Channel) -> Inspected | None:

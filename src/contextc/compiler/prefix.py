@@ -41,12 +41,14 @@ _listed = msgspec.json.Decoder(list[Raw]).decode
 
 class Break(Struct, frozen=True, kw_only=True):
     """Where the prefix broke: "system", "tools", "settings", or "message 12", which `path` says as the request has it;
-    "" where it did not. `why` is a sentence, and "" where there is nothing to say.
+    "" where it did not. `why` is a sentence, and "" where there is nothing to say. `same` is how many bytes the
+    messages have that are the same in both; None where they were not compared.
     """
 
     where: str = ""
     path: str = ""
     why: str = ""
+    same: int | None = None
 
 
 class _Wire(Struct, frozen=True):
@@ -127,9 +129,10 @@ def _compared(formatter: Formatter, before: _Wire, now: _Wire, why: str) -> Brea
             names = formatter.prefix_settings if where == "settings" else [*heads[1].keys() - around[1].settings.keys()]
             return Break(where=where, path=_path(formatter, heads, names), why=said)
     at = first_difference(before.messages, now.messages)
+    same = sum(map(len, now.messages[:at]))
     if at in (len(before.messages), len(now.messages)):  # one of them goes on where the other ends
-        return Break(why=said)
-    return Break(where=f"message {at + lead}", path=f"{formatter.messages_key}[{at + lead}]", why=said)
+        return Break(why=said, same=same)
+    return Break(where=f"message {at + lead}", path=f"{formatter.messages_key}[{at + lead}]", why=said, same=same)
 
 
 def first_difference(before: Sequence[bytes], now: Sequence[bytes]) -> int:

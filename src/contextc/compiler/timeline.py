@@ -1,6 +1,10 @@
 """All requests of a conversation in the order they were answered, each with the turn and the step it was made for."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
+
+import msgspec
 
 from contextc.compiler.account import model_of
 from contextc.ledger import book
@@ -10,40 +14,68 @@ from contextc.models import cost
 from contextc.store import Store
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_MASK
+from contextc.store.reading import UNREADABLE
 from contextc.store.turns import StepRecord
+
+BLOCK = 512
 
 
 class Moment(NamedTuple):
-    """One request. `turn` and `step` are None where it was made by hand; `cost` where it is not known."""
+    """One request. `turn` and `step` are None where it was made by hand; `cost` where it is not known.
+
+    `uids` name what it produced, in order: other than a seq, a uid is of one branch. One that is gone has none: "".
+    """
 
     channel: Channel
     record: Record
     turn: int | None
     step: int | None
     cost: float | None
+    uids: tuple[str, ...]
+
+
+class _Named(msgspec.Struct):
+    """Of a message, its name."""
+
+    uid: str
 
 
 def timeline(store: Store, conversation: str, only: Channel | None = None) -> list[Moment]:
     """What was asked in a conversation, oldest first; on one channel or on all. Raises `UnknownConversation`."""
 
-    def work(tx: Transaction) -> list[tuple[Channel, list[Record]]]:
-        return [
+    def work(tx: Transaction) -> tuple[list[tuple[Channel, list[Record]]], dict[int, str]]:
+        asked = [
             (channel, [record_from_json(body) for body in reversed(book.manifests(tx, number))])
             for number, channel, *_ in book.channels(tx, conversation)
             if only in (None, channel)
         ]
+        return asked, _uids(tx, [where for _, records in asked for record in records for where in record.produced])
 
     made_for = _steps(store, conversation)
     found: list[Moment] = []
-    for channel, records in store.read(work):
+    asked, names = store.read(work)
+    for channel, records in asked:
         known = model_of(channel)
         for record in records:
             step = _step(made_for, channel, record)
             spent = cost(known, record.usage) if known is not None and record.usage is not None else None
+            uids = tuple([names.get(where, "") for where in record.produced])
             found.append(
-                Moment(channel, record, step.turn if step else None, step.index if step else None, spent),
+                Moment(channel, record, step.turn if step else None, step.index if step else None, spent, uids),
             )
     return sorted(found, key=lambda moment: moment.record.time)
+
+
+def _uids(tx: Transaction, places: Iterable[int]) -> dict[int, str]:
+    """The names of messages by their places. One that cannot be read has none, and hides no other."""
+    wanted, found, decoder = list(places), dict[int, str](), msgspec.json.Decoder(_Named)
+    for start in range(0, len(wanted), BLOCK):
+        some = wanted[start : start + BLOCK]
+        marks = ", ".join("?" * len(some))
+        for where, body in tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some):
+            with suppress(*UNREADABLE):
+                found[where] = decoder.decode(body).uid
+    return found
 
 
 def _steps(store: Store, conversation: str) -> dict[tuple[object, ...], list[StepRecord]]:

@@ -1,8 +1,8 @@
 """A request as somebody would send it by hand: a command for a shell, or a few lines of Python with the vendor's SDK.
 
 Keys are never in it, only the names of the variables that hold them. Whatever the request says, the shell and Python
-read it as it is: the command sends these very bytes, the program an equal request. Where no address is called, because
-a program or this process answers, it says so in words instead.
+read it as it is: the command sends these very bytes, the program an equal request. A server that contextc starts by
+itself is asked for its address first. Where none is called, because a program or a recording answers, words say so.
 """
 
 import re
@@ -15,7 +15,14 @@ from contextc._json import JSON, JSONObject, decode
 from contextc.config import masked
 from contextc.errors import ContextcError
 from contextc.formats.base import Formatter
-from contextc.providers.named import Provider, client_of, hand_tables, has_address, program_tables
+from contextc.providers.named import (
+    Provider,
+    client_of,
+    hand_tables,
+    has_address,
+    program_tables,
+    served_tables,
+)
 
 VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 ADDRESS = "$BASE_URL"  # where nobody knows it
@@ -28,15 +35,19 @@ def as_curl(provider: Provider, formatter: Formatter, body: bytes, *, session: s
     told = hand_tables().get(formatter.name)
     if told is None or not _is_called(provider, formatter):
         return _comment(_in_words(provider, formatter)) + _program(provider, session, directory)
-    key = _key(provider, told)
+    served = served_tables().get(provider.client)
+    key = "SERVED_KEY" if served else _key(provider, told)
     headers = {"Content-Type": "application/json"}
     headers |= {
         name: value.format(key=f"${key}") for name, value in told["headers"].items() if key or "{key}" not in value
     }
-    url, path = _address(provider, told), told["path"].format(model=quote(provider.asks_for, safe=""))
+    url = f"$SERVED_URL{_version(told)}" if served else _address(provider, told)
+    path = told["path"].format(model=quote(provider.asks_for, safe=""))
     lines = [f"printf %s {shlex.quote(body.decode())} | curl {_quoted(url + path)}"]
     lines += [f"  -H {_quoted(f'{name}: {value}')}" for name, value in headers.items()]
     unknown = _comment([_nowhere(provider)]) if url == ADDRESS else ""
+    if served:
+        unknown = _comment([_started(provider)]) + served["shell"]
     return unknown + " \\\n".join([*lines, "  --data-binary @-"]) + "\n"
 
 
@@ -48,15 +59,23 @@ def as_python(provider: Provider, formatter: Formatter, body: bytes, *, session:
         words = [*_in_words(provider, formatter), *([f"To go on with it in a shell: {command}"] if command else [])]
         return f"{_comment(words)}request = {literal(request)}\n"
     arguments, unknown = _split(formatter, formatter.arguments(request, provider.asks_for), told)
+    served, imports = served_tables().get(provider.client), [told["imports"]]
     key, url = _key(provider, told), _address(provider, told)
-    options = [*told.get("always", ()), *_credentials(told, key)]
-    if provider.url or url == ADDRESS:
-        options.append(told["url_option"].format(url=_environment(url)))
-    source = "\n".join([told["imports"], "", f"client = {told['client']}({', '.join(options)})"])
+    options = [*told.get("always", ())]
+    if served:
+        imports = [served["imports"], told["imports"], "", served["python"]]
+        address = f"{served['url']} + {_version(told)!r}" if _version(told) else served["url"]
+        options += [told["key_option"].format(key=served["key"]), told["url_option"].format(url=address)]
+        url = address
+    else:
+        options += _credentials(told, key)
+        if provider.url or url == ADDRESS:
+            options.append(told["url_option"].format(url=_environment(url)))
+    source = "\n".join([*imports, *([] if served else [""]), f"client = {told['client']}({', '.join(options)})"])
     needs = "import os\n\n" if "os.environ" in source else ""
     extra = f", {told['unknown']}={literal(unknown)}" if unknown else ""
     printed = "for event in answer:\n    print(event)\n" if request.get("stream") is True else "print(answer)\n"
-    remark = _comment([_nowhere(provider)]) if url == ADDRESS else ""
+    remark = _comment([_started(provider)] if served else [_nowhere(provider)] if url == ADDRESS else [])
     if told.get("leaves_out"):
         remark += _comment([f"The SDK leaves out {told['leaves_out']}."])
     call = f"answer = {told['call']}(**request{extra})"
@@ -65,7 +84,7 @@ def as_python(provider: Provider, formatter: Formatter, body: bytes, *, session:
 
 def _is_called(provider: Provider, formatter: Formatter) -> bool:
     """Whether it is called at an address, by those who speak the format natively."""
-    return provider.client in ("", client_of(formatter.name))
+    return provider.client in ("", client_of(formatter.name)) or provider.client in served_tables()
 
 
 def _key(provider: Provider, told: JSONObject) -> str:
@@ -84,6 +103,15 @@ def _address(provider: Provider, told: JSONObject) -> str:
 def _credentials(told: JSONObject, key: str) -> list[str]:
     option = told.get("key_option" if key else "keyless_option", "")
     return [option.format(key=f'os.environ["{key}"]')] if option else []
+
+
+def _started(provider: Provider) -> str:
+    return f"The server of {provider.name} is on this machine, and is started where it does not run."
+
+
+def _version(told: JSONObject) -> str:
+    """What the vendor's address ends with, behind its host."""
+    return "/" + told["url"].partition("://")[2].partition("/")[2] if "/" in told["url"].partition("://")[2] else ""
 
 
 def _nowhere(provider: Provider) -> str:

@@ -8,6 +8,7 @@ then the status. An error that nobody knows may pass, so it is `transient`.
 
 import re
 import time
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -46,7 +47,9 @@ SECRETS = re.compile(
     r"|(?i:\b(?:api[_-]?key|key)=)[^\s&\"']{6,})"
 )
 LOGIN = re.compile(r"(?<=://)[^\s/@]+(?=@)")
+PACKED_LOGIN = re.compile(r"(?i:\bbasic\s+)([\w+/\-]{4,}={0,2})")
 MASK = "[key]"
+URL_SAFE = str.maketrans("-_", "+/")
 TAGS = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL)
 
 
@@ -146,7 +149,17 @@ def masked(text: str, secrets: Iterable[str] = ()) -> str:
     for secret in secrets:
         if len(secret) >= 6:
             text = text.replace(secret, MASK)
-    return SECRETS.sub(MASK, LOGIN.sub(MASK, text))
+    return SECRETS.sub(MASK, LOGIN.sub(MASK, PACKED_LOGIN.sub(_unless_words, text)))
+
+
+def _unless_words(found: re.Match[str]) -> str:
+    """What stands where a login does, in base64; "basic authentication" is none, and stays."""
+    packed = found[1].rstrip("=").translate(URL_SAFE)
+    try:
+        login = b64decode(packed + "=" * (-len(packed) % 4), validate=True).decode()
+    except ValueError:
+        return found[0]
+    return MASK if ":" in login else found[0]
 
 
 def _sentence(said: JSON) -> str:

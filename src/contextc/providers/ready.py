@@ -7,7 +7,7 @@ import os
 
 from msgspec import Struct
 
-from contextc.providers.named import MUCH, Provider, models_of, provider, provider_names
+from contextc.providers.named import MUCH, Provider, models_of, other_names, provider, provider_names
 from contextc.providers.programs import programs
 
 SDK_KEYS = {
@@ -21,12 +21,17 @@ RECORDINGS = "replay"
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """A provider, the models that are known to be its own, and whether it can be asked."""
+    """A provider, the models that are known to be its own, and whether it can be asked.
+
+    `also` are other names of it, `variables` those one of which holds its key: never what is in them.
+    """
 
     name: str
+    also: list[str]
     models: list[str]
     needs_key: bool
     is_ready: bool
+    variables: list[str]
 
 
 def key_variables(known: Provider) -> tuple[str, ...]:
@@ -48,5 +53,14 @@ def known_providers() -> list[Known]:
         ready = not keys or any(os.environ.get(variable, "").strip() for variable in keys)
         if program is not None:
             keys, ready = (), program.is_installed and bool(program.path)
-        found.append(Known(name=name, models=[*models_of(name)], needs_key=bool(keys), is_ready=ready))
+        found.append(
+            Known(
+                name=name,
+                also=[*other_names(name)],
+                models=[*models_of(name)],
+                needs_key=bool(keys),
+                is_ready=ready,
+                variables=[*keys],
+            )
+        )
     return found

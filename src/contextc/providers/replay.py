@@ -137,19 +137,24 @@ class Recorder(Endpoint):
 
 
 def read(path: str | Path) -> list[JSONObject]:
-    """The recordings in a file."""
+    """The recordings in a file. What else it may hold is not told, because it may be anybody's."""
     found: list[JSONObject] = []
-    try:
-        lines = Path(path).read_bytes().splitlines()
-    except OSError as error:
-        raise InvalidSetting(f"The recordings cannot be read: {error}.") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_bytes(Path(path)).splitlines(), 1):
         if line.strip():
             try:
                 found.append(parsed(line))
-            except MalformedEvent as error:
-                raise InvalidSetting(f"{path}, line {number}: {error}.") from None
+            except MalformedEvent:
+                raise InvalidSetting(f"{path}: line {number} is no JSON object.") from None
     return found
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.is_file() or not path.exists():
+            return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise InvalidSetting(f"The recordings cannot be read: {error}.") from None
+    raise InvalidSetting(f"The recordings cannot be read: {path} is no file.")  # a pipe or a device may never end
 
 
 def _check(number: int, recording: object) -> None:

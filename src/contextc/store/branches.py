@@ -18,6 +18,7 @@ from contextc.store.places import (
     Spot,
     branch_end,
     check_name,
+    check_new_name,
     find,
     find_head,
     head,
@@ -83,6 +84,7 @@ def begin(tx: Transaction, name: str) -> Conversation:
 
 def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conversation:
     check_name(name)
+    check_new_name(name)
     lock_tree(tx, source)
     here = head(tx, source, lock=True)
     try:

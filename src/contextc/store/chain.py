@@ -35,6 +35,7 @@ from contextc.store.places import (
     Head,
     by_name,
     check_name,
+    check_new_name,
     find,
     find_head,
     head,
@@ -196,6 +197,7 @@ APPEND_AT_TIP = (
 
 def create(tx: Transaction, conversation: str, root_id: bytes | None = None) -> Head:
     """A new conversation, with a root of its own."""
+    check_new_name(conversation)
     root_id, moment = root_id or new_root(), now_ms()
     made = tx.row(
         "INSERT INTO conversation (name, tree, branch, created) VALUES (?, 0, 0, ?) ON CONFLICT DO NOTHING"

@@ -17,6 +17,8 @@ from contextc.store.reading import UNREADABLE
 from contextc.store.turns import last_steps
 
 LARGEST_PAGE = 500
+LATEST = 1 << 53
+"""A moment in milliseconds that no message has."""
 OPENING = 8
 """Among how many messages the first one of a person is looked for, which gives a conversation its title."""
 TITLE = 80
@@ -123,7 +125,10 @@ def mark_of(written: str) -> Mark | None:
     if not written:
         return None
     try:
-        return Mark(*[int(each) for each in written.split("-")])
+        mark = Mark(*[int(each) for each in written.split("-")])
+        if max(mark.moved, mark.number) >= LATEST or mark.upto > SEQ_MASK:
+            raise ValueError("no store has such numbers")
+        return mark
     except (ValueError, TypeError):
         raise InvalidInput(f"before={written[:40]!r}: give what the page before said is next.") from None
 

@@ -16,6 +16,7 @@ from contextc.store.base import Reference, Transaction
 from contextc.store.reading import LOOK, SEQ_BITS, SEQ_MASK, as_id, read_message
 
 MAX_NAME = 512
+FOLDERS = (".", "..")
 UID = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
 ID = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
 
@@ -49,6 +50,12 @@ def check_name(name: object, what: str = "conversation") -> None:
             f"a {type(name).__name__}" if not isinstance(name, str) else repr(name) if len(name) < 80 else "this text"
         )
         raise InvalidInput(f"{shown} cannot name a {what}: use 1 to {MAX_NAME} printable characters.")
+
+
+def check_new_name(name: str) -> None:
+    """Refuse names under which a conversation could not be asked for: in an address these two are folders."""
+    if name in FOLDERS:
+        raise InvalidInput(f"{name!r} cannot name a new conversation: a browser takes it for a folder.")
 
 
 def head(tx: Transaction, conversation: str, *, lock: bool = False) -> Head:
@@ -213,7 +220,8 @@ def root(tx: Transaction, tree: int) -> bytes:
 
 def on_branch(tx: Transaction, conversation: str, at: Head, branch: int) -> Head:
     """The same conversation seen from another of its branches."""
-    row = tx.row("SELECT 1 FROM branch WHERE number = ? AND conversation = ?", branch, conversation)
+    can_be = type(branch) is int and 0 < branch < 1 << (SEQ_BITS - 1)  # beyond that no store can be asked
+    row = tx.row("SELECT 1 FROM branch WHERE number = ? AND conversation = ?", branch, conversation) if can_be else None
     if row is None:
         raise UnknownBranch(conversation, branch)
     seq, tip = branch_end(tx, branch)

@@ -1,7 +1,8 @@
 """What somebody pastes or opens to look at: a request of any provider, messages, a log, a session of a program.
 
 What it is, is seen from what is in it. Nothing is stored; nothing that it names is opened, run or fetched: a command
-with `curl` is taken apart as text. Of several requests the last is looked at, since it holds those before it.
+with `curl` is taken apart as text. Of several requests one is looked at: the last, since it holds those before it, or
+the one that somebody asks for.
 """
 
 import shlex
@@ -10,6 +11,7 @@ from typing import Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, check, decode, encode, parse_object
 from contextc.errors import ContextcError, InvalidRequest, InvalidSetting
@@ -22,7 +24,8 @@ from contextc.transfer.exchanges import Exchange, exchange_in, is_body
 from contextc.transfer.files import file_source, is_own
 from contextc.transfer.found import ODD, object_in, objects_in
 from contextc.transfer.given import File, Given
-from contextc.transfer.sources import source
+from contextc.transfer.literals import as_json
+from contextc.transfer.sources import Recorded, source
 from contextc.transfer.take import import_lines
 from contextc.transfer.transcripts import parsed
 from contextc.wire.files import session_format
@@ -31,16 +34,29 @@ from contextc.wire.reading import readable
 Kind: TypeAlias = Literal["request", "messages", "transcript"]
 OWN = "contextc"
 NOT_SEEN = (
-    "what this is cannot be seen from it. Give the body of a request, a list of messages, a log of requests, a command "
-    "with curl, a session of Claude Code or Codex, or what contextc exports."
+    "what this is cannot be seen from it. Give the body of a request, a list of messages, a log of requests, a HAR "
+    "recording, a command with curl, a session of Claude Code or Codex, or what contextc exports."
 )
 LONGEST_COMMAND = 1_000_000
 COMMANDS = ("curl ", "printf ")
 
 
+class Listed(Struct, frozen=True, kw_only=True):
+    """One of several requests in a file: its number from 1, where it went, for whom, how many messages it has, and
+    whether an error came back.
+    """
+
+    number: int
+    address: str
+    model: str
+    messages: int
+    failed: bool
+
+
 class Opened(Struct, frozen=True, kw_only=True):
     """What was recognised: the format of `body` ("contextc" is our own), and the same in our terms. `notes` say what
-    else there was.
+    else there was; `requests` are all that are in it, of which `chosen` is this one, by its number: 0 where it is in
+    no log.
     """
 
     format: str
@@ -50,14 +66,18 @@ class Opened(Struct, frozen=True, kw_only=True):
     model: str = ""
     """Of a session: the model that answered last, where it says so."""
     notes: tuple[str, ...] = ()
+    requests: tuple[Listed, ...] = ()
+    chosen: int = 0
 
 
-def opened(text: str, format: str | None = None) -> Opened:
-    """What a text holds. `format` is the one it is in, where somebody says so. Raises `InvalidRequest`."""
+def opened(text: str, format: str | None = None, *, request: int | None = None) -> Opened:
+    """What a text holds. `format` is the one it is in, where somebody says so; `request` is the number of the one that
+    is wanted, where there are several. Raises `InvalidRequest`.
+    """
     if not text.strip():
         raise InvalidRequest("there is nothing in it.")
     try:
-        found = _recognised(text, format)
+        found = _recognised(text, format, request)
         if (problem := check(found.body)) is not None:
             raise InvalidRequest(problem[1], path=problem[0])
         return found
@@ -83,12 +103,32 @@ def format_of(body: JSON) -> str:
     return found
 
 
-def _recognised(text: str, format: str | None) -> Opened:
+def recorded(data: bytes, format: str | None = None) -> list[tuple[str, JSONObject, str]] | None:
+    """The requests in a recording of a browser or a proxy: where each stands, it, and its format. None where these
+    bytes are something else.
+    """
+    if b'"entries"' not in data:
+        return None
+    file = File(data=data)
+    kind = file_source(file)
+    if kind is None or not isinstance(found := source(kind), Recorded):
+        return None
+    dialects = Dialects()
+    asked = _asked([exchange for placed in file.values() for exchange in found.exchanges(placed.value)])
+    return [
+        (f"request {number} of {len(asked)}", cast(JSONObject, each.body), format or dialects.format_of(each))
+        for number, each in enumerate(asked, 1)
+    ]
+
+
+def _recognised(text: str, format: str | None, request: int | None) -> Opened:
     command = "\n".join([line for line in text.split("\n") if not line.startswith("#")]).lstrip()
     if command.startswith(COMMANDS):
         return _request(_exchange_of(command), format)
     file = File(data=text.encode("utf-8", "replace"))
     sample = file.sample()
+    if not sample.values and (written := as_json(text)) is not None:
+        return _recognised(written, format, request)
     if sample.shape == "none":
         raise InvalidRequest(NOT_SEEN)
     if format is None and is_own(file):
@@ -101,7 +141,7 @@ def _recognised(text: str, format: str | None) -> Opened:
     if kind is not None and kind.replace("-", "_") in format_names() and sample.shape == "lines":
         return _session(kind.replace("-", "_"), file, is_chat=sample.objects[0].get("role") is not None)
     if kind is not None and sample.shape != "database":
-        return _of_source(kind, file, format)
+        return _of_source(kind, file, format, request)
     if sample.objects and all("role" in each for each in sample.objects):
         return _messages([placed.value for placed in file.values()], format)
     with suppress(InvalidSetting):  # what a program said while it ran
@@ -139,21 +179,57 @@ def _model_in(line: JSONObject) -> str:
     return next((each for each in named if isinstance(each, str) and not each.startswith("<")), "")
 
 
-def _of_source(kind: str, file: File, format: str | None) -> Opened:
-    """What another program keeps: the last request in it, else the conversation that goes on last."""
-    exchanges = [exchange for placed in file.values() if (exchange := exchange_in(placed.value)) is not None]
-    asked = [each for each in exchanges if each.body is not None and each.is_talk]
-    if asked:
-        notes = (f"the last of {len(asked):,} requests",) if len(asked) > 1 else ()
-        return _request(asked[-1], format, notes)
+def _of_source(kind: str, file: File, format: str | None, request: int | None) -> Opened:
+    """What another program keeps: the request in it that is wanted, else the conversation that goes on last."""
+    read = source(kind)
+    held = read.exchanges if isinstance(read, Recorded) else _exchanges
+    if asked := _asked([exchange for placed in file.values() for exchange in held(placed.value)]):
+        return _one_of(asked, format, request)
     value = object_in(file.sample().values[0])
     if kind in format_names() and objects_in(value.get("messages")):
         return _messages(objects_in(value["messages"]), format or kind)
-    found = [each for each in source(kind).conversations(Given([file], format)) if each.lines]
+    found = [each for each in read.conversations(Given([file], format)) if each.lines]
     if not found:
         raise InvalidRequest(NOT_SEEN)
     notes = (f"the last of {len(found):,} conversations",) if len(found) > 1 else ()
     return _ours(list(found[-1].lines[-1]), notes)
+
+
+def _exchanges(value: JSON) -> list[Exchange]:
+    found = exchange_in(value)
+    return [found] if found is not None else []
+
+
+def _asked(exchanges: list[Exchange]) -> list[Exchange]:
+    """Those in which a model was asked to say something."""
+    return [each for each in exchanges if each.body is not None and each.is_talk]
+
+
+def _one_of(asked: list[Exchange], format: str | None, request: int | None) -> Opened:
+    """The last request, or the one that is wanted."""
+    number = len(asked) if request is None else request
+    if not 1 <= number <= len(asked):
+        raise InvalidRequest(f"there is no request {number} in it: it has {len(asked):,}.")
+    chosen = asked[number - 1]
+    which = "the last" if request is None else f"number {number:,}"
+    notes = [f"{which} of {len(asked):,} requests"] if len(asked) > 1 else []
+    if chosen.failed:
+        notes.append("an error came back for it")
+    listed = [_listed(each, index) for index, each in enumerate(asked, 1)]
+    return replace(_request(chosen, format, tuple(notes)), requests=tuple(listed), chosen=number)
+
+
+def _listed(exchange: Exchange, number: int) -> Listed:
+    body = exchange.body or {}
+    said = (len(objects_in(body[key])) for key in ("messages", "contents", "input") if isinstance(body.get(key), list))
+    model: JSON = body.get("model") or body.get("modelId")
+    return Listed(
+        number=number,
+        address=exchange.address.partition("?")[0],
+        model=model if isinstance(model, str) else "",
+        messages=next(said, 1),
+        failed=exchange.failed,
+    )
 
 
 def _own(file: File) -> Opened:

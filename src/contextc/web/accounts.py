@@ -20,7 +20,8 @@ from contextc.web.channels import channel_id
 
 How: TypeAlias = Literal["exact", "measured", "estimated"]
 OF_THE_RECORD = ("request", "mode", "epoch", "why", "time", "session", "gave", "remarks", "signed_lost")
-State: TypeAlias = Literal["shared", "new", "left"]
+State: TypeAlias = Literal["shared", "new", "left", "shown"]
+"""Of a line: the request before had it too, or not; it is left out; or there is no request before to compare with."""
 
 
 class BudgetView(Struct, frozen=True, kw_only=True):
@@ -58,7 +59,9 @@ class Broke(Struct, frozen=True, kw_only=True):
 
 
 class SharedView(Struct, frozen=True, kw_only=True):
-    """The prefix that is the same as in the request before, in tokens, and in bytes of the messages."""
+    """The prefix that is the same as in the request before: in tokens, by our own count, of the prompt, the tools and
+    the lines that are shared; and in bytes of the messages that are the same.
+    """
 
     tokens: int
     bytes: int
@@ -67,11 +70,14 @@ class SharedView(Struct, frozen=True, kw_only=True):
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """How many lines there are, how many of them were shown, and how many left out."""
+    """How many lines there are, how many of them were shown, and how many left out. `tokens` is what those that were
+    shown come to by our own count, which the budget corrects by what the provider measured.
+    """
 
     lines: int
     shown: int
     left: int
+    tokens: int
 
 
 class UsageView(Struct, frozen=True, kw_only=True):
@@ -220,9 +226,10 @@ def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
     channel, record = seen.channel, seen.record
     left = len(seen.hidden)
     line = seen.shared if broke.where and seen.shared < len(seen.items) else None
+    same = (record.shared_bytes if broke.same is None else broke.same) if seen.shared else 0
     shared = SharedView(
-        tokens=record.shared,
-        bytes=min(record.shared_bytes, seen.size),
+        tokens=seen.shared_tokens,
+        bytes=min(same, seen.size),
         of_bytes=seen.size,
         broke=Broke(where=broke.where, path=broke.path, why=broke.why, line=line),
     )
@@ -235,7 +242,12 @@ def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
         "shared": shared,
         "usage": usage_view(record.usage),
         "fragments": seen.fragments,
-        "counts": Counts(lines=len(seen.items) + left, shown=len(seen.items), left=left),
+        "counts": Counts(
+            lines=len(seen.items) + left,
+            shown=len(seen.items),
+            left=left,
+            tokens=sum([item.tokens for item in seen.items]),
+        ),
     }
 
 

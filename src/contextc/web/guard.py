@@ -7,18 +7,17 @@ itself, in which there is nothing of anybody's, may be opened from elsewhere and
 """
 
 import hmac
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
-import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from contextc.web.address import below, is_api, name_and_port, plain
 from contextc.web.desk import Options
-from contextc.web.problems import Refused, refusal
+from contextc.web.problems import Refused
+from contextc.web.problems import answer as refused
 
-API = "/api"
 ANYBODY = "*"
 COOKIE = "contextc_token"
 LONGEST = 16 << 10
@@ -45,6 +44,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        scope = plain(scope)
         headers = Headers(scope=scope)
         allowed = self._allowed_origin(headers)
         has_begun = False
@@ -58,19 +58,19 @@ class Guard:
 
         try:
             self._check(scope, headers)
-            answer = _preflight(scope, headers, allowed) or self._opened(scope)
+            answer = _preflight(scope, headers, allowed) or self._opened(scope, headers)
             await (answer or self.app)(scope, self._limited(receive), sending)
         except Exception as error:
             if has_begun:
                 raise
-            await _refused(error)(scope, receive, sending)
+            await refused(error)(scope, receive, sending)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST:
             raise Refused(414, f"The address is longer than {LONGEST:,} bytes. Send what is long as a body.", "TooLong")
         self._check_host(headers)
         self._check_origin(scope, headers)
-        if scope["method"] != "OPTIONS" and scope["path"].startswith(API):
+        if scope["method"] != "OPTIONS" and is_api(scope):
             self._check_token(headers)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.options.largest:
@@ -78,7 +78,7 @@ class Guard:
 
     def _check_host(self, headers: Headers) -> None:
         said = headers.getlist("host")
-        name = _name(said[0]) if len(said) == 1 else ""
+        name = name_and_port(said[0])[0] if len(said) == 1 else ""
         if name not in self.options.hosts and ANYBODY not in self.options.hosts:
             there = ", ".join(self.options.hosts)
             message = f"This server does not go by the name {name[:100]!r}. It answers to: {there}."
@@ -101,24 +101,24 @@ class Guard:
         if not self.options.token:
             return
         kind, _, given = headers.get("authorization", "").partition(" ")
-        if self._is_token(given.strip() if kind.lower() == "bearer" else _cookie(headers)):
+        if any(map(self._is_token, [given.strip()] if kind.lower() == "bearer" else _cookies(headers))):
             return
-        raise Refused(
-            401, f"This server wants a token. Send it as Authorization: Bearer …, or {WITH_TOKEN}.", "TokenNeeded"
-        )
+        raise _without_token(f"This server wants a token. Send it as Authorization: Bearer …, or {WITH_TOKEN}.")
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(errors="replace"), self.options.token.encode())
 
-    def _opened(self, scope: Scope) -> Response | None:
+    def _opened(self, scope: Scope, headers: Headers) -> Response | None:
         """Whoever opens the page with the token gets it as a cookie, and an address without it."""
         given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token")
-        if not self.options.token or given is None or scope["path"] != "/":
+        if not self.options.token or given is None or below(scope) != "/":
             return None
         if not self._is_token(given):
-            raise Refused(401, f"That is not the token of this server. To get in, {WITH_TOKEN}.", "TokenNeeded")
-        answer = Response(status_code=303, headers={"Location": "/", "Cache-Control": "no-store"})
-        answer.set_cookie(COOKIE, self.options.token, httponly=True, samesite="strict")
+            raise _without_token(f"That is not the token of this server. To get in, {WITH_TOKEN}.")
+        there = quote(scope["path"])  # the same, without what is asked for
+        answer = Response(status_code=303, headers={"Location": there, "Cache-Control": "no-store"})
+        name = cookie_name(headers.get("host", ""))
+        answer.set_cookie(name, quote(self.options.token, safe=""), path=there, httponly=True, samesite="strict")
         return answer
 
     def _allowed_origin(self, headers: Headers) -> str:
@@ -143,14 +143,23 @@ class Guard:
         return Refused(413, f"A request may have {self.options.largest:,} bytes. Send less at once.", "TooLarge")
 
 
-def _name(host: str) -> str:
-    """A Host header without its port; "" where it is none."""
-    try:
-        found = urlsplit(f"//{host}")
-        name = found.hostname or ""
-        return "" if found.username is not None or found.path else f"[{name}]" if ":" in name else name
-    except ValueError:
-        return ""
+def cookie_name(host: str) -> str:
+    """What the token's cookie is called at an address. Cookies know no ports, so its name has to: two servers of one
+    machine would take it away from one another. The port is the one the browser knows, whoever stands in between.
+    """
+    port = name_and_port(host)[1]
+    return COOKIE if port is None else f"{COOKIE}_{port}"
+
+
+def _cookies(headers: Headers) -> list[str]:
+    """Whatever is said to be the token. Cookies of others may stand beside it, however odd they are."""
+    pairs = [each.partition("=") for said in headers.getlist("cookie") for each in said.split(";")]
+    name = cookie_name(headers.get("host", ""))
+    return [unquote(value.strip()) for found, _, value in pairs if found.strip() == name]
+
+
+def _without_token(message: str) -> Refused:
+    return Refused(401, message, "TokenNeeded", {"WWW-Authenticate": "Bearer"})
 
 
 def _own_origin(scope: Scope, headers: Headers) -> str:
@@ -160,16 +169,7 @@ def _own_origin(scope: Scope, headers: Headers) -> str:
 def _opens_the_page(scope: Scope, headers: Headers) -> bool:
     """Whether somebody follows a link to the page. What it shows it asks for itself, from its own address."""
     is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-    return is_visit and scope["method"] == "GET" and not scope["path"].startswith(API)
-
-
-def _cookie(headers: Headers) -> str:
-    cookies: SimpleCookie = SimpleCookie()
-    try:
-        cookies.load(headers.get("cookie", ""))
-    except CookieError:
-        return ""
-    return cookies[COOKIE].value if COOKIE in cookies else ""
+    return is_visit and scope["method"] == "GET" and not is_api(scope)
 
 
 def _preflight(scope: Scope, headers: Headers, allowed: str) -> Response | None:
@@ -193,11 +193,3 @@ def _add_headers(message: Message, allowed: str) -> None:
         headers["Access-Control-Allow-Origin"] = allowed
         headers["Access-Control-Expose-Headers"] = ANYBODY
         headers.add_vary_header("Origin")
-
-
-def _refused(error: Exception) -> Response:
-    status, told = refusal(error)
-    answer = Response(msgspec.json.encode(told), status, {"Cache-Control": "no-store"}, "application/json")
-    if status == 401:
-        answer.headers["WWW-Authenticate"] = "Bearer"
-    return answer

@@ -6,10 +6,10 @@ edited, or messages of its own were dropped. What others said here meanwhile, wh
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from contextc.messages import Media, Message
-from contextc.store.places import UID
+from contextc.messages import Media, Message, Text, admit
+from contextc.store.places import UID, check_name
 from contextc.store.sync import original_uid
 
 
@@ -22,6 +22,17 @@ class Place(NamedTuple):
 
 NOTHING = ("", 0)
 """What a message says in which there are only things of the page's own."""
+
+
+def check(theirs: Sequence[Message]) -> None:
+    """Raise `InvalidMessage` where a person's message cannot be kept: known before anything is done because of it."""
+    for message in theirs:
+        texts = [cast(object, part.text) for part in message.parts if isinstance(part, Text)]
+        is_text = all([isinstance(text, str) for text in texts])
+        if message.role == "user" and not (is_text and _says(message) == NOTHING):
+            admit(message)
+            if message.uid:
+                check_name(message.uid, "message")
 
 
 def placed(ours: Sequence[Message], theirs: Sequence[Message]) -> Place:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from contextc.agents.whom import Whom, find
 from contextc.executor import AgentExecutor
@@ -31,7 +32,7 @@ class Lines:
     def __init__(self, make: Make) -> None:
         self._make = make
         self._lines: OrderedDict[str, Line] = OrderedDict()
-        self._making = asyncio.Lock()
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -39,9 +40,7 @@ class Lines:
     @asynccontextmanager
     async def use(self, spec: str) -> AsyncGenerator[AgentExecutor]:
         """The agent of a model, which is there until the block ends. Empty is the one configured, or the local one."""
-        async with self._making:  # its SDK is loaded once, however many ask
-            line = self._lines.get(spec) or await durable(self._open, spec)
-            self._lines[spec] = line
+        line = self._lines.get(spec) or await self._opened(spec)
         self._lines.move_to_end(spec)
         line.users += 1
         try:
@@ -49,6 +48,14 @@ class Lines:
         finally:
             line.users -= 1
             await self._trim()
+
+    async def _opened(self, spec: str) -> Line:
+        """A line that was not open. Those who ask for it meanwhile wait, for others nobody does."""
+        making = self._making.setdefault(spec, asyncio.Lock())  # is gone when the last who holds it is
+        async with making:
+            line = self._lines.get(spec) or await durable(self._open, spec)
+            self._lines[spec] = line
+        return line
 
     def _open(self, spec: str) -> Line:
         return Line(*self._make(find(spec or None)))

@@ -23,10 +23,7 @@ ABOUT = (
     "What `contextc serve` answers. In paths, names are percent-encoded: a slash in a conversation's name is %2F. What "
     "is sent is JSON, with the header Content-Type: application/json; a field that is not known is refused."
 )
-SCHEMES: JSONObject = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "The token that the server was started with."},
-    "cookie": {"type": "apiKey", "in": "cookie", "name": "contextc_token", "description": "Set by /?token=…"},
-}
+BEARER = {"type": "http", "scheme": "bearer", "description": "The token that the server was started with."}
 
 
 class Typed(NamedTuple):
@@ -39,8 +36,9 @@ class Typed(NamedTuple):
         return self.schemas[_key(kind)]
 
 
-def document(endpoints: Sequence[Endpoint], *, has_token: bool) -> JSONObject:
-    """The whole document; where the server has no token, nobody has to say one."""
+def document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: str = "contextc_token") -> JSONObject:
+    """The whole document; where the server has no token, nobody has to say one. `cookie` is the name of its cookie."""
+    said = {"type": "apiKey", "in": "cookie", "name": cookie, "description": "Set by /?token=…"}
     typed = _typed(endpoints)
     paths: JSONObject = {}
     for each in sorted(endpoints, key=lambda each: each.path):
@@ -51,7 +49,7 @@ def document(endpoints: Sequence[Endpoint], *, has_token: bool) -> JSONObject:
         "servers": [{"url": "/api"}],
         "security": [{"bearer": []}, {"cookie": []}] if has_token else [],
         "paths": paths,
-        "components": {"schemas": typed.components, "securitySchemes": SCHEMES},
+        "components": {"schemas": typed.components, "securitySchemes": {"bearer": BEARER, "cookie": said}},
     }
 
 
@@ -68,7 +66,8 @@ def _operation(each: Endpoint, typed: Typed) -> JSONObject:
     }
     if "body" in each.takes:
         content = {JSON: {"schema": typed.of(each.takes["body"])}}
-        made["requestBody"] = {"required": True, "content": content}
+        needed = any([field.required for field in fields(each.takes["body"])])
+        made["requestBody"] = {"required": needed, "content": content}
     return made
 
 

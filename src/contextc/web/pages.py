@@ -16,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from contextc.web.address import below
 from contextc.web.problems import Refused
 
 STATIC = Path(__file__).parent / "static"
@@ -55,8 +56,9 @@ class Pages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
-            raise Refused(405, "There is only something to look at here. The API is below /api.", "NotAllowed")
-        path = self._find(scope["path"])
+            said = "There is only something to look at here. The API is below /api."
+            raise Refused(405, said, "NotAllowed", {"Allow": "GET, HEAD"})
+        path = self._find(below(scope))
         state = path.stat()
         file = _read(path, state.st_mtime_ns, state.st_size)
         headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Content-Security-Policy": file.policy}

@@ -1,7 +1,7 @@
 """The account of what somebody opened to look at: its budget, a line a message, and what is wrong with it.
 
-It was compiled by somebody else, so nothing is known of what was shown before: what stands after the last reply of the
-model counts as new, and the rest as history.
+It was compiled by somebody else, so nothing is known of what was shown before: no line of it is called new, and all its
+messages are counted together, as history.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,9 +40,11 @@ def understood(work: Callable[[], T]) -> T:
 class Account:
     """What can be said of a request that was opened."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: Opened, model: str = "") -> None:
+        """`model` is whose window it is held against, where it names none."""
         request = opened.request
-        self.model, self.length = _settings(opened)
+        named, self.length = _settings(opened)
+        self.model = named or model.strip()
         self.known = _known(self.model)
         self.counter = _counter(opened, self.known)
         self.prompt, self.messages = _said(request)
@@ -55,13 +57,11 @@ class Account:
         return self.system + self.tools + sum(self.tokens)
 
     def budget(self) -> BudgetView:
-        fresh = _fresh(self.messages)
-        new = sum(self.tokens[fresh:])
         used = sum(self.tokens)
         window = self.known.window if self.known is not None else None
         reserve = min(self.length, window or 0)
         budget = Budget(window=window or 0, system=self.system, tools=self.tools, reserve=reserve, used=used)
-        parts = parted(budget, dynamic=0, history=used - new, new=new)
+        parts = parted(budget, dynamic=0, history=used, new=0)
         return BudgetView(
             window=window,
             system=parts.system,
@@ -81,7 +81,6 @@ class Account:
 
     def lines(self) -> list[LineView]:
         """The system prompt, where there is one, and then every message."""
-        fresh = _fresh(self.messages)
         costs: Sequence[float | None] = [None] * len(self.messages)
         if self.known is not None and self.known.price is not None:
             costs = item_costs(self.known, self.tokens, self.system + self.tools, None)
@@ -96,25 +95,13 @@ class Account:
                 costs[index],
                 words(message),
                 message.uid,
-                is_new=index >= fresh,
             )
             for index, message in enumerate(self.messages)
         ]
         return lead + told
 
 
-def _line(
-    index: int,
-    seq: int,
-    kind: str,
-    role: str,
-    tokens: int,
-    cost: float | None,
-    text: str,
-    uid: str,
-    *,
-    is_new: bool = False,
-) -> LineView:
+def _line(index: int, seq: int, kind: str, role: str, tokens: int, cost: float | None, text: str, uid: str) -> LineView:
     return LineView(
         index=index,
         seq=seq,
@@ -125,7 +112,7 @@ def _line(
         cost=cost,
         why="",
         text=text,
-        state="new" if is_new else "shared",
+        state="shown",
         uid=uid,
     )
 
@@ -165,9 +152,3 @@ def _said(request: Request) -> tuple[str, tuple[Message, ...]]:
 
 def _tools(opened: Opened) -> list[JSONObject]:
     return formatter(opened.format).encode_tools(opened.request.tools)
-
-
-def _fresh(messages: Sequence[Message]) -> int:
-    """Where what is new begins: behind the last reply of the model."""
-    replies = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "assistant")
-    return next(replies, -1) + 1

@@ -1,8 +1,11 @@
 """What went wrong, as an answer: a status by whose fault it is, and the error in its own words."""
 
 import logging
+from collections.abc import Mapping
 
+import msgspec
 from msgspec import Struct
+from starlette.responses import Response
 
 from contextc.errors import (
     Conflict,
@@ -16,11 +19,13 @@ from contextc.errors import (
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
+    UnknownModel,
 )
 
 log = logging.getLogger(__name__)
 STATUS: dict[type[Exception], int] = {
     ConversationExists: 409,
+    UnknownModel: 400,
     LookupError: 404,
     Conflict: 409,
     NothingNew: 409,
@@ -50,9 +55,18 @@ class Refusal(Struct, frozen=True):
 class Refused(Exception):
     """An answer that is not about contextc but about HTTP: no token, no such address, too much at once."""
 
-    def __init__(self, status: int, message: str, kind: str = "Refused") -> None:
-        self.status, self.problem = status, Problem(kind=kind, message=message)
+    def __init__(
+        self, status: int, message: str, kind: str = "Refused", headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.status, self.problem, self.headers = status, Problem(kind=kind, message=message), headers or {}
         super().__init__(message)
+
+
+def answer(error: Exception) -> Response:
+    """The answer to whoever asked for what failed."""
+    status, told = refusal(error)
+    more = error.headers if isinstance(error, Refused) else {}
+    return Response(msgspec.json.encode(told), status, {"Cache-Control": "no-store", **more}, "application/json")
 
 
 def refusal(error: Exception) -> tuple[int, Refusal]:

@@ -1,13 +1,12 @@
 """From a request to its endpoint and back: the path taken apart, what was sent read as its type, the answer written.
 
-Paths are taken apart before they are decoded, so a conversation may have a slash in its name.
+An endpoint is found by the parts of its path (`address.segments`), so a conversation may have a slash in its name.
 """
 
 import pkgutil
 from collections.abc import AsyncGenerator
 from importlib import import_module
 from typing import Any, cast
-from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -17,9 +16,11 @@ from starlette.types import Receive, Scope, Send
 from contextc.errors import InvalidRequest
 from contextc.executor.threads import durable
 from contextc.web import api
+from contextc.web.address import segments
 from contextc.web.desk import Desk
 from contextc.web.endpoint import ENDPOINTS, Content, Endpoint, Stream
-from contextc.web.problems import Refused, refusal
+from contextc.web.problems import Refused
+from contextc.web.problems import answer as refused
 
 JSON = "application/json"
 
@@ -47,15 +48,11 @@ class Router:
         except ClientDisconnect:
             return
         except Exception as error:
-            status, told = refusal(error)
-            response = Response(msgspec.json.encode(told), status, media_type=JSON)
+            response = refused(error)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        raw = cast(bytes, request.scope.get("raw_path") or request.scope["path"].encode())
-        segments = [unquote(each.decode("ascii", "replace")) for each in raw.partition(b"?")[0].strip(b"/").split(b"/")]
-        below = request.scope.get("root_path", "").count("/")  # what is in front of our paths is somebody else's
-        found, named = self._find(request.method, segments[below:])
+        found, named = self._find(request.method, segments(request.scope))
         given: dict[str, Any] = {  # each of the type that the function says
             name: _read(named[name], kind, f"{name} in the address") if name in named else None
             for name, kind in found.takes.items()
@@ -69,22 +66,29 @@ class Router:
         answer = await (found.work(**given) if found.is_async else durable(lambda: found.work(**given)))
         return await _without_body(found, answer) if request.method == "HEAD" else _response(found, answer)
 
-    def _find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
+    def _find(self, method: str, asked: list[str]) -> tuple[Endpoint, dict[str, str]]:
         there: list[str] = []
-        for each in self._by_length.get(len(segments), ()):
-            pairs = list(zip(each.segments, segments, strict=True))
+        for each in self._by_length.get(len(asked), ()):
+            pairs = list(zip(each.segments, asked, strict=True))
             if all(part.startswith("{") or part == said for part, said in pairs):
                 if each.method == method or (method == "HEAD" and each.method == "GET"):
                     return each, {part[1:-1]: said for part, said in pairs if part.startswith("{")}
                 there.append(each.method)
         if there:
-            raise Refused(405, f"{method} is not for this address. There are: {', '.join(there)}.", "NotAllowed")
+            allowed = ", ".join([*there, *(["HEAD"] if "GET" in there else [])])
+            said = f"{method} is not for this address. There are: {', '.join(there)}."
+            raise Refused(405, said, "NotAllowed", {"Allow": allowed})
         raise Refused(404, "There is nothing at this address. /api/openapi.json lists what there is.", "NotFound")
 
 
 async def _body(request: Request, kind: Any) -> object:
+    """What was sent, as its type. Nothing at all is an empty object, which will do where nothing has to be said."""
     data = await request.body()
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+    kind_sent, packed = request.headers.get("content-type"), request.headers.get("content-encoding", "identity")
+    if packed.strip().lower() not in ("", "identity"):
+        said = f"Send it as it is, and not packed: without the header Content-Encoding: {packed[:40]}."
+        raise Refused(415, said, "UnsupportedMediaType", {"Accept-Encoding": "identity"})
+    if (data or kind_sent is not None) and (kind_sent or "").partition(";")[0].strip().lower() != JSON:
         raise Refused(415, f"Send JSON, with the header Content-Type: {JSON}.", "UnsupportedMediaType")
     try:
         return msgspec.json.decode(data or b"{}", type=kind)

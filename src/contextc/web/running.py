@@ -45,6 +45,8 @@ RECORDED = "replay"
 NOTHING = "There is nothing to answer: nobody has said anything since the last answer, and nothing waits."
 ENDING = "The server is ending."
 STOPPED = "It was stopped before it had begun. Nothing of it was stored."
+LATE = "UnknownApproval"
+"""The kind of refusal that meets a word which comes too late."""
 ELSEWHERE = "Another process runs this turn, and only that process can stop it."
 
 
@@ -259,7 +261,7 @@ class Running:
             if question.call.id == id and not question.answer.done():
                 question.answer.set_result(approve or why or False)
                 return
-        raise Refused(404, f"No call {id!r} waits for a word: it was answered, or its turn is over.", "UnknownApproval")
+        raise Refused(409, f"No call {id!r} waits for a word: it was answered, or its turn is over.", LATE)
 
     def _asker(self, conversation: str) -> Approve:
         async def ask(call: ToolCall, _: FunctionTool) -> Answer:

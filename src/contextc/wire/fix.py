@@ -1,6 +1,6 @@
 """A request as its provider accepts it."""
 
-from typing import overload
+from typing import cast, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from contextc.formats.checking import Violation
 from contextc.formats.named import formatter
 from contextc.wire.facts import facts_of
 from contextc.wire.reading import decoded, readable
+from contextc.wire.untouched import as_written
 
 ROUNDS = 4
 """How often a fixed request is looked at again: one repair may bring to light what was hidden by another fault."""
@@ -33,10 +34,11 @@ def fix(body: JSON, *, format: str) -> tuple[JSON, list[Repaired]]:
     """The request, or list of messages, without what its provider would refuse, and what was done.
 
     No text is lost: what cannot stay what it was (a result without a call, a block without a shape) becomes text. A
-    request that breaks no rule comes back as it is.
+    request that breaks no rule comes back as it is, and so does every message in which nothing was repaired.
     """
     form = formatter(format)
     fixed, bare, _ = readable(form, body)
+    before = {form.messages_key: body} if bare else cast(JSONObject, body)
     facts = facts_of(form, body)
     found = form.rules.lint(body, facts)
     if not found:
@@ -52,6 +54,7 @@ def fix(body: JSON, *, format: str) -> tuple[JSON, list[Repaired]]:
                 fixed = mend(fixed)
         if not form.rules.lint(fixed, facts):
             break
+    fixed = as_written(form, before, fixed, found, lambda body: form.rules.lint(body, facts))
     return fixed.get(form.messages_key, []) if bare else fixed, repairs
 
 

@@ -10,6 +10,10 @@ and, where a program keeps a session a file at a place of its own,
 
     found(directory)                  the sessions on this machine, of one directory or (None) of all
 
+and, where it records what went to providers in an envelope of its own,
+
+    exchanges(value)                  the requests in a value of a file, each with its reply
+
 Nothing here writes anything, and nothing that a file names is run or opened. Where one conversation of several is not
 as its program writes them, `attempt` makes that the conversation's own error, and the others are found.
 """
@@ -23,7 +27,9 @@ from typing import Protocol, cast, runtime_checkable
 
 from msgspec import Struct
 
+from contextc._json import JSON
 from contextc.errors import InvalidSetting
+from contextc.transfer.exchanges import Exchange
 from contextc.transfer.found import Found
 from contextc.transfer.given import Given, Sample
 
@@ -50,6 +56,13 @@ class Kept(Protocol):
     """A source that keeps its sessions at a place of its own."""
 
     def found(self, directory: str | None) -> Iterator[Transcript]: ...
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """A source that records requests as they went out, wrapped in something of its own."""
+
+    def exchanges(self, value: JSON) -> list[Exchange]: ...
 
 
 def source_names() -> list[str]:

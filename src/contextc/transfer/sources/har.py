@@ -27,11 +27,19 @@ def _logged(given: Given) -> Iterator[tuple[str, Exchange | None]]:
     for file in given.files:
         for placed in file.values():
             for number, entry in enumerate(_entries(placed.value), 1):
-                found = exchange_in(_plain(entry))
-                if found is not None:
-                    is_broken = _text(_content(entry)) is None
-                    told = replace(found, reply=None, note="a reply whose base64 is broken") if is_broken else found
-                    yield f"{file.name}, entry {number}", told
+                if (found := _exchange(entry)) is not None:
+                    yield f"{file.name}, entry {number}", found
+
+
+def exchanges(value: JSON) -> list[Exchange]:
+    """The calls of models in a recording, each with its address and whether it was refused."""
+    return [found for entry in _entries(value) if (found := _exchange(entry)) is not None]
+
+
+def _exchange(entry: JSONObject) -> Exchange | None:
+    found = exchange_in(_plain(entry))
+    is_broken = found is not None and _text(_content(entry)) is None
+    return replace(found, reply=None, note="a reply whose base64 is broken") if found and is_broken else found
 
 
 def _entries(value: JSON) -> list[JSONObject]:

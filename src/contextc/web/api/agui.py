@@ -16,9 +16,9 @@ from contextc.messages import Message
 from contextc.store import Store
 from contextc.web.desk import Desk
 from contextc.web.endpoint import Stream, endpoint
-from contextc.web.histories import unknown
+from contextc.web.histories import check, unknown
 from contextc.web.problems import Refused
-from contextc.web.running import Begun
+from contextc.web.running import LATE, Begun
 from contextc.web.streams.agui import OneRun
 from contextc.web.streams.agui_messages import read, shown
 from contextc.web.streams.sse import event_number, followed
@@ -63,6 +63,7 @@ async def run(desk: Desk, body: Run) -> Stream:
     fresh, ours = await durable(_taken_in, desk.store, body)
     if not fresh and (begun := desk.running.turn(body.threadId)) is not None:
         return Stream(_joined(desk, begun, telling))
+    await desk.running.check(body.threadId, body.model)
     await desk.running.displace(body.threadId)
     try:
         begun = await desk.running.start(body.threadId, fresh or None, model=body.model, attended=True)
@@ -76,6 +77,7 @@ async def run(desk: Desk, body: Run) -> Stream:
 def _taken_in(store: Store, body: Run) -> tuple[list[Message], list[Message]]:
     """What is new, and what there is."""
     theirs = read(body.messages)
+    check(theirs)
     try:
         ours = store.load(body.threadId)
     except UnknownConversation:
@@ -87,7 +89,7 @@ def _answered(desk: Desk, body: Run) -> tuple[Begun, int]:
     """The turn that goes on because a person has answered, and after which event."""
     begun, after = desk.running.turn(body.threadId), 0
     if begun is None:
-        raise Refused(409, "The turn that asked for this word is over.", "UnknownApproval")
+        raise Refused(409, "The turn that asked for this word is over.", LATE)
     for each in body.resume:
         number, _, call = each.interruptId.partition(":")
         if (told := event_number(number)) is None:

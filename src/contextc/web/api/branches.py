@@ -10,13 +10,15 @@ from itertools import islice
 from typing import Annotated
 from urllib.parse import quote
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from contextc.compiler.preview import edited
 from contextc.executor.threads import durable
+from contextc.ledger.look import messages_at
 from contextc.messages import Message
 from contextc.store import Branch
 from contextc.store.overviews import Overview
+from contextc.store.places import place
 from contextc.transfer import export_lines
 from contextc.web.desk import Desk
 from contextc.web.endpoint import Nothing, Stream, endpoint
@@ -24,6 +26,8 @@ from contextc.web.view import View, view
 
 LINES = 200
 """How many lines of an export are read at once."""
+WORDS = 80
+"""How many characters of a branch's first words are told."""
 Seq = Annotated[int, Meta(ge=1)]
 
 
@@ -53,10 +57,36 @@ class Pin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seq: Seq
 
 
+class Line(Branch, frozen=True, kw_only=True):
+    """A branch and its first words of its own: what it says where it parts from the line it comes from, or, of the
+    first branch, where others part from it. Empty where nothing was said there yet.
+    """
+
+    words: str
+
+
 @endpoint("GET", "/conversations/{name}/branches")
-def branches(desk: Desk, name: str) -> list[Branch]:
+def branches(desk: Desk, name: str) -> list[Line]:
     """Every line of a conversation, oldest first. One of them is current."""
-    return desk.store.branches(name)
+    found = desk.store.branches(name)
+    places = {branch.number: place(branch.number, _parts_at(branch, found)) for branch in found}
+    said = desk.store.read(lambda tx: messages_at(tx, places.values()))
+    return [
+        Line(**structs.asdict(branch), words=_beginning(said.get(places[branch.number])))
+        for branch in sorted(found, key=lambda each: (each.created, each.number))
+    ]
+
+
+def _parts_at(branch: Branch, all: list[Branch]) -> int:
+    """The message at which a branch goes its own way."""
+    if any(each.number == branch.parent for each in all):
+        return branch.base + 1
+    leave = [each.base + 1 for each in all if each.parent == branch.number and each.base >= branch.base]
+    return min([seq for seq in leave if seq <= branch.length], default=branch.base + 1)
+
+
+def _beginning(message: Message | None) -> str:
+    return "" if message is None else " ".join(message.text[: WORDS * 8].split())[:WORDS]
 
 
 @endpoint("POST", "/conversations/{name}/fork", status=201)

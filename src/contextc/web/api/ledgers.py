@@ -28,8 +28,8 @@ class Begun(Struct, frozen=True, kw_only=True):
     time: int
 
 
-class News(Struct, frozen=True, kw_only=True):
-    """A message or an inserted text that was not shown yet."""
+class Entry(Struct, frozen=True, kw_only=True):
+    """A message or an inserted text."""
 
     seq: int
     kind: str
@@ -38,7 +38,13 @@ class News(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Held(News, frozen=True, kw_only=True):
+class News(Entry, frozen=True, kw_only=True):
+    """One that the last request did not show. `before`: an earlier one did, on another branch."""
+
+    before: bool
+
+
+class Held(Entry, frozen=True, kw_only=True):
     """One that was. `acknowledged`: it need not be told again before the conversation can go on, because the session
     has it, or because the provider keeps none and is sent everything each time.
     """
@@ -66,6 +72,7 @@ def show_ledger(desk: Desk, name: str, channel: str, query: Part) -> Ledger:
     """What a model, or a program's session, has been shown, epoch by epoch, and what is news to it."""
     found = channel_at(desk.store, name, channel)
     knows = knowledge(desk.store, found)
+    news = knows.news[:MOST_NEWS]
     shown = told(desk.store, knows.known[query.after : query.after + query.limit])
     return Ledger(
         session=knows.session,
@@ -86,7 +93,14 @@ def show_ledger(desk: Desk, name: str, channel: str, query: Part) -> Ledger:
         total=len(knows.known),
         more=query.after + query.limit < len(knows.known),
         new=[
-            News(seq=line.seq, kind=line.kind, role=line.role, tokens=line.tokens, text=line.text)
-            for line in told(desk.store, knows.news[:MOST_NEWS])
+            News(
+                seq=line.seq,
+                kind=line.kind,
+                role=line.role,
+                tokens=line.tokens,
+                text=line.text,
+                before=item.place in knows.before,
+            )
+            for item, line in zip(news, told(desk.store, news), strict=True)
         ],
     )

@@ -5,13 +5,16 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from contextc.agents import whom
+from contextc.agents.made import choice, prompt_of, tools_of
 from contextc.compiler.account import provider_of
 from contextc.compiler.inspecting import foretold, page
 from contextc.compiler.prefix import break_ahead
 from contextc.compiler.preview import channels_of, last_budget, last_request, preview
 from contextc.errors import InvalidSetting
 from contextc.ledger.standing import Channel
+from contextc.prompts import Surroundings
 from contextc.providers import Provider
+from contextc.tools import Tool
 from contextc.web.accounts import Loss, NextView, next_view
 from contextc.web.api.requests import MUCH, After, Limit, Number
 from contextc.web.channels import channel_at
@@ -45,12 +48,16 @@ def show_next(desk: Desk, name: str, query: Asked) -> NextView:
         raise InvalidSetting("A channel has its model: name one of them, `channel` or `model`.")
     provider, before = _whom(desk, name, query.channel, query.model)
     last = last_budget(desk.store, before) if before is not None else None
+    words, tools = _first(desk, provider) if before is None else (None, None)
     compiled = preview(
         desk.store,
         provider,
         name,
         agent=before.agent if before is not None else desk.options.agent,
         directory=(before.directory or None) if before is not None else str(desk.options.root),
+        system_prompt=words,
+        tools=tools,
+        output=desk.options.output if before is None else None,
         budget=last.limit if last is not None else desk.options.budget,
         edit=None if query.edit is None else (query.edit, query.text or ""),
         rewind=query.rewind,
@@ -74,6 +81,22 @@ def show_next(desk: Desk, name: str, query: Asked) -> NextView:
         more=more,
         remarks=(UNTOLD,) if before is not None else (),
     )
+
+
+def _first(desk: Desk, provider: Provider) -> tuple[str, list[Tool]]:
+    """What whoever was never asked would be told first by this server's agent, besides the conversation."""
+    options = desk.options
+    found = tools_of(choice(provider, options.tools), options.root)
+    tools = [each.tool for each in found]
+    seen = Surroundings(
+        agent=options.agent,
+        provider=provider.name,
+        model=provider.model.name,
+        directory=str(options.root),
+        tools=tuple(tools),
+    )
+    prompt = prompt_of(provider, found, options.system).render(seen)
+    return "\n\n".join([each.text for each in prompt.static]), tools
 
 
 def _whom(desk: Desk, name: str, channel: str, model: str) -> tuple[Provider, Channel | None]:

@@ -3,7 +3,9 @@
 from msgspec import Struct
 
 from contextc.compiler.timeline import Moment, timeline
+from contextc.compiler.unanswered import Unanswered, unanswered
 from contextc.store.places import SEQ_MASK
+from contextc.web.accounts import UsageView, usage_view
 from contextc.web.channels import ChannelView, channel_at, channel_id, channel_views
 from contextc.web.desk import Desk
 from contextc.web.endpoint import endpoint
@@ -18,7 +20,8 @@ class Which(Struct, frozen=True, forbid_unknown_fields=True):
 class Step(Struct, frozen=True, kw_only=True):
     """One request. What nobody knows is null: tokens that the provider did not report, the turn of a request that was
     made by hand. `added` is how many messages were new to the model, `left` how many it was not shown from here on.
-    `cache_share` is how much of the input came from a cache, from 0 to 1. `produced` are the messages it answered with.
+    `cache_share` is how much of the input came from a cache, from 0 to 1. `produced` are the messages it answered with,
+    by their seqs on the branch that it was asked on, and `uids` their names, which are the same on every branch.
     """
 
     channel: str
@@ -45,10 +48,29 @@ class Step(Struct, frozen=True, kw_only=True):
     added: int
     left: int
     produced: list[int]
+    uids: list[str]
+
+
+class UnansweredView(Struct, frozen=True, kw_only=True):
+    """A request that was not answered to its end, or one try of it: it is no part of what a model is taken to know.
+
+    `request` is the number it would have had, `time` when it left, `why` how it ended, in words, and `seq` the message
+    that has what came of the answer. What nobody knows is null.
+    """
+
+    channel: str
+    request: int
+    time: int | None
+    turn: int | None
+    step: int | None
+    model: str
+    why: str
+    seq: int | None
+    usage: UsageView | None
 
 
 class Totals(Struct, frozen=True, kw_only=True):
-    """Of all requests. `cost` is null where it is known of none."""
+    """Of all requests. `cost` is null where it is known of none. Those that were not answered are counted apart."""
 
     requests: int
     input: int
@@ -56,21 +78,29 @@ class Totals(Struct, frozen=True, kw_only=True):
     cache_read: int
     cost: float | None
     epochs: int
+    unanswered: int
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
     channels: list[ChannelView]
     requests: list[Step]
+    unanswered: list[UnansweredView]
     totals: Totals
 
 
 @endpoint("GET", "/conversations/{name}/timeline")
 def show_timeline(desk: Desk, name: str, query: Which) -> Timeline:
-    """Every request of a conversation, oldest first: tokens, cost, cache and epochs."""
+    """Every request of a conversation, oldest first: tokens, cost, cache and epochs; and those without an answer."""
     views = channel_views(desk.store, name)
     only = channel_at(desk.store, name, query.channel) if query.channel else None
     moments = timeline(desk.store, name, only)
-    return Timeline(channels=views, requests=[_step(each) for each in moments], totals=_totals(moments))
+    lost = unanswered(desk.store, name, only)
+    return Timeline(
+        channels=views,
+        requests=[_step(each) for each in moments],
+        unanswered=[_unanswered(each) for each in lost],
+        totals=_totals(moments, len(lost)),
+    )
 
 
 def _step(moment: Moment) -> Step:
@@ -100,10 +130,26 @@ def _step(moment: Moment) -> Step:
         added=record.new,
         left=len(record.left),
         produced=[where & SEQ_MASK for where in record.produced],
+        uids=[*moment.uids],
     )
 
 
-def _totals(moments: list[Moment]) -> Totals:
+def _unanswered(found: Unanswered) -> UnansweredView:
+    channel = found.channel
+    return UnansweredView(
+        channel=channel_id(channel),
+        request=found.request,
+        time=found.time,
+        turn=found.turn,
+        step=found.step,
+        model=f"{channel.provider}:{channel.model}",
+        why=found.why,
+        seq=found.seq,
+        usage=usage_view(found.usage),
+    )
+
+
+def _totals(moments: list[Moment], lost: int) -> Totals:
     used = [moment.record.usage for moment in moments if moment.record.usage is not None]
     costs = [moment.cost for moment in moments if moment.cost is not None]
     return Totals(
@@ -113,4 +159,5 @@ def _totals(moments: list[Moment]) -> Totals:
         cache_read=sum(usage.cache_read for usage in used),
         cost=sum(costs) if costs else None,
         epochs=sum(bool(moment.record.why) for moment in moments),
+        unanswered=lost,
     )

@@ -59,6 +59,12 @@ class Decision(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     why: str = ""
 
 
+class Word(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A person's word, and the `id` of the call it is about."""
+
+    id: str
+
+
 class Compacted(Struct, frozen=True, kw_only=True):
     """What was summed up: everything up to message `upto`, so that `before` tokens became `after`.
 
@@ -105,7 +111,21 @@ async def follow_up(desk: Desk, name: str, body: Words) -> Waiting:
 @endpoint("POST", "/conversations/{name}/approvals/{id}")
 async def decide(desk: Desk, name: str, id: str, body: Decision) -> Nothing:
     """Say yes or no to a call that waits for it. The first word counts."""
-    desk.running.answer(name, id, body.approve, body.why)
+    return await _decided(desk, name, id, body)
+
+
+@endpoint("POST", "/conversations/{name}/approvals")
+async def decide_named(desk: Desk, name: str, body: Word) -> Nothing:
+    """The same, for ids that cannot stand in an address: a browser takes `.` and `..` for a folder."""
+    return await _decided(desk, name, body.id, body)
+
+
+async def _decided(desk: Desk, name: str, id: str, said: Decision) -> Nothing:
+    try:
+        desk.running.answer(name, id, said.approve, said.why)
+    except Refused:
+        await durable(desk.store.conversation, name)  # that there is one
+        raise
     return Nothing()
 
 

@@ -10,7 +10,7 @@ from typing import Literal, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidRequest, UnknownConversation
 from contextc.executor.threads import durable
 from contextc.formats.vercel import VercelFormatter, ui
@@ -19,8 +19,9 @@ from contextc.store import Store, chain
 from contextc.store.places import head
 from contextc.web.desk import Desk
 from contextc.web.endpoint import Content, Stream, endpoint
-from contextc.web.histories import placed
-from contextc.web.running import Begun
+from contextc.web.histories import check, placed
+from contextc.web.problems import Refused
+from contextc.web.running import LATE, Begun
 from contextc.web.streams.sse import event_number, followed
 from contextc.web.streams.vercel import HEADERS, Chunks
 
@@ -54,9 +55,10 @@ async def chat(desk: Desk, body: Chat) -> Stream:
     last = body.messages[-1]
     if last.get("role") == "assistant" and body.trigger == "submit-message":
         return await _goes_on(desk, body.id, last)
+    theirs = await durable(_read, body.messages)
     await desk.running.check(body.id, body.model)
-    await desk.running.displace(body.id)
-    given = await durable(_taken_in, desk.store, desk.options.agent, body)
+    await desk.running.displace(body.id)  # nothing of what was sent keeps the next turn from beginning
+    given = await durable(_taken_in, desk.store, desk.options.agent, body.id, theirs)
     begun = await desk.running.start(body.id, given or None, model=body.model, attended=True)
     return Stream(followed(desk, begun, begun.after, Chunks(one=True)), headers=HEADERS)
 
@@ -72,48 +74,64 @@ async def resume_chat(desk: Desk, id: str) -> Stream | Content:
 
 async def _goes_on(desk: Desk, name: str, last: JSONObject) -> Stream:
     """A message that goes on because a person has answered what it waited for."""
-    parts = [part for part in cast(list[JSONObject], last.get("parts") or []) if ui.is_tool(part)]
+    parts = _tool_parts(last)
     words = [word for part in parts if part.get("state") == "approval-responded" and (word := _word(part))]
     begun: Begun | None = desk.running.turn(name)
     if not words:
         raise InvalidRequest("the last message is the assistant's, and answers nothing.", path="messages")
     if begun is None:
-        raise InvalidRequest("the turn that asked for this word is over.", path="messages")
+        raise Refused(409, "The turn that asked for this word is over.", LATE)
     for word in words:
         desk.running.answer(name, word.call, word.approve, word.why)
     seen = [cast(str, part["toolCallId"]) for part in parts]
-    telling = Chunks(message=cast(str, last.get("id") or ""), seen=seen, one=True)
+    telling = Chunks(message=str(last.get("id") or ""), seen=seen, one=True)
     return Stream(followed(desk, begun, words[-1].after, telling), headers=HEADERS)
+
+
+def _tool_parts(message: JSONObject) -> list[JSONObject]:
+    """The calls in a message of the assistant's."""
+    parts: JSON = message.get("parts") or []
+    if not isinstance(parts, list):
+        raise InvalidRequest("a message has a list of parts.", path="messages")
+    found: list[JSONObject] = []
+    for part in cast(list[JSON], parts):
+        match part:
+            case {"type": str(), "toolCallId": str()}:
+                found += [part] if ui.is_tool(part) else []
+            case {"type": str()}:
+                pass
+            case _:
+                raise InvalidRequest("a part is an object with a type.", path="messages")
+    return found
 
 
 def _word(part: JSONObject) -> Answered | None:
     told = ui.told(part)
-    number, colon, call = cast(str, told["approvalId"]).partition(":") if told is not None else ("", "", "")
+    number, colon, call = str(told["approvalId"]).partition(":") if told is not None else ("", "", "")
     after = event_number(number)
     if told is None or not colon or after is None:
         return None
-    return Answered(call, after, told.get("approved") is True, cast(str, told.get("reason") or ""))
+    return Answered(call, after, told.get("approved") is True, str(told.get("reason") or ""))
 
 
-def _taken_in(store: Store, agent: str, body: Chat) -> list[Message]:
+def _taken_in(store: Store, agent: str, name: str, theirs: list[Message]) -> list[Message]:
     """What is new, to open a turn with; the conversation stands where the page goes on from.
 
     That is changed only where no turn runs: `ConversationBusy` where one does.
     """
-    theirs = _read(body.messages)
     try:
-        ours = store.load(body.id)
+        ours = store.load(name)
     except UnknownConversation:
         ours = []
     if not ours:
-        return _begun(store, body.id, theirs)
+        return _begun(store, name, theirs)
     where = placed(ours, theirs)
     if where.after is not None:
-        with store.lease(body.id, agent):
-            store.rewind(body.id, where.after)
+        with store.lease(name, agent):
+            store.rewind(name, where.after)
     return store.read(
         lambda tx: [
-            replace(message, uid=chain.free_uid(tx, head(tx, body.id).tree, message.uid)) for message in where.messages
+            replace(message, uid=chain.free_uid(tx, head(tx, name).tree, message.uid)) for message in where.messages
         ]
     )
 
@@ -128,9 +146,12 @@ def _begun(store: Store, name: str, theirs: list[Message]) -> list[Message]:
 
 
 def _read(messages: list[JSONObject]) -> list[Message]:
+    """What a page sent; what a person said in it can be kept."""
     try:
-        return list(VercelFormatter().decode_request({"messages": messages}).messages)
+        found = list(VercelFormatter().decode_request({"messages": messages}).messages)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise InvalidRequest(
             f"these are no UIMessages ({type(error).__name__}: {str(error)[:100]}).", path="messages"
         ) from error
+    check(found)
+    return found

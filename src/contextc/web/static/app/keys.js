@@ -17,19 +17,23 @@ export const KEYS = [
     [["Enter"], "Send; while a turn runs, steer it"],
     [["Shift", "Enter"], "New line"],
     [[command, "Enter"], "While a turn runs: queue it for the next turn"],
-    [["Esc"], "Stop the turn"],
     [["↑"], "In an empty field: edit the last message"],
   ]],
   ["Conversation", [
     [["J"], "Next message"],
     [["K"], "Message before"],
     [["G"], "To the end"],
+    [["Esc"], "Stop the turn"],
     [["A"], "Allow what is asked for"],
     [["D"], "Deny it"],
   ]],
 ];
 
-const writing = (target) => target.closest?.("input, textarea, select, [contenteditable]");
+/** Whether what is typed goes into a field. */
+export const writing = (target) => target.closest?.("input, textarea, select, [contenteditable]");
+
+/** Whether something lies above the page that has the keys for itself: a dialog, a menu, the drawer. */
+export const isCovered = () => drawer.value || Boolean(document.querySelector("dialog[open], :popover-open"));
 
 export function focusSearch() {
   if (isNarrow()) drawer.value = true;

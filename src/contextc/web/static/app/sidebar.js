@@ -135,6 +135,7 @@ function Entry({ entry }) {
   const { name, title, excerpt, running, spoken, created } = entry;
   const here = route.value.name === name;
   const time = spoken || created;
+  const whole = [visible(title), visible(name), dateTime(time)].filter(Boolean).join("\n");
   const items = () => [
     { label: "Fork", icon: "fork", act: () => forkConversation(name) },
     { label: "Export", icon: "download", act: () => location.assign(address(conversationPath(name, "export"))) },
@@ -142,7 +143,7 @@ function Entry({ entry }) {
   ];
   return html`
     <li class="entry ${here ? "here" : ""}" data-testid="conversation">
-      <a href=${chatAddress(name)} aria-current=${here ? "page" : undefined} title=${visible(name)}>
+      <a href=${chatAddress(name)} aria-current=${here ? "page" : undefined} title=${whole}>
         <span class="entry-title" dir="auto">${oneLine(title || name, 90)}</span>
         <span class="entry-side">
           ${running

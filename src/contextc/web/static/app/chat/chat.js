@@ -1,6 +1,8 @@
 /** A conversation: its head, its messages from the end backwards, and the field to write in. */
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { attempt, say } from "../dialog.js";
 import { Icon } from "../icons.js";
+import { isCovered } from "../keys.js";
 import { oneLine, visible } from "../format.js";
 import { inspectAddress } from "../route.js";
 import { info } from "../state.js";
@@ -8,8 +10,8 @@ import { opened } from "../tab.js";
 import { Composer } from "./composer.js";
 import { Gauge } from "./gauge.js";
 import { DrawerButton, Head } from "./head.js";
-import { channelOf, Messages } from "./messages.js";
-import { ModelPicker } from "./models.js";
+import { Messages } from "./messages.js";
+import { isKnown, ModelPicker } from "./models.js";
 import { Placeholder } from "./row.js";
 import { Session } from "./session.js";
 
@@ -44,7 +46,7 @@ function Failed({ name, error }) {
     <header class="view-head"><${DrawerButton} /><h1>${oneLine(name, 60)}</h1></header>
     <div class="empty" role="alert">
       <h2>${missing ? "There is no such conversation" : "It could not be opened"}</h2>
-      <p>${visible(error.message)}</p>
+      <p>${missing ? "It may have been deleted, or have another name: those there are stand at the side." : visible(error.message)}</p>
       <p>
         <a class="button" href="#/">Begin another one</a>
         ${!missing && html` <button type="button" class="button" onClick=${() => location.reload()}>Try again</button>`}
@@ -61,6 +63,12 @@ function Conversation({ session }) {
   const asked = picked && picked !== state.view.model ? picked : undefined;
   const title = state.view.title || session.name;
   const running = Boolean(state.running);
+  const whom = isKnown(model) ? model : "";
+  useEffect(() => session.weigh(whom), [session, whom, state.view, running]);
+  const pick = (spec) => {
+    setPicked(spec);
+    session.dispatch({ type: "weighing" });
+  };
   useEffect(() => {
     opened.value = { title: oneLine(title, 60), running };
   }, [title, running]);
@@ -68,6 +76,20 @@ function Conversation({ session }) {
     list.current?.toEnd();
     await session.send(input, asked);
   };
+  const stop = () => attempt(async () => {
+    const { cancelled } = await session.cancel();
+    if (!cancelled) say("No turn was running.");
+  });
+  useEffect(() => {
+    if (!running) return undefined;
+    const onKey = (event) => {
+      if (event.key !== "Escape" || event.defaultPrevented || event.isComposing || isCovered()) return;
+      event.preventDefault();
+      stop();
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, [session, running]);
   const editLast = () => [...document.querySelectorAll(".row.from-user .edit-button:not(:disabled)")].at(-1)?.click();
   return html`
     <${Head} session=${session} state=${state} title=${title} model=${asked} />
@@ -81,9 +103,10 @@ function Conversation({ session }) {
       ${session.line.value === "gone" && html`<p class="dock-note" role="status">This conversation is gone: it was deleted elsewhere.</p>`}
       ${session.line.value === "waiting" && state.running && html`<p class="dock-note" role="status">Connecting again…</p>`}
       <${Composer} name=${session.name} running=${running} onSend=${send} onSteer=${(text) => session.steer(text)}
-        onFollowUp=${(text) => session.followUp(text)} onStop=${() => session.cancel()} onEditLast=${editLast}>
-        <${ModelPicker} value=${model} onChange=${setPicked} />
-        <${Gauge} gauge=${state.gauge} usage=${state.gauge?.usage ?? lastUsage(state)} href=${lastStep(session, state)} />
+        onFollowUp=${(text) => session.followUp(text)} onStop=${stop} onEditLast=${editLast}>
+        <${ModelPicker} value=${model} onChange=${pick} />
+        <${Gauge} gauge=${state.gauge} usage=${state.gauge?.usage ?? lastUsage(state)} model=${model}
+          href=${lastStep(session, state)} />
       <//>
     </div>`;
 }
@@ -95,14 +118,11 @@ function lastUsage({ length, messages }) {
   return null;
 }
 
-/** Where the last step is looked at. */
-function lastStep(session, state) {
-  const latest = session.timeline.value?.latest;
-  const live = [...state.steps.values()].findLast((each) => each.request !== undefined);
-  const channel = live && channelOf(state, live);
-  const isNewer = channel && (!latest || channel !== latest.channel || live.request > latest.request);
-  if (isNewer) return inspectAddress(session.name, channel, live.request);
-  return latest ? inspectAddress(session.name, latest.channel, latest.request) : inspectAddress(session.name);
+/** Where the last request of this line is looked at; else whatever was asked last, or what would be. */
+function lastStep(session, { uids }) {
+  const requests = session.timeline.value?.requests ?? [];
+  const last = requests.findLast((each) => each.uids.some((uid) => uids.has(uid))) ?? requests.at(-1);
+  return last ? inspectAddress(session.name, last.channel, last.request) : inspectAddress(session.name);
 }
 
 /** Tells a screen reader what was answered, once it is whole, and that somebody is asked. */

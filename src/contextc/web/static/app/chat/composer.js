@@ -15,7 +15,7 @@ const drafts = new Map();
  * @param {(input: string|object) => Promise<any>} props.onSend
  * @param {(text: string) => Promise<any>} [props.onSteer]
  * @param {(text: string) => Promise<any>} [props.onFollowUp]
- * @param {() => Promise<any>} [props.onStop]
+ * @param {() => void} [props.onStop]
  * @param {() => void} [props.onEditLast]
  */
 export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, onEditLast, children, placeholder = "Say something…" }) {
@@ -59,14 +59,9 @@ export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, o
     }
     field.current?.focus({ preventScroll: true });
   };
-  const stop = () => attempt(async () => {
-    const { cancelled } = await onStop();
-    if (!cancelled) say("No turn was running.");
-  });
   const onKeyDown = (event) => {
     if (event.isComposing) return;
     if (event.key === "Enter" && !event.shiftKey) submit(event.ctrlKey || event.altKey || event.metaKey);
-    else if (event.key === "Escape" && running) stop();
     else if (event.key === "ArrowUp" && !text && onEditLast) onEditLast();
     else return;
     event.preventDefault();
@@ -114,7 +109,7 @@ export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, o
         ${children}
         <span class="grow"></span>
         ${running && html`
-          <${IconButton} class="stop" icon="stop" label="Stop the turn" title="Stop (Esc)" onClick=${stop} data-testid="stop" />`}
+          <${IconButton} class="stop" icon="stop" label="Stop the turn" title="Stop (Esc)" onClick=${onStop} data-testid="stop" />`}
         ${(!running || !empty) && html`
           <${IconButton} type="submit" class="send" icon="send" label=${running ? "Steer" : "Send"} disabled=${empty || busy}
             data-testid="send" />`}

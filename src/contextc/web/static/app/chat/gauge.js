@@ -1,25 +1,28 @@
-/** How full the context is: a small bar that leads to the inspector, with the figures behind it. */
+/**
+ * How full the window of whoever is asked next would be with the conversation as it stands, its last answer included: a
+ * small bar that leads to the inspector, with the figures behind it.
+ */
 import { html } from "../html.js";
-import { dollars, number, percent, tokens } from "../format.js";
+import { dollars, number, oneLine, percent, tokens } from "../format.js";
 
-export function Gauge({ gauge, usage, href }) {
+export function Gauge({ gauge, usage, model, href }) {
   if (!gauge?.available) return null;
   const share = Math.min(1, (gauge.used ?? 0) / gauge.available);
   const cached = usage?.input ? (usage.cache_read ?? 0) / usage.input : null;
   const full = share > 0.9 ? "bad" : share > 0.75 ? "warn" : "";
   const words = [
-    `${number(gauge.used)} of ${number(gauge.available)} tokens used`,
+    gauge.why ? oneLine(gauge.why, 200) : `${number(gauge.used)} of ${number(gauge.available)} tokens of ${oneLine(model, 60)} used`,
     cached ? `${percent(cached)} of the last input came from the cache` : "",
     gauge.cost ? `${dollars(gauge.cost)} so far` : "",
   ].filter(Boolean).join(", ");
   return html`
-    <a class="gauge ${full}" href=${href} title=${`${words}. Open the inspector.`} data-testid="gauge">
+    <a class="gauge ${full} ${gauge.isOld ? "old" : ""}" href=${href} title=${`${words}. Open the inspector.`} data-testid="gauge">
       <span class="off-screen">Context: ${words}. Open the inspector.</span>
       <svg class="gauge-bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">
         <rect class="gauge-ground" width="100" height="6" rx="3" />
         <rect class="gauge-fill" width=${Math.max(share * 100, 1.5)} height="6" rx="3" />
       </svg>
-      <span class="gauge-figures">${tokens(gauge.used)} / ${tokens(gauge.available)}</span>
+      <span class="gauge-figures">${gauge.why ? "full" : `${tokens(gauge.used)} / ${tokens(gauge.available)}`}</span>
       ${cached !== null && cached > 0 && html`<span class="gauge-more">${percent(cached)} cached</span>`}
       ${gauge.cost > 0 && html`<span class="gauge-more">${dollars(gauge.cost)}</span>`}
     </a>`;

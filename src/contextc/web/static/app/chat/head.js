@@ -1,5 +1,6 @@
 /** The head of a conversation: its title, that it runs, its branches, and what can be done with the whole of it. */
 import { html } from "../html.js";
+import { address, conversationPath } from "../api.js";
 import { attempt, say } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
@@ -21,16 +22,17 @@ export function Head({ session, state, title, model }) {
   });
   const items = () => [
     { label: "Fork", icon: "fork", act: () => forkConversation(session.name) },
+    { label: "Export", icon: "download", act: () => location.assign(address(conversationPath(session.name, "export"))) },
     { label: "Sum up what is old", icon: "branch", disabled: busy, act: sumUp },
     { label: "Delete", icon: "trash", danger: true, act: () => deleteConversation({ name: session.name, title: view.title }) },
   ];
-  const lines = () => [...branches].reverse().map((branch) => ({
-    label: `Branch ${branch.number}`,
-    note: `${branch.parent === null ? "" : `from ${number(branch.base)}, `}${plural(branch.length, "message")} · ${ago(branch.created)}`,
+  const lines = () => branches.map((branch, index) => ({
+    label: `${index + 1} · ${oneLine(branch.words, 50) || "nothing said yet"}`,
+    note: `${plural(branch.length, "message")} · ${ago(branch.created)}`,
     checked: branch.current,
     disabled: busy,
     act: () => !branch.current && attempt(() => session.switchTo(branch.number)),
-  }));
+  })).reverse();
   return html`
     <header class="view-head">
       <${DrawerButton} />

@@ -6,6 +6,7 @@ import { Markdown } from "../markdown.js";
 import { number, oneLine, plural, readable, visible } from "../format.js";
 import { Calls, Result } from "./calls.js";
 import { Edit } from "./edit.js";
+import { inWords } from "./failures.js";
 import { Media } from "./media.js";
 import { Trigger } from "./notices.js";
 
@@ -52,8 +53,8 @@ export function AssistantMessage({ message, results, tools, live }) {
 /** Why a reply is not whole. */
 function Broken({ message: { status, error, finish } }) {
   const [icon, tone, words] =
-    status === "cancelled" ? ["stop", "", "Stopped here."]
-    : status === "error" ? ["warning", "bad", visible(error) || "Broken off."]
+    status === "cancelled" ? ["stop", "", "Stopped here. The model does not see this."]
+    : status === "error" ? ["warning", "bad", `Broken off${error ? `: ${inWords(error)}` : "."} The model does not see this.`]
     : finish === "length" ? ["warning", "", "Cut off: the answer reached its greatest length."]
     : ["content_filter", "refusal"].includes(finish) ? ["warning", "", `The provider ended it: ${finish}.`]
     : [];

@@ -1,5 +1,6 @@
 /** The messages of a conversation, drawn where they are looked at; behind them what is on its way and what waits. */
-import { html, useCallback, useMemo } from "../html.js";
+import { html, useCallback, useEffect, useMemo } from "../html.js";
+import { isCovered, writing } from "../keys.js";
 import { inspectAddress } from "../route.js";
 import { VirtualList } from "../virtual.js";
 import { Approval } from "./approval.js";
@@ -21,6 +22,11 @@ export function Messages({ session, state, list, onEnd, model }) {
   const noted = useMemo(() => placedNotices(notices, messages), [notices, messages]);
   const pinned = useMemo(() => new Set(view.pinned), [view.pinned]);
   const onRange = useCallback((first, last) => session.need(first + 1, last + 1), [session]);
+  useEffect(() => {
+    const onKey = (event) => walk(event, list.current);
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, []);
   const busy = Boolean(running);
   const all = tailOf(state, session, model);
   const isStored = ({ seq }) => seq > 0 && seq <= length;
@@ -33,7 +39,7 @@ export function Messages({ session, state, list, onEnd, model }) {
     const message = messages.get(index + 1);
     if (!message) return coming.get(index + 1)?.draw() ?? html`<${Placeholder} />`;
     const { seq } = message;
-    const request = timeline?.get(seq);
+    const request = timeline?.get(message.uid);
     return html`
       <${Row} message=${message} results=${resultsFor(messages, message)} tools=${message.role === "assistant" ? tools : EMPTY}
         notices=${noted.get(seq) ?? NONE} way=${ways.get(seq)} request=${request} inspect=${inspectOf(session, state, message, request)}
@@ -60,7 +66,7 @@ export function Messages({ session, state, list, onEnd, model }) {
   return html`
     <${VirtualList} class="messages" role="feed" aria-label="Messages" count=${length + tail.length} row=${row} keyOf=${keyOf}
       attributes=${attributes} estimate=${ESTIMATE} start="end" follow=${busy} handle=${list} onRange=${onRange} onEnd=${onEnd}
-      identity=${`${session.name}.${state.branch}`} onKeyDown=${(event) => walk(event, list)} data-testid="messages" />`;
+      identity=${`${session.name}.${state.branch}`} data-testid="messages" />`;
 }
 
 /** What stands behind the last message, in order: `{key, label, draw}`. */
@@ -85,7 +91,7 @@ function tailOf(state, session, model) {
   if (running && !speaks && !approvals.length) {
     rows.push({ key: "working", label: "Working", draw: () => html`<${Working} state=${state} />` });
   }
-  for (const each of queued) rows.push({ key: `q${each.number}`, label: "Waiting input", draw: () => html`<${Queued} queued=${each} />` });
+  for (const each of queued) rows.push({ key: `q${each.number}`, label: "Waiting input", draw: () => html`<${Queued} queued=${each} session=${session} />` });
   const label = !running && messages.has(length) ? "How it ended" : "";
   rows.push({ key: "end", label, draw: () => html`<${Ending} state=${state} session=${session} model=${model} />` });
   return rows;
@@ -107,7 +113,7 @@ function inspectOf(session, state, message, request) {
 }
 
 /** The channel that a step went over. */
-export function channelOf(state, { provider, model, agent }) {
+function channelOf(state, { provider, model, agent }) {
   const isIt = (each) => each.provider === provider && each.model === model && (!agent || each.agent === agent);
   return state.view.channels.findLast(isIt)?.id;
 }
@@ -135,16 +141,22 @@ function liveMessage(live) {
   return liveCache.get(live);
 }
 
-/** J and K from message to message; Home, End and G to where they say, however heights change on the way. */
+/**
+ * J and K from message to message, G to the end, wherever one is but in a field; Home and End inside the feed. They lead
+ * to where they say, however heights change on the way.
+ */
 function walk(event, list) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, .menu")) return;
+  if (!list || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (writing(event.target) || isCovered()) return;
+  const feed = list.element;
   const key = event.key.toLowerCase();
-  if (key === "g" || key === "end") list.current.toEnd();
-  else if (key === "home") list.current.scrollTo(0);
+  const isInside = feed.contains(event.target) || event.target === document.body;
+  if (key === "g" || (key === "end" && isInside)) list.toEnd();
+  else if (key === "home" && isInside) list.scrollTo(0);
   else if (key === "j" || key === "k") {
-    const all = [...event.currentTarget.querySelectorAll("[role=article]")];
+    const all = [...feed.querySelectorAll("[role=article]")];
     const here = all.indexOf(event.target.closest("[role=article]"));
-    const top = event.currentTarget.getBoundingClientRect().top;
+    const top = feed.getBoundingClientRect().top;
     const seen = all.findIndex((each) => each.getBoundingClientRect().bottom > top + 8);
     const to = here < 0 ? seen : here + (key === "j" ? 1 : -1);
     all[Math.max(0, Math.min(to, all.length - 1))]?.focus();

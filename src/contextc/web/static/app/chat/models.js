@@ -2,21 +2,54 @@
 import { html, useId, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { Icon } from "../icons.js";
 import { placed } from "../menu.js";
-import { oneLine } from "../format.js";
+import { oneLine, plural } from "../format.js";
 import { info } from "../state.js";
 
 const SHOWN = 60;
+const RECORDED = "replay";
 
-/** Models that fit what was typed: those that can be asked now come first. */
-export function found(providers, typed, current) {
+/** The provider that a spec names, where there is one of that name. */
+function providerOf(spec) {
+  const name = spec.split(":")[0].trim().toLowerCase();
+  return info.value?.providers.find((each) => each.name === name || each.also.includes(name));
+}
+
+/** Whether there is such a provider, as far as one can say from here. */
+export const isKnown = (spec) => Boolean(providerOf(spec));
+
+/** What stands in the way of asking for what was typed; empty where nothing does. */
+export function objection(typed) {
+  const [name, ...model] = typed.trim().split(":");
+  if (!model.length || name === RECORDED || isKnown(typed)) return "";
+  return `There is no provider “${oneLine(name, 40)}”. There are: ${(info.value?.providers ?? []).map((each) => each.name).join(", ")}.`;
+}
+
+/**
+ * What the list shows: models that can be asked now, and one line for each other provider, which opens to its own. Where
+ * something is typed, all models that fit.
+ *
+ * @typedef {{spec: string, provider: string, ready: boolean, own?: boolean, count?: number, isOpen?: boolean}} Option
+ * @returns {Option[]}
+ */
+export function found(providers, typed, current, open) {
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
-  const all = providers.flatMap(({ name, models, is_ready: ready, needs_key: key }) =>
-    (models.length ? models : [""]).map((model) => ({ spec: model ? `${name}:${model}` : name, ready, key })));
-  const fitting = all.filter(({ spec }) => words.every((word) => spec.toLowerCase().includes(word)));
-  fitting.sort((one, other) => other.ready - one.ready || (other.spec === current) - (one.spec === current));
+  const fits = (spec) => words.every((word) => spec.toLowerCase().includes(word));
+  const rows = ({ name, models, is_ready: ready }) =>
+    models.map((model) => ({ spec: `${name}:${model}`, provider: name, ready })).filter(({ spec }) => fits(spec));
+  const asked = providerOf(current);
+  const now = { spec: current, provider: asked?.name ?? "", ready: asked?.is_ready ?? true };
+  const able = providers.filter((each) => each.is_ready).flatMap(rows).filter(({ spec }) => spec !== current);
+  const ready = [...(current && fits(current) ? [now] : []), ...able];
+  const others = providers.filter((each) => !each.is_ready || !each.models.length);
+  const more = words.length ? others.flatMap(rows).filter(({ spec }) => spec !== current) : others.flatMap((each) => {
+    const isOpen = open.has(each.name);
+    const line = { spec: "", provider: each.name, ready: each.is_ready, count: each.models.length, isOpen };
+    return [line, ...(isOpen ? rows(each).filter(({ spec }) => spec !== current) : [])];
+  });
   const own = typed.trim();
-  const isNew = own.includes(":") && !all.some(({ spec }) => spec === own);
-  return [...(isNew ? [{ spec: own, ready: true, own: true }] : []), ...fitting.slice(0, SHOWN)];
+  const isNew = /^[^:]+:./.test(own) && !objection(own) && ![...ready, ...more].some(({ spec }) => spec === own);
+  const first = isNew ? [{ spec: own, provider: "", ready: providerOf(own)?.is_ready ?? true, own: true }] : [];
+  return [...first, ...ready, ...(words.length ? more.slice(0, SHOWN) : more)];
 }
 
 /** @param {{value: string, onChange: (spec: string) => void, disabled?: boolean}} props */
@@ -24,10 +57,15 @@ export function ModelPicker({ value, onChange }) {
   const [open, setOpen] = useState(false);
   const [typed, setTyped] = useState("");
   const [at, setAt] = useState(0);
+  const [unfolded, setUnfolded] = useState(new Set());
   const button = useRef(null);
   const popup = useRef(null);
   const id = useId();
-  const options = useMemo(() => (open ? found(info.value?.providers ?? [], typed, value) : []), [open, typed, value, info.value]);
+  const options = useMemo(
+    () => (open ? found(info.value?.providers ?? [], typed, value, unfolded) : []),
+    [open, typed, value, unfolded, info.value],
+  );
+  const wrong = open ? objection(typed) : "";
   useLayoutEffect(() => {
     if (!open) return;
     if (!popup.current.matches(":popover-open")) popup.current.showPopover();
@@ -49,14 +87,24 @@ export function ModelPicker({ value, onChange }) {
       setTyped("");
     }
   };
-  const choose = (spec) => {
-    onChange(spec);
-    close();
+  const write = (text) => {
+    setTyped(text);
+    setAt(0);
+    popup.current.querySelector("input").focus();
+  };
+  const choose = (option) => {
+    if (!option) return;
+    const { spec, provider, count } = option;
+    if (spec) {
+      onChange(spec);
+      close();
+    } else if (!count) write(`${provider}:`);
+    else setUnfolded(new Set(unfolded.has(provider) ? [...unfolded].filter((each) => each !== provider) : [...unfolded, provider]));
   };
   const onKeyDown = (event) => {
     if (event.key === "ArrowDown") setAt(Math.min(at + 1, options.length - 1));
     else if (event.key === "ArrowUp") setAt(Math.max(at - 1, 0));
-    else if (event.key === "Enter") choose(options[at]?.spec ?? (typed.trim() || value));
+    else if (event.key === "Enter") choose(options[at]);
     else if (event.key === "Escape" || event.key === "Tab") close();
     else return;
     event.preventDefault();
@@ -72,16 +120,32 @@ export function ModelPicker({ value, onChange }) {
         <input class="field" role="combobox" aria-expanded="true" aria-controls=${id} placeholder="Search, or provider:model"
           aria-label="Search models, or type provider:model" aria-activedescendant=${options.length ? `${id}-${at}` : undefined}
           value=${typed} autocomplete="off" spellcheck="false"
+          aria-describedby=${wrong ? `${id}-wrong` : undefined} aria-invalid=${wrong ? "true" : undefined}
           onInput=${(event) => { setTyped(event.target.value); setAt(0); }} />
+        <div role="status">${wrong && html`<p id=${`${id}-wrong`} class="side-note bad-text" data-testid="model-wrong">${wrong}</p>`}</div>
         <div id=${id} role="listbox" aria-label="Models" class="model-list">
-          ${options.map(({ spec, ready, own }, index) => html`
-            <div key=${spec} id=${`${id}-${index}`} role="option" aria-selected=${index === at} class=${ready ? "" : "not-ready"}
-              onMouseMove=${() => setAt(index)} onClick=${() => choose(spec)}>
-              <span class="menu-label">${own ? `Use ${oneLine(spec, 60)}` : oneLine(spec, 60)}</span>
-              ${!ready && html`<span class="menu-note">no key</span>`}
-              ${spec === value && html`<${Icon} name="check" size=${14} />`}
+          ${options.map((option, index) => html`
+            <div key=${option.spec || `of ${option.provider}`} id=${`${id}-${index}`} role="option" aria-selected=${index === at}
+              class=${option.ready ? "" : "not-ready"} onMouseMove=${() => setAt(index)} onClick=${() => choose(option)}>
+              <${Line} option=${option} value=${value} />
             </div>`)}
-          ${!options.length && html`<p class="side-note">No known model has that name. Type it whole, as in provider:model.</p>`}
+          ${!options.length && !wrong && html`<p class="side-note">No known model has that name. Type it whole, as in provider:model.</p>`}
         </div>
       </div>`}`;
+}
+
+function Line({ option: { spec, provider, ready, own, count, isOpen }, value }) {
+  const note = ready ? "" : providerOf(spec || provider)?.needs_key === false ? "not installed" : "no key";
+  if (!spec) {
+    const models = count ? plural(count, "model") : `${provider}:…`;
+    return html`
+      <span class="menu-label">${provider}</span>
+      <span class="menu-note">${[models, note].filter(Boolean).join(", ")}</span>
+      ${count > 0 && html`<span class=${isOpen ? "unfolded" : "folded"}><${Icon} name="chevron" size=${12} /></span>
+        <span class="off-screen">${isOpen ? "fold" : "unfold"}</span>`}`;
+  }
+  return html`
+    <span class="menu-label">${own ? `Use ${oneLine(spec, 60)}` : oneLine(spec, 60)}</span>
+    ${note && html`<span class="menu-note">${note}</span>`}
+    ${spec === value && html`<${Icon} name="check" size=${14} />`}`;
 }

@@ -2,6 +2,7 @@
 import { html } from "../html.js";
 import { Icon } from "../icons.js";
 import { clock, dateTime, duration, number, tokens, visible } from "../format.js";
+import { Failure, inWords } from "./failures.js";
 
 const ENDS = {
   stop: "",
@@ -38,11 +39,8 @@ function told(notice) {
     const became = `${tokens(notice.before)} tokens became ${tokens(notice.became)}, up to message ${number(notice.upto)}.`;
     return ["branch", "accent", `Older messages were summed up: ${became}${notice.fallback ? ` (${visible(notice.fallback)})` : ""}`];
   }
-  if (kind === "retry") return ["retry", "warn", html`Tried again after ${duration(notice.seconds * 1_000)}: ${visible(notice.error)}`];
-  if (kind === "error") {
-    const kindOf = html`<span class="tag bad">${visible(notice.failure)}</span>`;
-    return ["warning", "bad", html`<span class="wrap">${visible(notice.error)}</span> ${kindOf}`];
-  }
+  if (kind === "retry") return ["retry", "warn", html`Tried again after ${duration(notice.seconds * 1_000)}: ${inWords(notice.error)}`];
+  if (kind === "error") return ["warning", "bad", html`<${Failure} error=${notice.error} />`];
   return ["info", "", visible(notice.text ?? kind)];
 }
 

@@ -38,6 +38,7 @@ export function empty() {
     running: null,
     /** how the last turn that was seen to end has ended */
     ended: null,
+    /** how full the window is: `{used, available, window, cost, usage}`; `isOld` where that is of another line or model */
     gauge: null,
     last: 0,
     /** what was told before the page was opened, as far as it is read again */
@@ -59,7 +60,10 @@ export function reduce(state, action) {
     case "events": return action.events.reduce(told, state);
     case "sending": return { ...state, sending: [...state.sending, action.message] };
     case "not-sent": return { ...state, sending: state.sending.filter((each) => each.uid !== action.uid) };
+    case "withdrawn": return { ...state, queued: state.queued.filter((each) => each.number !== action.number) };
     case "answered": return decided(state, action.id);
+    case "weighing": return state.gauge ? { ...state, gauge: { ...state.gauge, isOld: true } } : state;
+    case "weighed": return { ...state, gauge: { ...state.gauge, ...action.gauge, isOld: false } };
     default: return state;
   }
 }
@@ -85,10 +89,17 @@ function viewed(state, view) {
     queued: newer ? view.queued : state.queued,
     approvals: newer ? view.approvals : state.approvals,
     running: newer ? view.running : state.running,
-    gauge: view.gauge ? { ...state.gauge, ...view.gauge } : state.gauge,
+    gauge: gaugeOf(state.gauge, view.gauge, { isOther: Boolean(state.view) && !same }),
     last: Math.max(state.last, fresh ? view.last_event : 0),
     past: state.view ? state.past : { until: view.last_event, read: 0 },
   });
+}
+
+/** The view knows the last request, wherever that was asked: it counts until the next one is weighed. */
+function gaugeOf(gauge, viewed, { isOther }) {
+  if (!gauge) return viewed && { ...viewed };
+  const known = viewed ? { cost: viewed.cost, window: viewed.window } : {};
+  return { ...gauge, ...known, ...(isOther ? { usage: null, isOld: true } : {}) };
 }
 
 /** A page of messages: `{messages, length, branch}`. */
@@ -128,7 +139,11 @@ function remembered(state, event) {
   if (event.number <= state.past.read) return state;
   const { type, turn, step } = event;
   const next = { ...state, past: { ...state.past, read: event.number } };
-  if (type === "step-start") return { ...next, steps: new Map(state.steps).set(`${turn}.${step}`, event) };
+  if (type === "step-start") {
+    const { used, available } = event;
+    const gauge = state.running?.turn === turn ? { ...state.gauge, used, available, isOld: false } : state.gauge;
+    return { ...next, steps: new Map(state.steps).set(`${turn}.${step}`, event), gauge };
+  }
   if (type === "tool-start" || type === "tool-result" || type === "tool-error") {
     const { id, name, time, text = "", milliseconds } = event;
     return worked(next, id, { state: WORK[type], name, started: time, text, milliseconds });
@@ -165,7 +180,7 @@ const HANDLERS = {
       ...state,
       running: { ...(state.running ?? { turn, started: time }), step, model: `${provider}:${model}` },
       steps: new Map(state.steps).set(`${turn}.${step}`, event),
-      gauge: { ...state.gauge, used, available },
+      gauge: { ...state.gauge, used, available, isOld: false },
     };
   },
   "step-finish"(state, { turn, step, seq = 0, usage, milliseconds, finish }) {
@@ -203,7 +218,7 @@ const HANDLERS = {
   },
   compaction: noted,
   usage(state, { usage, used = state.gauge?.used, available = state.gauge?.available }) {
-    return { ...state, gauge: { ...state.gauge, usage, used, available } };
+    return { ...state, gauge: { ...state.gauge, usage, used, available, isOld: false } };
   },
   retry(state, event) {
     const live = state.live.filter((each) => each.seq || each.turn !== event.turn);

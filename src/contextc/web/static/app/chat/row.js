@@ -6,6 +6,7 @@ import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
 import { dateTime, clock, dollars, number, oneLine, percent, tokens } from "../format.js";
 import { forkConversation } from "../state.js";
+import { AgainWith } from "./again.js";
 import { AssistantMessage, LooseResult, SystemMessage, textOf, UserMessage } from "./message.js";
 import { Cleared, Epoch, Notice } from "./notices.js";
 
@@ -53,7 +54,11 @@ function Foot({ message, way, request, inspect, pinned, busy, session, model, la
     say("Copied.");
   };
   const again = () => attempt(() => session.again(seq, model));
+  const [choosing, setChoosing] = useState(false);
+  const asked = model ?? session.state.value.view.model;
   const items = () => [
+    ...(role === "assistant"
+      ? [{ label: "Answer again with another model…", icon: "retry", disabled: busy, act: () => setChoosing(true) }] : []),
     { label: pinned ? "Unpin" : "Pin: never cut away", icon: "pin", act: () => attempt(() => session.pin(seq, !pinned)) },
     { label: "Fork as a new conversation", icon: "fork", act: () => forkConversation(session.name, seq) },
     { label: "Rewind to here", icon: "back", disabled: busy, act: () => rewind(session, seq) },
@@ -71,6 +76,7 @@ function Foot({ message, way, request, inspect, pinned, busy, session, model, la
         <${Menu} label=${`Actions for message ${seq}`} items=${items} align="start" class="icon-button small" />
       </span>
       <${Figures} message=${message} request=${request} inspect=${inspect} />
+      ${choosing && html`<${AgainWith} session=${session} seq=${seq} current=${asked} onClose=${() => setChoosing(false)} />`}
       ${speaks && html`<time class="foot-time" title=${dateTime(time)}>${clock(time)}</time>`}
     </div>`;
 }

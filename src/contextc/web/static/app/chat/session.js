@@ -5,7 +5,7 @@
  * is fetched as events say that it has grown.
  */
 import { signal } from "@preact/signals";
-import { conversationPath, follow, get, post } from "../api.js";
+import { conversationPath, follow, get, post, remove } from "../api.js";
 import { attempt } from "../dialog.js";
 import { noteConversation } from "../state.js";
 import { translator } from "./agui.js";
@@ -14,8 +14,15 @@ import { empty, NOTICES, reduce } from "./reduce.js";
 const PAGE = 100;
 const FIRST = 60;
 const MANY_REQUESTS = 3_000;
+/** How long nothing may change before the next request is weighed. */
+const PAUSE = 200;
+/** How long the line is away before that is said. */
+const AWAY = 1_000;
 /** How many events before the last one are told again, for what neither messages nor notices say of the last turns. */
 const REMEMBERED = 500;
+
+/** What is as full as can be, in place of figures that there are none of. */
+const NO_ROOM = { ContextOverflow: { used: 1, available: 1, window: 0 } };
 
 export class Session {
   constructor(name) {
@@ -24,7 +31,7 @@ export class Session {
     /** "loading", "ready", or the error that it could not be opened for */
     this.status = signal("loading");
     /** "open", "waiting" for the server to come back, or "gone" */
-    this.line = signal("waiting");
+    this.line = signal("open");
     this.timeline = signal(null);
     this.branches = signal([]);
     this._loading = new Set();
@@ -53,7 +60,7 @@ export class Session {
       noteConversation(this.name, { running: Boolean(view.running), title: view.title });
       const read = translator();
       this._stream = follow(this.name, Math.max(0, view.last_event - REMEMBERED), (frame) => this._take(read(frame)), {
-        onState: (state) => { this.line.value = state; },
+        onState: (state) => this._lineIs(state),
       });
       this.loadNotices();
       this.loadBranches();
@@ -63,11 +70,21 @@ export class Session {
     }
   }
 
+  /** A line that is back within a moment was never away. */
+  _lineIs(state) {
+    clearTimeout(this._away);
+    if (state === "waiting") this._away = setTimeout(() => { this.line.value = state; }, AWAY);
+    else this.line.value = state;
+  }
+
   close() {
     this._closed = true;
+    clearTimeout(this._away);
     this._stream?.close();
+    this._weighed?.abort();
     cancelAnimationFrame(this._frame);
     clearTimeout(this._timer);
+    clearTimeout(this._weighing);
   }
 
   // ── what comes in ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -170,22 +187,42 @@ export class Session {
     }
   }
 
-  /** Which request a message came from, what it cost, and where epochs begin. Not again and again where it is long. */
+  /** Which request a message came from (by uid: a seq is another message on another branch), what it cost, and where epochs begin. Not again and again where it is long. */
   async loadTimeline({ again = false } = {}) {
     if (this._closed || (again && (this.timeline.value?.size ?? 0) > MANY_REQUESTS)) return;
     const found = await get(this.path("timeline")).catch(() => null);
     if (!found || this._closed) return;
-    const bySeq = new Map();
+    const byUid = new Map();
     const epochs = new Map();
     for (const request of found.requests) {
       const before = epochs.get(request.channel);
       epochs.set(request.channel, request.epoch);
       request.begins = before !== undefined && before !== request.epoch;
-      for (const seq of request.produced) if (!bySeq.has(seq)) bySeq.set(seq, request);
+      for (const uid of request.uids) if (uid && !byUid.has(uid)) byUid.set(uid, request);
     }
-    this.timeline.value = bySeq;
-    bySeq.totals = found.totals;
-    bySeq.latest = found.requests.at(-1) ?? null;
+    byUid.requests = found.requests;
+    this.timeline.value = byUid;
+  }
+
+  /**
+   * What the conversation would take of the window of whoever is asked next, on the line it is on: compiled by the
+   * server when nothing has changed for a moment, and never while a turn runs, which tells it by itself.
+   *
+   * @param {string} model whom; whoever was asked last, if empty
+   */
+  weigh(model) {
+    clearTimeout(this._weighing);
+    this._weighed?.abort();
+    const { view, running, last, length } = this.state.value;
+    if (this._closed || running || !length || view.last_event < last) return;
+    const stopped = (this._weighed = new AbortController());
+    this._weighing = setTimeout(async () => {
+      const found = await get(this.path("next"), { model, limit: 1 }, { signal: stopped.signal }).catch((error) => error);
+      if (stopped.signal.aborted) return;
+      const full = NO_ROOM[found.kind];
+      const { used, available, window } = found.budget ?? full ?? (!model || model === view.model ? view.gauge : null) ?? {};
+      this.dispatch({ type: "weighed", gauge: { used, available, window, why: full ? found.message : "" } });
+    }, PAUSE);
   }
 
   /** See to it that messages from `first` to `last` are here. */
@@ -246,8 +283,14 @@ export class Session {
     return post(this.path("follow-up"), { text });
   }
 
+  /** Take back what waits. */
+  async withdraw(number) {
+    await remove(this.path("queue", number));
+    this.dispatch({ type: "withdrawn", number });
+  }
+
   async answer(id, approve, why) {
-    await post(this.path("approvals", id), { approve, ...(why ? { why } : {}) });
+    await post(this.path("approvals"), { id, approve, ...(why ? { why } : {}) });
     this.dispatch({ type: "answered", id });
   }
 

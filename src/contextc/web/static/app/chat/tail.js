@@ -1,7 +1,7 @@
 /** What stands behind the last message: that it works, what waits, and how to go on where a turn has ended early. */
 import { html, useEffect, useState } from "../html.js";
 import { attempt } from "../dialog.js";
-import { Icon } from "../icons.js";
+import { Icon, IconButton } from "../icons.js";
 import { dollars, duration, oneLine, plural, tokens, visible } from "../format.js";
 import { endOf } from "./notices.js";
 
@@ -25,15 +25,20 @@ export function Working({ state }) {
     </div>`;
 }
 
-export function Queued({ queued }) {
+export function Queued({ queued, session }) {
+  const withdraw = () => attempt(() => session.withdraw(queued.number));
   return html`
     <div class="column queued" data-testid="queued">
       <div class="user waiting">
-        <p class="author"><${Icon} name="clock" size=${13} /> Waits for the next ${queued.kind === "steer" ? "step" : "turn"}</p>
+        <p class="author"><${Icon} name="clock" size=${13} /> Waits for the next ${queued.kind === "steer" ? "step" : "turn"}
+          <${IconButton} class="small" icon="close" size=${12} label="Take it back" onClick=${withdraw} /></p>
         <div class="typed" dir="auto">${queued.text}</div>
       </div>
     </div>`;
 }
+
+/** What a press does, by what was said last: what a model has not finished is not gone on with but asked for anew. */
+const DEEDS = { user: "Get an answer", assistant: "Ask again" };
 
 /** How the last turn has ended, if that is worth a word, and a way on. */
 export function Ending({ state, session, model }) {
@@ -49,15 +54,15 @@ export function Ending({ state, session, model }) {
     await attempt(() => session.goOn(model));
     setBusy(false);
   };
-  const isTold = ["cancelled", "error"].includes(ended?.finish) || ["cancelled", "error"].includes(last.status);
+  const isTold = ended?.finish === "error" || ["cancelled", "error"].includes(last.status);
   const unanswered = ["user", "system"].includes(last.role) ? "Not answered yet." : "The turn ended before there was an answer.";
-  const why = isTold ? "" : words || unanswered;
+  const why = isTold ? "" : ended?.finish === "cancelled" ? "You stopped it before there was an answer." : words || unanswered;
   return html`
     <div class="column ending" data-testid="ending">
       ${why && html`<span>${why}</span>`}
       ${open && html`
         <button type="button" class="button" disabled=${busy} onClick=${goOn}>
-          <${Icon} name="retry" size=${14} /> ${last.role === "user" ? "Get an answer" : "Go on"}
+          <${Icon} name="retry" size=${14} /> ${DEEDS[last.role] ?? "Go on"}
         </button>`}
     </div>`;
 }

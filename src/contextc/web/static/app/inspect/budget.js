@@ -51,10 +51,19 @@ function inWords(budget, shown) {
   return `${number(taken)} tokens${of}: ${shown.map((slice) => `${slice.label} ${number(slice.tokens)}`).join(", ")}`;
 }
 
-/** @param {{budget: BudgetFigures, compact?: boolean, children?: any}} props `children` stand at its foot */
-export function Budget({ budget, compact = false, children }) {
+/** A request with none before it: its messages are neither history nor new. */
+const ALONE = { history: ["messages", "Everything that is said in it."] };
+
+/**
+ * @param {{budget: BudgetFigures, compact?: boolean, isAlone?: boolean, children?: any}} props `isAlone`: there is no
+ *   request before it; `children` stand at its foot
+ */
+export function Budget({ budget, compact = false, isAlone = false, children }) {
   if (!budget) return null;
-  const shown = slices(budget);
+  const all = slices(budget);
+  const shown = isAlone
+    ? all.map((slice) => (ALONE[slice.name] ? { ...slice, label: ALONE[slice.name][0], about: ALONE[slice.name][1] } : slice))
+    : all;
   const bar = html`<div class="budget-bar" role="img" aria-label=${inWords(budget, shown)} data-testid="budget-bar">
     ${shown.map((slice) => html`<${Slice} key=${slice.name} slice=${slice} share=${compact ? 0 : slice.share} />`)}
   </div>`;

@@ -14,10 +14,15 @@ import { Next } from "./next.js";
 import { Empty, Problem, Skeleton } from "./states.js";
 import { Step, TABS } from "./step.js";
 import { StepTable } from "./steps.js";
+import { placed } from "./scale.js";
 import { Timeline, Totals } from "./timeline.js";
+import { Unanswered } from "./unanswered.js";
 
 /** How often a conversation that runs is looked at again, in milliseconds. */
 const AGAIN = 3_000;
+/** How the timeline is shown; where it is hidden, there is more room for what is below. It is remembered. */
+const SHAPES = [["chart", "Chart"], ["table", "Table"], ["hidden", "Hidden"]];
+const SHAPE = "contextc.timeline";
 
 KEYS.push(["Inspector", [
   [["←", "→"], "Step before, next step"], [["1", "–", "6"], "Messages, request, changes, rules, ledger, next"],
@@ -50,26 +55,37 @@ function Inspected({ name, channel, request }) {
     ${data && (data.requests.length
       ? html`<${Workbench} name=${name} data=${data} channel=${channel} request=${request} again=${again} />`
       : html`<${Head} title=${name} conversation=${name} again=${again} /><div class="inspect-body"><${NothingYet}
-          name=${name} /></div>`)}
+          name=${name} data=${data} /></div>`)}
   </div>`;
 }
 
-function NothingYet({ name }) {
-  return html`<${Empty} title="No request yet">
-      <p>No model has answered in this conversation, so there is nothing to look back at. This is what would be sent now:</p>
-    <//><${Next} name=${name} />`;
+function NothingYet({ name, data }) {
+  if (!data.unanswered.length) {
+    return html`<${Empty} title="No request yet">
+        <p>No model has answered in this conversation, so there is nothing to look back at. This is what would be sent now:</p>
+      <//><${Next} name=${name} />`;
+  }
+  return html`<${Empty} title="No request was answered">
+      <p>What was sent was stopped, or failed, so there is nothing that a model is taken to know. Below is what would be sent
+        now.</p>
+    <//><${Unanswered} lost=${data.unanswered} channels=${named(data.channels)} open=${true} /><${Next} name=${name} />`;
 }
 
 function Workbench({ name, data, channel, request, again }) {
   const channels = useMemo(() => named(data.channels), [data.channels]);
   const [only, setOnly] = useState("");
-  const [asTable, setAsTable] = useState(false);
+  const [shape, setShape] = useState(() => SHAPES.find(([each]) => each === localStorage.getItem(SHAPE))?.[0] ?? "chart");
+  useEffect(() => localStorage.setItem(SHAPE, shape), [shape]);
   const [tab, setTab] = useState("messages");
   const steps = useMemo(() => (only ? data.requests.filter((step) => step.channel === only) : data.requests), [data.requests, only]);
   const wanted = steps.findIndex((step) => step.channel === channel && step.request === request);
   const isMissing = Boolean(channel) && !data.requests.some((step) => step.channel === channel && step.request === request);
   const current = wanted >= 0 ? wanted : steps.length - 1;
-  const totals = useMemo(() => (only ? summed(steps) : data.totals), [only, steps, data.totals]);
+  const lost = useMemo(
+    () => placed(only ? data.unanswered.filter((each) => each.channel === only) : data.unanswered, steps),
+    [data.unanswered, only, steps],
+  );
+  const totals = useMemo(() => (only ? summed(steps, lost) : data.totals), [only, steps, lost, data.totals]);
 
   /** Where one is, also between two drawings: keys come faster than those. */
   const at = useRef(current);
@@ -85,7 +101,7 @@ function Workbench({ name, data, channel, request, again }) {
     go(inspectAddress(name, id, number), { replace: true });
   };
   useEffect(() => {
-    const onKeyDown = (event) => keyed(event, { move, setTab, setAsTable });
+    const onKeyDown = (event) => keyed(event, { move, setTab, setShape });
     addEventListener("keydown", onKeyDown, true);
     return () => removeEventListener("keydown", onKeyDown, true);
   }, [move]);
@@ -99,16 +115,18 @@ function Workbench({ name, data, channel, request, again }) {
               value=${each.id}>${each.letter} · ${channelName(each)}</option>`)}
         </select></label>`}
       <div class="choice" role="group" aria-label="Timeline as">
-        <button type="button" aria-pressed=${String(!asTable)} onClick=${() => setAsTable(false)}>Chart</button>
-        <button type="button" aria-pressed=${String(asTable)} onClick=${() => setAsTable(true)}>Table</button>
+        ${SHAPES.map(([each, label]) => html`<button key=${each} type="button" aria-pressed=${String(shape === each)}
+            onClick=${() => setShape(each)}>${label}</button>`)}
       </div>
     <//>
     <div class="inspect-body">
       <section class="overview" aria-label="The whole conversation">
         <${Totals} totals=${totals} />
-        ${asTable
-          ? html`<${StepTable} steps=${steps} channels=${channels} current=${current} choose=${choose} move=${move} />`
-          : html`<${Timeline} steps=${steps} channels=${channels} current=${current} choose=${choose} move=${move} />`}
+        ${shape === "table" && html`<${StepTable} steps=${steps} lost=${lost} channels=${channels} current=${current}
+            choose=${choose} move=${move} />`}
+        ${shape === "chart" && html`<${Timeline} steps=${steps} lost=${lost} channels=${channels} current=${current}
+            choose=${choose} move=${move} />`}
+        <${Unanswered} lost=${lost} channels=${channels} />
       </section>
       ${isMissing && html`<p class="banner" role="status">There is no request ${request} here; this is the last one.</p>`}
       <${Step} name=${name} steps=${steps} current=${current} choose=${choose} channels=${channels} showStep=${showStep}
@@ -118,17 +136,17 @@ function Workbench({ name, data, channel, request, again }) {
 }
 
 /** The totals of some steps; the server has those of all. */
-function summed(steps) {
+function summed(steps, lost) {
   const sum = (field) => steps.reduce((total, step) => total + (step[field] ?? 0), 0);
   const isPriced = steps.some((step) => step.cost != null);
   return {
     requests: steps.length, input: sum("input"), output: sum("output"), cache_read: sum("cache_read"),
-    cost: isPriced ? sum("cost") : null, epochs: steps.filter((step) => step.why).length,
+    cost: isPriced ? sum("cost") : null, epochs: steps.filter((step) => step.why).length, unanswered: lost.length,
   };
 }
 
 /** Keys that work wherever nothing else wants them. */
-function keyed(event, { move, setTab, setAsTable }) {
+function keyed(event, { move, setTab, setShape }) {
   const { target, key } = event;
   if (event.altKey || event.ctrlKey || event.metaKey || document.querySelector("dialog[open]")) return;
   if (target.closest?.("input, textarea, select, [contenteditable]")) {
@@ -139,7 +157,7 @@ function keyed(event, { move, setTab, setAsTable }) {
   if (key === "/") document.querySelector(".tab-panel [data-search]")?.focus();
   else if (key === "ArrowLeft" && !wantsArrows) move(-1);
   else if (key === "ArrowRight" && !wantsArrows) move(1);
-  else if (key === "t") setAsTable((before) => !before);
+  else if (key === "t") setShape((before) => (before === "table" ? "chart" : "table"));
   else if (/^[1-6]$/.test(key)) setTab(TABS[Number(key) - 1].name);
   else if (/^[jk]$/.test(key) && !target.closest?.(".lines")) document.querySelector(".line-button[tabindex='0']")?.focus();
   else return;

@@ -42,7 +42,8 @@ function Ledger({ name, channel, showStep }) {
     </div>
     <div class="ledger-main">
       <section class="ledger-part" aria-label="Not shown yet"><h3><span class="ledger-sign new"
-          aria-hidden="true">+</span>Not shown yet <span class="soft">${plural(data.new.length, "message")}</span></h3>
+          aria-hidden="true">+</span>${data.new.some((each) => each.before) ? "Not in the last request" : "Not shown yet"}
+          ${" "}<span class="soft">${plural(data.new.length, "message")}</span></h3>
         ${data.new.length
           ? html`<${Entries} total=${data.new.length} ask=${async (after, limit) => data.new.slice(after, after + limit)}
               label="What it has not been shown yet" />`
@@ -113,6 +114,7 @@ function Entry({ entry }) {
     <span class="line-seq">${entry.seq || ""}</span><span class=${`line-role role-${entry.role}`}>${entry.role}</span>
     <span class="line-text">${entry.kind && entry.kind !== "message" && html`<span
         class="tag">${entry.kind}</span>`} ${oneLine(entry.text, 240)}</span>
+    ${entry.before && html`<span class="tag">shown before, on another branch</span>`}
     ${entry.acknowledged === false && html`<span class="tag warn">not acknowledged</span>`}
     <span class="line-tokens">${entry.tokens ? number(entry.tokens) : ""}</span>
   </div>`;

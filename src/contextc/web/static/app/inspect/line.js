@@ -10,7 +10,7 @@ import { Problem, Skeleton } from "./states.js";
  * @typedef {object} AccountLine
  * @property {number} index @property {number} seq @property {string} kind @property {string} role @property {boolean} shown
  * @property {number} tokens @property {number|null} cost @property {string} why @property {string} text
- * @property {"shared"|"new"|"left"} state @property {string} uid
+ * @property {"shared"|"new"|"left"|"shown"} state @property {string} uid
  */
 
 const SIGNS = {
@@ -18,6 +18,7 @@ const SIGNS = {
   new: ["+", "new"],
   again: ["↻", "sent again behind the break"],
   left: ["−", "left out"],
+  shown: ["", ""],
 };
 
 /** @param {{line: AccountLine|undefined, state: string, open: boolean, toggle: () => void}} props */
@@ -29,7 +30,7 @@ export function Line({ line, state, name, open, toggle, isActive, onFocus, sough
     <span class="rail" aria-hidden="true"></span>
     <button type="button" class="line-button" aria-expanded=${String(Boolean(open))} tabindex=${isActive ? 0 : -1}
         onClick=${toggle} onFocus=${onFocus}>
-      <span class="line-sign" title=${meaning}><span aria-hidden="true">${sign}</span><span
+      <span class="line-sign" title=${meaning || undefined}><span aria-hidden="true">${sign}</span><span
           class="off-screen">${meaning}</span></span>
       <span class="line-seq">${line.seq ? `${line.seq}` : ""}</span>
       <span class=${`line-role role-${line.role}`}>${line.role}</span>

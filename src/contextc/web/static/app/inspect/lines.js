@@ -14,6 +14,8 @@ import { event } from "./scale.js";
 import { Problem } from "./states.js";
 
 const FILTERS = [["all", "All"], ["in", "In"], ["out", "Left out"], ["new", "New"]];
+/** Of a request that stands alone nothing is new, and nothing was left out. */
+const ALONE = ["all"];
 const ONLY = { in: "shown", out: "left" };
 
 /**
@@ -30,11 +32,11 @@ export function Lines({ name, step, facts, knownUpTo, showPath }) {
 
 /**
  * Lines from anywhere: of a request, of what would be sent next, of a file.
- * @param {{identity: string, name?: string, counts: {lines: number, shown: number, left: number}, shared?: object, why?: string,
+ * @param {{identity: string, name?: string, isAlone?: boolean, counts: {lines: number, shown: number, left: number}, shared?: object, why?: string,
  *   knownUpTo?: number, showPath?: (path: string) => void,
  *   ask: (filter: string) => (after: number, limit: number, signal: AbortSignal) => Promise<object[]>}} props
  */
-export function LineList({ identity, name = "", counts, shared, why = "", knownUpTo = 0, ask, showPath }) {
+export function LineList({ identity, name = "", isAlone = false, counts, shared, why = "", knownUpTo = 0, ask, showPath }) {
   const [filter, setFilter] = useState("all");
   const [sought, setSought] = useState("");
   const [open, setOpen] = useState(() => new Set());
@@ -110,7 +112,7 @@ export function LineList({ identity, name = "", counts, shared, why = "", knownU
   return html`<div class="lines" data-testid="lines" onKeyDown=${onKeyDown}>
     <div class="panel-bar">
       <div class="choice" role="group" aria-label="Which messages">
-        ${FILTERS.map(
+        ${FILTERS.filter(([value]) => !isAlone || counts.left || ALONE.includes(value)).map(
           ([value, label]) => html`<button key=${value} type="button" aria-pressed=${String(filter === value)}
             onClick=${() => { setFilter(value); setActive(0); }}>${label}${amount(value, counts)}</button>`,
         )}

@@ -5,6 +5,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { post } from "../api.js";
 import { bytes, number, oneLine, plural } from "../format.js";
+import { info } from "../state.js";
 import { Budget } from "./budget.js";
 import { Findings } from "./findings.js";
 import { Head } from "./head.js";
@@ -21,11 +22,11 @@ const KINDS = { request: "a request", messages: "a list of messages", transcript
 export function OpenFile() {
   const [given, setGiven] = useState(null);
   const [state, setState] = useState({ data: null, error: null, busy: false });
-  const open = async (name, text) => {
+  const open = async (name, text, more = {}) => {
     setGiven({ name, text });
-    setState({ data: null, error: null, busy: true });
+    setState((before) => ({ data: more.request || more.model ? before.data : null, error: null, busy: true }));
     try {
-      setState({ data: await post("open", { name, text }), error: null, busy: false });
+      setState({ data: await post("open", { name, text, ...more }), error: null, busy: false });
     } catch (error) {
       setState({ data: null, error, busy: false });
     }
@@ -37,10 +38,11 @@ export function OpenFile() {
     <//>
     <div class="inspect-body">
       ${!given && html`<${Taking} open=${open} before="" />`}
-      ${state.busy && html`<${Skeleton} lines=${8} label="Reading" />`}
+      ${state.busy && !state.data && html`<${Skeleton} lines=${8} label="Reading" />`}
       ${state.error && html`<${Problem} error=${state.error} />
         <${Taking} open=${open} before=${given.text.length < LARGE ? given.text : ""} />`}
-      ${state.data && html`<${Opened} given=${given} data=${state.data} />`}
+      ${state.data && html`<${Opened} given=${given} data=${state.data}
+          again=${(more) => open(given.name, given.text, more)} />`}
     </div>
   </div>`;
 }
@@ -67,7 +69,8 @@ function Taking({ open, before }) {
       onDragLeave=${() => setIsOver(false)}
           onDrop=${(event) => { event.preventDefault(); setIsOver(false); take(event.dataTransfer.files[0]); }}>
       <p><b>Drop a file here</b></p>
-      <p class="soft">a request body, a list of messages, JSON Lines, a transcript of Claude Code or Codex, a Vercel chat</p>
+      <p class="soft">a request body, a list of messages, JSON Lines, a HAR recording, a curl command, a transcript of
+        Claude Code or Codex, a Vercel chat</p>
       <button type="button" class="button" onClick=${() => picker.current.click()}>Choose a file</button>
       <input type="file" class="off-screen" ref=${picker} tabindex="-1" aria-label="File to open"
           onChange=${(event) => take(event.currentTarget.files[0])} />
@@ -82,7 +85,8 @@ function Taking({ open, before }) {
   </div>`;
 }
 
-function Opened({ given, data }) {
+/** @param {{given: object, data: object, again: (more: {request?: number, model?: string}) => void}} props */
+function Opened({ given, data, again }) {
   const [tab, setTab] = useState("messages");
   const [goTo, setGoTo] = useState(null);
   const lines = data.lines.map((line, index) => ({ ...line, index }));
@@ -94,30 +98,67 @@ function Opened({ given, data }) {
   };
   const tabs = [
     { name: "messages", label: "Messages", note: number(lines.length) }, { name: "body", label: "As JSON" },
-    { name: "lint", label: "Rules", note: data.violations.length ? `${data.violations.length}` : "✓" }, { name: "fix", label: "Repair" },
-    { name: "convert", label: "Convert" },
+    { name: "lint", label: "Rules", note: data.judged ? (data.violations.length ? `${data.violations.length}` : "✓") : "" },
+    ...(data.judged ? [{ name: "fix", label: "Repair" }, { name: "convert", label: "Convert" }] : []),
   ];
   return html`
     <section class="opened-head" aria-label="What it is" data-testid="opened">
       <p>${given.name && html`<b>${oneLine(given.name, 80)}</b>, `}${bytes(given.text.length)}: <b>${KINDS[data.kind] ?? data.kind}</b>
         ${" in the format of "}<span class="tag accent">${data.format}</span>
         ${data.model && html` for <span class="tag">${oneLine(data.model, 60)}</span>`}, ${plural(data.tokens, "token")}.</p>
-      ${data.budget && html`<${Budget} budget=${data.budget} />`}
+      ${data.requests.length > 1 && html`<${Chooser} data=${data} again=${again} />`}
+      ${data.budget && html`<${Budget} budget=${data.budget} isAlone=${true} />`}
       ${data.notes.length > 0 && html`<ul class="repaired">${data.notes.map((each, index) => html`<li
           key=${index}>${oneLine(each, 300)}</li>`)}</ul>`}
-      ${!data.budget?.window && html`<p class="soft">The model is not known, so neither is its window.</p>`}
+      ${!data.budget?.window && html`<${Whose} data=${data} again=${again} />`}
     </section>
     <${Tabs} tabs=${tabs} current=${tab} choose=${setTab} label="Of what was opened">
-      ${tab === "messages" && html`<${LineList} identity="opened"
+      ${tab === "messages" && html`<${LineList} key=${data.chosen} identity=${`opened ${data.chosen}`} isAlone=${true}
           counts=${{ lines: lines.length, shown, left: lines.length - shown }}
           ask=${(filter) => async (after, limit) => chosen(lines, filter).slice(after, after + limit)} />`}
       ${tab === "body" && html`<div class="panel"><${JsonView} text=${body} label="What was opened, as JSON"
           goTo=${goTo}><${TakeButton} get=${() => body}>Copy JSON<//><//></div>`}
-      ${tab === "lint" && html`<div class="panel scrolls"><${Findings} format=${data.format} violations=${data.violations}
-          show=${show} /></div>`}
-      ${tab === "fix" && html`<${Repair} data=${data} name=${given.name} />`}
-      ${tab === "convert" && html`<${Convert} data=${data} name=${given.name} />`}
+      ${tab === "lint" && html`<div class="panel scrolls">${data.judged
+        ? html`<${Findings} format=${data.format} violations=${data.violations} show=${show} />`
+        : html`<p class="panel-note" data-testid="not-judged">These are messages in the form in which contextc keeps them. No
+            provider takes them so, and no rule was asked about them.</p>`}</div>`}
+      ${tab === "fix" && html`<${Repair} key=${data.chosen} data=${data} name=${given.name} />`}
+      ${tab === "convert" && html`<${Convert} key=${data.chosen} data=${data} name=${given.name} />`}
     <//>`;
+}
+
+/** Which of the requests in a log or a recording. */
+function Chooser({ data, again }) {
+  return html`<label class="inline-label request-choice"><span>Request</span>
+    <select class="field" value=${data.chosen} data-testid="request-choice"
+        onChange=${(event) => again({ request: Number(event.currentTarget.value) })}>
+      ${data.requests.map((each) => html`<option key=${each.number} value=${each.number}
+          selected=${each.number === data.chosen}>${listed(each, data.requests.length)}</option>`)}
+    </select></label>`;
+}
+
+function listed({ number: which, address, model, messages, failed }, total) {
+  const place = address.replace(/^https?:\/\//, "");
+  const facts = [`${which} of ${total}`, model, plural(messages, "message"), place, failed ? "refused" : ""];
+  return oneLine(facts.filter(Boolean).join(" · "), 160);
+}
+
+/** Whose window it is to be held against, where it does not say so, or says what nobody knows. */
+function Whose({ data, again }) {
+  const [model, setModel] = useState("");
+  if (data.model) return html`<p class="soft">Nothing is known of this model, so neither is its window.</p>`;
+  const known = [...new Set((info.value?.providers ?? []).flatMap((each) => each.models))].sort();
+  const ask = (event) => {
+    event.preventDefault();
+    if (model.trim()) again({ model: model.trim(), ...(data.chosen ? { request: data.chosen } : {}) });
+  };
+  return html`<form class="whose" onSubmit=${ask}>
+    <label class="inline-label"><span>It names no model. Hold it against the window of</span>
+      <input class="field" list="whose-models" value=${model} placeholder="a model" data-testid="whose-model"
+          onInput=${(event) => setModel(event.currentTarget.value)} /></label>
+    <datalist id="whose-models">${known.map((each) => html`<option key=${each} value=${each} />`)}</datalist>
+    <button type="submit" class="button" disabled=${!model.trim()}>Show</button>
+  </form>`;
 }
 
 const chosen = (lines, filter) => lines.filter((line) => filter === "all" || line.shown === (filter === "in"));

@@ -4,67 +4,83 @@ import { oneLine, percent, tokens } from "../format.js";
 import { modelName } from "./naming.js";
 import { EVENTS, column, event, runs, split, ticks } from "./scale.js";
 
-/** Where things stand, from top to bottom: bands with their reasons, columns, cost, channels, numbers. */
-export const SIZES = { left: 46, right: 40, band: 22, top: 30, plot: 124, gap: 8, cost: 26, lane: 15, foot: 16 };
-const BASE = SIZES.top + SIZES.plot;
-const COST = BASE + SIZES.gap;
-const LANE = COST + SIZES.cost + 5;
-const HEIGHT = LANE + SIZES.lane + SIZES.foot;
+/** Where things stand, from left to right, and from top to bottom: bands with their reasons, columns, cost, channels. */
+export const SIZES = { left: 46, right: 40, band: 22, top: 30, lane: 15 };
+const TALL = { plot: 124, cost: 26 };
+const SHORT = { plot: 72, cost: 16 };
 const LETTER = 6.1;
 /** Epochs narrower than this are marks alone, and marks nearer than CLUSTER are counted together. */
 const CROWDED = 10;
 const CLUSTER = 46;
+/** A column is no broader, however few there are. */
+const BROADEST = 96;
 
-export function Plot({ steps, channels, shape, room, left, current, hover }) {
-  const scale = useMemo(() => scales(steps), [steps]);
+/** Heights: a window with little room has a lower chart, and one in which nothing has a price no row for it. */
+function heights(steps, isShort) {
+  const { plot, cost: most } = isShort ? SHORT : TALL;
+  const cost = steps.some((step) => step.cost) ? most : 0;
+  const base = SIZES.top + plot;
+  const costTop = base + (cost ? 8 : 0);
+  const lane = costTop + cost + 5;
+  return { plot, cost, base, costTop, lane, height: lane + SIZES.lane + 16 };
+}
+
+export function Plot({ steps, lost, channels, shape, room, left, current, hover, isShort }) {
+  const high = useMemo(() => heights(steps, isShort), [steps, isShort]);
+  const scale = useMemo(() => scales(steps, high), [steps, high]);
   const bands = useMemo(() => runs(steps, (step) => `${step.channel} ${step.epoch}`).map((band, number) => ({ ...band, number })), [steps]);
   const lanes = useMemo(() => runs(steps, (step) => step.channel), [steps]);
-  const view = { shape, left, inner: Math.max(0, room - SIZES.left - SIZES.right) };
+  const view = { shape, left, high, inner: Math.max(0, room - SIZES.left - SIZES.right) };
   const x = (index) => SIZES.left + index * shape.each - left;
   const isSeen = (span) => x(span.to + 1) > SIZES.left - 40 && x(span.from) < SIZES.left + view.inner + 40;
   const seen = bands.filter(isSeen);
   const isCrowded = seen.length > 1 && view.inner / seen.length < CROWDED;
-  return html`<svg class="plot" width=${room} height=${HEIGHT} viewBox=${`0 0 ${room} ${HEIGHT}`} aria-hidden="true"
+  return html`<svg class="plot" width=${room} height=${high.height} viewBox=${`0 0 ${room} ${high.height}`} aria-hidden="true"
       focusable="false">
     <defs>
-      <clipPath id="plot-clip"><rect x=${SIZES.left - 1} y="0" width=${view.inner + 2} height=${HEIGHT} /></clipPath>
+      <clipPath id="plot-clip"><rect x=${SIZES.left - 1} y="0" width=${view.inner + 2} height=${high.height} /></clipPath>
       <pattern id="plot-hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
         <rect class="hatch-ground" width="5" height="5" /><line class="hatch-line" x1="0" y1="0" x2="0" y2="5" />
       </pattern>
+      <pattern id="plot-hollow" width="4" height="4" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <rect class="hollow-ground" width="4" height="4" /><line class="hollow-line" x1="0" y1="0" x2="0" y2="4" />
+      </pattern>
     </defs>
-    <${Axis} scale=${scale} room=${room} />
+    <${Axis} scale=${scale} room=${room} high=${high} />
     <g clip-path="url(#plot-clip)">
       ${!isCrowded && seen.map((band) => html`<${Band} key=${band.from} band=${band} x=${x} view=${view}
           odd=${band.number % 2} />`)}
-      <${Picked} x=${x} at=${hover} each=${shape.each} name="hover" />
-      <${Picked} x=${x} at=${current} each=${shape.each} name="current" />
+      <${Picked} x=${x} at=${hover} each=${shape.each} high=${high} name="hover" />
+      <${Picked} x=${x} at=${current} each=${shape.each} high=${high} name="current" />
       <${Columns} steps=${steps} scale=${scale} view=${view} />
       ${lanes.filter(isSeen).map((lane) => html`<${Lane} key=${lane.from} lane=${lane} x=${x} view=${view}
           channel=${channels.get(lane.key)} />`)}
       <${Numbers} steps=${steps} view=${view} x=${x} />
       ${clustered(seen, x).map((cluster) => html`<${Mark} key=${cluster.from} cluster=${cluster} />`)}
+      ${hollows(lost, x, view).map((each) => html`<${Hollow} key=${each.at} hollow=${each} high=${high} />`)}
     </g>
   </svg>`;
 }
 
-function scales(steps) {
+function scales(steps, high) {
   let [most, dear, room] = [1, 0, 0];
   for (const step of steps) {
     most = Math.max(most, split(step).input + (step.output ?? 0));
     dear = Math.max(dear, step.cost ?? 0);
     room = Math.max(room, step.window ?? 0);
   }
-  const top = ticks(room && room < most * 1.7 ? Math.max(room, most) : most);
+  const top = ticks(room && room < most * 1.7 ? Math.max(room, most) : most, high.plot < TALL.plot ? 2 : 4);
   const largest = top[top.length - 1];
   return {
     ticks: top,
     largest,
-    y: (figure) => BASE - (figure / largest) * SIZES.plot,
-    cost: (sum) => (dear ? (sum / dear) * SIZES.cost : 0),
+    y: (figure) => high.base - (figure / largest) * high.plot,
+    cost: (sum) => (dear ? (sum / dear) * high.cost : 0),
+    high,
   };
 }
 
-function Axis({ scale, room }) {
+function Axis({ scale, room, high }) {
   const right = room - SIZES.right;
   return html`<g class="axis">
     ${scale.ticks.map((tick) => html`<g key=${tick}>
@@ -72,9 +88,9 @@ function Axis({ scale, room }) {
       <text x=${SIZES.left - 6} y=${scale.y(tick) + 3.5} text-anchor="end">${tokens(tick)}</text>
     </g>`)}
     ${[0, 0.5, 1].map((share) => html`<text key=${share} class="share-label" x=${right + 6}
-        y=${BASE - share * SIZES.plot + 3.5}>${percent(share)}</text>`)}
-    <text x=${SIZES.left - 6} y=${COST + SIZES.cost / 2 + 4} text-anchor="end">cost</text>
-    <line x1=${SIZES.left} x2=${right} y1=${COST + SIZES.cost} y2=${COST + SIZES.cost} />
+        y=${high.base - share * high.plot + 3.5}>${percent(share)}</text>`)}
+    ${high.cost > 0 && html`<text x=${SIZES.left - 6} y=${high.costTop + high.cost / 2 + 4} text-anchor="end">cost</text>
+      <line x1=${SIZES.left} x2=${right} y1=${high.costTop + high.cost} y2=${high.costTop + high.cost} />`}
   </g>`;
 }
 
@@ -89,14 +105,14 @@ function drawn(steps, scale, shape, left, inner) {
   const x = (index) => SIZES.left + index * shape.each - left;
   const first = Math.max(0, Math.floor(left / wide) - 1);
   const last = Math.min(shape.columns - 1, Math.ceil((left + inner) / wide) + 1);
-  const gap = wide > 14 ? 4 : wide > 7 ? 2 : wide > 4 ? 1 : 0.4;
+  const gap = wide > BROADEST + 4 ? wide - BROADEST : wide > 14 ? 4 : wide > 7 ? 2 : wide > 4 ? 1 : 0.4;
   const columns = [];
   for (let index = first; index <= last; index += 1) {
     const from = index * shape.together;
     columns.push(column(steps, from, Math.min(steps.length - 1, from + shape.together - 1)));
   }
   const middle = (each) => x(each.first) + wide / 2;
-  const height = (each) => BASE - each.share * SIZES.plot;
+  const height = (each) => scale.high.base - each.share * scale.high.plot;
   const known = columns.filter((each) => each.share !== null);
   const shares = runs(known, (each) => steps[each.first].channel).map(({ from, to }) => ({
     from,
@@ -127,15 +143,15 @@ function stacked(each, scale, from, wide) {
         height=${Math.max(0.6, foot - head)} />`;
   });
   const dear = scale.cost(each.cost);
-  return [...parts, dear > 0 && html`<rect key="cost" class="series-cost" x=${from} y=${COST + SIZES.cost - dear}
+  return [...parts, dear > 0 && html`<rect key="cost" class="series-cost" x=${from} y=${scale.high.costTop + scale.high.cost - dear}
       width=${wide} height=${dear} />`];
 }
 
-function Picked({ x, at, each, name }) {
+function Picked({ x, at, each, high, name }) {
   if (at === null || at === undefined || at < 0) return null;
   const wide = Math.max(each, 3);
   return html`<rect class=${`picked ${name}`} x=${x(at) - (wide - each) / 2} y=${SIZES.band} width=${wide}
-      height=${LANE + SIZES.lane - SIZES.band} rx="3" />`;
+      height=${high.lane + SIZES.lane - SIZES.band} rx="3" />`;
 }
 
 /** An epoch: a tint behind its columns, and as much of its name as there is room for. */
@@ -147,8 +163,8 @@ function Band({ band, x, view, odd }) {
   const labels = [why ? `epoch ${epoch}: ${oneLine(why, 80)}` : "", `epoch ${epoch}`, `${epoch}`];
   const label = labels.find((text) => text && text.length * LETTER < room);
   return html`<g class=${`band ${odd ? "odd" : ""}`}>
-    <rect x=${from} y="0" width=${to - from} height=${BASE} />
-    <line x1=${from} x2=${from} y1="2" y2=${LANE + SIZES.lane} />
+    <rect x=${from} y="0" width=${to - from} height=${view.high.base} />
+    <line x1=${from} x2=${from} y1="2" y2=${view.high.lane + SIZES.lane} />
     ${label && html`<text x=${seen + (why && seen === from ? 21 : 6)} y="15">${label}</text>`}
   </g>`;
 }
@@ -180,6 +196,31 @@ function Mark({ cluster }) {
   </g>`;
 }
 
+/** Where requests went out that were not answered to their end: between the columns, those that are near as one. */
+function hollows(lost, x, view) {
+  const found = [];
+  for (const { at, why } of lost) {
+    const place = Math.min(x(at), SIZES.left + view.inner - 9);
+    const last = found[found.length - 1];
+    if (last && place - last.x < 24) last.said.push(why);
+    else found.push({ at, x: place, said: [why] });
+  }
+  return found.filter((each) => x(each.at) >= SIZES.left - 1 && x(each.at) <= SIZES.left + view.inner + 1);
+}
+
+function Hollow({ hollow, high }) {
+  const { said } = hollow;
+  const label = said.length > 1 ? `⊘ ${said.length}` : "⊘";
+  const wide = said.length > 1 ? 12 + label.length * 5.6 : 15;
+  const x = Math.max(hollow.x, SIZES.left + wide / 2);
+  return html`<g class="hollow" data-count=${said.length}>
+    <title>${`${said.length} not answered to the end: ${oneLine(said[0], 120)}`}</title>
+    <line x1=${x} x2=${x} y1=${SIZES.top} y2=${high.base} />
+    <rect x=${x - wide / 2} y=${high.base - 17} width=${wide} height="15" rx="4" />
+    <text x=${x} y=${high.base - 6} text-anchor="middle">${label}</text>
+  </g>`;
+}
+
 function Lane({ lane, x, view, channel }) {
   const [from, to] = [x(lane.from), x(lane.to + 1)];
   const seen = Math.max(from, SIZES.left);
@@ -189,8 +230,8 @@ function Lane({ lane, x, view, channel }) {
   const labels = [`${letter} · ${oneLine(agent, 40)} · ${name}`, `${letter} · ${name}`, `${letter} ${oneLine(model, 60)}`, letter];
   const label = labels.find((text) => text.length * LETTER < room);
   return html`<g class=${`lane hue-${channel?.hue ?? 0}`}>
-    <rect x=${from + 0.5} y=${LANE} width=${Math.max(1, to - from - 1)} height=${SIZES.lane} rx="3" />
-    ${label && html`<text x=${seen + 5} y=${LANE + 11}>${label}</text>`}
+    <rect x=${from + 0.5} y=${view.high.lane} width=${Math.max(1, to - from - 1)} height=${SIZES.lane} rx="3" />
+    ${label && html`<text x=${seen + 5} y=${view.high.lane + 11}>${label}</text>`}
   </g>`;
 }
 
@@ -203,7 +244,7 @@ function Numbers({ steps, view, x }) {
   const found = apart > 4 && left < shape.each ? [0] : [];
   for (let index = first; index < steps.length && x(index) < SIZES.left + inner - 12; index += apart) found.push(index);
   return html`<g class="numbers">
-    ${found.map((index) => html`<text key=${index} x=${x(index) + shape.each / 2} y=${HEIGHT - 4}
+    ${found.map((index) => html`<text key=${index} x=${x(index) + shape.each / 2} y=${view.high.height - 4}
         text-anchor="middle">${index + 1}</text>`)}
   </g>`;
 }

@@ -15,7 +15,7 @@ export function Repair({ data, name }) {
   return html`<div class="panel" data-testid="repair">
     <div class="panel-bar">
       <button type="button" class="button primary" onClick=${run}>Repair it</button>
-      <p class="soft">Only what breaks a rule is changed, and each change is told.</p>
+      <p class="soft">Only what breaks a rule is changed, and each change is told; the rest is left as it is written.</p>
     </div>
     ${left.length > 0 && html`<p class="panel-note is-bad">${plural(left.length, "finding")} could not be repaired: ${left.join(", ")}.</p>`}
     ${fixed && html`<${Made} body=${fixed.body} file=${fileName("repaired", name || "request.json")} label="The repaired request"

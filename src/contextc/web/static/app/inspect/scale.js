@@ -5,6 +5,8 @@
 
 const NARROWEST = 5;
 const WIDEST = 56;
+/** Of few steps each may take more room; its column does not fill it. */
+const ROOMIEST = 180;
 
 /**
  * Steps as columns. As long as each can have NARROWEST pixels it stands alone; beyond that neighbours share one, which
@@ -14,7 +16,7 @@ const WIDEST = 56;
  * @param {number} zoom 1 fits all into the room
  */
 export function layout(steps, room, zoom) {
-  const fit = Math.min(WIDEST, Math.max(room, 1) / Math.max(steps.length, 1));
+  const fit = Math.min(ROOMIEST, Math.max(room, 1) / Math.max(steps.length, 1));
   const each = Math.min(Math.max(WIDEST, fit), fit * zoom);
   const together = each >= NARROWEST ? 1 : Math.ceil(NARROWEST / each);
   return {
@@ -50,6 +52,18 @@ export function split(step) {
   const read = Math.min(input, step.cache_read ?? 0);
   const write = Math.min(input - read, step.cache_write ?? 0);
   return { input, read, write, fresh: Math.max(0, input - read - write) };
+}
+
+/**
+ * Requests that were not answered, each with the step it stands before: its place in time. One that has no time is on its
+ * way, and comes last.
+ */
+export function placed(lost, steps) {
+  const found = lost.map((each) => {
+    const later = each.time == null ? -1 : steps.findIndex((step) => step.time > each.time);
+    return { ...each, at: later < 0 ? steps.length : later };
+  });
+  return found.sort((one, other) => one.at - other.at || (one.time ?? Infinity) - (other.time ?? Infinity));
 }
 
 /** Neighbours that are alike, as spans of indices. */

@@ -57,8 +57,7 @@ export function Step({ name, steps, current, choose, channels, showStep, tab, se
             onClick=${() => choose(current + 1)}><${Icon} name="right" /></button>
       </div>
       <div class="step-title">
-        <h2>Request ${number(step.request)} <span class="faint">step ${number(current + 1)} of ${number(steps.length)}
-          ${step.time > 0 && html` · <time datetime=${new Date(step.time).toISOString()}>${dateTime(step.time)}</time>`}</span></h2>
+        <h2>Request ${number(step.request)} <span class="faint">step ${number(current + 1)} of ${number(steps.length)}</span></h2>
         <p class="soft"><span class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>${channel ? channelName(channel) : oneLine(step.model)}</p>
       </div>
       <${Facts} step=${step} />
@@ -92,6 +91,7 @@ function Facts({ step }) {
     ${step.input != null && html`<li class="tag">${number(step.input)} in, ${number(step.output)} out</li>`}
     ${step.cache_share != null && html`<li class="tag">${percent(step.cache_share)} from cache</li>`}
     ${step.cost != null && html`<li class="tag">${dollars(step.cost)}</li>`}
+    ${step.time > 0 && html`<li class="tag"><time datetime=${new Date(step.time).toISOString()}>${dateTime(step.time)}</time></li>`}
   </ul>`;
 }
 
@@ -108,7 +108,22 @@ function Remarks({ facts }) {
     ${facts.fragments.length > 0 && html`<details class="remark">
       <summary><span class="tag">${plural(facts.fragments.length, "prompt fragment")}, ${number(shown)} shown</span></summary>
       <ul>${facts.fragments.map((each) => html`<${Fragment} key=${each.id} fragment=${each} />`)}</ul>
-    </details>`}`;
+    </details>`}
+    <${Counted} facts=${facts} />`;
+}
+
+/** Why figures of one request differ: they were made at different times, and not all by the same one. */
+function Counted({ facts }) {
+  const { budget, counts, usage } = facts;
+  const input = budget.system + budget.tools + budget.used;
+  const notes = [];
+  if (counts.tokens !== budget.used) {
+    notes.push(`The rows below come to ${number(counts.tokens)} by our own count; by what the provider measured before, that is corrected to ${number(budget.used)}.`);
+  }
+  if (usage?.input && usage.input !== input) {
+    notes.push(`We foretold ${number(input)} tokens for the whole request; the provider measured ${number(usage.input)} when it answered.`);
+  }
+  return notes.length > 0 && html`<p class="budget-note muted" data-testid="budget-note">${notes.join(" ")}</p>`;
 }
 
 function Session({ session, gave }) {

@@ -16,17 +16,26 @@ const MOVES = {
   ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity,
 };
 
+/** Windows in which the chart is lower, so that something of the messages is seen. */
+const short = matchMedia("(max-height: 54rem)");
+
 /**
- * @param {{steps: object[], channels: Map<string, object>, current: number, choose: (index: number) => void,
- *   move: (by: number) => void}} props
+ * @param {{steps: object[], lost: object[], channels: Map<string, object>, current: number,
+ *   choose: (index: number) => void, move: (by: number) => void}} props `lost` is what was not answered, in its places
  */
-export function Timeline({ steps, channels, current, choose, move }) {
+export function Timeline({ steps, lost, channels, current, choose, move }) {
   const scroller = useRef(null);
   const [room, setRoom] = useState(800);
   const [zoom, setZoom] = useState(1);
   const [left, setLeft] = useState(0);
   const [hover, setHover] = useState(null);
   const [focused, setFocused] = useState(false);
+  const [isShort, setShort] = useState(short.matches);
+  useEffect(() => {
+    const onChange = () => setShort(short.matches);
+    short.addEventListener("change", onChange);
+    return () => short.removeEventListener("change", onChange);
+  }, []);
   const inner = Math.max(60, room - SIZES.left - SIZES.right);
   const shape = layout(steps, inner, zoom);
 
@@ -62,7 +71,7 @@ export function Timeline({ steps, channels, current, choose, move }) {
   const step = steps[current];
   return html`<figure class="timeline" data-testid="timeline">
     <figcaption class="timeline-caption">
-      <${Legend} />
+      <${Legend} hasLost=${lost.length > 0} />
       <div class="timeline-zoom" role="group" aria-label="Zoom of the timeline">
         ${shape.together > 1 && html`<span class="muted">a column is ${shape.together} steps, their mean</span>`}
         <button type="button" class="icon-button" aria-label="Zoom out" disabled=${!shape.canShrink}
@@ -80,8 +89,8 @@ export function Timeline({ steps, channels, current, choose, move }) {
       onFocus=${(event) => setFocused(event.currentTarget.matches(":focus-visible"))} onBlur=${() => setFocused(false)}
       onClick=${(event) => { const index = indexAt(event); if (index !== null) choose(index); }}>
       <div class="timeline-length" style=${{ width: `${shape.length + SIZES.left + SIZES.right}px` }}>
-        <${Plot} steps=${steps} channels=${channels} shape=${shape} room=${room} left=${left} current=${current}
-          hover=${hover} />
+        <${Plot} steps=${steps} lost=${lost} channels=${channels} shape=${shape} room=${room} left=${left}
+          current=${current} hover=${hover} isShort=${isShort} />
       </div>
     </div>
     ${seen !== null && steps[seen] && html`<${Bubble} at=${SIZES.left + (seen + 0.5) * shape.each - left} room=${room}>
@@ -101,9 +110,10 @@ const SERIES = [
   ["share", "cache share"], ["window", "window"], ["cost", "cost"],
 ];
 
-function Legend() {
+function Legend({ hasLost }) {
+  const series = hasLost ? [...SERIES, ["lost", "not answered"]] : SERIES;
   return html`<ul class="timeline-legend" aria-label="What the columns show">
-    ${SERIES.map(([name, label]) => html`<li key=${name}><span class=${`swatch series-${name}`}
+    ${series.map(([name, label]) => html`<li key=${name}><span class=${`swatch series-${name}`}
         aria-hidden="true"></span>${label}</li>`)}
   </ul>`;
 }
@@ -116,6 +126,7 @@ export function Totals({ totals }) {
     ["tokens out", number(totals.output)], ["from cache", percent(share)], ["cost", dollars(totals.cost)],
     [totals.epochs === 1 ? "epoch" : "epochs", number(totals.epochs)],
   ];
+  if (totals.unanswered) facts.push(["not answered", number(totals.unanswered)]);
   return html`<dl class="totals" data-testid="totals">
     ${facts.map(([name, figure]) => html`<div key=${name}><dt>${name}</dt><dd>${figure}</dd></div>`)}
   </dl>`;

@@ -1,6 +1,6 @@
 /**
  * Markdown as blocks: headings, paragraphs, lists, quotes, tables, fences. A line at a time, and never back: whatever is
- * written gives some list of blocks. HTML is words like any other.
+ * written gives some list of blocks, in linear time, and of a size like its own. HTML is words like any other.
  *
  * @typedef {{type: string, at: number, text?: string, level?: number, language?: string, children?: Block[], ordered?: boolean,
  *   start?: number, tight?: boolean, items?: {checked: boolean|null, children: Block[]}[], align?: string[], head?: string[],
@@ -8,12 +8,16 @@
  */
 
 const DEEPEST = 12;
-const FENCE = /^( {0,3})(`{3,}|~{3,})\s*([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$/;
+const WIDEST = 200;
+/** So many cells that are not written are added to the rows of a table. */
+const FILLED = 10_000;
+const FENCE = /^( {0,3})(`{3,}|~{3,})([^`]*)$/;
+const FENCE_END = /^ {0,3}(`+|~+)[ \t]*$/;
+const HEADING = /^ {0,3}(#{1,6})(?:[ \t]([^]*))?$/;
 const RULE = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/;
 const QUOTE = /^ {0,3}> ?/;
-const ITEM = /^( *)([-+*]|\d{1,9}[.)])(?:( +)(.*)|)$/;
-const DIVIDER = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
+const ITEM = /^( *)([-+*]|\d{1,9}[.)])(?:( +)([^]*)|)$/;
+const DIVIDER = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*(?:\|[ \t]*)?$/;
 const UNDERLINE = /^ {0,3}(=+|-+)[ \t]*$/;
 
 const isBlank = (line) => line === undefined || line.trim() === "";
@@ -37,7 +41,7 @@ export function blocksOf(lines, depth = 0) {
 function blockAt(lines, at, depth) {
   const line = lines[at];
   const heading = HEADING.exec(line);
-  if (heading) return [{ type: "heading", level: heading[1].length, text: heading[2] ?? "" }, at + 1];
+  if (heading) return [{ type: "heading", level: heading[1].length, text: titleOf(heading[2] ?? "") }, at + 1];
   if (FENCE.test(line)) return fence(lines, at);
   if (RULE.test(line)) return [{ type: "rule" }, at + 1];
   if (QUOTE.test(line)) return quote(lines, at, depth);
@@ -45,9 +49,17 @@ function blockAt(lines, at, depth) {
   if (/^(?: {4}|\t)/.test(line)) return indented(lines, at);
   if (line.includes("|") && DIVIDER.test(lines[at + 1] ?? "") && lines[at + 1].includes("-")) {
     const head = cells(line);
-    if (head.length === cells(lines[at + 1]).length) return table(lines, at, head);
+    if (head.length <= WIDEST && head.length === cells(lines[at + 1]).length) return table(lines, at, head);
   }
   return paragraph(lines, at);
+}
+
+/** A heading without the marks that may close it. */
+function titleOf(written) {
+  const title = written.trim();
+  let end = title.length;
+  while (title[end - 1] === "#") end -= 1;
+  return end < title.length && /[ \t]/.test(title[end - 1] ?? "") ? title.slice(0, end).trimEnd() : title;
 }
 
 const isItem = (line) => {
@@ -64,10 +76,9 @@ function interrupts(line) {
 
 function fence(lines, at) {
   const [, indent, marks, language] = FENCE.exec(lines[at]);
-  const end = new RegExp(`^ {0,3}${marks[0] === "~" ? "~" : "`"}{${marks.length},}[ \\t]*$`);
   const inside = [];
   let next = at + 1;
-  while (next < lines.length && !end.test(lines[next])) {
+  while (next < lines.length && !FENCE_END.exec(lines[next])?.[1].startsWith(marks)) {
     inside.push(lines[next].slice(Math.min(indent.length, indentOf(lines[next]))));
     next += 1;
   }
@@ -142,10 +153,12 @@ function table(lines, at, head) {
     return left && right ? "center" : right ? "end" : "start";
   });
   const rows = [];
+  let filled = 0;
   let next = at + 2;
   while (next < lines.length && lines[next].includes("|") && !interrupts(lines[next])) {
-    const row = cells(lines[next]);
-    rows.push(head.map((_, index) => row[index] ?? ""));
+    const row = cells(lines[next]).slice(0, head.length);
+    for (; row.length < head.length && filled < FILLED; filled += 1) row.push("");
+    rows.push(row);
     next += 1;
   }
   return [{ type: "table", align, head, rows }, next];

@@ -1,20 +1,25 @@
 /**
  * What stands within a line: emphasis, code, links. By CommonMark's own way with delimiters, so it takes linear time and
- * comes out as elsewhere. Links go to http, https and mailto alone; a picture is a link to it and is never loaded.
+ * comes out as elsewhere; only that nothing is nested deeper than a page can bear. Links go to http, https and mailto
+ * alone; a picture is a link to it and is never loaded.
  *
- * @typedef {string | {type: "em"|"strong"|"del"|"code"|"link"|"picture"|"break", children?: Piece[], text?: string, href?: string}} Piece
+ * @typedef {string | {type: "em"|"strong"|"del"|"code"|"link"|"picture"|"break", children?: Piece[], deep?: number,
+ *   text?: string, href?: string}} Piece
  */
 
 const LONGEST = 20_000;
+const DEEPEST = 16;
+const OPEN_BRACKETS = 40;
 const ENTITIES = {
   amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", hellip: "…", mdash: "—", ndash: "–", rarr: "→", larr: "←",
 };
 /** What follows the words of a link: an address, and a title that is passed over. */
 const TARGET = new RegExp(
-  String.raw`^\]\(\s*(?:<([^<>\n]*)>|((?:[^\s()\\]|\\.|\([^\s()]*\))*))`
-  + String.raw`(?:\s+(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\)))?\s*\)`,
+  String.raw`^\]\(\s*(?!\s)(?:<([^<>\n]*)>|((?:[^\s()\\]|\\.|\([^\s()]*\))*))`
+  + String.raw`(?:\s+(?!\s)(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\)))?\s*\)`,
 );
 const BARE = /^https?:\/\/[^\s<>"'`\]]+/i;
+const TRAILING = ".,:;!?*_~'\"";
 const SPECIAL = /[\\`*_~[\]!<&\nhH]/g;
 const PUNCTUATION = /[\p{P}\p{S}]/u;
 const SPACE = /\s/u;
@@ -22,9 +27,10 @@ const SPACE = /\s/u;
 /** The address of a link that may be followed, or "". */
 export function safeAddress(written) {
   const address = written.trim();
-  if (!/^(?:https?:\/\/|mailto:)/i.test(address) || /[\u0000-\u0020\u007f]/.test(address)) return "";
+  if (!/^(?:https?:\/\/|mailto:)/i.test(address)) return "";
   try {
-    return new URL(address).href;
+    new URL(/^\w+:[/\\]*[^/?#]*/.exec(address)[0]); // nothing behind the host can be wrong, and it may be long
+    return /[\u0000-\u0020\u007f]/.test(address) ? "" : new URL(address).href;
   } catch {
     return "";
   }
@@ -60,7 +66,7 @@ function special(text, at, nodes, brackets) {
   const rest = () => text.slice(at, at + 2_100);
   if (letter === "\\") return escaped(text, at);
   if (letter === "`") return codeSpan(text, at);
-  if (letter === "\n") return lineEnd(nodes, at);
+  if (letter === "\n") return lineEnd(text, at, nodes);
   if (letter === "*" || letter === "_" || letter === "~") return delimiter(text, at);
   if (letter === "&") {
     const match = /^&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|(\w{1,8}));/.exec(rest());
@@ -70,18 +76,19 @@ function special(text, at, nodes, brackets) {
   if (letter === "<") {
     const match = /^<((?:https?:\/\/|mailto:)[^\s<>]*|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)>/i.exec(rest());
     const href = match && safeAddress(match[1].includes(":") ? match[1] : `mailto:${match[1]}`);
-    return href ? [{ type: "link", href, children: [match[1]] }, at + match[0].length] : ["<", at + 1];
+    return href ? [{ type: "link", href, children: [match[1]], deep: 1 }, at + match[0].length] : ["<", at + 1];
   }
   if (letter === "h" || letter === "H") {
     const match = /\w/.test(text[at - 1] ?? "") ? null : BARE.exec(rest());
     const written = match && trimmedAddress(match[0]);
     const href = written && safeAddress(written);
-    return href ? [{ type: "link", href, children: [written] }, at + written.length] : [letter, at + 1];
+    return href ? [{ type: "link", href, children: [written], deep: 1 }, at + written.length] : [letter, at + 1];
   }
   if (letter === "!" && text[at + 1] !== "[") return ["!", at + 1];
   if (letter === "!" || letter === "[") {
     const mark = { bracket: letter === "!" ? "![" : "[" };
-    brackets.push([mark, nodes]);
+    brackets.push([mark, nodes.length]);
+    if (brackets.length > OPEN_BRACKETS) brackets.shift();
     return [mark, at + mark.bracket.length];
   }
   return closing(text, at, nodes, brackets);
@@ -93,9 +100,13 @@ function codePoint(number) {
 }
 
 function trimmedAddress(address) {
-  let found = address.replace(/[.,:;!?*_~'"]+$/, "");
-  while (found.endsWith(")") && found.split(")").length > found.split("(").length) found = found.slice(0, -1);
-  return found;
+  let end = address.length;
+  while (end > 0 && TRAILING.includes(address[end - 1])) end -= 1;
+  let open = 0;
+  if (address[end - 1] !== ")") return address.slice(0, end);
+  for (let at = 0; at < end; at += 1) open += address[at] === "(" ? 1 : address[at] === ")" ? -1 : 0;
+  for (; open < 0 && address[end - 1] === ")"; open += 1) end -= 1;
+  return address.slice(0, end);
 }
 
 function escaped(text, at) {
@@ -119,9 +130,9 @@ function codeSpan(text, at) {
   return [{ type: "code", text: padded ? inside.slice(1, -1) : inside }, end + marks.length];
 }
 
-function lineEnd(nodes, at) {
+function lineEnd(text, at, nodes) {
   const last = nodes.at(-1);
-  if (typeof last === "string" && last.endsWith("  ")) {
+  if (typeof last === "string" && text.slice(Math.max(at - 2, 0), at) === "  ") {
     nodes[nodes.length - 1] = last.trimEnd();
     return [{ type: "break" }, at + 1];
   }
@@ -144,18 +155,33 @@ function delimiter(text, at) {
 
 /** A "]": the end of a link where one began and an address follows. */
 function closing(text, at, nodes, brackets) {
-  const [mark] = brackets.pop() ?? [];
-  const begun = mark ? nodes.lastIndexOf(mark) : -1;
-  const match = begun < 0 ? null : TARGET.exec(text.slice(at, at + 4_000));
+  const [mark, begun] = brackets.pop() ?? [];
+  const match = mark && text[at + 1] === "(" ? TARGET.exec(text.slice(at, at + 4_000)) : null;
   if (!match) return ["]", at + 1];
   const written = (match[1] ?? match[2] ?? "").replace(/\\([!-/:-@[-`{-~])/g, "$1");
   const children = emphasized(nodes.splice(begun).slice(1));
   const href = safeAddress(written);
   const isPicture = mark.bracket === "![";
   if (!href) nodes.push(...children, written && !isPicture ? ` (${written})` : "");
-  else if (isPicture) nodes.push({ type: "picture", href, children: children.length ? children : [written] });
-  else nodes.push({ type: "link", href, children: flat(children) });
+  else if (isPicture) nodes.push({ type: "picture", href, ...nested(children.length ? children : [written]) });
+  else nodes.push({ type: "link", href, ...nested(flat(children)) });
   return ["", at + match[0].length];
+}
+
+/** Pieces as what is within another one, and how deep they go; from some depth on without the emphasis in them. */
+function nested(children) {
+  const deepOf = (pieces) => pieces.reduce((most, piece) => Math.max(most, piece.deep ?? 0), 0);
+  const kept = deepOf(children) < DEEPEST ? children : plain(words(children));
+  return { children: kept, deep: deepOf(kept) + 1 };
+}
+
+function words(pieces, found = []) {
+  for (const piece of pieces) {
+    if (!piece.children || (piece.type === "link" && piece.deep === 1)) found.push(piece);
+    else if (piece.type === "link") found.push({ ...piece, children: plain(words(piece.children)), deep: 1 });
+    else words(piece.children, found);
+  }
+  return found;
 }
 
 /** A link holds no other link. */
@@ -166,36 +192,44 @@ function flat(pieces) {
   });
 }
 
-/** Delimiters in pairs: CommonMark's "process emphasis". What has no partner is text. */
+/**
+ * Delimiters in pairs: CommonMark's "process emphasis". What has no partner is text. `found` only ever changes at its end,
+ * and a delimiter that nothing fits is not looked at again by others of its kind: `bottoms` says how far down they look.
+ */
 function emphasized(nodes) {
+  const found = [];
+  const openers = []; // where in `found`
   const bottoms = new Map();
-  for (let at = 0; at < nodes.length; at += 1) {
-    const closer = nodes[at];
-    if (!closer?.closes || !closer.count) continue;
-    const key = `${closer.delimiter}${closer.opens}${closer.whole % 3}`;
-    const bottom = bottoms.get(key) ?? -1;
-    let from = at - 1;
-    while (from > bottom && !fits(nodes[from], closer)) from -= 1;
-    if (from <= bottom) {
-      bottoms.set(key, at - 1);
-      continue;
+  for (const node of nodes) {
+    while (node.closes && node.count) {
+      const key = `${node.delimiter}${node.opens}${node.whole % 3}`;
+      const bottom = bottoms.get(key) ?? 0;
+      let top = openers.length - 1;
+      while (top >= bottom && !fits(found[openers[top]], node)) top -= 1;
+      if (top < bottom) {
+        bottoms.set(key, openers.length);
+        break;
+      }
+      pair(found, openers[top], node);
+      openers.length = found[openers[top]].count ? top + 1 : top;
+      for (const [each, value] of bottoms) bottoms.set(each, Math.min(value, openers.length));
     }
-    const opener = nodes[from];
-    const used = closer.delimiter === "~" ? 2 : opener.count >= 2 && closer.count >= 2 ? 2 : 1;
-    const type = closer.delimiter === "~" ? "del" : used === 2 ? "strong" : "em";
-    const inside = nodes.splice(from + 1, at - from - 1);
-    nodes.splice(from + 1, 0, { type, children: plain(inside) });
-    opener.count -= used;
-    closer.count -= used;
-    at = from + 2;
-    for (const [each, value] of bottoms) if (value > from) bottoms.set(each, from);
-    if (opener.count === 0) {
-      nodes.splice(from, 1);
-      at -= 1;
-    }
-    at -= closer.count ? 1 : 0; // once more, with what is left of it
+    if (node.delimiter && !node.count) continue;
+    if (node.opens) openers.push(found.length);
+    found.push(node);
   }
-  return plain(nodes);
+  return plain(found);
+}
+
+/** What stands behind an opener becomes one piece; both have so many marks less. */
+function pair(found, from, closer) {
+  const opener = found[from];
+  const used = closer.delimiter === "~" ? 2 : opener.count >= 2 && closer.count >= 2 ? 2 : 1;
+  const type = closer.delimiter === "~" ? "del" : used === 2 ? "strong" : "em";
+  const inside = found.splice(from + 1);
+  opener.count -= used;
+  closer.count -= used;
+  found.push({ type, ...nested(plain(inside)) });
 }
 
 function fits(opener, closer) {

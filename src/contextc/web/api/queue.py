@@ -1,0 +1,25 @@
+"""Input that waits, taken back before a turn has taken it."""
+
+from contextc.store import turns
+from contextc.store.base import Transaction
+from contextc.store.places import head
+from contextc.web.desk import Desk
+from contextc.web.endpoint import Nothing, endpoint
+from contextc.web.problems import Refused
+
+TAKEN = "No such input waits: a turn has taken it, or it was taken back already."
+
+
+@endpoint("DELETE", "/conversations/{name}/queue/{number}")
+def withdraw(desk: Desk, name: str, number: int) -> Nothing:
+    """Take back input that waits. What a turn has taken is in the conversation, and stays."""
+    agent = desk.options.agent
+
+    def work(tx: Transaction) -> bool:
+        at = head(tx, name, lock=True)
+        waits = any(each.number == number for each in turns.queued(tx, at.conversation, agent))
+        return waits and turns.withdraw(tx, number)
+
+    if not desk.store.write(work):
+        raise Refused(409, TAKEN, "NotWaiting")
+    return Nothing()

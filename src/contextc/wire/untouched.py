@@ -1,0 +1,105 @@
+"""What a repair had no reason to touch, put back as it was written.
+
+A repaired request has gone through our own words and back, so a text may have become a list of one block, and fields
+may stand in another order: the same in meaning, and not what its author wrote. Each message and each field that comes
+out of that way as it does by itself was not repaired, and its author's own spelling is taken. Where that would break a
+rule again, it is not.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import cast
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.errors import ContextcError
+from contextc.formats.base import Formatter
+from contextc.formats.checking import Violation
+
+ODD = (StopIteration, KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
+
+
+def as_written(
+    form: Formatter,
+    before: JSONObject,
+    fixed: JSONObject,
+    found: Iterable[Violation],
+    lint: Callable[[JSON], list[Violation]],
+) -> JSONObject:
+    """A repaired request, with the author's spelling wherever nothing was repaired. `found` is what was wrong."""
+    if form.lines:
+        return fixed
+    left = _codes(lint(fixed))
+    accused = {_message_in(form, violation.path) for violation in found}
+    for but in ((), accused):  # a message may be named by a rule and still be sound, where another was at fault
+        restored = _restored(form, before, fixed, but)
+        if _codes(lint(restored)) == left:
+            return restored
+    return fixed
+
+
+def _codes(violations: Iterable[Violation]) -> list[str]:
+    return sorted(each.code for each in violations)
+
+
+def _message_in(form: Formatter, path: str) -> int | None:
+    """The index of the message that a path leads to."""
+    rest = path.removeprefix(f"{form.messages_key}[")
+    index = rest.partition("]")[0]
+    return int(index) if rest != path and index.isdecimal() else None
+
+
+def _restored(form: Formatter, before: JSONObject, fixed: JSONObject, but: Collection[int | None]) -> JSONObject:
+    key = form.messages_key
+    order = [*[name for name in before if name in fixed], *[name for name in fixed if name not in before]]
+    made: JSONObject = {}
+    for name in order:
+        if name == key:
+            made[name] = _messages(form, before[key], fixed[key], but) if key in before else fixed[key]
+        elif name in before and _again(form, {name: before[name], key: []}, name) == fixed[name]:
+            made[name] = before[name]
+        else:
+            made[name] = fixed[name]
+    return made
+
+
+def _messages(form: Formatter, before: JSON, fixed: JSON, but: Collection[int | None]) -> JSON:
+    if not isinstance(before, list) or not isinstance(fixed, list):
+        return fixed
+    written, made = cast(list[JSON], before), cast(list[JSON], fixed)
+    places: dict[bytes, list[int]] = {}
+    for index in range(len(written) - 1, -1, -1):
+        again = [] if index in but else _said_again(form, written[index])
+        if len(again) == 1:
+            places.setdefault(encode(again[0]), []).append(index)
+    found: list[JSON] = []
+    last = -1
+    for message in made:
+        same = places.get(encode(message), [])
+        while same and same[-1] <= last:  # it stands before the one that was found last
+            same.pop()
+        if same:
+            last = same.pop()
+            found.append(written[last])
+        else:
+            found.append(message)
+    return found
+
+
+def _said_again(form: Formatter, message: JSON) -> list[JSONObject]:
+    """A message after it has gone through our words and back; nothing where it has no sound shape."""
+    body: JSONObject = {form.messages_key: [message]}
+    try:
+        if form.rules.read(body).misshapen:
+            return []
+        return list(form.encode(form.decode_request(body).messages).messages)
+    except (ContextcError, *ODD):
+        return []
+
+
+def _again(form: Formatter, body: JSONObject, name: str) -> JSON:
+    """The same of a field; None where it has none."""
+    try:
+        if form.rules.read(body).misshapen:
+            return None
+        return form.encode_request(form.decode_request(body)).get(name)
+    except (ContextcError, *ODD):
+        return None

@@ -1,0 +1,262 @@
+"""Markdown and code as they are shown: the same whether they stream or not, and soon, whatever was written.
+
+What a model writes may be meant to make the page stand still. So the inputs here are such that a reader that takes
+quadratic time would need minutes: the page has to come back within `PATIENT`, which is far more than it takes.
+"""
+
+from typing import cast
+
+import pytest
+from playwright.sync_api import expect
+
+import contextc as cc
+from tests.browser.person import Person
+
+PATIENT = 120_000
+CODE = 60_000
+"""As much as is coloured."""
+WORDS = 20_000
+"""As much as is looked through for emphasis and links, in a paragraph."""
+
+SHOWN = """async ([text, step]) => {
+  const [{html, render}, {Markdown}] = await Promise.all([import("/app/html.js"), import("/app/markdown.js")]);
+  const box = document.createElement("div");
+  for (let at = step; at < text.length + step; at += step) render(html`<${Markdown} text=${text.slice(0, at)} />`, box);
+  return box.innerHTML;
+}"""
+SELECTED = """async (text) => {
+  const [{html, render}, {Code}] = await Promise.all([import("/app/html.js"), import("/app/code.js")]);
+  const box = document.body.appendChild(document.createElement("div"));
+  render(html`<${Code} text=${text} language="python" />`, box);
+  getSelection().selectAllChildren(box.querySelector("code"));
+  return [getSelection().toString(), box.querySelectorAll(".t-call").length];
+}"""
+TOKENS = """async ([text, language]) => (await import("/app/code.js")).tokenize(text, language)"""
+BEGIN = """([texts, reader]) => {
+  window.finished = null;
+  setTimeout(async () => {
+    const [code, blocks, inline] = await Promise.all(
+      ["code.js", "markdown/blocks.js", "markdown/inline.js"].map((name) => import(`/app/${name}`)));
+    const read = {
+      blocks: (text) => blocks.blocksOf(text.split("\\n")),
+      inline: (text) => inline.inlineOf(text),
+    }[reader] ?? ((text) => code.tokenize(text, reader));
+    window.finished = texts.map((text) => read(text).length);
+  });
+}"""
+FINISHED = "() => window.finished"
+DEEPEST = """() => Math.max(...[...document.querySelectorAll(".prose *")].map((each) => {
+  let depth = 0;
+  for (let at = each; !at.matches(".prose"); at = at.parentElement) depth += 1;
+  return depth;
+}))"""
+
+LANGUAGES = ["python", "javascript", "json", "bash", "html", "css", "sql", "toml", "yaml", "diff"]
+REPEATED = (
+    *"a1_$-./\\\"'`#@&|;:=<>()[]{}!*~ \t\n\u2028", "a-", "a$", "a ", "a:", "a\n", "[\u2028", "1e", "- ", " \n",
+    '"""', "'''a", "/*",
+    "<!--", "${", "`${", "$( ", "=/[", "=/[=/]", "= /", "(/a", '"\\', '"a" ', "def ", "class ", "select ",
+    "color blue ", "[[",
+    "\n ", "\n[", "\n- ", "a.b ", "--a", "#abc-", ".a ", "| ", "@a.", "&a",
+)  # fmt: skip
+STARTS = ("def", "=", "$(", "|", "-", '"a"', "a", "@font-face{src:url(data:", "[", "- -")
+LINES = {
+    "a heading with a gap": "# a" + " \t" * 200_000 + "b",
+    "a heading of hashes": "# " + "# " * 200_000 + "x",
+    "a fence with a gap": "```" + " " * 400_000 + "`",
+    "a fence of many marks": "`" * 400_000 + "\na",
+    "a rule that is none": "* " * 200_000 + "x",
+    "a divider with a gap": "a|b\n-|-" + " " * 400_000 + "x",
+    "an item with a gap": "- " + " " * 400_000 + "\u2028",
+    "an underline that is none": "a\n" + "=" * 400_000 + "x",
+    "a table of many columns": "a|" * 10_000 + "\n" + "-|" * 10_000 + "\n" + "|\n" * 20_000,
+    "a table of many rows": "a|" * 200 + "\n" + "-|" * 200 + "\n" + "|\n" * 200_000,
+    "quotes in quotes": "> " * 200_000,
+    "items in items": "- " * 200_000,
+    "ever deeper": "\n".join(" " * depth + "- a" for depth in range(900)),
+    "empty lines": "- a\n" + "\n" * 400_000 + "x",
+    "pipes": "|" + "\\|" * 200_000 + "\n|-|",
+}
+PAIRS = (
+    ("[", "]"), ("*a ", " b*"), ("**", "**"), ("*a **b ", "c** d* "), ("[", "](http://a)"), ("[*a*", "](x)"),
+    ("[**a ", "b**](http://a)"), ("*a [", "](http://a) b*"), ("![", "](http://a)"), ("_a*b", "*c_"), ("http://a(", ")"),
+)  # fmt: skip
+WITHIN = (
+    "*", "*a", "*a ", "*_a", "*a_b~~c", "***a**b*", "_a_b", "`a``b```c", "<a@a.", "&#1", "a\n", "  \n", "http://", "http://%",
+    "http://" + ")" * 2_000, "http://" + "." * 2_000 + "a ", "[a](" + " " * 3_900 + "x", "[a](b ", "[a](<b",
+    '[a](b "', "![", "\\",
+)  # fmt: skip
+
+
+def repeated(unit: str, size: int) -> str:
+    return (unit * (size // len(unit) + 1))[:size]
+
+
+def read(person: Person, reader: str, texts: list[str]) -> None:
+    """Everything is read, and the page is back."""
+    person.open()
+    person.page.evaluate(BEGIN, [texts, reader])
+    found = person.page.wait_for_function(FINISHED, timeout=PATIENT).json_value()
+    assert len(cast(list[int], found)) == len(texts)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_code_is_coloured_soon_whatever_it_is(person: Person, language: str) -> None:
+    """SPEC 12.3: no language has a pattern that looks at the same letters again and again."""
+    texts = [repeated(unit, CODE) for unit in REPEATED]
+    texts += [start + repeated(gap, CODE - 100) + "x" for start in STARTS for gap in (" ", "\n", "aGk7")]
+    texts += ["=/" + "[a]" * 15_000 + "\n", "=/[" + "\\a" * 25_000 + "\n"]
+    read(person, language, texts)
+
+
+def test_lines_are_read_soon_whatever_they_are(person: Person) -> None:
+    """SPEC 12.3: blocks are as many and as large as what was written, in time and in size."""
+    read(person, "blocks", list(LINES.values()))
+
+
+def test_words_are_read_soon_whatever_they_are(person: Person) -> None:
+    """SPEC 12.3: emphasis, links and addresses, in as many paragraphs as there may be."""
+    texts = [repeated(unit, WORDS) for unit in WITHIN]
+    texts += [repeated(opens, WORDS // 2) + repeated(closes, WORDS // 2) for opens, closes in PAIRS]
+    read(person, "inline", texts * 10)
+
+
+def test_what_is_meant_to_stop_the_page_is_shown(store: cc.Store, person: Person) -> None:
+    """SPEC 12.3: it is text like any other, not nested deeper than a browser bears, and what follows can be read."""
+    fences = "".join(f"```{language}\n{'a' * 8_000}\n```\n\n" for language in ("css", "html", "js"))
+    nested = "*" * 9_000 + "deep" + "*" * 9_000 + "\n\n" + "![" * 1_500 + "picture" + "](http://a.example)" * 1_000
+    tables = (
+        "a|" * 2_000
+        + "\n"
+        + "-|" * 2_000
+        + "\n"
+        + "|\n" * 2_000
+        + "\n\n"
+        + "a|" * 100
+        + "\n"
+        + "-|" * 100
+        + "\n"
+        + "|\n" * 2_000
+    )
+    said = ["# a" + " \t" * 40_000 + "b", fences, "=/" + "[a]" * 60, nested, tables, "words " * 5_000]
+    store.extend("demo", [cc.user("hi"), cc.assistant("\n\n".join([*said, "And this is the end."]))])
+    person.chat("demo")
+    expect(person.page.get_by_text("And this is the end.")).to_be_visible(timeout=PATIENT)
+    expect(person.page.locator(".prose strong, .prose em").get_by_text("deep").first).to_be_attached()
+    assert cast(int, person.page.evaluate(DEEPEST)) < 40
+    assert person.page.locator(".prose td").count() < 20_000
+
+
+ORDINARY = """# Title ##
+
+## Second #not closed
+Words *so*, **so**, ***both***, ~~gone~~, `code`, snake_case_word and 2*3*4.
+A [link](http://a.example/x "title"), <https://b.example>, (https://c.example/d(e)), https://f.example/g.
+An ![image](https://h.example/i.png), &amp; and \\*not so\\*; [unsafe](javascript:x).
+
+- one
+- two
+  1. inner
+- [x] done
+
+> quoted
+> > twice
+
+| a | b |
+|:-:|--:|
+| 1 | 2 |
+| 3 |
+
+```css
+.a-b, #add-button { color: #fff; margin: 0 -10px }
+```
+
+~~~ js
+const found = text.replace(/[/"]+\\/(?:a|b)/g, $call(x), $$(1)) / 2; // so
+~~~
+
+    indented
+
+***
+Underlined
+==========
+End\x20\x20
+of it
+"""
+PARTS = (
+    '<h3 class="h1">Title</h3><h4 class="h2">Second #not closed</h4>',
+    "<em>so</em>, <strong>so</strong>, <em><strong>both</strong></em>, <del>gone</del>",
+    "snake_case_word and 2<em>3</em>4.",
+    ' title="http://a.example/x">link</a>',
+    ">https://b.example</a>",
+    ">https://c.example/d(e)</a>)",
+    ">https://f.example/g</a>.",
+    ' class="picture-link">image</a>, &amp; and *not so*; unsafe (javascript:x).</p>',
+    '<span>two</span><ol dir="auto"><li class=""><span>inner</span></li></ol></li><li class="task">',
+    '<p dir="auto">quoted</p><blockquote dir="auto"><p dir="auto">twice</p></blockquote></blockquote>',
+    '<tr><td class="center">3</td><td class="end"></td></tr></tbody>',
+    "<figcaption><span>css</span>",
+    '<span class="t-keyword">.a-b</span>, <span class="t-keyword">#add-button</span> {',
+    '(<span class="t-string">/[/"]+\\/(?:a|b)/g</span>, $<span class="t-call">call</span>(x), $$(',
+    '<code dir="ltr">indented</code>',
+    '<hr><h3 class="h1">Underlined</h3><p dir="auto">End<br>of it</p></div>',
+)
+
+
+def test_it_streams_to_what_it_is_when_read_at_once(person: Person) -> None:
+    """SPEC 12.2: what was there before stays, and nothing is other than it would have been."""
+    person.open()
+    lines = "".join(f"const value{number} = `several\nlines ${{{number}}}`; // so\n\n" for number in range(400))
+    rows = "".join(f"| {number % 7} | *{number}* |\n" for number in range(200))
+    items = "".join(f"- item {number % 5} `of`\n" for number in range(200))
+    for text in (ORDINARY, f"Before\n\n```js\n{lines}", f"|a|b|\n|-|-|\n{rows}\n{items}\nLast", "word *word* " * 4_000):
+        whole = cast(str, person.page.evaluate(SHOWN, [text, len(text)]))
+        assert cast(str, person.page.evaluate(SHOWN, [text, max(7, len(text) // 150)])) == whole
+
+
+def test_ordinary_markdown_is_shown_as_it_is_meant(person: Person) -> None:
+    """SPEC 12.2: what a model writes every day."""
+    person.open()
+    found = cast(str, person.page.evaluate(SHOWN, [ORDINARY, len(ORDINARY)]))
+    for part in PARTS:
+        assert part in found, part
+
+
+def test_a_long_block_of_code_is_all_there(person: Person) -> None:
+    """SPEC 12.2: a page lays it out some lines at a time, and what is marked and copied has every line."""
+    person.open()
+    text = "".join(f"line_{number} = call({number})  # so\n\n" for number in range(3_000))
+    selected, calls = cast(tuple[str, int], tuple(person.page.evaluate(SELECTED, text)))
+    assert selected.rstrip() == text.rstrip()
+    assert 1_500 < calls < 3_000, "so many as have colours"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "kinds"),
+    [
+        ("css", ".a-b:hover, #add-button {", {".a-b": "keyword", "hover": "keyword", "#add-button": "keyword"}),
+        (
+            "css",
+            "color: #fff; width: calc(10px)",
+            {"color": "key", "#fff": "constant", "calc": "call", "10px": "number"},
+        ),
+        ("js", 'a = /[/"]+x/g; b = 4 / 2 / 1', {'/[/"]+x/g': "string", "4": "number"}),
+        ("js", "$call(x) && if_(y)", {"call": "call", "if_": "call"}),
+        ("html", "<a :href=\"x\" data-b='y'>", {"<a": "keyword", "href": "key", '"x"': "string", "data-b": "key"}),
+        (
+            "python",
+            "async def  name(x): return 1",
+            {"def": "keyword", "name": "name", "return": "keyword", "1": "number"},
+        ),
+        ("bash", "ls -l |  grep x; $(cat y)", {"ls": "call", "-l": "constant", "grep": "call", "cat": "call"}),
+        ("toml", "\n\n[a.b]\n  key = true", {"[a.b]": "keyword", "key": "key", "true": "constant"}),
+        ("yaml", "\n- - key: yes", {"- - key": "key", "yes": "constant"}),
+    ],
+)
+def test_code_has_its_colours(person: Person, language: str, text: str, kinds: dict[str, str]) -> None:
+    """SPEC 12.2: and joined, the pieces are the text again."""
+    person.open()
+    pieces = cast(list[list[str]], person.page.evaluate(TOKENS, [text, language]))
+    assert "".join(piece for _, piece in pieces) == text
+    found = {piece.strip(): kind for kind, piece in pieces}
+    assert {piece: found.get(piece) for piece in kinds} == kinds

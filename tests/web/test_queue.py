@@ -1,0 +1,29 @@
+"""Input that waits, and is taken back. SPEC 10.5."""
+
+from starlette.testclient import TestClient
+
+import contextc as cc
+
+DEMO = "/api/conversations/demo"
+
+
+def test_what_waits_can_be_taken_back(client: TestClient, store: cc.Store) -> None:
+    """SPEC 10.5: it is gone for good, and what waits beside it stays."""
+    store.append("demo", cc.user("hi"))
+    first, second = [store.enqueue("demo", cc.user(words), kind="follow-up") for words in ("one", "two")]
+    assert client.delete(f"{DEMO}/queue/{first.number}").json() == {}
+    waits = client.get(DEMO).json()["queued"]
+    assert [(each["number"], each["text"]) for each in waits] == [(second.number, "two")]
+    again = client.delete(f"{DEMO}/queue/{first.number}")
+    assert (again.status_code, again.json()["error"]["kind"]) == (409, "NotWaiting")
+
+
+def test_nobody_takes_back_what_is_not_theirs(client: TestClient, store: cc.Store) -> None:
+    """SPEC 10.5: not what waits in another conversation, nor for another agent."""
+    store.append("demo", cc.user("hi"))
+    elsewhere = store.enqueue("other", cc.user("one"))
+    somebody = store.enqueue("demo", cc.user("two"), agent="somebody")
+    for each in (elsewhere, somebody):
+        assert client.delete(f"{DEMO}/queue/{each.number}").status_code == 409
+    assert client.delete("/api/conversations/nowhere/queue/1").status_code == 404
+    assert [each["text"] for each in client.get("/api/conversations/other").json()["queued"]] == ["one"]
