@@ -55,7 +55,9 @@ def taken(person: Person, button: str) -> str:
 
 def chooses(person: Person, request: int) -> None:
     """Click on a column; what is drawn above it does not matter."""
-    person.page.get_by_test_id("timeline").locator("g.column").nth(request - 1).click(force=True)
+    column = person.page.get_by_test_id("timeline").locator("g.column").nth(request - 1)
+    column.element_handle().wait_for_element_state("stable")
+    column.click(force=True)
     expect(heading(person)).to_contain_text(f"Request {request} ")
 
 

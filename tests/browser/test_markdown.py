@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 import contextc as cc
 from tests.browser.person import Person
 
-PATIENT = 120_000
+PATIENT = 60_000
 CODE = 60_000
 """As much as is coloured."""
 WORDS = 20_000

@@ -25,7 +25,7 @@ const short = matchMedia("(max-height: 54rem)");
  */
 export function Timeline({ steps, lost, channels, current, choose, move }) {
   const scroller = useRef(null);
-  const [room, setRoom] = useState(800);
+  const [room, setRoom] = useState(0);
   const [zoom, setZoom] = useState(1);
   const [left, setLeft] = useState(0);
   const [hover, setHover] = useState(null);
@@ -40,7 +40,7 @@ export function Timeline({ steps, lost, channels, current, choose, move }) {
   const shape = layout(steps, inner, zoom);
 
   useLayoutEffect(() => {
-    const observer = new ResizeObserver(() => setRoom(scroller.current?.clientWidth ?? 800));
+    const observer = new ResizeObserver(() => setRoom(scroller.current?.clientWidth ?? 0));
     observer.observe(scroller.current);
     setRoom(scroller.current.clientWidth);
     return () => observer.disconnect();
@@ -89,8 +89,8 @@ export function Timeline({ steps, lost, channels, current, choose, move }) {
       onFocus=${(event) => setFocused(event.currentTarget.matches(":focus-visible"))} onBlur=${() => setFocused(false)}
       onClick=${(event) => { const index = indexAt(event); if (index !== null) choose(index); }}>
       <div class="timeline-length" style=${{ width: `${shape.length + SIZES.left + SIZES.right}px` }}>
-        <${Plot} steps=${steps} lost=${lost} channels=${channels} shape=${shape} room=${room} left=${left}
-          current=${current} hover=${hover} isShort=${isShort} />
+        ${room > 0 && html`<${Plot} steps=${steps} lost=${lost} channels=${channels} shape=${shape} room=${room} left=${left}
+          current=${current} hover=${hover} isShort=${isShort} />`}
       </div>
     </div>
     ${seen !== null && steps[seen] && html`<${Bubble} at=${SIZES.left + (seen + 0.5) * shape.each - left} room=${room}>
