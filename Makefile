@@ -39,7 +39,7 @@ floors: setup
 	$(BIN)/lint-imports
 
 tests: setup browser
-	$(BIN)/python -m pytest -n 3 --dist loadfile  # many of them wait, for a browser or a clock: two cores have room for three
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # The page is tested in a browser. Where there is none, and it can be had without asking anybody, Debian's is installed.
 browser:
