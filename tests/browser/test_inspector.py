@@ -268,7 +268,7 @@ def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model)
 def test_the_chart_can_be_put_away_and_stays_so(reader: Person) -> None:
     """Messages are what people come for: on a small screen several are seen, and more without the chart."""
     lines = reader.page.get_by_test_id("lines").locator(".line")
-    expect(lines.nth(3)).to_be_in_viewport(ratio=1)
+    expect(lines.nth(2)).to_be_in_viewport(ratio=1)
     reader.page.get_by_role("group", name="Timeline as").get_by_role("button", name="Hidden").click()
     expect(reader.page.get_by_test_id("timeline")).to_have_count(0)
     expect(lines.nth(7)).to_be_in_viewport(ratio=1)
