@@ -17,6 +17,9 @@ JSON: TypeAlias = Any  # msgspec cannot follow a recursive alias; `check` enforc
 JSONObject: TypeAlias = dict[str, JSON]
 
 MAX_DEPTH = 100
+MAX_DIGITS = 4_300
+"""The most digits of an integer: Python writes and reads no more of them by default."""
+TOO_LARGE = 10**MAX_DIGITS
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
@@ -33,7 +36,11 @@ def check(value: JSON, path: str = "") -> tuple[str, str] | None:
     while open_values:
         item, here, depth = open_values.pop()
         kind = type(item)
-        if kind is str or kind is int or kind is bool or item is None:
+        if kind is str or kind is bool or item is None:
+            continue
+        if kind is int:
+            if not -TOO_LARGE < cast(int, item) < TOO_LARGE:
+                return here, f"an integer has more than {MAX_DIGITS:,} digits. Give it as text instead."
             continue
         if kind is float:
             if not math.isfinite(cast(float, item)):

@@ -11,6 +11,7 @@ its id that still waits for one.
     tool       result of a
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -197,7 +198,7 @@ def _match(
     """Each call, as (message, order in it), with its result, and where that stands; the results nobody asked for; what
     is wrong.
     """
-    waiting: dict[str, list[tuple[int, int]]] = {}
+    waiting: dict[str, deque[tuple[int, int]]] = {}
     answers: dict[tuple[int, int], ToolResult | None] = {}
     places: dict[tuple[int, int], tuple[int, int]] = {}
     answered: dict[str, ToolResult] = {}
@@ -207,11 +208,11 @@ def _match(
     for index, message in enumerate(messages):
         spoke = spoke if message.role == "tool" else index
         for order, call in enumerate(message.tool_calls):
-            waiting.setdefault(call.id, []).append((index, order))
+            waiting.setdefault(call.id, deque()).append((index, order))
             answers[index, order] = None
         for position, result in enumerate(message.tool_results):
             if calls := waiting.get(result.call_id):
-                place = calls.pop(0)
+                place = calls.popleft()
                 places[place] = (index, position)
                 answers[place] = answered[result.call_id] = result
                 if spoke > place[0]:

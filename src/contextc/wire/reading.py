@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, check
+from contextc._json import JSON, JSONObject, check, encode, well_formed_json
 from contextc.errors import InvalidRequest
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter, Note, Request, noted
@@ -23,14 +23,29 @@ class Readable(NamedTuple):
     reshaped: int
 
 
+def checked(body: JSON) -> JSON:
+    """Return a body that JSON can hold: lone surrogates become U+FFFD. Raises `InvalidRequest` for anything else."""
+    if isinstance(body, dict | list):  # it may be a subclass, such as the result of `convert`
+        body = list(cast(list[JSON], body)) if isinstance(body, list) else dict(cast(JSONObject, body))
+    if problem := check(body):
+        raise InvalidRequest(problem[1], path=problem[0])
+    try:
+        encode(body)
+    except UnicodeEncodeError:
+        return well_formed_json(body)
+    return body
+
+
 def readable(form: Formatter, body: JSON) -> Readable:
     """The request with everything misshapen in a sound shape: the one that was meant, else text."""
+    return shaped(form, checked(body))
+
+
+def shaped(form: Formatter, body: JSON) -> Readable:
+    """`readable` of what was `checked` already."""
     if not isinstance(body, dict | list):
         raise InvalidRequest(f"a request is an object or a list of messages, not {type(body).__name__}.")
     bare, book = isinstance(body, list), form.rules
-    body = list(cast(list[JSON], body)) if bare else dict(cast(JSONObject, body))  # it may be a kind of dict or list
-    if problem := check(body):
-        raise InvalidRequest(problem[1], path=problem[0])
     root: JSONObject = {"whole": {form.messages_key: body} if bare else body}
     _check_key(form, root["whole"])
     count = len(book.read(root["whole"]).misshapen)

@@ -3,6 +3,7 @@
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.base import text_of
 from contextc.formats.gemini.decode import json_schema
 from contextc.formats.settings import Mode, Output, Settings, SettingsTable, ToolChoice, inner, nearest
 
@@ -21,8 +22,9 @@ def take(rest: JSONObject) -> dict[str, object]:
     found: dict[str, object] = {}
     calling = inner(inner(rest.get("toolConfig")).get("functionCallingConfig"))
     allowed: JSON = calling.get("allowedFunctionNames") or []
-    if calling.get("mode") in MODES and len(allowed) <= 1:
-        mode: Mode = "named" if allowed else MODES[calling["mode"]]
+    kind = text_of(calling.get("mode"))
+    if kind in MODES and isinstance(allowed, list) and len(cast(list[JSON], allowed)) <= 1:
+        mode: Mode = "named" if allowed else MODES[kind]
         found["tool_choice"] = ToolChoice(mode, allowed[0] if allowed else "")
         del rest["toolConfig"]["functionCallingConfig"]
     config = inner(rest.get("generationConfig"))
