@@ -21,6 +21,9 @@ from contextc.formats import format_names, formatter
 from tests.formats.known import known
 from tests.formats.traffic import accepted, transcripts
 
+NAMES = format_names()
+RECORDED = {name: accepted(name) for name in NAMES}
+TALKS = transcripts()
 Spot: TypeAlias = tuple[JSON, JSON]
 """A container, and the key or index of one value in it."""
 LARGEST = 6_000
@@ -56,8 +59,8 @@ VALUES: tuple[Callable[[], JSON], ...] = (
     lambda: '{"a": ' * 2_000,
     lambda: "data:image/png;base64,AAAA",
     lambda: "a" * 300,
-    lambda: [],
-    lambda: {},
+    list,
+    dict,
     lambda: [[]],
     lambda: [{}],
     lambda: [None],
@@ -101,54 +104,45 @@ class Failure(NamedTuple):
     detail: str = ""
 
 
-@cache
-def samples() -> tuple[Case, ...]:
-    """Requests of every format: recorded ones, examples of the rules, and the short beginnings of transcripts."""
-    found: list[Case] = []
-    for name in format_names():
-        form, of = formatter(name), known(name)
-        found += [Case(name, each.request) for each in accepted(name)]
-        found += [Case(name, decode(rule.example)) for rule in form.rules.rules if rule.example]
-        if of.GOOD:
-            found.append(Case(name, {**of.SETTINGS, form.messages_key: list(of.GOOD)}))
-        for messages in transcripts():
-            short = [each if len(str(each)) < 1_500 else {**each, "content": "short"} for each in messages[:9]]
-            body = cc.convert({"messages": short}, source="openai_chat", target=name)
-            found.append(Case(name, {**of.SETTINGS, **body}))
-        for other in format_names():
-            if other != name:
-                found += [
-                    Case(name, dict(cc.convert(each.request, source=other, target=name)))
-                    for each in accepted(other)[:40]
-                ]
-    by_format: dict[str, list[Case]] = {name: [] for name in format_names()}
-    for case in found:
-        if len(str(case.body)) <= LARGEST:
-            by_format[case.format].append(case)
-    return tuple(case for name in format_names() for case in by_format[name])
+class Samples(NamedTuple):
+    """Requests to be damaged, by format, with the words and keys that they use."""
+
+    by_format: dict[str, list[Case]]
+    words: dict[str, list[str]]
+    keys: list[str]
+
+    @property
+    def all(self) -> list[Case]:
+        return [case for name in NAMES for case in self.by_format[name]]
 
 
 @cache
-def _by_format() -> dict[str, list[Case]]:
-    return {name: [each for each in samples() if each.format == name] for name in format_names()}
+def samples(most: int = 1_000) -> Samples:
+    """Requests of every format: examples of the rules, and at most so many of each kind of recorded ones."""
+    by_format = {name: [each for each in _samples(name, most) if len(str(each.body)) <= LARGEST] for name in NAMES}
+    words: dict[str, set[str]] = {word: set() for word in WORDS}
+    times: Counter[str] = Counter()
+    for holder, key in [spot for cases in by_format.values() for case in cases for spot in spots(case.body)]:
+        if isinstance(key, str):
+            times[key] += 1
+        if key in words and isinstance(value := holder[key], str) and len(value) < 40:
+            words[key].add(value)
+    keys = sorted(key for key, count in times.items() if count > 5)
+    return Samples(by_format, {word: sorted(values) for word, values in words.items()}, keys)
 
 
-@cache
-def _words() -> dict[str, list[JSON]]:
-    """The words that stand under each of `WORDS`, in any format."""
-    found: dict[str, set[str]] = {word: set() for word in WORDS}
-    for case in samples():
-        for holder, key in spots(case.body):
-            if key in found and isinstance(value := holder[key], str) and len(value) < 40:
-                found[key].add(value)
-    return {word: sorted(values) for word, values in found.items()}
-
-
-@cache
-def _keys() -> tuple[str, ...]:
-    """The keys that samples have, other than those inside schemas and arguments."""
-    found = Counter(key for case in samples() for _, key in spots(case.body) if isinstance(key, str))
-    return tuple(sorted(key for key, times in found.items() if times > 5))
+def _samples(name: str, most: int) -> Iterator[Case]:
+    form, of = formatter(name), known(name)
+    yield from [Case(name, each.request) for each in RECORDED[name][:most]]
+    yield from [Case(name, decode(rule.example)) for rule in form.rules.rules if rule.example]
+    if of.GOOD:
+        yield Case(name, {**of.SETTINGS, form.messages_key: list(of.GOOD)})
+    for messages in TALKS[:most]:
+        short = [each if len(str(each)) < 1_500 else {**each, "content": "short"} for each in messages[:9]]
+        yield Case(name, {**of.SETTINGS, **cc.convert({"messages": short}, source="openai_chat", target=name)})
+    for other in [other for other in NAMES if other != name]:
+        for each in RECORDED[other][: min(most, 40)]:
+            yield Case(name, dict(cc.convert(each.request, source=other, target=name)))
 
 
 def copied(value: JSON) -> JSON:
@@ -172,90 +166,98 @@ def spots(body: JSON) -> Iterator[Spot]:
             waiting.append(holder[key])
 
 
+class Draw(NamedTuple):
+    """What a damage is drawn from."""
+
+    random: Random
+    samples: Samples
+    spots: list[Spot]
+
+
 def _value(random: Random) -> JSON:
     return random.choice(NOT_JSON if random.random() < 0.03 else VALUES)()
 
 
-def _replace(random: Random, spot: Spot, others: Sequence[Spot]) -> None:
-    spot[0][spot[1]] = _value(random)
+def _replace(draw: Draw, spot: Spot) -> None:
+    spot[0][spot[1]] = _value(draw.random)
 
 
-def _delete(random: Random, spot: Spot, others: Sequence[Spot]) -> None:
+def _delete(draw: Draw, spot: Spot) -> None:
     del spot[0][spot[1]]
 
 
-def _double(random: Random, spot: Spot, others: Sequence[Spot]) -> None:
+def _double(draw: Draw, spot: Spot) -> None:
     holder, key = spot
     if isinstance(holder, list):
-        cast(list[JSON], holder).insert(random.randrange(len(cast(list[JSON], holder)) + 1), copied(holder[key]))
+        cast(list[JSON], holder).insert(draw.random.randrange(len(cast(list[JSON], holder)) + 1), copied(holder[key]))
     else:
-        holder[random.choice(_keys())] = copied(holder[key])
+        holder[draw.random.choice(draw.samples.keys)] = copied(holder[key])
 
 
-def _reorder(random: Random, spot: Spot, others: Sequence[Spot]) -> None:
+def _reorder(draw: Draw, spot: Spot) -> None:
     holder = spot[0]
     if isinstance(holder, list):
-        random.shuffle(cast(list[JSON], holder))
+        draw.random.shuffle(cast(list[JSON], holder))
         return
     items = list(cast(JSONObject, holder).items())
-    random.shuffle(items)
+    draw.random.shuffle(items)
     holder.clear()
     holder.update(items)
 
 
-def _swap(random: Random, spot: Spot, others: Sequence[Spot]) -> None:
+def _swap(draw: Draw, spot: Spot) -> None:
     """Put a copy of one value in the place of another."""
-    holder, key = random.choice(others)
+    holder, key = draw.random.choice(draw.spots)
     spot[0][spot[1]] = copied(holder[key])
 
 
-def _rename(random: Random, spot: Spot, others: Sequence[Spot]) -> None:
+def _rename(draw: Draw, spot: Spot) -> None:
     holder, key = spot
     if isinstance(holder, dict):
-        holder[random.choice(_keys())] = holder.pop(key)
+        holder[draw.random.choice(draw.samples.keys)] = holder.pop(key)
 
 
-def _add(random: Random, spot: Spot, others: Sequence[Spot]) -> None:
+def _add(draw: Draw, spot: Spot) -> None:
     holder = spot[0]
     if isinstance(holder, dict):
-        holder[random.choice(_keys())] = _value(random)
+        holder[draw.random.choice(draw.samples.keys)] = _value(draw.random)
     else:
-        cast(list[JSON], holder).append(_value(random))
+        cast(list[JSON], holder).append(_value(draw.random))
 
 
-def _reword(random: Random, spot: Spot, others: Sequence[Spot]) -> None:
+def _reword(draw: Draw, spot: Spot) -> None:
     """Give a role or a type another word."""
-    named = [each for each in others if each[1] in WORDS]
+    named = [each for each in draw.spots if each[1] in WORDS]
     if named:
-        holder, key = random.choice(named)
-        holder[key] = random.choice(_words()[key])
+        holder, key = draw.random.choice(named)
+        holder[key] = draw.random.choice(draw.samples.words[key])
 
 
-def _foreign(random: Random, spot: Spot, others: Sequence[Spot]) -> None:
+def _foreign(draw: Draw, spot: Spot) -> None:
     """Put a message of another format among those of this one."""
-    lists = [each[0] for each in others if isinstance(each[0], list)]
-    other = random.choice(samples())
+    lists = [each[0] for each in draw.spots if isinstance(each[0], list)]
+    other = draw.random.choice(draw.samples.by_format[draw.random.choice(NAMES)])
     messages = other.body.get(formatter(other.format).messages_key) if isinstance(other.body, dict) else other.body
     if lists and isinstance(messages, list) and messages:
         holder = cast(list[JSON], lists[0])
-        holder.insert(random.randrange(len(holder) + 1), copied(random.choice(cast(list[JSON], messages))))
+        holder.insert(draw.random.randrange(len(holder) + 1), copied(draw.random.choice(cast(list[JSON], messages))))
 
 
 DAMAGES = (_replace, _replace, _replace, _delete, _double, _reorder, _swap, _rename, _add, _reword, _reword, _foreign)
 
 
-def damaged(seed: int, number: int) -> Case:
-    """The request of this number: the same for the same seed, whatever came before it."""
+def damaged(seed: int, number: int, source: Samples) -> Case:
+    """The request of this number: the same for the same seed and samples, whatever came before it."""
     random = Random(f"{seed}:{number}")
-    case = random.choice(_by_format()[random.choice(format_names())])
+    case = random.choice(source.by_format[random.choice(NAMES)])
     body: JSON = copied(case.body)
     if random.random() < 0.08 and isinstance(body, dict):
-        body = body.get(formatter(case.format).messages_key, body)
+        body = cast(JSONObject, body).get(formatter(case.format).messages_key, body)
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 5))):
-        others = list(spots(body))
-        if not others:
+        places = list(spots(body))
+        if not places:
             break
-        random.choice(DAMAGES)(random, random.choice(others), others)
+        random.choice(DAMAGES)(Draw(random, source, places), random.choice(places))
     return Case(case.format, body)
 
 
@@ -264,11 +266,11 @@ def failures(case: Case, targets: Sequence[str]) -> Iterator[Failure]:
     name, body = case
     try:
         found = cc.lint(body, format=name)
-    except cc.ContextcError:
-        found = []
     except Exception as error:
-        yield _raised("lint", case, error)
-        return
+        if not _is_refusal(error):
+            yield _raised("lint", case, error)
+            return
+        found = []
     try:
         fixed, repairs = cc.fix(cast(JSONObject, body), format=name)
         left = cc.lint(fixed, format=name)
@@ -276,10 +278,9 @@ def failures(case: Case, targets: Sequence[str]) -> Iterator[Failure]:
             yield Failure(f"fix leaves {left[0].code}", case, left[0].message)
         elif found and not repairs:
             yield Failure(f"fix repairs nothing of {found[0].code}", case)
-    except cc.ContextcError:
-        pass
     except Exception as error:
-        yield _raised("fix", case, error)
+        if not _is_refusal(error):
+            yield _raised("fix", case, error)
     for target in targets:
         try:
             made = cc.convert(cast(JSONObject, body), source=name, target=target)
@@ -287,10 +288,14 @@ def failures(case: Case, targets: Sequence[str]) -> Iterator[Failure]:
             empty = any(warning.startswith("empty:") for warning in made.warnings)
             if wrong and not empty:
                 yield Failure(f"convert {name} to {target} breaks {wrong[0].code}", case, wrong[0].message)
-        except cc.ContextcError:
-            pass
         except Exception as error:
-            yield _raised(f"convert to {target}", case, error)
+            if not _is_refusal(error):
+                yield _raised(f"convert to {target}", case, error)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether an error says what is wrong with a request, and does not just hand on that something failed inside."""
+    return isinstance(error, cc.ContextcError) and error.__cause__ is None
 
 
 def _raised(what: str, case: Case, error: Exception) -> Failure:
@@ -304,7 +309,7 @@ def _raised(what: str, case: Case, error: Exception) -> Failure:
 
 def fails(what: str, case: Case) -> bool:
     """Whether a request fails in this way."""
-    return any(each.what == what for each in failures(case, format_names()))
+    return any(each.what == what for each in failures(case, NAMES))
 
 
 def smallest(failure: Failure) -> Case:
@@ -345,14 +350,13 @@ def _shown(body: JSON) -> str:
         return "(not shown)"
 
 
-def fuzz(seed: int, first: int, count: int, targets: int) -> tuple[Counter[str], dict[str, Failure]]:
+def fuzz(seed: int, first: int, count: int, targets: int, source: Samples) -> tuple[Counter[str], dict[str, Failure]]:
     """Check so many requests; how often each failure was found, and its first request."""
     times: Counter[str] = Counter()
     found: dict[str, Failure] = {}
-    names = format_names()
     for number in range(first, first + count):
-        case = damaged(seed, number)
-        chosen = [names[(number + step) % len(names)] for step in range(targets)]
+        case = damaged(seed, number, source)
+        chosen = [NAMES[(number + step) % len(NAMES)] for step in range(targets)]
         for failure in failures(case, chosen):
             times[failure.what] += 1
             found.setdefault(failure.what, failure)
@@ -364,13 +368,13 @@ def main() -> int:
     asked.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     asked.add_argument("--first", type=int, default=0)
     asked.add_argument("--count", type=int, default=300_000)
-    asked.add_argument("--targets", type=int, default=len(format_names()), help="how many formats to convert into")
+    asked.add_argument("--targets", type=int, default=len(NAMES), help="how many formats to convert into")
     asked.add_argument("--shrink", action="store_true", help="show the smallest request of each failure")
     given = asked.parse_args()
-    samples()
-    print(f"seed {given.seed}, {len(samples())} samples", flush=True)
+    source = samples()
+    print(f"seed {given.seed}, {len(source.all)} samples", flush=True)
     began = time.process_time()
-    times, found = fuzz(given.seed, given.first, given.count, given.targets)
+    times, found = fuzz(given.seed, given.first, given.count, given.targets, source)
     seconds = time.process_time() - began
     print(f"{given.count:,} requests, {given.count / seconds:,.0f} a second; {len(found)} kinds of failures")
     for what, count in times.most_common():
