@@ -171,15 +171,24 @@ def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: boo
 
 def open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
     """The calls that have no result, each with the message it is in. Two agents may use the same ids at once."""
-    waiting: list[tuple[Message, ToolCall]] = []
+    waiting: dict[int, tuple[Message, ToolCall]] = {}
+    places: dict[tuple[str | None, ...], deque[int]] = {}  # by id and author, and by id alone
+    count = 0
     for message in messages:
         for result in message.tool_results:
-            alike = [at for at, (_, call) in enumerate(waiting) if call.id == result.call_id]
-            if alike:
-                own = [at for at in alike if waiting[at][0].author == message.author]
-                del waiting[(own or alike)[0]]
-        waiting += [(message, call) for call in message.tool_calls]
-    return waiting
+            for key in ((result.call_id, message.author), (result.call_id,)):
+                queue = places.get(key, deque())
+                while queue and queue[0] not in waiting:
+                    queue.popleft()
+                if queue:
+                    del waiting[queue.popleft()]
+                    break
+        for call in message.tool_calls:
+            waiting[count] = message, call
+            for key in ((call.id, message.author), (call.id,)):
+                places.setdefault(key, deque()).append(count)
+            count += 1
+    return list(waiting.values())
 
 
 def synthetic(call: ToolCall, reason: Reason) -> ToolResult:

@@ -105,7 +105,7 @@ def test_text_that_holds_no_request_is_refused(text: str) -> None:
 
 def test_bytes_that_are_not_utf_8_are_refused() -> None:
     """The error says that it is the encoding, and not that the request is broken."""
-    with pytest.raises(cc.InvalidRequest, match="(?i)utf-8"):
+    with pytest.raises(cc.InvalidRequest, match=r"(?i)utf-8"):
         read_requests(b'{"messages": ["\xff"]}')
 
 

@@ -21,15 +21,9 @@ def test_twice_the_size_takes_twice_the_work(shape: str) -> None:
     assert large < STEEPEST * small, f"{operation}, {format}"
 
 
-@pytest.mark.parametrize("format", ["mistral", "ollama", "openai_chat", "vercel_legacy", "gemini"])
+@pytest.mark.parametrize("format", ["mistral", "ollama", "openai_chat", "gemini"])
 def test_results_in_reverse_order_take_no_more_work_each_than_few_of_them(format: str) -> None:
     """A model may make a thousand calls at once, and tools finish in any order."""
     for operation in ("lint", "decode and encode"):
         small, large = growth(operation, format, "parallel calls, answered in reverse", LONG)
         assert large < STEEPEST * small, operation
-
-
-def test_the_format_of_many_calls_is_found_with_work_in_proportion() -> None:
-    """Every format reads the request to find out whether it is one of its own."""
-    small, large = growth("detect", "openai_chat", "parallel calls, answered in reverse", LONG)
-    assert large < STEEPEST * small

@@ -59,17 +59,32 @@ def shaped(form: Formatter, body: JSON) -> Readable:
 
 def _reshape(book: RuleBook, root: JSONObject, reshape: Callable[[JSON, Path], JSON]) -> None:
     """Give everything misshapen in `root["whole"]` another shape, from the last to the first."""
+    holder: list[JSON] = []  # from which these places are to be cut, all at once
+    gone: set[JSON] = set()
     for finding in reversed(book.read(root["whole"]).misshapen):
         *before, last = ("whole", *finding.path)
         parent: JSON = root
         for step in before:
             parent = parent[step]
+        if parent is not holder:
+            _cut(holder, gone)
         there = last in parent if isinstance(parent, dict) else True
         shaped = reshape(parent[last] if there else None, finding.path)
-        if shaped is None and there:
+        if shaped is None and isinstance(parent, list):
+            holder = cast(list[JSON], parent)
+            gone.add(last)
+        elif shaped is None and there:
             del parent[last]
         elif shaped is not None:
             parent[last] = shaped
+    _cut(holder, gone)
+
+
+def _cut(holder: list[JSON], gone: set[JSON]) -> None:
+    """Take these places out of a list."""
+    if gone:
+        holder[:] = [each for index, each in enumerate(holder) if index not in gone]
+        gone.clear()
 
 
 def _check_key(form: Formatter, body: JSONObject) -> None:
