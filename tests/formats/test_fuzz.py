@@ -120,9 +120,9 @@ def test_text_and_bytes_are_not_taken_for_a_request(given: JSON) -> None:
     """`lint` takes what a decoder returned; JSON text is read with `json.loads` first."""
     for name in format_names():
         with pytest.raises(cc.InvalidRequest):
-            cc.fix(given, format=name)
+            cc.fix(cast(JSONObject, given), format=name)
         with pytest.raises(cc.InvalidRequest):
-            cc.convert(given, source=name, target="anthropic")
+            cc.convert(cast(JSONObject, given), source=name, target="anthropic")
         if isinstance(given, bytes):
             with pytest.raises(cc.InvalidRequest):
                 cc.lint(given, format=name)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
@@ -20,6 +20,9 @@ from contextc.formats.base import Formatter, Request, segments
 from contextc.transfer.opening import format_of, opened
 from contextc.wire.files import read_requests
 from tests.formats.known import known
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 Shape: TypeAlias = Callable[[Formatter, int], JSON]
 Operation: TypeAlias = Callable[[str, JSON], object]
@@ -58,7 +61,7 @@ def within(value: JSON) -> Shape:
     """A request with one message, of which every list holds n times the same."""
 
     def made(form: Formatter, n: int) -> JSON:
-        message = cast(JSONObject, form.format([cc.user("hi")])[0])
+        message = form.format([cc.user("hi")])[0]
         inside = next((key for key, each in message.items() if isinstance(each, list)), "content")
         return {**known(form.name).SETTINGS, form.messages_key: [{**message, inside: [value] * n}]}
 
@@ -175,12 +178,15 @@ def _decoded_and_encoded(name: str, given: JSON) -> object:
 
 
 def _converted(target: str) -> Operation:
-    return lambda name, given: cc.convert(given, source=name, target=target)
+    def work(name: str, given: JSON) -> object:
+        return cc.convert(cast(JSONObject, given), source=name, target=target)
+
+    return work
 
 
 OPERATIONS: dict[str, Operation] = {
     "lint": lambda name, given: cc.lint(given, format=name),
-    "fix": lambda name, given: cc.fix(given, format=name),
+    "fix": lambda name, given: cc.fix(cast(JSONObject, given), format=name),
     "decode and encode": _decoded_and_encoded,
     "detect": lambda name, given: format_of(given),
     "open": lambda name, given: opened(encode(given).decode()),
@@ -194,7 +200,7 @@ def lines(work: Callable[[], object]) -> int:
     """How many lines of Python are executed."""
     count = 0
 
-    def each(frame: FrameType, event: str, argument: object) -> object:
+    def each(frame: FrameType, event: str, argument: object) -> "TraceFunction":
         nonlocal count
         count += event == "line"
         return each

@@ -26,6 +26,8 @@ RECORDED = {name: accepted(name) for name in NAMES}
 TALKS = transcripts()
 Spot: TypeAlias = tuple[JSON, JSON]
 """A container, and the key or index of one value in it."""
+SHARE = 5_000
+"""After so many requests `main` says how far it is."""
 LARGEST = 6_000
 """Bodies with more characters are left out: small ones find the same faults faster."""
 
@@ -214,7 +216,7 @@ def _swap(draw: Draw, spot: Spot) -> None:
 def _rename(draw: Draw, spot: Spot) -> None:
     holder, key = spot
     if isinstance(holder, dict):
-        holder[draw.random.choice(draw.samples.keys)] = holder.pop(key)
+        holder[draw.random.choice(draw.samples.keys)] = cast(JSONObject, holder).pop(key)
 
 
 def _add(draw: Draw, spot: Spot) -> None:
@@ -235,11 +237,12 @@ def _reword(draw: Draw, spot: Spot) -> None:
 
 def _foreign(draw: Draw, spot: Spot) -> None:
     """Put a message of another format among those of this one."""
-    lists = [each[0] for each in draw.spots if isinstance(each[0], list)]
+    lists = [cast(list[JSON], each[0]) for each in draw.spots if isinstance(each[0], list)]
     other = draw.random.choice(draw.samples.by_format[draw.random.choice(NAMES)])
-    messages = other.body.get(formatter(other.format).messages_key) if isinstance(other.body, dict) else other.body
+    key, body = formatter(other.format).messages_key, other.body
+    messages: JSON = cast(JSONObject, body).get(key) if isinstance(body, dict) else body
     if lists and isinstance(messages, list) and messages:
-        holder = cast(list[JSON], lists[0])
+        holder = lists[0]
         holder.insert(draw.random.randrange(len(holder) + 1), copied(draw.random.choice(cast(list[JSON], messages))))
 
 
@@ -374,9 +377,16 @@ def main() -> int:
     source = samples()
     print(f"seed {given.seed}, {len(source.all)} samples", flush=True)
     began = time.process_time()
-    times, found = fuzz(given.seed, given.first, given.count, given.targets, source)
-    seconds = time.process_time() - began
-    print(f"{given.count:,} requests, {given.count / seconds:,.0f} a second; {len(found)} kinds of failures")
+    times: Counter[str] = Counter()
+    found: dict[str, Failure] = {}
+    for first in range(given.first, given.first + given.count, SHARE):
+        count = min(SHARE, given.first + given.count - first)
+        more, kinds = fuzz(given.seed, first, count, given.targets, source)
+        times += more
+        found = kinds | found
+        done = first + count - given.first
+        speed = done / (time.process_time() - began)
+        print(f"{done:,} requests, {speed:,.0f} a second; {len(found)} kinds of failures", flush=True)
     for what, count in times.most_common():
         shown = smallest(found[what]) if given.shrink else found[what].case
         print(f"{count:6} {what} | {found[what].detail} | {shown.format} | {_shown(shown.body)[:400]}", flush=True)

@@ -42,14 +42,13 @@ def _replayed(message: Message, policy: Policy, instead: Callable[[Reasoning], t
     parts: list[AnyPart] = []
     words: list[str] = []  # what is said next, in pieces
     for part in message.parts:
-        others = instead(part) if isinstance(part, Reasoning) else ()
-        spoken = policy == "inline" and isinstance(part, Reasoning | Text)
-        if others or not (spoken or isinstance(part, Reasoning)):
+        if isinstance(part, Reasoning) and (others := instead(part)):
             _say(parts, words)
-        parts += others
-        if spoken:
+            parts += others
+        if policy == "inline" and isinstance(part, Reasoning | Text):
             words.append(part.text)
         elif not isinstance(part, Reasoning):
+            _say(parts, words)
             parts.append(part)
     _say(parts, words)
     return replace(message, parts=tuple(parts))

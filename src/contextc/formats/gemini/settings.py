@@ -21,9 +21,10 @@ def take(rest: JSONObject) -> dict[str, object]:
             rest[camel] = {_camel(name): value for name, value in cast(JSONObject, rest[camel]).items()}
     found: dict[str, object] = {}
     calling = inner(inner(rest.get("toolConfig")).get("functionCallingConfig"))
-    allowed: JSON = calling.get("allowedFunctionNames") or []
+    named: JSON = calling.get("allowedFunctionNames") or []
+    allowed = cast(list[JSON], named) if isinstance(named, list) else None
     kind = text_of(calling.get("mode"))
-    if kind in MODES and isinstance(allowed, list) and len(cast(list[JSON], allowed)) <= 1:
+    if kind in MODES and allowed is not None and len(allowed) <= 1:
         mode: Mode = "named" if allowed else MODES[kind]
         found["tool_choice"] = ToolChoice(mode, allowed[0] if allowed else "")
         del rest["toolConfig"]["functionCallingConfig"]

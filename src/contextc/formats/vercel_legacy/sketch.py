@@ -75,7 +75,7 @@ def pairs(turns: Sequence[Turn]) -> Pairs:
         calls, results = turn.of("call"), turn.of("result")
         if turn.role in ("system", "user") or (turn.role == "assistant" and not calls):
             found.unanswered.extend(waiting.left())
-            waiting, answered = OpenCalls[tuple[Turn, Piece]](), set()
+            waiting, answered = OpenCalls[tuple[Turn, Piece]](), set[Hashable]()
         for call in calls:
             waiting.add((turn, call), *_keys(call))
         for result in results:
