@@ -43,7 +43,9 @@ def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
         raise InvalidSetting(f"{settings.store.value}: there is no store yet. `contextc import` begins one.")
     if missing and settings.store.source == "default":
         os.makedirs(os.path.dirname(missing), exist_ok=True)
-    with open_store(settings.store.value, retention=age if new else None) as handle:
+    with open_store(settings.store.value) as handle:
+        if new and age is not None and (redacted := handle.expire(age)):
+            err.print(f"redacted {count(redacted, 'message')} older than {plain(settings.retention.value)}")
         yield handle
 
 
