@@ -30,8 +30,9 @@ export function Approval({ approval, session, first }) {
     sending.current = true;
     setSent(true);
     const done = await attempt(() => session.answer(approval, approve, approve ? "" : why.trim()).then(() => true));
+    if (done) return;
     sending.current = false;
-    if (!done) setSent(false);
+    setSent(false);
   };
   useEffect(() => {
     const timer = hash ? setTimeout(() => setSettled(hash), SETTLED) : setInterval(() => session.refresh(), AGAIN);
