@@ -53,7 +53,8 @@ def test_a_yes_to_a_difference_that_has_become_another_one_asks_again(tmp_path: 
     answer, lines = ask(tmp_path, Typist(changes, "y"), arguments)
     assert answer is True
     assert [line for line in lines if line.startswith("│ -")] == ["│ -old", "│ -years of work"]
-    assert ask(tmp_path, Typist(lambda: file.write_text("other") and "y", "n"), arguments)[0] is False
+    file.write_text("old")
+    assert ask(tmp_path, Typist(changes, "n"), arguments)[0] is False
 
 
 def test_of_a_very_long_line_it_is_said_how_much_is_not_shown(tmp_path: Path) -> None:

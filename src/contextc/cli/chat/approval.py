@@ -48,7 +48,7 @@ class Approval:
                 self.screen.around.print()
                 raise
             if answer.lower() in ALL and rows:
-                self._show(shown[0], self._rows(shown[1]))
+                self._show(now[0], self._rows(now[1]))
                 rows = []
             elif answer.lower() in YES:
                 if await durable(described, call, self.root) == shown:
