@@ -6,7 +6,6 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
 
 import httpx
 import pytest
@@ -18,6 +17,7 @@ from contextc.messages import to_json
 from contextc.web.app import application
 from contextc.web.desk import Options
 from contextc.web.lines import KEPT
+from contextc.web.running import Approval
 from tests.cli.chatting import calls, home, recorded, refuses, says
 from tests.web.conftest import Served
 from tests.web.listening import heard, kinds, listening, until
@@ -104,6 +104,12 @@ def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> N
     assert post(server, "nobody/steer", 404, text="Hm")["error"]["kind"] == "UnknownConversation"
 
 
+def waits(server: Served) -> Approval:
+    """The one approval that is pending."""
+    (found,) = server.desk.running.approvals("demo")
+    return found
+
+
 def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None:
     """A tool that needs approval runs when somebody says yes, and not before."""
     model = recorded(
@@ -114,17 +120,22 @@ def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None
     )
     post(server, "demo/turns", 202, input="Write", model=model)
     events = heard(server.url, "demo", last="approval-request")
-    asked = server.desk.running.approvals("demo")
-    assert [(each.id, each.name) for each in asked] == [("w1", "write_file")]
-    assert asked[0].what == "write note.txt"
-    assert "+hello" in asked[0].lines
+    first = waits(server)
+    assert (first.call, first.name, first.what) == ("w1", "write_file", "write note.txt")
+    assert events[-1]["approval"] == first.id
+    assert "+hello" in first.lines
     assert not (tmp_path / "note.txt").exists()
-    assert post(server, "demo/approvals/w1", approve=True) == {}
+    assert post(server, f"demo/approvals/{first.id}", hash=first.hash, approve=True) == {}
     more = heard(server.url, "demo", after=events[-1]["number"], last="approval-request")
     assert "tool-result" in kinds(more)
     assert (tmp_path / "note.txt").read_text() == "hello"
-    assert post(server, "demo/approvals/w1", 409, approve=True)["error"]["kind"] == "UnknownApproval"
-    post(server, "demo/approvals/w2", approve=False, why="not there")
+    second = waits(server)
+    again = post(server, f"demo/approvals/{first.id}", 409, hash=first.hash, approve=True)["error"]
+    assert again == {
+        "kind": "UnknownApproval",
+        "message": f"No pending approval {first.id!r}: already answered, or the turn has ended.",
+    }
+    post(server, f"demo/approvals/{second.id}", hash=second.hash, approve=False, why="not there")
     rest = heard(server.url, "demo", after=more[-1]["number"])
     failed = next(event for event in rest if event["type"] == "tool-error")
     assert "not there" in failed["text"]
@@ -137,25 +148,29 @@ def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) 
     model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
     post(server, "demo/turns", 202, input="Write", model=model)
     heard(server.url, "demo", last="approval-request")
+    asked = waits(server)
     post(server, "demo/cancel")
     heard(server.url, "demo")
     assert server.desk.running.approvals("demo") == []
-    assert post(server, "demo/approvals/w1", 409, approve=True)["error"]["kind"] == "UnknownApproval"
-    assert post(server, "demo/approvals", 409, id="w1", approve=True)["error"]["kind"] == "UnknownApproval"
-    assert post(server, "nobody/approvals/w1", 404, approve=True)["error"]["kind"] == "UnknownConversation"
+    said = {"hash": asked.hash, "approve": True}
+    assert post(server, f"demo/approvals/{asked.id}", 409, **said)["error"]["kind"] == "UnknownApproval"
+    assert post(server, "demo/approvals", 409, id=asked.id, **said)["error"]["kind"] == "UnknownApproval"
+    assert post(server, f"nobody/approvals/{asked.id}", 404, **said)["error"]["kind"] == "UnknownConversation"
 
 
 @pytest.mark.parametrize("id", ["..", "w\n1", "a/b"])
 def test_a_call_can_be_answered_whatever_its_id_is(server: Served, tmp_path: Path, id: str) -> None:
-    """Models name their calls as they like; a browser cannot write `..` into an address."""
+    """Models name their calls as they like; an answer names the approval, by an id of ours."""
     writes = calls("write_file", {"path": "a.txt", "content": "b"}, id=id)
     model = recorded(tmp_path / "writing.jsonl", writes, writes, says("Done."))
     post(server, "demo/turns", 202, input="Write", model=model)
     first = heard(server.url, "demo", last="approval-request")
-    assert post(server, "demo/approvals", id=id, approve=True) == {}
+    asked = waits(server)
+    assert asked.call == id
+    assert post(server, "demo/approvals", id=asked.id, hash=asked.hash, approve=True) == {}
     heard(server.url, "demo", after=first[-1]["number"], last="approval-request")
-    if id != "..":
-        assert post(server, f"demo/approvals/{quote(id, safe='')}", approve=False) == {}
+    second = waits(server)
+    assert post(server, f"demo/approvals/{second.id}", hash=second.hash, approve=False) == {}
 
 
 def test_a_conversation_stays_with_the_model_it_was_told(server: Served, tmp_path: Path) -> None:

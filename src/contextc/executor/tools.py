@@ -8,12 +8,15 @@ reply; what has come of that is stored first.
 import asyncio
 import inspect
 import logging
+import secrets
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import TypeAlias, cast
 
+from contextc._json import canonical
 from contextc.compiler import MessageCompiler
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalRequest, ToolProgress, ToolStart
@@ -35,7 +38,20 @@ where its provider can."""
 
 NOBODY = "Not run: this tool needs a person's approval, and nobody is there to give it."
 DECLINED = "Not run: the user declined."
+ALTERED = "Not run: the call was altered while it waited for approval."
 PROGRESS_SECONDS = 0.25
+
+
+class Questions(ABC):
+    """An `approve` that is answered by the id of the approval: a question is open before its event is stored."""
+
+    @abstractmethod
+    def asked(self, approval: str, call: ToolCall) -> AbstractContextManager[Awaitable[Answer]]:
+        """Keep a question open for the block; what comes of it is the answer."""
+
+    async def __call__(self, call: ToolCall, tool: FunctionTool) -> Answer:
+        with self.asked(secrets.token_urlsafe(16), call) as answered:
+            return await answered
 
 
 class Tools:
@@ -181,18 +197,25 @@ class Tools:
         if self.approve is None:
             return NOBODY
         self.asking.add(call.id)
-        event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments)
-        await durable(self.record.tell, event)
-        if inspect.iscoroutinefunction(self.approve):
-            answer = await self.approve(call, tool)
-        else:  # it may wait for a person, and others run on this loop
-            answer = await asyncio.to_thread(self.approve, call, tool)
-            if inspect.isawaitable(answer):
-                answer = await answer
+        shown, approval = _identity(call), secrets.token_urlsafe(16)
+        event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments, approval=approval)
+        if isinstance(self.approve, Questions):
+            with self.approve.asked(approval, call) as answered:
+                await durable(self.record.tell, event)
+                answer = await answered
+        else:
+            await durable(self.record.tell, event)
+            answer = await self._decided(self.approve, call, tool)
         self.asking.discard(call.id)
         if answer is True:
-            return ""
+            return "" if _identity(call) == shown else ALTERED
         return f"{DECLINED[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED
+
+    async def _decided(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> Answer:
+        if inspect.iscoroutinefunction(approve):
+            return await approve(call, tool)
+        answer = await asyncio.to_thread(approve, call, tool)  # it may wait for a person, and others run on this loop
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _hints(self, number: int) -> Verdict:
         """What people are told in the middle of a step."""
@@ -239,6 +262,11 @@ class Hosting:
 
     async def run(self, call: ToolCall) -> ToolResult:
         return await self._tools.hosted(call)
+
+
+def _identity(call: ToolCall) -> bytes:
+    """Exactly what would run."""
+    return canonical([call.name, call.arguments])
 
 
 def _elsewhere() -> None:

@@ -53,14 +53,15 @@ class Cancelled(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A person's word. The model is told why, where it is no."""
+    """A person's word. The model is told why, where it is no. `hash` is that of what was shown, from `approvals`."""
 
     approve: bool
+    hash: str
     why: str = ""
 
 
 class Word(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A person's word, and the `id` of the call it is about."""
+    """A person's word, and the `id` of the approval it is about."""
 
     id: str
 
@@ -110,19 +111,19 @@ async def follow_up(desk: Desk, name: str, body: Words) -> Waiting:
 
 @endpoint("POST", "/conversations/{name}/approvals/{id}")
 async def decide(desk: Desk, name: str, id: str, body: Decision) -> Nothing:
-    """Say yes or no to a call that waits for it. The first word counts."""
+    """Say yes or no to a call that waits for it. The first word counts, and only for what was shown."""
     return await _decided(desk, name, id, body)
 
 
 @endpoint("POST", "/conversations/{name}/approvals")
 async def decide_named(desk: Desk, name: str, body: Word) -> Nothing:
-    """The same, for ids that cannot stand in an address: a browser takes `.` and `..` for a folder."""
+    """The same, with the `id` of the approval in the body."""
     return await _decided(desk, name, body.id, body)
 
 
 async def _decided(desk: Desk, name: str, id: str, said: Decision) -> Nothing:
     try:
-        desk.running.answer(name, id, said.approve, said.why)
+        await desk.running.answer_shown(name, id, said.hash, said.approve, said.why)
     except Refused:
         await durable(desk.store.conversation, name)  # that there is one
         raise
