@@ -149,9 +149,7 @@ def run_out(store: cc.Store) -> None:
 
 
 def left(store: cc.Store, name: str = "demo") -> float:
-    row = store.read(
-        lambda tx: tx.row(f"SELECT expires - {tx.dialect.now} FROM lease WHERE conversation = ?", name)
-    )
+    row = store.read(lambda tx: tx.row(f"SELECT expires - {tx.dialect.now} FROM lease WHERE conversation = ?", name))
     assert row is not None
     return float(row[0])
 

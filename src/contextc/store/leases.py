@@ -9,12 +9,13 @@ that were never started stay open. No tool is run again.
 
 import os
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
-from contextc.messages import Message, admit, tool_result
+from contextc.messages import Message, ToolCall, admit, tool_result
 from contextc.pairing import open_calls
 from contextc.store import streams, turns
 from contextc.store.base import Lease, Recovered, Transaction
@@ -207,9 +208,7 @@ def ended(tx: Transaction, holds: Holds = holds_none) -> list[tuple[str, str, in
     ]
 
 
-def recover(
-    tx: Transaction, conversation: str, agent: str, number: int, holds: Holds = holds_none
-) -> Recovered | None:
+def recover(tx: Transaction, conversation: str, agent: str, number: int, holds: Holds = holds_none) -> Recovered | None:
     """Close one dead turn; None where another process did so first, or the holder came back in time."""
     if find_head(tx, conversation, True) is None:
         return None
@@ -257,12 +256,29 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
 def _answer_open_calls(
     tx: Transaction, conversation: str, agent: str, since: tuple[int, int], saying: str
 ) -> list[Message]:
-    """Results for the calls a turn has left open; those without an author are its own if no other turn is running."""
+    """Results for the calls a turn has left open; those without an author are its own if no other turn is running.
+
+    Calls that are known not to have been started stay open: the turn may be resumed, and they are asked for again.
+    """
     here = head(tx, conversation)
     start = since[1] if since[0] == here.branch else min(since[1], branch_base(tx, here.branch))
+    turn = turns.last_turn(tx, here.conversation, agent)
+    turn = turn if turn is not None and turn.state == "running" else None
+    if turn is not None:  # it may have been resumed, after the reply that asks
+        start = max(0, min(start, turn.opened - 1, here.seq))
     written = load(tx, conversation, after=start)
     others = tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent <> ? AND holder <> ''", conversation, agent)
     authors = (agent,) if others else (agent, None)
+
+    @cache
+    def started(seq: int) -> set[str] | None:
+        return turns.started(tx, here.conversation, turn.number, seq) if turn is not None else None
+
+    def may_have_run(message: Message, call: ToolCall) -> bool:
+        if turn is None or message.turn != turn.number:
+            return True
+        return (ids := started(message.seq)) is None or call.id in ids
+
     results = [
         tool_result(
             call.id,
@@ -275,6 +291,6 @@ def _answer_open_calls(
             step=message.step,
         )
         for message, call in open_calls(written)
-        if message.author in authors
+        if message.author in authors and may_have_run(message, call)
     ]
     return append(tx, conversation, [entry(admit(result)) for result in results]) if results else []
