@@ -54,6 +54,10 @@ class Waiting:
         self._lock = threading.Lock()
         self._queues: dict[tuple[str, str], list[Waiter]] = {}
 
+    def __len__(self) -> int:
+        with self._lock:
+            return sum([len(queue) for queue in self._queues.values()])
+
     @contextmanager
     def join(
         self, conversation: str, agent: str, wake: Callable[[], None], *, wait: float, ttl: float
