@@ -17,7 +17,7 @@ from pathlib import Path
 
 import contextc as cc
 from contextc.events import Interrupted
-from tests.executor.scripted import SONNET, Say, Scripted, call
+from tests.executor.scripted import SONNET, Say, Scripted
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ def child(address: str, lease_seconds: float) -> None:
                 store,
                 SONNET,
                 tools=[wait_for_a_word],
-                endpoint=Scripted([Say(calls=(call(1, "wait_for_a_word"),)), Say(text="Done.")]),
+                endpoint=Scripted([Say(calls=(("c1", "wait_for_a_word", {}),)), Say(text="Done.")]),
                 lease_seconds=lease_seconds,
             )
             result = await executor.start("demo", "go").wait()
