@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import contextc as cc
@@ -16,8 +17,11 @@ from contextc.errors import LeaseLost, StoreFull
 from contextc.events import ApprovalRequest, ToolStart
 from contextc.executor.ends import NOT_RUN, Ends
 from contextc.executor.record import Record
-from contextc.store.base import T, Transaction
+from contextc.executor.tools import Approve
+from contextc.store.base import Row, T, Transaction
+from contextc.store.engine import Cut
 from contextc.store.leases import UNANSWERED
+from contextc.store.postgres import PostgresStore
 from contextc.store.sqlite import SQLiteStore
 from contextc.toolbox import FunctionTool
 from tests.executor.scripted import SONNET, Say, Scripted, kinds, played, taken_over
@@ -42,8 +46,15 @@ def pay_with(paid: list[int]) -> FunctionTool:
     return pay
 
 
-def agent(store: cc.Store, tool: FunctionTool, script: list[Say], **options: object) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, tools=[look, tool], endpoint=Scripted(script), **options)
+def agent(
+    store: cc.Store, tool: FunctionTool, script: list[Say], approve: Approve, limits: cc.Limits | None = None
+) -> cc.AgentExecutor:
+    tools = [look, tool]
+    return cc.AgentExecutor(store, SONNET, tools=tools, endpoint=Scripted(script), approve=approve, limits=limits)
+
+
+def yes(_: cc.ToolCall, __: FunctionTool) -> bool:
+    return True
 
 
 def results(store: cc.Store) -> list[tuple[str, str]]:
@@ -54,7 +65,7 @@ def results(store: cc.Store) -> list[tuple[str, str]]:
 # ── killed while a person is asked ────────────────────────────────────────────────────────────────────────────────────
 
 
-def die(*_: object) -> bool:
+def die(_: object = None, __: object = None) -> bool:
     os.kill(os.getpid(), signal.SIGKILL)
     return True
 
@@ -73,18 +84,18 @@ def dies_in_the_approved_tool(address: str) -> None:
         return str(amount)
 
     async def resumed() -> None:
-        await agent(cc.open_store(address), pay, [], approve=lambda *_: True).resume("demo").wait()
+        await agent(cc.open_store(address), pay, [], approve=yes).resume("demo").wait()
 
     asyncio.run(resumed())
 
 
-def resumed(store: cc.Store, paid: list[int], asked: list[str], **options: object) -> cc.TurnResult:
+def resumed(store: cc.Store, paid: list[int], asked: list[str], limits: cc.Limits | None = None) -> cc.TurnResult:
     def approve(call: cc.ToolCall, _: FunctionTool) -> bool:
         asked.append(call.id)
         return True
 
     async def go_on() -> cc.TurnResult:
-        executor = agent(store, pay_with(paid), [Say(text="Done.")], approve=approve, **options)
+        executor = agent(store, pay_with(paid), [Say(text="Done.")], approve=approve, limits=limits)
         return await executor.resume("demo").wait()
 
     return asyncio.run(go_on())
@@ -129,7 +140,7 @@ def test_a_turn_that_is_not_resumed_answers_such_a_call_as_not_run(tmp_path: Pat
     address = killed(dies_while_asking, tmp_path)
     with cc.open_store(address) as store:
         paid: list[int] = []
-        executor = agent(store, pay_with(paid), [Say(text="Well.")], approve=lambda *_: True)
+        executor = agent(store, pay_with(paid), [Say(text="Well.")], approve=yes)
         told = asyncio.run(played(executor, "demo", given))
         assert (kinds(told)[0], kinds(told)[-1]) == ("turn-start", "turn-finish")
         assert paid == []
@@ -137,6 +148,16 @@ def test_a_turn_that_is_not_resumed_answers_such_a_call_as_not_run(tmp_path: Pat
         roles = [message.role for message in store.load("demo")]
         assert roles == ["user", "assistant", "tool", "tool", *(["user"] if given else []), "assistant"]
         assert [turn.state for turn in store.turns("demo")] == ["interrupted", "finished"]
+
+
+def test_a_process_that_runs_on_can_look_for_dead_turns(tmp_path: Path) -> None:
+    """A server does so every few seconds, so that its watchers learn what became of another server's turn."""
+    with cc.open_store(tmp_path / "killed.db") as store:
+        assert store.recover() == []
+        killed(dies_while_asking, tmp_path)
+        assert [(each.conversation, each.agent) for each in store.recover()] == [("demo", "assistant")]
+        assert kinds(store.events("demo"))[-1] == "interrupted"
+        assert store.recover() == []
 
 
 # ── a lease that is late, or lost ─────────────────────────────────────────────────────────────────────────────────────
@@ -167,8 +188,9 @@ def test_a_tool_is_stopped_when_its_turn_was_taken_over(store: cc.Store, kind: s
         take()
         try:
             await asyncio.sleep(60)
-        finally:
+        except asyncio.CancelledError:
             stopped.set()
+            raise
         return "never"
 
     async def turn() -> cc.Turn:
@@ -287,9 +309,7 @@ def hesitant(tmp_path: Path) -> Hesitant:
 
 def test_a_turn_is_the_same_where_every_transaction_is_run_twice(hesitant: Hesitant) -> None:
     """What a watcher is told is what is stored, each once."""
-    told = asyncio.run(
-        played(agent(hesitant, pay_with([]), [PAYS, Say(text="Done.")], approve=lambda *_: True), "demo")
-    )
+    told = asyncio.run(played(agent(hesitant, pay_with([]), [PAYS, Say(text="Done.")], approve=yes), "demo"))
     assert told == hesitant.events("demo")
     assert [event.number for event in told] == [*range(1, len(told) + 1)]
     assert [step.index for step in hesitant.steps("demo")] == [1, 2]
@@ -326,3 +346,51 @@ def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -
     record.close("stop")
     assert not hesitant.holds("demo", "assistant", lease.number)
     hesitant.close()
+
+
+class Cutting(PostgresStore):
+    """Loses the connection right after a commit, once, when it is told to."""
+
+    cuts = False
+
+    def _run(
+        self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
+    ) -> T:
+        done = super()._run(connection, work, writing=writing, again=again)
+        if writing and self.cuts:
+            self.cuts = False
+            raise Cut(committing=True)
+        return done
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["the last turn", "one that another follows"])
+def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_lost(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch, follows: bool
+) -> None:
+    """Whether it was stored can be seen, so the caller is told how the turn ended, and not that this is not known."""
+    store, close, ends = Cutting(postgres_address), Ends.close, list[str]()
+    store.ready()
+
+    def cut(self: Ends, finish: str, **rest: str) -> bool:
+        ends.append(finish)
+        store.cuts = len(ends) == 1
+        return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(Ends, "close", cut)
+
+    async def turn() -> tuple[list[str], list[str]]:
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Hi.")]))
+        handle = executor.start("demo", "hello")
+        await handle.begun()
+        if follows:
+            await executor.follow_up("demo", "and?")
+        told = [event async for event in handle.events()]
+        assert told == store.events("demo")
+        return kinds(told), [result.finish for result in handle.results]
+
+    told, finishes = asyncio.run(turn())
+    assert finishes == ["stop"] * (1 + follows)
+    assert told.count("turn-finish") == 1 + follows
+    assert [(record.state, record.finish) for record in store.turns("demo")] == [("finished", "stop")] * (1 + follows)
+    store.release(store.acquire("demo"))
+    store.close()

@@ -215,19 +215,14 @@ def hold(address: str, ttl: float, pipe: Connection) -> None:
             pipe.send(("refused", lost.wait(20)))
 
 
-def held_by_another(address: str, ttl: float) -> tuple[multiprocessing.process.BaseProcess, Connection]:
-    ours, theirs = PROCESSES.Pipe()
-    child = PROCESSES.Process(target=hold, args=(address, ttl, theirs))
-    child.start()
-    assert ours.poll(30), "the child did not get that far"
-    ours.recv()
-    return child, ours
-
-
 @pytest.mark.parametrize("taken", [False, True], ids=["not wanted", "wanted"])
 def test_a_suspended_process_keeps_its_turn_until_another_wants_it(shared_address: str, taken: bool) -> None:
     """Ctrl-Z, or a laptop that sleeps: who merely opens the store sees that the process lives, and leaves it alone."""
-    child, pipe = held_by_another(shared_address, 0.3)
+    pipe, theirs = PROCESSES.Pipe()
+    child = PROCESSES.Process(target=hold, args=(shared_address, 0.3, theirs))
+    child.start()
+    assert pipe.poll(30), "the child did not get that far"
+    pipe.recv()
     assert child.pid is not None
     os.kill(child.pid, signal.SIGSTOP)
     try:
