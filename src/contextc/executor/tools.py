@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import TypeAlias, cast
@@ -68,10 +68,11 @@ class Tools:
         approve: Approve | None,
         hints: Sequence[Trigger],
         moment: Callable[[Sequence[Message], int], Moment],
+        before: int | None = None,
     ) -> None:
         self.tools, self.compiler, self.record, self.limits = tools, compiler, record, limits
         self.step, self.approve, self.hints, self._moment = step, approve, hints, moment
-        self._before = record.turn.tool_calls
+        self._before = record.turn.tool_calls if before is None else before
         self._room = None if limits.tool_calls is None else max(0, limits.tool_calls - self._before)
         self._results: list[Message] = []
         self._storing = threading.Lock()
@@ -89,11 +90,15 @@ class Tools:
         """Those that start as soon as the reply is stored."""
         return [call for call in self.allowed(calls) if not self._asks(call)]
 
-    async def run(self, calls: Sequence[ToolCall]) -> list[Message]:
-        """Run them, and return the stored results in the order of their calls."""
+    async def run(self, calls: Sequence[ToolCall], only: Collection[int] | None = None) -> list[Message]:
+        """Run them, or some of them, and return the stored results in the order of their calls."""
         found: dict[int, Message] = {}
         allowed = len(self.allowed(calls))
+        wanted = range(len(calls)) if only is None else only
         for group in self._groups(calls[:allowed]):
+            group = [index for index in group if index in wanted]
+            if not group:
+                continue
             if len(group) == 1:
                 found[group[0]] = await self._one(calls[group[0]])
                 continue
@@ -106,7 +111,7 @@ class Tools:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 raise
             found |= dict(zip(group, stored, strict=True))
-        for index in range(allowed, len(calls)):
+        for index in [index for index in range(allowed, len(calls)) if index in wanted]:
             result = _refused(calls[index], NOT_RUN.format(why="its limit of tool calls"))
             found[index] = await durable(self.record.result, result, 0)
         return [found[index] for index in sorted(found)]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, well_formed
 from contextc.compiler import Compiled
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed
-from contextc.events import FailureKind, Retry
+from contextc.events import FailureKind, Retry, ToolStart
 from contextc.executor.calling import LONGEST_WAIT, RETRIES, Incoming, pause_before
 from contextc.executor.ends import FAILED, STOPPED
 from contextc.executor.limits import MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
@@ -58,6 +58,8 @@ class Loop:
         self.executor, self.record, self.results = executor, record, results
         self.cancelled = False
         """Whether a turn was stopped; a provider may call its own end so, too."""
+        self.lost: LeaseLost | None = None
+        """Set by one who cancels the turn because its lease was lost."""
         self._begin()
 
     def _begin(self) -> None:
@@ -79,26 +81,37 @@ class Loop:
                     finish = await self._steps()
                 why = finish
             except asyncio.CancelledError:
-                finish, why, self.cancelled = "cancelled", STOPPED, True
+                if self.lost is not None:
+                    finish, error = "error", self.lost
+                else:
+                    finish, why, self.cancelled = "cancelled", STOPPED, True
             except Exception as failure:
                 if limit is not None and limit.expired() and isinstance(failure, TimeoutError):
                     finish, why = MAX_SECONDS, "its time limit"
                 else:
                     error = failure
                     self._log(failure)
-            self.results.append(self._result(finish, error))
+            result = self._result(finish, error)
             try:
-                if not await self._closed(finish, error, why):
-                    return
-            except asyncio.CancelledError:  # too late for this turn, whose end is written; what follows it is stopped
+                follows = await self._closed(finish, error, why)
+            except asyncio.CancelledError:
                 stopped = True
-                if self.record.turn.state == "finished":
-                    return
-            except Exception as failure:  # whoever takes the next turn puts right what this one left
-                self.results[-1] = self._result("error", failure)
-                await durable(self._give_up)
+                if not self._is_stored(result):  # why is lost with the cancellation: it ends again, as a stopped one
+                    continue
+                follows = self.record.turn.number != result.turn  # stopped before it does anything
+            except Exception as failure:  # what is told is what is stored
+                result, follows = self._result("error", failure), False
+                if not isinstance(failure, LeaseLost):  # the next one to take the turn puts right what this one left
+                    await durable(self._give_up)
+            self.results.append(result)
+            if not follows:
                 return
             self._begin()
+
+    def _is_stored(self, result: TurnResult) -> bool:
+        """Whether the end of a turn was written, which may have opened the next one."""
+        turn = self.record.turn
+        return turn.number != result.turn or turn.state == "finished"
 
     def _log(self, failure: Exception) -> None:
         foreseen = isinstance(failure, ContextcError)
@@ -115,10 +128,7 @@ class Loop:
         """Write the end of the turn; True where another one follows."""
         said = _said(error) if error is not None else ""
         kind = _kind(error) if error is not None else "internal"
-        try:
-            return await durable(lambda: self.record.close(finish, error=said, kind=kind, why=why))
-        except LeaseLost:
-            return False  # somebody else has put right what this turn left
+        return await durable(lambda: self.record.close(finish, error=said, kind=kind, why=why))
 
     def _give_up(self) -> None:
         with suppress(ContextcError):
@@ -144,6 +154,8 @@ class Loop:
         endpoint = await self.executor.open_endpoint()
         if self.record.turn.steps:  # it goes on after an interruption
             await durable(self.progress.read_back, self.record.store, self.record.conversation, self.record.turn)
+            if (finish := await self._unstarted()) is not None:
+                return finish
         while True:
             if (limit := self._limit()) is not None:
                 return limit
@@ -157,6 +169,24 @@ class Loop:
             results = await self._persisted(answered, index)
             if (finish := self._decided(results)) is not None:
                 return finish
+
+    async def _unstarted(self) -> str | None:
+        """Run the calls of the last reply whose tools were never started: a person is asked again.
+
+        Returns why the turn is over; None where it goes on.
+        """
+        left = await durable(self.record.unstarted)
+        if left is None:
+            return None
+        calls, record = left.reply.tool_calls, self.record
+        record.step = left.step
+        tools = self._tools(None, left.step.index, before=left.before)
+        starting = [call for call in tools.starting(calls) if any(call is calls[index] for index in left.calls)]
+        if starting:
+            await durable(record.tell, *[ToolStart(id=call.id, name=call.name) for call in starting])
+        results = await tools.run(calls, left.calls)
+        self.progress.take(results)
+        return self._decided([*left.results, *results])
 
     def _limit(self) -> str | None:
         """The limit that has been reached, if one has."""
@@ -222,8 +252,14 @@ class Loop:
         """The session is not used again: the next request is whole, in a new one."""
         SessionManager(self.record.store).invalidate(compiled.channel, why)
 
-    def _tools(self, compiled: Compiled, index: int) -> Tools:
+    def _tools(self, compiled: Compiled | None, index: int, *, before: int | None = None) -> Tools:
+        """The tools of a step. Where its request is not at hand, because the turn was resumed, no hints are given."""
         executor = self.executor
+
+        def moment(results: Sequence[Message], number: int) -> Moment:
+            assert compiled is not None, "hints are given where the request is known"
+            return self._between(compiled, results, number, index)
+
         return Tools(
             executor.tools,
             executor.compiler,
@@ -231,14 +267,15 @@ class Loop:
             executor.limits,
             step=index,
             approve=executor.approve,
-            hints=executor.hinting,
-            moment=lambda results, number: self._between(compiled, results, number, index),
+            hints=executor.hinting if compiled is not None else (),
+            moment=moment,
+            before=before,
         )
 
     def _begun(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:
-        also = self.record.step_begins(compiled, index, states)
+        also, begun = self.record.step_begins(compiled, index, states)
         self.executor.compiler.begin(compiled, lease=self.record.lease, also=also)
-        self.record.step_begun(states)
+        begun()
 
     async def _failed(self, compiled: Compiled, incoming: Incoming, error: BaseException, tools: Tools) -> None:
         """Keep what came, with its status. The ledger does not move."""
@@ -279,7 +316,7 @@ class Loop:
         *produced, message = messages
         calls = message.tool_calls
         usage, spent = progress.with_replies(messages, compiled.provider.model)
-        also = record.step_ends(
+        also, ended = record.step_ends(
             rest=incoming.rest(),
             stream=incoming.stream,
             budget=compiled.budget,
@@ -302,7 +339,7 @@ class Loop:
                 lease=record.lease,
                 also=also,
             )
-            record.step_ended()
+            ended()
             return stored
 
         try:

@@ -1,10 +1,12 @@
 """The one interface of every back-end. Each method is one transaction: durable when it returns, or never happened."""
 
 import os
-import time
+import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -25,13 +27,14 @@ from contextc.store import search as searching
 from contextc.store import todos as todo_lists
 from contextc.store import turns as running
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
-from contextc.store.engine import Connection, Engine, jitter
+from contextc.store.engine import Connection, Engine
 from contextc.store.keeper import warn
 from contextc.store.overviews import Overview, Page
 from contextc.store.places import Head, check_name
 from contextc.store.reading import LOOK, as_bytes
 from contextc.store.transcripts import TranscriptKey
 from contextc.store.turns import Queued, QueueKind, StepRecord, TurnRecord
+from contextc.store.waiting import Waiting
 from contextc.todos import Todo, TodoChange, TodoState, check_text, numbered
 
 DEFAULT_AGENT = "assistant"
@@ -46,6 +49,8 @@ class Store(Engine[Connection]):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._renewals: dict[Lease, Callable[[], None]] = {}
+        self._losses: dict[Lease, Callable[[], None]] = {}
+        self.waiting = Waiting()
         self._streams: dict[str, streams.Stream] = {}
         self.recovered: tuple[Recovered, ...] = ()
         """What dead turns had left, and this handle put right."""
@@ -295,29 +300,57 @@ class Store(Engine[Connection]):
         check_name(agent, "agent")
         if ttl <= 0:
             raise InvalidInput(f"ttl={ttl}: a lease needs some time to live.")
-        deadline = time.monotonic() + wait
-        while True:
-            try:
-                lease, recovered = self.write(lambda tx: leases.acquire(tx, conversation, agent, ttl))
-                break
-            except ConversationBusy:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-                time.sleep(min(left, 0.02 + jitter(0.08)))
+        woken = threading.Event()
+        with self.waiting.join(conversation, agent, woken.set, wait=wait, ttl=ttl) as waiter:
+            while True:
+                woken.clear()
+                try:
+                    if not waiter.is_first:
+                        raise self.busy(conversation, agent)
+                    return self.acquire_now(conversation, agent, ttl=ttl, patient=waiter.is_patient)
+                except ConversationBusy as busy:
+                    seconds = waiter.pause(busy, held_here=self.holds(conversation, agent, busy.number))
+                woken.wait(seconds)
+
+    def acquire_now(self, conversation: str, agent: str, *, ttl: float, patient: bool = False) -> Lease:
+        """Take the lease where it can be had at once. Who is `patient` leaves a late process that lives its own."""
+        lease, recovered = self.write(
+            lambda tx: leases.acquire(tx, conversation, agent, ttl, self._holds_here, patient=patient)
+        )
         if recovered is not None:
             self.recovered = (*self.recovered, recovered)[-RECOVERED_KEPT:]
         self._renewals[lease] = self._keeper.every_for(ttl / 3, lease, self._renew)
+        _HOLDING[self.address, conversation, agent, lease.number] = self
         return lease
+
+    def busy(self, conversation: str, agent: str) -> ConversationBusy:
+        """Why a turn cannot begin, where another one runs or waits."""
+        number, _, left = self.read(lambda tx: leases.standing(tx, conversation, agent))
+        return ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
+
+    def holds(self, conversation: str, agent: str, number: int) -> bool:
+        """Whether this handle holds, and renews, that lease."""
+        return any(
+            (lease.conversation, lease.agent, lease.number) == (conversation, agent, number)
+            for lease in list(self._renewals)
+        )
+
+    def on_loss(self, lease: Lease, call: Callable[[], None]) -> None:
+        """Call something, on another thread, when a lease turns out to be lost. Once, and not where it is released."""
+        self._losses[lease] = call
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
         """End the turn. What it was still writing ends as `error`; calls that a `failed` one left open are answered."""
         self._release(lease, failed=failed)
 
     def releases(self, tx: Transaction, lease: Lease) -> None:
-        """End a turn inside a transaction. The lease is renewed no longer, whatever becomes of that."""
-        self._stop_renewing(lease)
+        """End a turn inside a transaction. Call `released` when that is committed."""
         leases.release(tx, lease, failed=False)
+
+    def released(self, lease: Lease) -> None:
+        """Renew a lease no longer, because it has been released; the turn that waits first looks at once."""
+        self._stop_renewing(lease)
+        self.waiting.wake(lease.conversation, lease.agent)
 
     def close(self) -> None:
         """End the turns of this handle, and close every connection."""
@@ -339,6 +372,7 @@ class Store(Engine[Connection]):
                 self._streams.pop(uid, None)
         self._stop_renewing(lease)
         self.write(lambda tx: leases.release(tx, lease, failed=failed))
+        self.released(lease)
 
     def stream(self, lease: Lease, head: Message | None = None) -> streams.Stream:
         """Begin a message whose content is still coming in. It enters the chain when it ends.
@@ -421,11 +455,15 @@ class Store(Engine[Connection]):
         return self.read(lambda tx: running.queued(tx, places.head(tx, conversation).conversation, agent))
 
     def recover(self) -> list[Recovered]:
-        """Put right what turns left whose process died. Done on open; a live turn is never touched."""
+        """Put right what turns left whose process died. Done on open; a live turn is never touched.
+
+        It is cheap where there is nothing to do (one query, of the leases that are held), so a server may call it
+        every few seconds. Events say what was done.
+        """
         recovered: list[Recovered] = []
-        for turn in self.read(leases.ended):
+        for turn in self.read(lambda tx: leases.ended(tx, self._holds_here)):
             try:
-                found = self.write(lambda tx, turn=turn: leases.recover(tx, *turn))
+                found = self.write(lambda tx, turn=turn: leases.recover(tx, *turn, self._holds_here))
             except (InvalidMessage, StoreCorrupt) as error:  # one bad turn must not keep everybody out
                 warn(f"what a dead turn of {turn[1]!r} left in {turn[0]!r} could not be put right: {error}")
                 continue
@@ -435,14 +473,26 @@ class Store(Engine[Connection]):
     def _renew(self, due: list[Lease]) -> None:
         for lease in self.write(lambda tx: leases.renew(tx, due), repeatable=True):
             if lease in self._renewals:  # else it was given back meanwhile
-                self._stop_renewing(lease)
+                call = self._losses.get(lease)
+                self.released(lease)
                 warn(str(LeaseLost(lease.conversation, lease.agent, number=lease.number)))
+                if call is not None:
+                    call()
+
+    def _holds_here(self, conversation: str, agent: str, number: int) -> bool:
+        """Whether this process holds a lease, by this handle or by another one of the same store."""
+        key = self.address, conversation, agent, number
+        other = _HOLDING.get(key) if self.address != "memory:" else None  # of which each is a store by itself
+        return any(not each._closed and each.holds(*key[1:]) for each in (self, other) if each is not None)
 
     def _forked(self) -> None:
         super()._forked()
-        self._renewals, self._streams = {}, {}
+        self._renewals, self._losses, self._streams = {}, {}, {}
+        self.waiting = Waiting()
 
     def _stop_renewing(self, lease: Lease) -> None:
+        self._losses.pop(lease, None)
+        _HOLDING.pop((self.address, lease.conversation, lease.agent, lease.number), None)
         if stop := self._renewals.pop(lease, None):
             stop()
 
@@ -490,6 +540,10 @@ class Store(Engine[Connection]):
                 self._tips.clear()
             self._tips[conversation] = ends[-1]
         return stored
+
+
+_HOLDING: "WeakValueDictionary[tuple[str, str, str, int], Store[Any]]" = WeakValueDictionary()
+"""Which handle of this process holds a lease: by its store's address, and conversation, agent and number."""
 
 
 def _spoken(message: Message, lease: Lease) -> Message:
