@@ -39,6 +39,15 @@ written nothing.
 from typing import Literal, TypeAlias
 
 
+def described(error: BaseException) -> str:
+    """Return the type and the text of an exception, also where its `__str__` fails."""
+    try:
+        text = str(error).strip()
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 class ContextcError(Exception):
     """The root of the tree: catch this to catch everything contextc raises."""
 

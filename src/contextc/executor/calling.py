@@ -176,7 +176,8 @@ class Incoming:
         try:
             return self.reader.read(event)
         except UNREADABLE as error:
-            self.reader.events.remove(event)  # what came before it is kept
+            if self.reader.events and self.reader.events[-1] is event:
+                self.reader.events.pop()  # what came before it is kept
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> ProviderFailed:

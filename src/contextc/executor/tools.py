@@ -8,19 +8,19 @@ reply; what has come of that is stored first.
 import asyncio
 import inspect
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from time import monotonic
 from typing import TypeAlias, cast
 
+from contextc._threads import in_thread
 from contextc.compiler import MessageCompiler
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalRequest, ToolProgress, ToolStart
 from contextc.executor.ends import NOT_RUN
 from contextc.executor.limits import Limits
 from contextc.executor.record import Record
-from contextc.executor.threads import durable
+from contextc.executor.threads import CALLBACKS, STORE, durable, settled
 from contextc.ledger.render import FETCH
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.toolbox import FunctionTool, ToolContext, tool, unknown_tool
@@ -51,14 +51,17 @@ class Tools:
         step: int,
         approve: Approve | None,
         hints: Sequence[Trigger],
-        moment: Callable[[Sequence[Message], int], Moment],
+        moment: Callable[[int, int], Moment],
     ) -> None:
         self.tools, self.compiler, self.record, self.limits = tools, compiler, record, limits
         self.step, self.approve, self.hints, self._moment = step, approve, hints, moment
         self._before = record.turn.tool_calls
         self._room = None if limits.tool_calls is None else max(0, limits.tool_calls - self._before)
-        self._results: list[Message] = []
-        self._storing = threading.Lock()
+        self._stored, self._more = 0, 0
+        """Results that are stored, and their tokens, as far as somebody asks for them."""
+        self._storing = asyncio.Lock()
+        at_once = limits.parallel_tools
+        self._place: AbstractAsyncContextManager[None] = asyncio.Semaphore(at_once) if at_once else nullcontext()
         self._progress: dict[str, str] = {}
         self._running: set[str] = set()
         self.asking: set[str] = set()
@@ -66,8 +69,9 @@ class Tools:
         self._hosted, self._alone = 0, asyncio.Lock()
 
     def allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-        """Those that the limit of tool calls leaves room for."""
-        return calls if self._room is None else calls[: self._room]
+        """Those that the limits of tool calls leave room for."""
+        bounds = [bound for bound in (self._room, self.limits.calls_per_reply) if bound is not None]
+        return calls[: min(bounds)] if bounds else calls
 
     def starting(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Those that start as soon as the reply is stored."""
@@ -90,10 +94,9 @@ class Tools:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 raise
             found |= dict(zip(group, stored, strict=True))
-        for index in range(allowed, len(calls)):
-            result = _refused(calls[index], NOT_RUN.format(why="its limit of tool calls"))
-            found[index] = await durable(self.record.result, result, 0)
-        return [found[index] for index in sorted(found)]
+        rest = [_refused(call, NOT_RUN.format(why="its limit of tool calls")) for call in calls[allowed:]]
+        refused = await durable(self.record.refused, rest) if rest else []
+        return [*[found[index] for index in sorted(found)], *refused]
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
         """Calls that run side by side: neighbours that may. One that may not runs alone, in its place.
@@ -101,29 +104,41 @@ class Tools:
         Of two that have the same id the second waits for the first: their results are told apart by their order.
         """
         groups: list[list[int]] = []
+        ids: set[str] = set()
         together = False
         for index, call in enumerate(calls):
             tool = self.tools.get(call.name)
             parallel = tool is None or (tool.parallel and not tool.approval)
-            if parallel and together and call.id not in [calls[other].id for other in groups[-1]]:
+            if parallel and together and call.id not in ids:
                 groups[-1].append(index)
             else:
                 groups.append([index])
+                ids = set()
+            ids.add(call.id)
             together = parallel
         return groups
 
     async def _one(self, call: ToolCall) -> Message:
-        began = monotonic()
-        result = await self.answered(call)
-        return await durable(self._stored, result, int((monotonic() - began) * 1000))
+        async with self._place:
+            began = monotonic()
+            result = await self.answered(call)
+            storing = asyncio.ensure_future(self._in_order(result, int((monotonic() - began) * 1000)))
+            await settled(storing)  # what a tool has done is stored, also where the turn is cancelled meanwhile
+            return storing.result()
 
-    def _stored(self, result: ToolResult, took: int) -> Message:
-        """One result after the other, however many come at once: each is counted, and people may be told how many."""
-        with self._storing:
-            verdict = self._hints(self._before + len(self._results) + 1)
-            stored = self.record.result(result, took, verdict.says, verdict.states)
-            self._results.append(stored)
-            return stored
+    async def _in_order(self, result: ToolResult, took: int) -> Message:
+        """Store one result after the other, on one thread, however many come at once."""
+        async with self._storing:
+            return await durable(self._store, result, took, slots=CALLBACKS if self.hints else STORE)
+
+    def _store(self, result: ToolResult, took: int) -> Message:
+        """Each is counted, and people may be told how many."""
+        verdict = self._hints(self._before + self._stored + 1)
+        stored = self.record.result(result, took, verdict.says, verdict.states)
+        self._stored += 1
+        if self.hints:
+            self._more += self.compiler.counter.message(stored)
+        return stored
 
     async def answered(self, call: ToolCall) -> ToolResult:
         tool = self.tools.get(call.name)
@@ -165,15 +180,14 @@ class Tools:
         self._hosted += 1
         if self._room is not None and self._hosted > self._room:
             return _refused(call, NOT_RUN.format(why="its limit of tool calls"))
-        verdict = await durable(self._hints, self._before + self._hosted)
+        verdict = await durable(self._hints, self._before + self._hosted, slots=CALLBACKS)
         if verdict.says or verdict.states:
             await durable(lambda: self.record.speak(verdict.says, verdict.states, step=self.step))
         if not self._asks(call):
             await durable(self.record.tell, ToolStart(id=call.id, name=call.name))  # refused, where the lease is lost
         tool = self.tools.get(call.name)
-        if tool is None or (tool.parallel and not tool.approval):
-            return await self.answered(call)
-        async with self._alone:
+        is_parallel = tool is None or (tool.parallel and not tool.approval)
+        async with self._place if is_parallel else self._alone:
             return await self.answered(call)
 
     async def refusal(self, call: ToolCall, tool: FunctionTool) -> str:
@@ -186,7 +200,7 @@ class Tools:
         if inspect.iscoroutinefunction(self.approve):
             answer = await self.approve(call, tool)
         else:  # it may wait for a person, and others run on this loop
-            answer = await asyncio.to_thread(self.approve, call, tool)
+            answer = await in_thread(self.approve, call, tool)
             if inspect.isawaitable(answer):
                 answer = await answer
         self.asking.discard(call.id)
@@ -198,7 +212,7 @@ class Tools:
         """What people are told in the middle of a step."""
         if not self.hints:
             return Verdict()
-        verdict = evaluate(self.hints, self._moment(self._results, number), self.record.states)
+        verdict = evaluate(self.hints, self._moment(self._more, number), self.record.states)
         for name, failure in verdict.failures:
             log.warning("%s: trigger %s failed: %s", self.record.conversation, name, failure)
         return verdict

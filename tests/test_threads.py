@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from contextc.toolbox.threads import run_soon
+from contextc._threads import run_soon
 
 SECONDS = 10
 
