@@ -16,7 +16,6 @@ import difflib
 import inspect
 import json
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import cast
@@ -25,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._threads import Slots, limit_from_environment, run_soon
-from contextc.errors import ContextcError, InvalidInput, InvalidMessage, described
+from contextc.errors import ContextcError, InvalidInput, InvalidMessage, described, is_interrupt
 from contextc.messages import Message, ToolCall, ToolResult, admit
 from contextc.toolbox.complaints import usage
 from contextc.toolbox.context import ToolContext
@@ -159,8 +158,8 @@ async def _on_loop(work: Callable[[], object]) -> Outcome:
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise  # a user's Ctrl-C comes up in whatever the main thread runs
+        if is_interrupt(error):
+            raise
         return Outcome(error=error)
 
 
