@@ -1,11 +1,13 @@
 """Threads for work that blocks: taken again when they are free, never waited for when they are not."""
 
+import asyncio
 import os
 import threading
 
 import pytest
 
-from contextc._threads import run_soon
+from contextc._threads import Slots, in_thread, limit_from_environment, run_soon
+from contextc.errors import InvalidSetting
 
 SECONDS = 10
 
@@ -50,3 +52,105 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
         run_soon(lambda: None, done.set)
         os._exit(0 if done.wait(SECONDS) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# ── slots ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def passed(times: int = 5) -> None:
+    """Let everything on the loop go as far as it can."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+def test_no_more_run_at_once_than_there_are_slots_and_those_that_wait_go_in_order() -> None:
+    """A bound that lets some overtake others would leave those others waiting for ever."""
+
+    async def main() -> list[int]:
+        slots, begun, may_end = Slots(2), list[int](), asyncio.Event()
+
+        async def work(number: int) -> None:
+            async with slots.taken():
+                begun.append(number)
+                await may_end.wait()
+
+        tasks = [asyncio.ensure_future(work(number)) for number in range(6)]
+        await passed()
+        assert begun == [0, 1]
+        may_end.set()
+        await asyncio.gather(*tasks)
+        return begun
+
+    assert asyncio.run(main()) == list(range(6))
+
+
+@pytest.mark.parametrize("moment", ["waiting", "just given"])
+def test_a_slot_is_not_lost_with_the_one_that_waited_for_it(moment: str) -> None:
+    """A cancellation, also in the very moment when the slot comes, leaves it to the next."""
+
+    async def main() -> None:
+        slots = Slots(1)
+        first, second = slots.taken(), slots.taken()
+        await first.__aenter__()
+        waiting = asyncio.ensure_future(second.__aenter__())
+        await passed()
+        if moment == "just given":
+            await first.__aexit__(None, None, None)
+            await asyncio.sleep(0)  # the slot is marked as given; the task has not gone on yet
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        if moment == "waiting":
+            await first.__aexit__(None, None, None)
+        await passed()
+        async with asyncio.timeout(SECONDS), slots.taken():
+            pass
+
+    asyncio.run(main())
+
+
+def test_a_slot_goes_past_those_whose_event_loop_is_closed() -> None:
+    """Another loop of the process may have ended while its tasks waited."""
+    slots = Slots(1)
+    slots.take(lambda: None)
+    loop = asyncio.new_event_loop()
+
+    async def wait() -> None:
+        async with slots.taken():
+            pass
+
+    task = loop.create_task(wait())
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    task._log_destroy_pending = False  # pyright: ignore
+    taken = threading.Event()
+    slots.take(taken.set)
+    slots.give()
+    assert taken.is_set()
+
+
+def test_what_is_no_exception_is_raised_as_one() -> None:
+    """SystemExit from a worker thread would end the event loop, and with it every other task."""
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="SystemExit: 3"):
+            await in_thread(leave)
+
+    asyncio.run(main())
+
+
+def test_a_number_of_threads_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong value is refused by its name."""
+    assert limit_from_environment("CONTEXTC_SOME_THREADS", 7) == 7
+    monkeypatch.setenv("CONTEXTC_SOME_THREADS", "12")
+    assert limit_from_environment("CONTEXTC_SOME_THREADS", 7) == 12
+    for wrong in ("0", "-1", "many", "1.5"):
+        monkeypatch.setenv("CONTEXTC_SOME_THREADS", wrong)
+        with pytest.raises(
+            InvalidSetting, match=f"CONTEXTC_SOME_THREADS must be a whole number above 0, got '{wrong}'"
+        ):
+            limit_from_environment("CONTEXTC_SOME_THREADS", 7)

@@ -6,6 +6,7 @@ import contextvars
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -15,7 +16,6 @@ from hypothesis import given, strategies
 
 import contextc as cc
 from contextc.toolbox import unknown_tool
-from tests.conftest import without_addresses
 from tests.toolbox.calls import Point, answer, call_of, look
 
 
@@ -112,10 +112,27 @@ def test_media_and_whole_results_pass_and_always_name_their_call() -> None:
     assert answer(refuse) == cc.ToolResult(call_id="c1", name="refuse", content="no", is_error=True)
 
 
+class Moody(list[int]):
+    """A value that raises when it is looked at."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise SystemError("not today")
+
+
 @pytest.mark.parametrize(
     "value",
-    [object(), b"bytes", float("nan"), [cc.Text("a"), 5], [cc.Text(cast(str, 5))], iter([])],
-    ids=without_addresses,
+    [
+        object(),
+        b"bytes",
+        float("nan"),
+        [cc.Text("a"), 5],
+        [cc.Text(cast(str, 5))],
+        iter([]),
+        10**5_000,
+        {"of": [-(10**5_000)]},
+        Moody([1]),
+    ],
+    ids=["object", "bytes", "nan", "mixed", "number", "iterator", "huge", "huge inside", "raises when read"],
 )
 def test_a_value_that_no_store_takes_is_an_error_result(value: object) -> None:
     def give() -> object:
