@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from typing import Any, cast
 
 import pytest
 
@@ -123,7 +124,7 @@ def test_a_slot_goes_past_those_whose_event_loop_is_closed() -> None:
     loop.call_soon(loop.stop)
     loop.run_forever()
     loop.close()
-    task._log_destroy_pending = False  # pyright: ignore
+    cast(Any, task)._log_destroy_pending = False
     taken = threading.Event()
     slots.take(taken.set)
     slots.give()

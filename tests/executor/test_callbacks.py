@@ -33,6 +33,13 @@ def raises_async(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
+def gives(value: object) -> Callable[..., Any]:
+    def give(*_: object) -> Any:
+        return value
+
+    return give
+
+
 class Failing(Endpoint):
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -84,7 +91,10 @@ def test_what_is_no_exception_ends_the_turn_with_an_error_and_frees_the_conversa
     store: cc.Store, where: str
 ) -> None:
     """The end of the turn is written, its lease is given back, and the event loop goes on for all other turns."""
-    options = {"endpoint": Scripted([Say(calls=(call(1),)), Say(text="never")]), **OPTIONS[where](Stop("no"))}
+    options: dict[str, Any] = {
+        "endpoint": Scripted([Say(calls=(call(1),)), Say(text="never")]),
+        **OPTIONS[where](Stop("no")),
+    }
     executor = cc.AgentExecutor(store, SONNET, tools=[cc.tool(add, approval=True)], **options)
 
     async def main() -> cc.TurnResult:
@@ -103,7 +113,10 @@ def test_what_ends_the_process_ends_it_after_the_turn_is_closed(
     store: cc.Store, where: str, error: BaseException
 ) -> None:
     """A user's Ctrl-C still stops the program, and leaves no conversation locked."""
-    options = {"endpoint": Scripted([Say(calls=(call(1),)), Say(text="never")]), **OPTIONS[where](error)}
+    options: dict[str, Any] = {
+        "endpoint": Scripted([Say(calls=(call(1),)), Say(text="never")]),
+        **OPTIONS[where](error),
+    }
     executor = cc.AgentExecutor(store, SONNET, tools=[add], **options)
 
     with pytest.raises(type(error)):
@@ -115,7 +128,7 @@ def test_what_ends_the_process_ends_it_after_the_turn_is_closed(
 def test_a_trigger_that_raises_what_is_no_exception_stops_nothing(store: cc.Store) -> None:
     """A failing trigger is logged, whatever it raises."""
 
-    class Odd(cc.Trigger):
+    class Odd(cc.Trigger, frozen=True):
         def check(self, moment: cc.Moment, state: JSONObject) -> Any:
             raise Stop("no")
 
@@ -194,8 +207,8 @@ async def _awaits_what_was_cancelled(*_: object) -> str:
         (raises(ValueError("caf\udce9")), "the summarizer failed: ValueError: caf\ufffd"),
         (raises(ProviderFailed("x", "quota", "none left")), "the summarizer failed: ProviderFailed"),
         (_awaits_what_was_cancelled, "the summarizer failed: RuntimeError: the code that ran raised CancelledError"),
-        (lambda *_: None, "the summarizer returned nothing"),
-        (lambda *_: 5, "the summarizer returned nothing"),
+        (gives(None), "the summarizer returned nothing"),
+        (gives(5), "the summarizer returned nothing"),
     ],
     ids=["Stop", "Stop, async", "SystemExit", "surrogate", "ours", "cancels itself", "None", "int"],
 )

@@ -70,7 +70,7 @@ def test_64_long_conversations_compact_and_answer_at_once(kind: str) -> None:
             SONNET,
             endpoint=Resolving([lambda _: Say(text="answer", input=0)]),
             budget=1_500,
-            **({"summarize": summarize} if kind == "function" else {}),
+            summarize=summarize if kind == "function" else "model",
         )
 
         results = asyncio.run(all_ended(executor, names))

@@ -117,8 +117,8 @@ def test_a_result_that_waits_to_be_stored_is_stored_though_the_turn_is_cancelled
         return "two"
 
     async def main(patch: pytest.MonkeyPatch) -> cc.TurnResult:
-        calls = (("c1", "first", {}), ("c2", "second", {}))
-        executor = cc.AgentExecutor(store, SONNET, tools=[first, second], endpoint=Scripted([Say(calls=calls)]))
+        script = [Say(calls=(("c1", "first", {}), ("c2", "second", {})))]
+        executor = cc.AgentExecutor(store, SONNET, tools=[first, second], endpoint=Scripted(script))
         turn, loop, write = executor.start("demo", "go"), asyncio.get_running_loop(), store.write
 
         def cancelling(*given: Any, **named: Any) -> object:

@@ -57,7 +57,7 @@ async def with_summaries(
     Returns what the compaction returned, and what the summaries took.
     """
     spent: list[Usage] = []
-    reached = await durable(_advanced, partial(next, steps), slots=CALLBACKS)
+    reached = await durable(_advanced, steps, partial(next, steps), slots=CALLBACKS)
     while not isinstance(reached, _Ended):
         try:
             made = await summarize(*reached)
@@ -68,11 +68,11 @@ async def with_summaries(
         else:
             spent += [made.usage] if made.usage is not None else []
             go_on = partial(steps.send, made.text)
-        reached = await durable(_advanced, go_on, slots=CALLBACKS)
+        reached = await durable(_advanced, steps, go_on, slots=CALLBACKS)
     return reached.value, spent
 
 
-def _advanced(go_on: Callable[[], Wanted]) -> "Wanted | _Ended[T]":
+def _advanced(_: Generator[Wanted, str, T], go_on: Callable[[], Wanted]) -> Wanted | _Ended[T]:
     try:
         return go_on()
     except StopIteration as ended:

@@ -59,7 +59,7 @@ class LocalEndpoint(Endpoint):
                 loop.call_soon_threadsafe(self.progress, text)
 
         window = self.provider.model.window
-        return await in_thread(ensure_server, self.file, window, idle=self.idle, progress=tell)
+        return await in_thread(lambda: ensure_server(self.file, window, idle=self.idle, progress=tell))
 
     async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
         for tries in range(TRIES):
