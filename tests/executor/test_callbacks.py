@@ -138,6 +138,16 @@ def test_a_trigger_that_raises_what_is_no_exception_stops_nothing(store: cc.Stor
     assert store.turns("demo")[-1].finish == "stop"
 
 
+@pytest.mark.parametrize("value", ["\ud83d", 10**5_000, object()], ids=["surrogate", "huge", "object"])
+def test_a_request_that_is_no_json_is_refused_by_its_cause(store: cc.Store, value: object) -> None:
+    """The error names the callback that returned it, and is one of ours."""
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]), on_prepare_messages=gives({"messages": value}))
+
+    with pytest.raises(cc.InvalidInput, match="on_prepare_messages: the returned request must be JSON, got "):
+        asyncio.run(played(executor, "demo"))
+    assert is_free(store)
+
+
 def test_a_turn_whose_event_loop_is_gone_is_renewed_no_longer(store: cc.Store) -> None:
     """The lease of a turn ends at its time when the task is thrown away: else its conversation is locked for ever."""
     begun = asyncio.Event()

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, strategies
 
 import contextc as cc
-from contextc.toolbox import unknown_tool
+from contextc._threads import Slots
+from contextc.toolbox import running, unknown_tool
 from tests.toolbox.calls import Point, answer, call_of, look
 
 
@@ -390,3 +391,39 @@ def test_no_arguments_whatever_raise(arguments: dict[str, object]) -> None:
     result = answer(look, arguments)
     assert result.is_error or result.text.startswith(f"{arguments['path']} ")
     assert (result.call_id, result.name) == ("c1", "look")
+
+
+def test_a_tool_that_runs_another_does_not_wait_for_its_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent may be a tool: with every thread taken by such tools, the tools inside them must still run."""
+    monkeypatch.setattr(running, "THREADS", Slots(1))
+
+    def inner() -> str:
+        return "from inside"
+
+    def outer() -> str:
+        return answer(inner).text
+
+    async def both() -> list[cc.ToolResult]:
+        made = cc.tool(outer)
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*[made.run(call_of("outer")) for _ in range(3)])
+
+    assert [result.text for result in asyncio.run(both())] == ["from inside"] * 3
+
+
+def test_the_time_of_a_tool_does_not_run_while_it_waits_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that was never started must not be reported as stopped, with what it had done."""
+    monkeypatch.setattr(running, "THREADS", slots := Slots(1))
+    slots.take(lambda: None)
+
+    def work() -> str:
+        return "done"
+
+    async def main() -> cc.ToolResult:
+        task = asyncio.ensure_future(cc.tool(work, timeout=0.05).run(call_of("work")))
+        await asyncio.wait({task}, timeout=0.1)
+        assert not task.done()
+        slots.give()
+        return await task
+
+    assert asyncio.run(main()).text == "done"

@@ -18,7 +18,7 @@ from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.compaction import Compaction
 from contextc.compiler.door import check_ask
 from contextc.compiler.prepared import Fragments
-from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
+from contextc.errors import ContextcError, InvalidInput, InvalidSetting, UnknownConversation, described
 from contextc.events import AnyEvent
 from contextc.events import Compaction as Compacted
 from contextc.executor import door
@@ -254,7 +254,14 @@ class AgentExecutor:
             raise InvalidInput(
                 f"on_prepare_messages returned a {type(changed).__name__}. Return the whole request as a dict, or None."
             )
-        compiled.replace(changed)
+        try:
+            compiled.replace(changed)
+        except ContextcError:
+            raise
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                f"on_prepare_messages: the returned request must be JSON, got {described(error)}. Return JSON values only."
+            ) from error
         return compiled
 
     def _tell_compacted(self, conversation: str, done: Compaction) -> None:
