@@ -260,7 +260,7 @@ class AgentExecutor:
             raise
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
-                f"on_prepare_messages: the returned request must be JSON, got {described(error)}. Return JSON values only."
+                f"on_prepare_messages: the returned request must be JSON, got {described(error)}. Return JSON."
             ) from error
         return compiled
 
