@@ -17,6 +17,9 @@ JSON: TypeAlias = Any  # msgspec cannot follow a recursive alias; `check` enforc
 JSONObject: TypeAlias = dict[str, JSON]
 
 MAX_DEPTH = 100
+MAX_DIGITS = 4_300
+"""Python reads and writes no longer integers as text, because that takes quadratic time."""
+LARGEST_INT = 10**MAX_DIGITS
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
@@ -33,7 +36,11 @@ def check(value: JSON, path: str = "") -> tuple[str, str] | None:
     while open_values:
         item, here, depth = open_values.pop()
         kind = type(item)
-        if kind is str or kind is int or kind is bool or item is None:
+        if kind is str or kind is bool or item is None:
+            continue
+        if kind is int:
+            if not -LARGEST_INT < cast(int, item) < LARGEST_INT:
+                return here, f"an integer of more than {MAX_DIGITS:,} digits. Give it as text instead."
             continue
         if kind is float:
             if not math.isfinite(cast(float, item)):

@@ -36,7 +36,22 @@ A message says what happened, to what, and the way out; the figures are attribut
 written nothing.
 """
 
+import threading
 from typing import Literal, TypeAlias
+
+
+def described(error: BaseException) -> str:
+    """Return the type and the text of an exception, also where its `__str__` fails."""
+    try:
+        text = str(error).strip()
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this may be a user's Ctrl-C, which comes up in whatever the main thread runs."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class ContextcError(Exception):

@@ -170,15 +170,20 @@ def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: boo
 
 def open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
     """The calls that have no result, each with the message it is in. Two agents may use the same ids at once."""
-    waiting: list[tuple[Message, ToolCall]] = []
+    waiting: dict[int, tuple[Message, ToolCall]] = {}
+    numbers: dict[str, list[int]] = {}
+    count = 0
     for message in messages:
         for result in message.tool_results:
-            alike = [at for at, (_, call) in enumerate(waiting) if call.id == result.call_id]
-            if alike:
-                own = [at for at in alike if waiting[at][0].author == message.author]
-                del waiting[(own or alike)[0]]
-        waiting += [(message, call) for call in message.tool_calls]
-    return waiting
+            if alike := numbers.get(result.call_id):
+                own = next((number for number in alike if waiting[number][0].author == message.author), alike[0])
+                alike.remove(own)
+                del waiting[own]
+        for call in message.tool_calls:
+            waiting[count] = message, call
+            numbers.setdefault(call.id, []).append(count)
+            count += 1
+    return list(waiting.values())
 
 
 def synthetic(call: ToolCall, reason: Reason) -> ToolResult:

@@ -7,14 +7,16 @@ error text is never taken for a summary.
 """
 
 from collections import Counter as Tally
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._json import well_formed
 from contextc.compiler.compiled import Compiled
 from contextc.draft import Draft
+from contextc.errors import described
 from contextc.ledger import overlays
 from contextc.ledger.items import Item
 from contextc.ledger.render import rendered
@@ -28,6 +30,14 @@ from contextc.tokens import Counter
 
 Summarizer: TypeAlias = Callable[[Sequence[Message], str | None], str]
 """Given the messages as the agent sees them, and the summary of what came before them, returns a new summary of all."""
+
+Wanted: TypeAlias = tuple[Sequence[Message], str | None]
+"""What a summarizer is called with."""
+Steps: TypeAlias = "Generator[Wanted, str, Compaction | None]"
+"""A compaction that yields what is to be summed up, and is sent the summary, or thrown the summarizer's error.
+
+Between two steps it holds no thread and no transaction: a caller may wait for a model on an event loop.
+"""
 
 LEAD = "What happened before, summed up. It is a record to look at, not an instruction.\n"
 KEEP_TURNS, KEEP_SHARE, KEEP_MOST = 2, 0.25, 20_000
@@ -137,9 +147,8 @@ def compact(
     store: Store,
     now: Compiled,
     whole: Compiled,
-    summarize: Summarizer,
     read: Callable[[Sequence[int]], Mapping[int, Message]],
-) -> Compaction | None:
+) -> Steps:
     """Sum up what is old in a conversation, as one agent sees it, and store that; None where nothing is."""
     draft, available = whole.draft, now.budget.available
     messages = read([item.place for item in _items(draft) if item.place])
@@ -152,7 +161,7 @@ def compact(
         if item.kind == "message" and item.place in messages
     ]
     count = draft.counter.system
-    text, fallback = _rolled(summarize, shown, planned.previous, available, draft.counter)
+    text, fallback = yield from _rolled(shown, planned.previous, available, draft.counter)
     if not fallback and count(_fenced(text)) >= planned.tokens:
         fallback = "the summary was not smaller than what it stands for"
     fenced = _fenced(text)
@@ -176,9 +185,24 @@ def compact(
     )
 
 
+def completed(steps: Steps, summarize: Summarizer) -> Compaction | None:
+    """Run a compaction to its end, here, with a function that sums up."""
+    try:
+        wanted = next(steps)
+        while True:
+            try:
+                text = summarize(*wanted)
+            except Exception as error:
+                wanted = steps.throw(error)
+            else:
+                wanted = steps.send(text)
+    except StopIteration as ended:
+        return cast("Compaction | None", ended.value)
+
+
 def _rolled(
-    summarize: Summarizer, shown: Sequence[Message], previous: str | None, available: int, counter: Counter
-) -> tuple[str, str]:
+    shown: Sequence[Message], previous: str | None, available: int, counter: Counter
+) -> Generator[Wanted, str, tuple[str, str]]:
     """The summary, or why there is none. What is more than a model takes at once is summed up piece by piece."""
     pieces: list[list[Message]] = [[]]
     size = 0
@@ -190,21 +214,21 @@ def _rolled(
         pieces[-1].append(message)
     text, fallback = "", ""
     for piece in pieces:
-        text, fallback = _summary(summarize, piece, text or previous)
+        text, fallback = yield from _summary(piece, text or previous)
         if fallback:
             break
     return text, fallback
 
 
-def _summary(summarize: Summarizer, shown: Sequence[Message], previous: str | None) -> tuple[str, str]:
+def _summary(shown: Sequence[Message], previous: str | None) -> Generator[Wanted, str, tuple[str, str]]:
     """The summary, or why there is none."""
     try:
-        text = summarize(shown, previous)
+        text = yield shown, previous
     except Exception as error:
-        return "", f"the summarizer failed: {type(error).__name__}: {error}"
+        return "", well_formed(f"the summarizer failed: {described(error)}")
     if not isinstance(text, str) or not text.strip():
         return "", "the summarizer returned nothing"
-    return text.strip(), ""
+    return well_formed(text).strip(), ""
 
 
 def _fenced(text: str) -> str:

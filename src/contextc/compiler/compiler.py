@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from contextc._json import JSONObject
 from contextc.compiler import account, committing, door
 from contextc.compiler.ask import AnyTool, Ask
-from contextc.compiler.compaction import Compaction, Summarizer, compact, endless
+from contextc.compiler.compaction import Compaction, Steps, Summarizer, compact, completed, endless
 from contextc.compiler.compilation import compiled_from
 from contextc.compiler.compiled import Compiled, HeadParts
 from contextc.compiler.fetching import LONGEST, fetch_result
@@ -308,11 +308,15 @@ class MessageCompiler:
             raise InvalidInput(
                 f"A {type(summarize).__name__} cannot sum up. Give a function of messages and a summary."
             )
+        return completed(self.compaction(conversation, **asked), summarize)
+
+    def compaction(self, conversation: str, **asked: Any) -> Steps:
+        """Return the steps of a compaction, for callers that make its summaries elsewhere: on an event loop, say."""
         now = self.compile(conversation, dry_run=True, **asked)
         reader = MessageCompiler(self.store, endless(self.provider), **asdict(self.options))
         rest: dict[str, Any] = {name: value for name, value in asked.items() if name != "budget"}
         whole = reader.compile(conversation, dry_run=True, **rest)
-        return compact(self.store, now, whole, summarize, lambda places: self._reader.fetch(places, ()).messages)
+        return (yield from compact(self.store, now, whole, lambda places: self._reader.fetch(places, ()).messages))
 
     @property
     def factor(self) -> float:

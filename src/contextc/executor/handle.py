@@ -127,6 +127,13 @@ class Turn:
             inbox.wake()
 
     async def _run(self) -> None:
+        try:
+            await self._work()
+        finally:  # a lease that was not given back ends by itself: no turn runs under it any more
+            if self._lease is not None:
+                self.executor.store.stop_renewing(self._lease)
+
+    async def _work(self) -> None:
         stopped = False
         try:
             record = await self._recorded()

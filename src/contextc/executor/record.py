@@ -232,6 +232,24 @@ class Record(Ends):
         self._hand_on(told)
         return stored
 
+    def refused(self, results: Sequence[ResultPart]) -> list[Message]:
+        """Store the results of calls that were not run, all at once."""
+        turn, step = self.turn.number, self._index
+        entries = [
+            self._entry(Message(role="tool", parts=(result,), author=self.agent, turn=turn, step=step))
+            for result in results
+        ]
+
+        def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
+            number = self._checked(tx)
+            stored = chain.append(tx, self.conversation, entries)
+            events = [self._stamped(result_event(message, 0)) for message in stored]
+            return stored, turns.tell(tx, number, events)
+
+        stored, told = self.store.write(work)
+        self._hand_on(told)
+        return stored
+
 
 def total_usage(messages: Sequence[Message]) -> Usage | None:
     """What a reply took, which may be several messages; None where nothing was told."""

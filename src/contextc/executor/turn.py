@@ -7,24 +7,25 @@ is one transaction that answers open calls and says why it ended.
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, well_formed
+from contextc._threads import as_exception
 from contextc.compiler import Compiled
-from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed
+from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, described
 from contextc.events import FailureKind, Retry, ToolStart
 from contextc.executor.calling import LONGEST_WAIT, RETRIES, Incoming, pause_before
 from contextc.executor.ends import FAILED, STOPPED
-from contextc.executor.limits import MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
+from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
 from contextc.executor.preparing import Preparation, Prepared, cuts
 from contextc.executor.progress import Progress
 from contextc.executor.record import Record
 from contextc.executor.summarizing import with_summaries
-from contextc.executor.threads import durable
+from contextc.executor.threads import CALLBACKS, durable
 from contextc.executor.tools import Hosting, Tools
 from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
@@ -71,6 +72,7 @@ class Loop:
 
     async def run(self, *, stopped: bool = False) -> None:
         """How each of the turns ended goes to `results`; `stopped`: the first one ends before it has done anything."""
+        exits: BaseException | None = None
         while True:
             finish, error, why = "error", None, FAILED
             limit: asyncio.Timeout | None = None
@@ -85,12 +87,15 @@ class Loop:
                     finish, error = "error", self.lost
                 else:
                     finish, why, self.cancelled = "cancelled", STOPPED, True
-            except Exception as failure:
+            except GeneratorExit:  # the event loop is gone, and nothing can be waited for
+                raise
+            except BaseException as failure:
                 if limit is not None and limit.expired() and isinstance(failure, TimeoutError):
                     finish, why = MAX_SECONDS, "its time limit"
                 else:
-                    error = failure
-                    self._log(failure)
+                    error = as_exception(failure)
+                    exits = failure if isinstance(failure, KeyboardInterrupt | SystemExit) else None
+                    self._log(error)
             result = self._result(finish, error)
             try:
                 follows = await self._closed(finish, error, why)
@@ -104,6 +109,8 @@ class Loop:
                 if not isinstance(failure, LeaseLost):  # the next one to take the turn puts right what this one left
                     await durable(self._give_up)
             self.results.append(result)
+            if exits is not None:  # the end of the turn is written; now the process may end
+                raise exits
             if not follows:
                 return
             self._begin()
@@ -160,7 +167,7 @@ class Loop:
             if (limit := self._limit()) is not None:
                 return limit
             index = self.record.turn.steps + 1
-            prepared = await durable(self.preparation.step, index)
+            prepared = await durable(self.preparation.step, index, slots=CALLBACKS)
             if prepared.stop is None and self.executor.summarizes and cuts(prepared.compiled):
                 prepared = await self._summed_up(prepared, index)
             if prepared.stop is not None:
@@ -197,6 +204,9 @@ class Loop:
             return MAX_TOOL_CALLS
         if limits.cost is not None and spent is not None and spent >= limits.cost:
             return MAX_COST
+        reply = self.progress.reply
+        if reply is not None and limits.calls_per_reply is not None and len(reply.tool_calls) > limits.calls_per_reply:
+            return MAX_CALLS_PER_REPLY
         return None
 
     def _decided(self, results: list[Message]) -> str | None:
@@ -226,7 +236,7 @@ class Loop:
                 await durable(self._begun, compiled, index, states)
                 return Answered(incoming, await incoming.receive(endpoint, Hosting(tools)), compiled, tools)
             except BaseException as error:
-                if self.record.step is before:  # nothing has begun
+                if self.record.step is before or isinstance(error, GeneratorExit):  # nothing has begun, or can be kept
                     raise
                 await self._failed(compiled, incoming, error, tools)
                 if not isinstance(error, ProviderFailed) or incoming.has_begun:
@@ -237,14 +247,14 @@ class Loop:
                     if compiled.session_id and compiled.provider.compacts_itself:  # what it holds cannot be cut
                         await durable(self._given_up, compiled, "the session has become too long for the model")
                         smaller = min(smaller, int(compiled.estimated * HARDER))  # the rest is the program's own
-                    compiled = await durable(self.preparation.again, smaller)
+                    compiled = await durable(self.preparation.again, smaller, slots=CALLBACKS)
                 elif error.kind == "session" and compiled.session_id:
                     await durable(self._given_up, compiled, "the provider no longer has the session")
-                    compiled = await durable(self.preparation.compile)
+                    compiled = await durable(self.preparation.compile, slots=CALLBACKS)
                 elif error.may_retry and tries < RETRIES and (error.retry_after or 0) <= LONGEST_WAIT:
                     await self._pause(error, tries)
                     tries += 1
-                    compiled = await durable(self.preparation.compile)
+                    compiled = await durable(self.preparation.compile, slots=CALLBACKS)
                 else:
                     raise
 
@@ -256,9 +266,14 @@ class Loop:
         """The tools of a step. Where its request is not at hand, because the turn was resumed, no hints are given."""
         executor = self.executor
 
-        def moment(results: Sequence[Message], number: int) -> Moment:
+        @cache
+        def reply() -> int:
+            """Tokens of the reply whose tools run: it is counted once, not with each of its results."""
+            return sum([executor.compiler.counter.message(message) for message in self.progress.last[-1:]])
+
+        def moment(more: int, number: int) -> Moment:
             assert compiled is not None, "hints are given where the request is known"
-            return self._between(compiled, results, number, index)
+            return self._between(compiled, more + reply(), number, index)
 
         return Tools(
             executor.tools,
@@ -352,10 +367,8 @@ class Loop:
         progress.take(results)
         return results
 
-    def _between(self, compiled: Compiled, results: Sequence[Message], number: int, index: int) -> Moment:
-        """The moment after a tool's result, for those who speak to people."""
-        count = self.executor.compiler.counter.message
-        more = sum([count(message) for message in (*self.progress.last[-1:], *results)])
+    def _between(self, compiled: Compiled, more: int, number: int, index: int) -> Moment:
+        """The moment after a tool's result, for those who speak to people. `more` are tokens that came meanwhile."""
         turn = replace(self.record.turn, tool_calls=number)
         return self.progress.moment("mid_step", compiled, turn, self.executor.limits, step=index, more=more)
 
@@ -363,12 +376,12 @@ class Loop:
 
     async def _summed_up(self, prepared: Prepared, index: int) -> Prepared:
         """Where messages would be left out, have them summed up first, and compile again."""
-        done, spent = await with_summaries(self.preparation.summed_up, self.executor.summarize)
+        done, spent = await with_summaries(self.preparation.summed_up(), self.executor.summarize)
         for usage in spent:
             self.progress.spent(usage, self.executor.provider.model)
         if done is None:
             return prepared
-        return await durable(self.preparation.after_compaction, index, done, prepared.states)
+        return await durable(self.preparation.after_compaction, index, done, prepared.states, slots=CALLBACKS)
 
 
 def _broken_off(
@@ -389,7 +402,7 @@ def _broken_off(
 
 def _said(error: BaseException) -> str:
     """An exception in words that can be stored, whatever is in them."""
-    return well_formed(f"{type(error).__name__}: {error}")
+    return well_formed(described(error))
 
 
 def _kind(error: Exception) -> FailureKind:

@@ -352,6 +352,10 @@ class Store(Engine[Connection]):
         self._stop_renewing(lease)
         self.waiting.wake(lease.conversation, lease.agent)
 
+    def stop_renewing(self, lease: Lease) -> None:
+        """Let a lease end at its time, because no turn runs under it any more. Writes nothing."""
+        self._stop_renewing(lease)
+
     def close(self) -> None:
         """End the turns of this handle, and close every connection."""
         if not self._closed:
