@@ -19,9 +19,10 @@ from contextc.events import (
     TurnStart,
     event_from_json,
 )
+from contextc.errors import StoreCorrupt
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_MASK, place
-from contextc.store.reading import read_as
+from contextc.store.reading import LOOK, read_as
 from contextc.store.turns import TurnRecord, turns_at
 
 Told = TypeVar("Told", bound=Event)
@@ -54,7 +55,8 @@ def happened(
     opened = turns_at(tx, conversation, {spoken.turn for _, spoken in told if isinstance(spoken, TurnStart)})
     found: list[Happened[Told]] = []
     for event, spoken in told:
-        assert isinstance(event, tuple(kinds)), "a row of another kind begins otherwise"
+        if not isinstance(event, tuple(kinds)):
+            raise StoreCorrupt(f"Event: its type must be the one its row begins with, got {type(event).__name__}. {LOOK}")
         found.append(Happened(event, *_named(spoken, opened)))
     return found
 
