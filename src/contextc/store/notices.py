@@ -56,7 +56,9 @@ def happened(
     found: list[Happened[Told]] = []
     for event, spoken in told:
         if not isinstance(event, tuple(kinds)):
-            raise StoreCorrupt(f"Event: its type must be the one its row begins with, got {type(event).__name__}. {LOOK}")
+            raise StoreCorrupt(
+                f"Event: its type must be the one its row begins with, got {type(event).__name__}. {LOOK}"
+            )
         found.append(Happened(event, *_named(spoken, opened)))
     return found
 
