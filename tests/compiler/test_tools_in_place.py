@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import contextc as cc
-from contextc._json import JSONObject
+from contextc._json import JSONObject, decode
 
 
 def lookup(**properties: JSONObject) -> cc.Tool:
@@ -13,7 +13,7 @@ def lookup(**properties: JSONObject) -> cc.Tool:
 
 
 def sent(compiler: cc.MessageCompiler, *tools: cc.Tool | cc.NativeTool) -> list[JSONObject]:
-    return compiler.compile("demo", tools=[*tools]).copy()["tools"]
+    return decode(compiler.compile("demo", tools=[*tools]).body)["tools"]
 
 
 @pytest.fixture

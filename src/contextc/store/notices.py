@@ -8,6 +8,7 @@ goes back from the end, and stops where it has as many as were asked for.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from contextc.errors import StoreCorrupt
 from contextc.events import (
     AnyEvent,
     Event,
@@ -19,7 +20,6 @@ from contextc.events import (
     TurnStart,
     event_from_json,
 )
-from contextc.errors import StoreCorrupt
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_MASK, place
 from contextc.store.reading import LOOK, read_as
