@@ -307,6 +307,7 @@ class MessageCompiler:
             )
         now = self.compile(conversation, dry_run=True, **asked)
         reader = MessageCompiler(self.store, endless(self.provider), **asdict(self.options))
+        reader._reader.since_summary = True
         rest: dict[str, Any] = {name: value for name, value in asked.items() if name != "budget"}
         whole = reader.compile(conversation, dry_run=True, **rest)
         return compact(self.store, now, whole, summarize, lambda places: self._reader.fetch(places, ()).messages)

@@ -19,7 +19,7 @@ from contextc.messages import Message, admit, content_hash
 from contextc.providers import Provider
 from contextc.store import Reference, Store
 from contextc.store.base import Transaction
-from contextc.store.places import find, head, place
+from contextc.store.places import SEQ_MASK, find, head, place
 from contextc.tokens import Calibration, Counter, known, load_calibration
 
 
@@ -38,6 +38,8 @@ class Reader:
     def __init__(self, store: Store, provider: Provider, counter: Counter, warm: Warm) -> None:
         self.store, self.provider, self.counter, self._warm = store, provider, counter, warm
         self.calibration: Calibration | None = None
+        self.since_summary = False
+        """Whether what the latest summary stands for is left unread, because only what came after it is wanted."""
 
     @property
     def factor(self) -> float:
@@ -82,13 +84,18 @@ class Reader:
                 at = head(tx, channel.conversation)
                 where = find(tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind))
                 upto = where.seq - 1 if edit is not None else where.seq
-            sight = look(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto)
+            since = None
+            if self.since_summary and may_have_overlays(at := head(tx, channel.conversation)):
+                since = overlays.latest(tx, channel.agent, at, counter.system)
+            sight = look(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto, since=since)
             if self.calibration is None:
                 self.calibration = load_calibration(tx, self.provider.asks_for)
             counts, fresh = self._counts(tx, sight)
             summary = None
             if may_have_overlays(sight.at):
                 summary = overlays.latest(tx, channel.agent, sight.at, counter.system)
+            if summary is not None and summary.anchor & SEQ_MASK <= sight.standing.edge:
+                summary = None  # the context was cleared after it
             return Seen(sight, summary, counts, fresh)
 
         seen = self.store.read(work)

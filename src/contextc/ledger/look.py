@@ -13,6 +13,7 @@ from msgspec.structs import astuple, replace
 
 from contextc.ledger import book
 from contextc.ledger.items import Item
+from contextc.ledger.overlays import Summary
 from contextc.ledger.render import block_name
 from contextc.ledger.standing import Channel, Standing
 from contextc.ledger.warm import Shown, Warm
@@ -44,6 +45,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     """Where the channel stands on the current line."""
     log: tuple[tuple[int, Message], ...]
     unread: int
+    opening: int = 0
+    """The place of what opened the turn, where that is among what was not read and stands in the log all the same."""
     late: dict[int, Message]
     kept: tuple[Item, ...] | None
     """What is left of the items, where some were taken out."""
@@ -72,10 +75,12 @@ def look(
     runs: str = "",
     enough: Callable[[Sequence[Message]], bool],
     upto: int | None = None,
+    since: Summary | None = None,
 ) -> Sight:
     """`room` is the window in tokens, and `enough` says of messages, read from the end backwards, whether they fill it.
 
-    `runs` says which runs the caller speaks of. `upto` looks at the conversation as if it ended there.
+    `runs` says which runs the caller speaks of. `upto` looks at the conversation as if it ended there. `since` is a
+    summary whose messages are not read: the cost then follows what came after it.
     """
     at = head(tx, channel.conversation)
     if upto is not None and upto < at.seq:
@@ -87,7 +92,12 @@ def look(
         standing, kept, why = _on_this_line(tx, shown, at, room)
         if inherited and kept is not None:
             why = "forked"
-    log, unread = _log(tx, at, standing.seen, enough)
+    first = standing.seen if since is None else max(standing.seen, since.anchor & SEQ_MASK)
+    log, unread = _log(tx, at, first, enough)
+    if since is not None and _is_torn(log):  # a result came after the summary, its call before it
+        since, (log, unread) = None, _log(tx, at, standing.seen, enough)
+    if since is not None and not unread and first > standing.seen:
+        standing, unread = replace(standing, humans=since.humans), first
     current = runs.partition("|")[0]
     others = any([message.run is not None and message.run != current for _, message in log])
     stays = standing.runs == runs and kept is None and not others
@@ -96,8 +106,12 @@ def look(
     if standing.lead is None:
         standing = replace(standing, lead=tuple(lead))
     pins = frozenset(pinned(tx, at)) if may_have_overlays(at) else frozenset[int]()
+    opening: tuple[int, Message] | None = None
     if unread:
-        opening = _opening(tx, at, channel.agent, standing, unread, log)
+        if since is not None and since.opening is not None and unread == first:
+            opening = next(iter(messages_at(tx, (since.opening,)).items()), None) if since.opening else None
+        else:
+            opening = _opening(tx, at, channel.agent, standing, unread, log)
         log = (*_needed(tx, standing.seen, unread, pins, opening), *log)
     return Sight(
         at=at,
@@ -110,6 +124,7 @@ def look(
         log=tuple([each for each in log if each[0] not in lead]) if lead and log and log[0][0] in lead else log,
         lead=lead,
         unread=unread,
+        opening=opening[0] if opening else 0,
         late=late,
         kept=kept,
         why=why,
@@ -329,6 +344,16 @@ def _log(
         if enough([message for _, message in blocks[-1]]):
             break
     return tuple(each for block in reversed(blocks) for each in block), last if last > seen else 0
+
+
+def _is_torn(log: Iterable[tuple[int, Message]]) -> bool:
+    """Whether there is a result whose call does not stand before it."""
+    calls: set[str] = set()
+    for _, message in log:
+        if any([result.call_id not in calls for result in message.tool_results]):
+            return True
+        calls.update([call.id for call in message.tool_calls])
+    return False
 
 
 def _needed(

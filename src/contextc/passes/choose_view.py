@@ -22,6 +22,7 @@ from contextc.ledger.items import Item
 from contextc.ledger.render import answering, has_media, has_reasoning, rendered, replaying, shown_parts
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
 from contextc.models.find import entry_of
+from contextc.store.places import SEQ_MASK
 
 NAMELESS = ""
 MADE_UP = 40  # about what a result takes that says there is none
@@ -76,7 +77,8 @@ def _is_plain(message: Message, draft: Draft) -> bool:
 def _seen(draft: Draft) -> Draft:
     view = _View(draft)
     produced = {item.place: item for item in draft.standing.produced}
-    for _, message in draft.log:
+    needed = _unread(draft)
+    for _, message in draft.log[needed:]:
         view.note_run(message)
     for where, message in draft.log:
         if where in produced:
@@ -86,10 +88,23 @@ def _seen(draft: Draft) -> Draft:
             view.see(where, message)
         else:
             view.waiting.append(where)
-    for where, message in draft.log:
+    for where, message in draft.log[:needed]:  # they stand alone: what came between them is not known
+        view.answered = draft.standing.answered
+        if where not in produced:
+            view.see(where, message)
+    if needed:
+        view.answered = draft.standing.answered and not draft.opening
+    for where, message in draft.log[needed:]:
         if where not in produced:
             view.see(where, message)
     return view.result(produced.keys())
+
+
+def _unread(draft: Draft) -> int:
+    """How many messages at the front of the log are from the part of it that was not read."""
+    if not draft.unread:
+        return 0
+    return sum([where & SEQ_MASK <= draft.unread for where, _ in draft.log])
 
 
 class _View:
