@@ -64,22 +64,26 @@ class Reader:
         self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
     ) -> Seen:
         room, read, counter = self.provider.model.window, 0, self.counter
+        counted: dict[int, int] = {}
 
-        def seen_tokens(message: Message) -> int:
+        def seen_tokens(where: int, message: Message) -> int:
             """What a message may take, as far as that can be told before all are read."""
             if message.redacted or message.status != "sent" or message.audience not in (None, channel.agent):
                 return 0
             if message.author in (None, channel.agent) or message.role == "user":
-                return counter.message(message)
+                tokens = counted[where] = counter.message(message)
+                return tokens
             return counter.text(message.text) if message.role == "assistant" else 0
 
-        def enough(block: Sequence[Message]) -> bool:
+        def enough(block: Sequence[tuple[int, Message]]) -> bool:
             nonlocal read
-            read += sum([seen_tokens(message) for message in block])
+            read += sum([seen_tokens(where, message) for where, message in block])
             return read > room
 
         def work(tx: Transaction) -> Seen:
-            upto = None
+            nonlocal read
+            read, upto = 0, None
+            counted.clear()
             if edit is not None or rewind is not None:
                 at = head(tx, channel.conversation)
                 where = find(tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind))
@@ -90,7 +94,7 @@ class Reader:
             sight = look(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto, since=since)
             if self.calibration is None:
                 self.calibration = load_calibration(tx, self.provider.asks_for)
-            counts, fresh = self._counts(tx, sight)
+            counts, fresh = self._counts(tx, sight, counted)
             summary = None
             if may_have_overlays(sight.at):
                 summary = overlays.latest(tx, channel.agent, sight.at, counter.system)
@@ -114,19 +118,22 @@ class Reader:
         others = [standing for _, other, standing, _ in channels if other.agent == channel.agent and standing.requests]
         return max(others, key=lambda standing: standing.seen, default=None)
 
-    def _counts(self, tx: Transaction, sight: Sight) -> tuple[dict[int, int], dict[bytes, int]]:
-        """Tokens of new messages by their place, and of those by their hash that were never counted before.
+    def _counts(
+        self, tx: Transaction, sight: Sight, counted: dict[int, int] = {}
+    ) -> tuple[dict[int, int], dict[bytes, int]]:
+        """Tokens of new messages by their place, and of those by their hash that were never counted before. `counted`
+        are those that were counted while reading.
 
         Only where counting is work: an estimate costs less than looking it up.
         """
         if not self.counter.exact or not sight.log:
-            return {}, {}
+            return counted, {}
         names = {where: content_hash(message) for where, message in sight.log}
         found = known(tx, self.counter.tokenizer, list(names.values()))
         fresh: dict[bytes, int] = {}
         for where, message in sight.log:
             if (name := names[where]) not in found:
-                found[name] = fresh[name] = self.counter.message(message)
+                found[name] = fresh[name] = counted.get(where) or self.counter.message(message)
         return {where: found[name] for where, name in names.items()}, fresh
 
     def fetch(self, places: Sequence[int], also: Sequence[Message]) -> Fetched:

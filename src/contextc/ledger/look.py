@@ -11,6 +11,7 @@ from itertools import takewhile
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from contextc._json import encode
 from contextc.ledger import book
 from contextc.ledger.items import Item
 from contextc.ledger.overlays import Summary
@@ -26,6 +27,8 @@ from contextc.store.places import SEQ_BITS, SEQ_MASK, Head, head, lineage, place
 from contextc.store.reading import UNREADABLE, as_id, read_messages
 
 BLOCK = 512
+SOME = 32
+AUTHOR = b'],"author":'  # behind the parts of a stored message
 LEADING = 8
 FOLLOWING = (
     "SELECT m.place, m.id, m.body FROM channel h, conversation c, message m"
@@ -73,7 +76,7 @@ def look(
     *,
     room: int,
     runs: str = "",
-    enough: Callable[[Sequence[Message]], bool],
+    enough: Callable[[Sequence[tuple[int, Message]]], bool],
     upto: int | None = None,
     since: Summary | None = None,
 ) -> Sight:
@@ -328,7 +331,7 @@ def _within(line: dict[int, tuple[int, int]], where: int) -> bool:
 
 
 def _log(
-    tx: Transaction, at: Head, seen: int, enough: Callable[[Sequence[Message]], bool]
+    tx: Transaction, at: Head, seen: int, enough: Callable[[Sequence[tuple[int, Message]]], bool]
 ) -> tuple[tuple[tuple[int, Message], ...], int]:
     """The messages after `seen`, with their places; and the seq up to which they were not read, because what comes
     after fills the window.
@@ -341,7 +344,7 @@ def _log(
         first = max(seen, last - BLOCK)
         blocks.append(_between(tx, at, first, last))
         last = first
-        if enough([message for _, message in blocks[-1]]):
+        if enough(blocks[-1]):
             break
     return tuple(each for block in reversed(blocks) for each in block), last if last > seen else 0
 
@@ -376,15 +379,59 @@ def _opening(
     final = next((index for index, (_, message) in enumerate(log) if is_final(message)), len(log))
     if any([message.role == "user" for _, message in log[final:]]):
         return None
-    found: tuple[int, Message] | None = None
-    while unread > standing.seen:
-        for where, message in reversed(_between(tx, at, max(standing.seen, unread - BLOCK), unread)):
+    before, ended = [*stretches(lineage(tx, at.branch), standing.seen, unread)], False
+    for branch, first, last in reversed(before):
+        if (end := _last_reply(tx, agent, branch, first, last, is_final)) is not None:
+            before, ended = [*stretches(lineage(tx, at.branch), end, unread)], True
+            break
+    for branch, first, last in before if ended or standing.answered else ():
+        row = tx.row(
+            "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
+            " ORDER BY place LIMIT 1",
+            place(branch, first),
+            place(branch, last),
+            *_role_bounds("user"),
+        )
+        if row is not None:
+            return read_messages(tx, [row])[0]
+    return None
+
+
+def _last_reply(
+    tx: Transaction, agent: str, branch: int, first: int, last: int, is_final: Callable[[Message], bool]
+) -> int | None:
+    """Return the seq of the last message of a stretch that ended a turn of this agent.
+
+    A turn may be as long as the history, so the database sorts out by the bytes of a row what cannot be one: messages
+    with calls, and replies of other agents. It compares the beginning of every row with the role, which is cheap.
+    """
+    contains = "position(? in body)" if tx.dialect.name == "postgres" else "instr(body, ?)"
+    sql = (
+        "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
+        f" AND {contains} = 0 AND ({contains} = 0 OR {contains} > 0) ORDER BY place DESC LIMIT {SOME}"
+    )
+    while first <= last:
+        rows = tx.rows(
+            sql,
+            place(branch, first),
+            place(branch, last),
+            *_role_bounds("assistant"),
+            b'{"type":"tool_call","id":',
+            AUTHOR,
+            AUTHOR + encode(agent),
+        )
+        for where, message in read_messages(tx, rows):
             if is_final(message):
-                return found
-            if message.role == "user":
-                found = where, message
-        unread -= BLOCK
-    return found if standing.answered else None
+                return where & SEQ_MASK
+        if len(rows) < SOME:
+            return None
+        last = (rows[-1][0] & SEQ_MASK) - 1
+    return None
+
+
+def _role_bounds(role: str) -> tuple[bytes, bytes]:
+    """The bounds between which the stored messages of a role are: they begin with it."""
+    return b'{"role":"%b"' % role.encode(), b'{"role":"%b#' % role.encode()
 
 
 def _between(tx: Transaction, at: Head, after: int, upto: int) -> list[tuple[int, Message]]:
