@@ -14,6 +14,10 @@ from contextc.store.base import Transaction
 PROVIDER = cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500)
 
 
+def summary(messages: Sequence[cc.Message], before: str | None) -> str:
+    return f"{len(messages)} messages" if before is None else "more"
+
+
 def talk(random: Random, turns: int, number: int) -> list[cc.Message]:
     """Some turns: people who are not always the same, steps with calls, notes of another agent, words in between."""
     found: list[cc.Message] = []
@@ -61,7 +65,11 @@ def test_what_is_summed_up_does_not_depend_on_how_much_is_read(seed: int, monkey
     """A summary must not lose or repeat anything because the messages before the last one were not read."""
     found = compacted(Random(seed))
     real = looking.look
-    monkeypatch.setattr(looking, "look", lambda *given, since=None, **named: real(*given, **named))
+
+    def whole(*given: Any, **named: Any) -> Any:
+        return real(*given, **{**named, "since": None})
+
+    monkeypatch.setattr(looking, "look", whole)
     assert compacted(Random(seed)) == found
 
 
@@ -81,10 +89,10 @@ def test_the_cost_of_a_compaction_follows_what_is_new(monkeypatch: pytest.Monkey
         compiler = cc.MessageCompiler(store, PROVIDER)
         some: list[Any] = [cc.user("question " * 10), cc.assistant("answer " * 10)]
         store.extend("demo", some * (length // 2))
-        assert compiler.compact("demo", lambda *_: "summary") is not None
+        assert compiler.compact("demo", summary) is not None
         store.extend("demo", some * 50)
         read = 0
-        assert compiler.compact("demo", lambda *_: "summary") is not None
+        assert compiler.compact("demo", summary) is not None
         return read
 
     monkeypatch.setattr(ledger_look, "read_messages", counted)
@@ -97,7 +105,7 @@ def test_a_summary_from_before_a_clear_is_not_shown_again(store: cc.Store) -> No
     """A cleared context stays cleared, also where what came after it is more than the window holds."""
     store.extend("demo", [cc.user("question " * 20), cc.assistant("answer " * 20)] * 50)
     compiler = cc.MessageCompiler(store, PROVIDER)
-    assert compiler.compact("demo", lambda *_: "the secret plan") is not None
+    assert compiler.compact("demo", lambda messages, before: "the secret plan") is not None
     store.reset("demo")
     store.extend("demo", [cc.user("question " * 20), cc.assistant("answer " * 20)] * 400)
     store.append("demo", cc.user("go on"))

@@ -1,7 +1,5 @@
 """Tools that a caller changes in place between two requests: the model is told what they say now."""
 
-from collections.abc import Callable
-
 import pytest
 
 import contextc as cc
@@ -24,20 +22,20 @@ def compiler() -> cc.MessageCompiler:
 
 
 @pytest.mark.parametrize(
-    "change",
+    "changed",
     [
-        lambda schema: schema["properties"].update(city={"type": "string"}),
-        lambda schema: schema["properties"]["id"].update(default=True),  # equal to the 1 that was there
-        lambda schema: schema["properties"].clear(),
+        {"id": {"type": "integer", "default": 1}, "city": {"type": "string"}},
+        {"id": {"type": "integer", "default": True}},  # equal to the 1 that was there
+        {},
     ],
 )
 def test_a_schema_that_is_changed_in_place_is_sent_as_it_is_now(
-    compiler: cc.MessageCompiler, change: Callable[[JSONObject], None]
+    compiler: cc.MessageCompiler, changed: JSONObject
 ) -> None:
     """A program that adds a parameter to a tool it holds must not go on sending the schema of before."""
     tool = lookup(id={"type": "integer", "default": 1})
     before = compiler.compile("demo", tools=[tool])
-    change(tool.parameters)
+    tool.parameters["properties"] = changed
     after = compiler.compile("demo", tools=[tool])
     assert str(after.params["tools"][0]["input_schema"]) == str(tool.parameters)
     assert after.body != before.body

@@ -4,7 +4,7 @@ It reads on one consistent view of the store, and writes nothing. The next step 
 takes a short way: one statement (`ledger.look.look_on`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 
     sight: Sight
     summary: Summary | None
-    counts: dict[int, int]
+    counts: Mapping[int, int]
     fresh: dict[bytes, int]
 
 
@@ -56,7 +56,9 @@ class Reader:
         """The short way for the next step of a channel; None where the whole look is needed."""
         if self.calibration is None or (sight := look_on(self.store, self._warm, channel)) is None:
             return None
-        counts, fresh = self.store.read(lambda tx: self._counts(tx, sight)) if self.counter.exact else ({}, {})
+        counts, fresh = dict[int, int](), dict[bytes, int]()
+        if self.counter.exact:
+            counts, fresh = self.store.read(lambda tx: self._counts(tx, sight))
         since = sight.shown.since
         return Seen(sight, since.summary if since else None, counts, fresh)
 
@@ -119,8 +121,8 @@ class Reader:
         return max(others, key=lambda standing: standing.seen, default=None)
 
     def _counts(
-        self, tx: Transaction, sight: Sight, counted: dict[int, int] = {}
-    ) -> tuple[dict[int, int], dict[bytes, int]]:
+        self, tx: Transaction, sight: Sight, counted: Mapping[int, int] = {}
+    ) -> tuple[Mapping[int, int], dict[bytes, int]]:
         """Tokens of new messages by their place, and of those by their hash that were never counted before. `counted`
         are those that were counted while reading.
 

@@ -29,6 +29,7 @@ from contextc.store.reading import UNREADABLE, as_id, read_messages
 BLOCK = 512
 SOME = 32
 AUTHOR = b'],"author":'  # behind the parts of a stored message
+BEGINS_WITH_CALL = b'{"role":"assistant","parts":[{"type":"tool_call"'
 LEADING = 8
 FOLLOWING = (
     "SELECT m.place, m.id, m.body FROM channel h, conversation c, message m"
@@ -406,16 +407,19 @@ def _last_reply(
     with calls, and replies of other agents. It compares the beginning of every row with the role, which is cheap.
     """
     contains = "position(? in body)" if tx.dialect.name == "postgres" else "instr(body, ?)"
-    sql = (
-        "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
-        f" AND {contains} = 0 AND ({contains} = 0 OR {contains} > 0) ORDER BY place DESC LIMIT {SOME}"
+    sql = (  # the first comparison decides for most rows: the names of all other roles sort behind it
+        "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body < ? AND body >= ?"
+        f" AND NOT (body >= ? AND body < ?) AND {contains} = 0 AND ({contains} = 0 OR {contains} > 0)"
+        f" ORDER BY place DESC LIMIT {SOME}"
     )
     while first <= last:
         rows = tx.rows(
             sql,
             place(branch, first),
             place(branch, last),
-            *_role_bounds("assistant"),
+            *reversed(_role_bounds("assistant")),
+            BEGINS_WITH_CALL,
+            BEGINS_WITH_CALL + b"\xff",
             b'{"type":"tool_call","id":',
             AUTHOR,
             AUTHOR + encode(agent),
