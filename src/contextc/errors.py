@@ -22,6 +22,7 @@
     │   └── LeaseLost               this lease has ended; nothing may be written under it
     ├── ContextOverflow             what must be sent does not fit; every figure is an attribute
     ├── NothingNew                  the model has been shown everything there is
+    ├── InternalError               contextc itself is at fault; nothing was sent
     ├── FragmentFailed              a prompt fragment's own renderer raised, or returned no text
     ├── ProviderFailed              a provider did not answer, or refused; `kind` says what helps
     └── StoreError                  the store, its disk or its server
@@ -295,6 +296,13 @@ class NothingNew(ContextcError):
             f"Conversation {conversation!r} has nothing new for {channel}. Append a message first; to have the last "
             "answer given anew, rewind to the message before it."
         )
+
+
+class InternalError(ContextcError):
+    """A check of contextc on its own work failed. Nothing was sent and nothing was stored."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. This is a defect in contextc: report it with the manifest of the last request.")
 
 
 FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "session", "invalid", "abort"]

@@ -8,6 +8,7 @@ error text is never taken for a summary.
 
 from collections import Counter as Tally
 from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import accumulate
 from typing import TypeAlias, cast
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ from contextc.ledger import overlays
 from contextc.ledger.items import Item
 from contextc.ledger.render import rendered
 from contextc.messages import Message
+from contextc.passes.choose_view import NAMELESS
 from contextc.prompts import escape, tagged
 from contextc.providers import Provider
 from contextc.store import Store, chain
@@ -127,19 +129,38 @@ def _opening(items: Sequence[Item]) -> list[Item]:
     return [item for item in items if item.opens][-1:]
 
 
+def _state(draft: Draft, messages: Mapping[int, Message], upto: int) -> tuple[tuple[str, ...], int | None]:
+    """Return the people who spoke up to a message, and the place of what opened the turn that is going on there."""
+    before = draft.summary
+    rolls_on = before is not None and before.anchor & SEQ_MASK <= upto
+    humans = dict.fromkeys(before.humans if before is not None and rolls_on else ())
+    opening = before.opening if before is not None and rolls_on else 0
+    for item in _items(draft):
+        message = messages.get(item.place)
+        if message is None or item.kind != "message" or item.place & SEQ_MASK > upto:
+            continue
+        if message.role == "user":
+            humans[message.author or NAMELESS] = None
+        if item.opens:
+            opening = item.place
+        elif item.role == "assistant" and not message.tool_calls:
+            opening = 0
+    return tuple(humans), opening
+
+
 def _boundary(available: int, items: Sequence[Item]) -> int:
     """The index from which items stay: the last turns, or the last steps of a long one."""
     room = min(int(available * KEEP_SHARE), KEEP_MOST)
-    sizes = [item.tokens for item in items]
+    rest = [*accumulate([item.tokens for item in reversed(items)], initial=0)][::-1]  # of an item and all after it
     turns = [index for index, item in enumerate(items) if item.opens]
-    if len(turns) > KEEP_TURNS and sum(sizes[turns[-KEEP_TURNS] :]) <= room:
-        fitting = [index for index in turns[: -KEEP_TURNS + 1] if sum(sizes[index:]) <= room]
+    if len(turns) > KEEP_TURNS and rest[turns[-KEEP_TURNS]] <= room:
+        fitting = [index for index in turns[: -KEEP_TURNS + 1] if rest[index] <= room]
         return fitting[0]
-    if len(turns) > 1 and sum(sizes[turns[-1] :]) <= room:
+    if len(turns) > 1 and rest[turns[-1]] <= room:
         return turns[-1]
     start = turns[-1] if turns else 0
     steps = [index for index in range(start, len(items)) if items[index].role == "assistant"]
-    fitting = [index for index in steps or range(start + 1, len(items)) if sum(sizes[index:]) <= room]
+    fitting = [index for index in steps or range(start + 1, len(items)) if rest[index] <= room]
     return fitting[0] if fitting else steps[-1] if steps else start
 
 
@@ -169,7 +190,14 @@ def compact(
         fenced = _fenced(digest(shown, planned.previous, lambda words: count(_fenced(words)) < planned.tokens))
         if count(fenced) >= planned.tokens:
             return None
-    overlay = overlays.Overlay(text=fenced, made_by="digest" if fallback else "summarizer", time=chain.now_ms())
+    humans, opening = _state(draft, messages, planned.anchor & SEQ_MASK)
+    overlay = overlays.Overlay(
+        text=fenced,
+        made_by="digest" if fallback else "summarizer",
+        time=chain.now_ms(),
+        humans=humans,
+        opening=opening,
+    )
 
     def work(tx: Transaction) -> bool:
         return overlays.keep(tx, whole.sight.at, draft.agent, planned.anchor, overlay)
