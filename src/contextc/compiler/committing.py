@@ -262,7 +262,7 @@ def done_before(
         return None
     if standing.chain != compiled.standing.chain:
         return None
-    stored = chain.stored_before(tx, at, entries)
+    stored = chain.stored_before(tx, entries)
     shown = Shown.of(found[0], found[1], standing, book.load_rows(tx, standing.layout))
     return stored, shown, at
 

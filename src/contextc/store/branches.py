@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.messages import Message, new_root
 from contextc.store.base import Branch, Conversation, Reference, Transaction
-from contextc.store.chain import Entry, create, free_uid, messages_between, new_branch, now_ms, place_messages
+from contextc.store.chain import Entry, Verified, create, free_uid, messages_between, new_branch, now_ms, place_messages
 from contextc.store.forgetting import drop_channels
 from contextc.store.places import (
     SEQ_MASK,
@@ -134,17 +134,19 @@ def switch(tx: Transaction, conversation: str, branch: int) -> Conversation:
     return describe(tx, conversation)
 
 
-def reconcile(tx: Transaction, conversation: str, theirs: Sequence[Message]) -> Difference:
+def reconcile(
+    tx: Transaction, conversation: str, theirs: Sequence[Message], verified: Verified | None = None
+) -> Difference:
     """Turn to the line that a client's history continues: the current one, another, or a new one that leaves the
     nearest.
     """
     here = head(tx, conversation, lock=True)
-    best, line = compare(messages_between(tx, here.branch, 0, here.seq), theirs), here.branch
+    best, line = compare(messages_between(tx, here.branch, 0, here.seq, verified), theirs), here.branch
     if not best.rewrites:
         return best
     for branch in reversed(branches(tx, conversation)):
         try:
-            other = compare(messages_between(tx, branch.number, 0, branch.length), theirs)
+            other = compare(messages_between(tx, branch.number, 0, branch.length, verified), theirs)
         except StoreCorrupt:  # a branch that was left behind: nobody goes back to what cannot be read
             continue
         if (other.tail, other.rewrites) < (best.tail, best.rewrites):

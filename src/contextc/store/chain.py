@@ -23,7 +23,6 @@ from contextc.messages import (
     Message,
     chain_id,
     content_of,
-    from_json,
     new_root,
     to_json,
 )
@@ -31,35 +30,39 @@ from contextc.store.base import Reference, Transaction
 from contextc.store.places import (
     MAX_NAME,
     SEQ_BITS,
+    SEQ_MASK,
     UID,
     Head,
+    base_of,
     by_name,
     check_name,
     check_new_name,
     find,
     find_head,
+    gap_in,
     head,
     lineage,
+    missing,
     on_branch,
     place,
     root,
     stretches,
 )
-from contextc.store.reading import UNREADABLE, read_message, read_messages
+from contextc.store.reading import as_id, mismatched, read_message, read_messages
 from contextc.store.sync import EDITED
-
-LOOK_BACK = 10_000
 
 
 class Entry(Struct, frozen=True, gc=False):
     """A message on its way in, with what stays the same if its transaction has to be run again.
 
-    Its uid is the one it brought, or its place and `mark`, which is random.
+    Its uid is the one it brought, or its place and `mark`, which is random. `tried` holds each place it was given, with
+    the id it had there: a transaction that is run again looks there, and nowhere else, for what it may have stored.
     """
 
     admitted: Admitted
     mark: int
     time: int
+    tried: list[tuple[int, bytes]]
 
 
 def now_ms() -> int:
@@ -79,7 +82,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def entry(admitted: Admitted) -> Entry:
-    return Entry(admitted, next(marks), admitted.message.time or time_ns() // 1_000_000)
+    return Entry(admitted, next(marks), admitted.message.time or time_ns() // 1_000_000, [])
 
 
 def new_uid() -> str:
@@ -87,18 +90,74 @@ def new_uid() -> str:
     return f"{now_ms():012x}{os.urandom(10).hex()}"
 
 
-def messages_between(tx: Transaction, branch: int, after: int, upto: int) -> list[Message]:
-    """The messages of a chain that ends on `branch`, those after seq `after` up to seq `upto`."""
+class Verified:
+    """The stretch of each branch whose rows a store handle has read and found to match their ids."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}
+
+    def unknown(self, branch: int, first: int, last: int) -> int:
+        """Return the first seq from `first` to `last` that was not verified yet; behind `last` where all were."""
+        low, high = self._known.get(branch, (0, 0))
+        return high + 1 if low <= first <= high else first
+
+    def add(self, branch: int, first: int, last: int) -> None:
+        low, high = self._known.get(branch, (first, last))
+        if first <= high + 1 and last >= low - 1:
+            self._known[branch] = min(low, first), max(high, last)
+        elif last - first > high - low:
+            self._known[branch] = first, last
+
+
+def messages_between(
+    tx: Transaction, branch: int, after: int, upto: int, verified: Verified | None = None
+) -> list[Message]:
+    """Return the messages of a chain that ends on `branch`, those after seq `after` up to seq `upto`.
+
+    A row that is missing, or that does not match its id, is `StoreCorrupt`. Rows that `verified` knows are not verified
+    again.
+    """
     found: list[Message] = []
+    before: bytes | None = None
     for number, first, last in stretches(lineage(tx, branch), after, upto):
         low, high = place(number, first), place(number, last)
-        rows = tx.rows("SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
-        try:
-            found += [from_json(body) for (body,) in rows]
-        except UNREADABLE:  # once more, to say which
-            read_messages(tx, tx.rows("SELECT place, body FROM message WHERE place BETWEEN ? AND ?", low, high))
-            raise
+        rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+        if len(rows) != last - first + 1:
+            raise gap_in(tx, number, [where for where, _, _ in rows], first, last)
+        some = read_messages(tx, [(where, body) for where, _, body in rows])
+        check_from = first if verified is None else verified.unknown(number, first, last)
+        if check_from <= last:
+            known = rows[check_from - first - 1][1] if check_from > first else before
+            known = _id_before(tx, number, first) if known is None else as_id(known)
+            check_links(tx, known, rows[check_from - first :], [message for _, message in some[check_from - first :]])
+            if verified is not None:
+                verified.add(number, first, last)
+        before = as_id(rows[-1][1])
+        found += [message for _, message in some]
     return found
+
+
+def _id_before(tx: Transaction, branch: int, seq: int) -> bytes:
+    """The id that the message `seq` of a branch was chained to."""
+    row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, seq - 1))
+    if row is not None:
+        return as_id(row[0])
+    base, base_id = base_of(tx, branch)
+    if base != seq - 1:
+        raise gap_in(tx, branch, [], seq - 1, seq - 1)
+    return base_id
+
+
+def check_links(
+    tx: Transaction, before: bytes, rows: Sequence[tuple[int, object, bytes]], messages: Sequence[Message]
+) -> None:
+    """Raise `StoreCorrupt` at the first row whose content does not give its id; `before` is the id before the first."""
+    for (where, stored, _), message in zip(rows, messages, strict=True):
+        identity = as_id(stored)
+        is_right = message.id == identity.hex() and message.seq == where & SEQ_MASK
+        if not is_right or not (message.redacted or chain_id(before, content_of(message)) == identity):
+            raise mismatched(tx, where)
+        before = identity
 
 
 def load(
@@ -109,6 +168,7 @@ def load(
     after: Reference | None = None,
     upto: Reference | None = None,
     branch: int | None = None,
+    verified: Verified | None = None,
 ) -> list[Message]:
     at = head(tx, conversation)
     if branch is not None and branch != at.branch:
@@ -119,7 +179,7 @@ def load(
         if not isinstance(last, int) or last < 0:
             raise InvalidInput(f"last={last!r}: ask for 0 or more messages.")
         low = max(low, high - last)
-    return messages_between(tx, at.branch, low, high)
+    return messages_between(tx, at.branch, low, high, verified)
 
 
 class Window(NamedTuple):
@@ -152,7 +212,7 @@ def append(
 ) -> list[Message]:
     """Put messages at the end of the conversation, which is made if there is none yet."""
     at = find_head(tx, conversation, True) or create(tx, conversation)
-    if tx.again and (stored := stored_before(tx, at, entries)):
+    if tx.again and (stored := stored_before(tx, entries)):
         return stored
     if key is not None and (known := _by_key(tx, conversation, key, entries[0])):
         return [known]
@@ -183,9 +243,14 @@ def placed(at: Head, entry: Entry) -> tuple[Message, tuple[int, bytes, int, byte
     """The message that follows the end of a conversation, and its row: place, id, time, body."""
     message, moment = entry.admitted.message, entry.time
     branch, seq, identity = at.branch, at.seq + 1, chain_id(at.id, entry.admitted.content)
-    uid = message.uid or f"{branch:x}-{seq:x}-{entry.mark:016x}"
-    message = replace(message, uid=uid, id=identity.hex(), seq=seq, time=moment)
-    return message, (branch << SEQ_BITS | seq, identity, moment, to_json(message))
+    message = replace(message, uid=_uid(entry, branch, seq), id=identity.hex(), seq=seq, time=moment)
+    where = branch << SEQ_BITS | seq
+    entry.tried.append((where, identity))
+    return message, (where, identity, moment, to_json(message))
+
+
+def _uid(entry: Entry, branch: int, seq: int) -> str:
+    return entry.admitted.message.uid or f"{branch:x}-{seq:x}-{entry.mark:016x}"
 
 
 APPEND_AT_TIP = (
@@ -255,23 +320,36 @@ def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
         tx.run("INSERT INTO blob_use (name, place) VALUES (?, ?)", name, where)
 
 
-def stored_before(tx: Transaction, at: Head, entries: Sequence[Entry]) -> list[Message]:
-    """What an earlier try of the same transaction left, whose answer was lost on the way."""
-    recent = messages_between(tx, at.branch, max(0, at.seq - LOOK_BACK), at.seq)
-    marks = {entry.admitted.message.uid or f"{entry.mark:016x}" for entry in entries}
-    return [message for message in recent if message.uid in marks or message.uid.rpartition("-")[2] in marks]
+def stored_before(tx: Transaction, entries: Sequence[Entry]) -> list[Message]:
+    """Return what an earlier try of the same transaction stored, whose answer was lost on the way.
+
+    A row is ours where it stands at a place that was tried, with the id and the uid that were tried there.
+    """
+    return [message for entry in entries if (message := _stored(tx, entry)) is not None]
+
+
+def _stored(tx: Transaction, entry: Entry) -> Message | None:
+    for where, identity in entry.tried:
+        row = tx.row("SELECT body FROM message WHERE place = ? AND id = ? AND time = ?", where, identity, entry.time)
+        if row is not None:
+            message = read_message(tx, where, row[0])
+            if message.uid == _uid(entry, where >> SEQ_BITS, where & SEQ_MASK):
+                return message
+    return None
 
 
 def _by_key(tx: Transaction, conversation: str, key: str, wanted: Entry) -> Message | None:
     check_name(key, "key")
     row = tx.row(
-        "SELECT m.place, m.body FROM append_key k JOIN message m ON m.place = k.place"
+        "SELECT k.place, m.body FROM append_key k LEFT JOIN message m ON m.place = k.place"
         " WHERE k.conversation = ? AND k.key = ?",
         conversation,
         key,
     )
     if row is None:
         return None
+    if row[1] is None:
+        raise missing(conversation, row[0] & SEQ_MASK)
     stored = read_message(tx, *row)
     if not stored.redacted and content_of(stored) != wanted.admitted.content:
         raise KeyReused(conversation, key, seq=stored.seq)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.messages import Message, from_json
 from contextc.store.base import Row, Transaction
-from contextc.store.places import SEQ_MASK, check_name, place, stretches
+from contextc.store.places import SEQ_MASK, check_name, head, place, stretches
 from contextc.store.reading import UNREADABLE
 from contextc.store.turns import last_steps
 
@@ -110,6 +110,7 @@ def overview(tx: Transaction, name: str) -> Overview:
     check_name(name)
     rows = tx.rows(f"{LIST} WHERE c.name = ?", name)
     if not rows:
+        head(tx, name)  # raises, and says whether the conversation or its branch is missing
         raise UnknownConversation(name)
     return described(tx, [Listed(*rows[0])])[0]
 

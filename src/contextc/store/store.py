@@ -50,6 +50,7 @@ class Store(Engine[Connection]):
         self.recovered: tuple[Recovered, ...] = ()
         """What dead turns had left, and this handle put right."""
         self._tips: dict[str, Head] = {}
+        self._verified = chain.Verified()
 
     def ready(self) -> None:
         """Bring the schema up to date, then put right what dead turns left."""
@@ -96,8 +97,18 @@ class Store(Engine[Connection]):
         upto: Reference | None = None,
         branch: int | None = None,
     ) -> list[Message]:
-        """The messages of a conversation in order: all, those after one and up to another, or the last few of these."""
-        return self.read(lambda tx: chain.load(tx, conversation, last=last, after=after, upto=upto, branch=branch))
+        """The messages of a conversation in order: all, those after one and up to another, or the last few of these.
+
+        A message that is missing, or does not match its hash, raises `StoreCorrupt`. An open store verifies each row
+        once, when it first loads it; `contextc doctor` verifies every row.
+        """
+
+        def work(tx: Transaction) -> list[Message]:
+            return chain.load(
+                tx, conversation, last=last, after=after, upto=upto, branch=branch, verified=self._verified
+            )
+
+        return self.read(work)
 
     def sync(self, conversation: str, history: Iterable[Message]) -> list[Message]:
         """Take in a history that a client sends whole each time, and return what was new in it.
@@ -114,11 +125,13 @@ class Store(Engine[Connection]):
             here = places.find_head(tx, conversation, True)
             if here is None:
                 return chain.append(tx, conversation, entries) if entries else []
-            if tx.again and (stored := chain.stored_before(tx, here, tails[-1])):
+            if tx.again and (stored := chain.stored_before(tx, tails[-1])):
                 return stored
             open_now = streams.open_in(tx, conversation)  # a page may send what is still being written
             mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]
-            difference = branches.reconcile(tx, conversation, [entry.admitted.message for entry in mine])
+            difference = branches.reconcile(
+                tx, conversation, [entry.admitted.message for entry in mine], self._verified
+            )
             tail = mine[len(mine) - difference.tail :]
             tails.append([branches.renamed(tx, here.tree, entry) for entry in tail])
             return chain.append(tx, conversation, tails[-1]) if tails[-1] else []
