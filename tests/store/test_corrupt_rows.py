@@ -100,7 +100,7 @@ def test_a_message_with_the_id_of_another_is_not_loaded(filled: cc.Store) -> Non
     here, there = place_of(filled, 2), place_of(filled, 4)
     [(identity, body)] = filled.read(lambda tx: tx.rows("SELECT id, body FROM message WHERE place = ?", there))
     run(filled, "UPDATE message SET id = ?, body = ? WHERE place = ?", identity, body, here)
-    with pytest.raises(cc.StoreCorrupt, match="Message 2 .*does not match its hash"):
+    with pytest.raises(cc.StoreCorrupt, match=r"Message 2 .*does not match its hash"):
         filled.load("demo")
 
 

@@ -119,8 +119,11 @@ def _left(report: Report) -> int:
 def _examined(store: Store, settings: Settings, conversation: str | None) -> Report:
     with progress("checking") as bar:
         findings = list(examine(store, bar, conversation=conversation))
-    names = [conversation] if conversation is not None else conversation_names(store)
-    known = [each for name in names if (each := _described(store, name)) is not None]
+    try:
+        known = [store.conversation(conversation)] if conversation is not None else store.conversations()
+    except (StoreCorrupt, UnknownConversation):  # those that can be described
+        names = [conversation] if conversation is not None else conversation_names(store)
+        known = [each for name in names if (each := _described(store, name)) is not None]
     return msgspec.structs.replace(
         _report(settings), conversations=known, recovered=list(store.recovered), findings=findings
     )

@@ -46,6 +46,7 @@ from contextc.store.places import (
     on_branch,
     place,
     root,
+    spoken_at,
     stretches,
 )
 from contextc.store.reading import as_id, mismatched, read_message, read_messages
@@ -235,7 +236,9 @@ def place_messages(tx: Transaction, conversation: str, at: Head, entries: Sequen
         if entry.admitted.blobs:
             keep_blobs(tx, conversation, row[0], entry.admitted.blobs)
         stored.append(message)
-        at = Head(at.conversation, at.tree, at.branch, at.revision, message.seq, row[1])
+        at = Head(at.conversation, at.tree, at.branch, at.revision, message.seq, row[1], at.spoken)
+    if stored:
+        spoken_at(tx, at, stored[-1].time)
     return stored
 
 
@@ -265,16 +268,17 @@ def create(tx: Transaction, conversation: str, root_id: bytes | None = None) -> 
     check_new_name(conversation)
     root_id, moment = root_id or new_root(), now_ms()
     made = tx.row(
-        "INSERT INTO conversation (name, tree, branch, created) VALUES (?, 0, 0, ?) ON CONFLICT DO NOTHING"
+        "INSERT INTO conversation (name, tree, branch, created, spoken) VALUES (?, 0, 0, ?, ?) ON CONFLICT DO NOTHING"
         " RETURNING number",
         conversation,
         moment,
+        moment // 1000,
     )
     if made is None:  # another writer was faster; its transaction is over by now
         return head(tx, conversation, lock=True)
     branch = new_branch(tx, conversation, tree=None, parent=None, base_seq=0, base_id=root_id)
     tx.run("UPDATE conversation SET tree = ?, branch = ? WHERE name = ?", branch, branch, conversation)
-    return Head(made[0], branch, branch, 0, 0, root_id)
+    return Head(made[0], branch, branch, 0, 0, root_id, moment // 1000)
 
 
 def new_branch(

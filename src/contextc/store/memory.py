@@ -46,6 +46,9 @@ class MemoryStore(SQLiteStore):
     def _look_at_file(self) -> None:
         """There is no file that could go."""
 
+    def _erases(self, tx: Transaction) -> None:
+        """There is no file from which content has to go."""
+
     def _scrub(self) -> None:
         """There is no file that could remember."""
 

@@ -30,6 +30,8 @@ class Head(Struct, frozen=True, gc=False):
     revision: int
     seq: int
     id: bytes
+    spoken: int = 0
+    """The second that the conversation's row has as the one it was last spoken in; 0 where that is not known."""
 
 
 class Spot(Struct, frozen=True, gc=False):
@@ -72,7 +74,7 @@ def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
     if lock and tx.dialect.lock:
         tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
     row = tx.row(
-        "SELECT c.number, c.tree, c.branch, c.revision, b.base_seq, b.base_id, m.place, m.id"
+        "SELECT c.number, c.tree, c.branch, c.revision, c.spoken, b.base_seq, b.base_id, m.place, m.id"
         " FROM conversation c"
         " LEFT JOIN branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
         " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
@@ -82,14 +84,32 @@ def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
     )
     if row is None:
         return None
-    number, tree, branch, revision, base, root_id, last, tip = row
+    number, tree, branch, revision, spoken, base, root_id, last, tip = row
     if not isinstance(base, int):
         raise StoreCorrupt(f"{conversation!r} goes on with branch {branch}, which is not there, or not its own. {LOOK}")
     if last is None:
-        return Head(number, tree, branch, revision, base, as_id(root_id))
+        return Head(number, tree, branch, revision, base, as_id(root_id), spoken)
     if last & SEQ_MASK <= base:
         raise StoreCorrupt(f"Branch {branch} of {conversation!r} ends before it begins, at {base}. {LOOK}")
-    return Head(number, tree, branch, revision, last & SEQ_MASK, as_id(tip))
+    return Head(number, tree, branch, revision, last & SEQ_MASK, as_id(tip), spoken)
+
+
+LAST_SPOKEN = (
+    "COALESCE((SELECT time FROM message WHERE place = (SELECT max(place) FROM message"
+    " WHERE place BETWEEN branch * 4294967296 AND branch * 4294967296 + 4294967295)), created) / 1000"
+)
+
+
+def turned(tx: Transaction, conversation: str) -> None:
+    """Set when a conversation was last spoken in, after it was turned to another branch."""
+    tx.run(f"UPDATE conversation SET spoken = {LAST_SPOKEN} WHERE name = ?", conversation)
+
+
+def spoken_at(tx: Transaction, at: Head, time: int) -> None:
+    """Set when a conversation was last spoken in, after a message was put at its end; `time` is in milliseconds."""
+    if (second := time // 1000) != at.spoken:
+        sql = "UPDATE conversation SET spoken = ? WHERE number = ? AND branch = ? AND spoken <> ?"
+        tx.run(sql, second, at.conversation, at.branch, second)
 
 
 def lock_tree(tx: Transaction, conversation: str) -> None:

@@ -23,8 +23,10 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.store.base import Dialect, Row, T, Transaction
+from contextc.store.chain import now_ms
 from contextc.store.engine import jitter
 from contextc.store.group import Line, Outcome
+from contextc.store.keeper import warn
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
 
@@ -32,6 +34,8 @@ SQLITE = Dialect(
     name="sqlite", lock="", now="((julianday('now') - 2440587.5) * 86400.0)", check="PRAGMA integrity_check"
 )
 BUSY_SECONDS = 60
+ERASE_WAIT = 0.2  # who redacts waits as long for readers, and other writers with it
+ERASE_SECONDS = 1.0
 LOOK_SECONDS = 0.02  # a look costs as much as a small write, so a burst of writes shares one
 OLDEST = (3, 35, 0)
 
@@ -69,6 +73,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         self._file: tuple[int, int] | None = None
         self._looked = 0.0
         self._line = Line(self._together)
+        self._stop_erasing: Callable[[], None] | None = None
         if sqlite3.sqlite_version_info < OLDEST:
             raise StoreUnavailable(
                 f"This Python has SQLite {sqlite3.sqlite_version}; contextc needs 3.35 or newer. Use a newer Python."
@@ -117,6 +122,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         """Another thread of the parent may have led the writers; nobody here does."""
         super()._forked()
         self._line = Line(self._together)
+        self._stop_erasing = None
 
     def _connect(self) -> sqlite3.Connection:
         folder = os.path.dirname(os.path.abspath(self._path))
@@ -231,6 +237,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def ready(self) -> None:
         if not self._read_only:
             super().ready()
+            self._scrub()  # what a process left that ended before the log could be emptied
         elif (version := self.read(self._version)) != (known := migrations()[-1].version):
             if version > known:
                 raise SchemaTooNew(self.address, found=version, known=known)
@@ -250,15 +257,51 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _lock_schema(self, tx: Transaction) -> None:
         """BEGIN IMMEDIATE has already taken the one write lock there is."""
 
+    def _erases(self, tx: Transaction) -> None:
+        tx.run("INSERT INTO erasure (time) VALUES (?)", now_ms())
+
+    @property
+    def pending_erasure(self) -> int:
+        return self.read(lambda tx: tx.rows("SELECT count(*) FROM erasure")[0][0])
+
     def _scrub(self) -> None:
-        """Freed pages are zeroed as they are freed; the log of older pages is emptied here, when no reader needs it."""
+        """Empty the log of older pages; where a reader still needs it, try again in the background until it is empty.
+
+        Freed pages of the file itself are zeroed as they are freed.
+        """
+        if self._erase(ERASE_WAIT) or self._stop_erasing is not None:
+            return
+        warn(
+            f"{self.address}: content that was redacted or deleted stays in the write-ahead log while another "
+            "connection reads from it. It is removed as soon as that is over."
+        )
+        self._stop_erasing = self._keeper.every(ERASE_SECONDS, self._erase_again)
+
+    def _erase_again(self) -> None:
+        if self._erase(0) and self._stop_erasing is not None:
+            self._stop_erasing()
+            self._stop_erasing = None
+
+    def _erase(self, wait: float) -> bool:
+        """Empty the log, and wait so many seconds for readers; whether nothing that was erased before is left in it."""
         connection = self._take()
         try:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.Error as error:
-            raise self._ours(error) from error
-        finally:
-            self._give_back(connection)
+            ((last,),) = connection.execute("SELECT max(number) FROM erasure").fetchall()
+            if last is None:
+                return True
+            connection.execute(f"PRAGMA busy_timeout = {wait * 1000:.0f}")
+            ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+        except sqlite3.Error:  # the change itself is stored; what is left to do is noted, and tried again
+            self._drop_all(connection)
+            return False
+        self._give_back(connection)
+        if busy:
+            return False
+        with suppress(StoreError):  # then it is done once more
+            self.write(lambda tx: tx.run("DELETE FROM erasure WHERE number <= ?", last))
+            return True
+        return False
 
     def _ours(self, error: sqlite3.Error) -> ContextcError:
         name = getattr(error, "sqlite_errorname", "") or ""

@@ -215,15 +215,32 @@ class Store(Engine[Connection]):
         )
 
     def delete(self, conversation: str) -> None:
-        """Delete a conversation and its messages, except those that a fork of it still stands on."""
-        self.write(lambda tx: branches.delete(tx, conversation))
+        """Delete a conversation and its messages, except those that a fork of it still stands on.
+
+        `pending_erasure` says whether its content is still in the files of the store.
+        """
+
+        def work(tx: Transaction) -> None:
+            branches.delete(tx, conversation)
+            self._erases(tx)
+
+        self.write(work)
         self._scrub()
 
     # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def redact(self, conversation: str, target: Reference) -> Message:
-        """Take the content of one message away for good. Its id and its place stay."""
-        message = self.write(lambda tx: redaction.redact(tx, conversation, target))
+        """Take the content of one message away for good. Its id and its place stay.
+
+        `pending_erasure` says whether the content is still in the files of the store.
+        """
+
+        def work(tx: Transaction) -> Message:
+            message = redaction.redact(tx, conversation, target)
+            self._erases(tx)
+            return message
+
+        message = self.write(work)
         self._scrub()
         return message
 
@@ -234,17 +251,45 @@ class Store(Engine[Connection]):
         """
         if not isinstance(age, timedelta) or age <= timedelta(0):
             raise InvalidSetting(f"{age!r} is no age. Give a timedelta above zero, such as timedelta(days=90).")
-        before, total = chain.now_ms() - int(age.total_seconds() * 1000), 0
-        while count := self.write(lambda tx: redaction.expire(tx, before, EXPIRE_BATCH)):
-            total += count
-        if self.write(lambda tx: transcripts.expire(tx, before)) or total:
+        before, total, after = chain.now_ms() - int(age.total_seconds() * 1000), 0, -1
+
+        def work(tx: Transaction) -> tuple[int, int]:
+            count, last = redaction.expire(tx, before, EXPIRE_BATCH, after)
+            if count:
+                self._erases(tx)
+            return count, last
+
+        def drop(tx: Transaction) -> int:
+            count = transcripts.expire(tx, before)
+            if count:
+                self._erases(tx)
+            return count
+
+        while (found := self.write(work))[0]:
+            total, after = total + found[0], found[1]
+        if self.write(drop) or total:
             self._scrub()
         return total
 
     def drop_transcript(self, key: TranscriptKey) -> None:
         """Remove a provider's own record of a session for good: of a part of it, or of all."""
-        self.write(lambda tx: transcripts.drop(tx, key), repeatable=True)
+
+        def work(tx: Transaction) -> None:
+            transcripts.drop(tx, key)
+            self._erases(tx)
+
+        self.write(work, repeatable=True)
         self._scrub()
+
+    @property
+    def pending_erasure(self) -> int:
+        """How many redactions and deletions are stored, and have not left the files of the store yet.
+
+        A SQLite store keeps older pages in its write-ahead log while a reader needs them. The store goes on removing
+        them in the background, and when it is next opened. Other back-ends answer 0: what a PostgreSQL server keeps of
+        a removed row goes with its next vacuum.
+        """
+        return 0
 
     # ── todos ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -466,12 +511,12 @@ class Store(Engine[Connection]):
         needed.
         """
         tip = self._tips.get(conversation)
-        if tip is None or entry.admitted.blobs or entry.admitted.message.uid:
+        if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.spoken:
             return None
         message, values = chain.placed(tip, entry)
         if not self._run_alone(chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)):
             return None
-        self._tips[conversation] = Head(tip.conversation, tip.tree, tip.branch, tip.revision, message.seq, values[1])
+        self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message
 
     def ends_at(self, conversation: str, end: Head) -> None:
