@@ -42,7 +42,7 @@ def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
     if missing and not new:
         raise InvalidSetting(f"{settings.store.value}: there is no store yet. `contextc import` begins one.")
     if missing and settings.store.source == "default":
-        os.makedirs(os.path.dirname(missing), exist_ok=True)
+        os.makedirs(os.path.dirname(missing), mode=0o700, exist_ok=True)
     with open_store(settings.store.value, retention=age if new else None) as handle:
         yield handle
 

@@ -1,6 +1,7 @@
 """A store that lives as long as its process: SQLite without a file, so that it behaves like the durable one in
 everything but durability."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ class MemoryStore(SQLiteStore):
 
     def __init__(self) -> None:
         super().__init__(":memory:")
-        self.address = "memory:"
+        self.address, self.path = "memory:", ""
         self._turn = threading.RLock()
         self._only = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
 
@@ -51,6 +52,10 @@ class MemoryStore(SQLiteStore):
 
     def _scrub(self) -> None:
         """There is no file that could remember."""
+
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        with self._turn:
+            super().backup(target)
 
     def close(self) -> None:
         super().close()

@@ -174,6 +174,13 @@ class Store(Engine[Connection]):
             raise StoreCorrupt(f"What is stored as blob {name!r} are no bytes. {LOOK}")
         return data
 
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        """Write a copy of the whole store, as it is at one moment, into a new file; others may go on writing.
+
+        SQLite and `memory:` only. `contextc restore` puts it back.
+        """
+        raise InvalidSetting(f"{self.address}: backup copies SQLite stores only. Use pg_dump and pg_restore.")
+
     # ── branches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def branches(self, conversation: str) -> list[Branch]:
