@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 import contextc as cc
 from tests.cli.conftest import Run
@@ -207,3 +208,18 @@ def test_doctor_says_that_others_can_read_the_file(run: Run, filled: str, tmp_pa
     (tmp_path / "chat.db").chmod(0o644)
     shown = run("doctor", "--store", filled)
     assert (shown.returncode, "mode 0644" in shown.stdout, "chmod 600" in shown.stdout) == (0, True, True)
+
+
+def test_list_shows_every_conversation_and_takes_no_name_for_markup(run: Run, filled: str) -> None:
+    """Names are data: they style nothing, and columns stay in line where letters are two cells wide."""
+    with cc.open_store(filled) as store:
+        store.fork("demo", "[red]会話[/]", at=1)
+        store.rewind("demo", 1)
+    shown = run("list", "--store", filled).stdout.splitlines()
+    assert [line.split()[:3] for line in shown] == [
+        ["conversation", "messages", "branches"],
+        ["[red]会話[/]", "1", "1"],
+        ["demo", "1", "2"],
+    ]
+    assert shown[2].index("1") == shown[0].index("messages")
+    assert len({cell_len(line) for line in shown}) == 1

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Generator[None]:
     """Another program that has begun to read, and has not ended."""
     with closing(sqlite3.connect(path)) as reader:
         reader.execute("BEGIN")

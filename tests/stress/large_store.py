@@ -1,7 +1,7 @@
 """A store of many conversations: how long the list, a page of it, a search, the doctor and opening take.
 
-`python -m tests.stress.large_store [conversations] [messages each]`, 20,000 and 50 by default. A store of a twentieth of
-the conversations is measured first: what should not grow with their number must take about as long there.
+`python -m tests.stress.large_store [conversations] [messages each]`, 20,000 and 50 by default. A store of a
+twentieth of the conversations is measured first: what should not grow with their number must take about as long there.
 """
 
 import subprocess

@@ -69,9 +69,12 @@ def count(number: int, noun: str) -> str:
 
 def plain(text: str) -> str:
     """What is in a store is data: nothing in it may style, or steer, a terminal."""
-    return escape(
-        "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
-    )
+    return escape(printable(text))
+
+
+def printable(text: str) -> str:
+    """A text as a terminal may be given it without rich: characters that steer one are replaced."""
+    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
 
 
 def print_json(value: object) -> None:

@@ -238,7 +238,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             what = "was replaced by another file" if found else "was removed"
             raise StoreUnavailable(
                 f"{self.address} {what} while it was open, and what was written to it since is gone with it. Put it "
-                "back, or restore a backup, then open it again; opening a path with no file makes a new, empty store."
+                "back or restore a copy, then open it again; opening a path with no file makes a new, empty store."
             )
 
     def backup(self, target: str | os.PathLike[str]) -> None:
