@@ -23,6 +23,7 @@ from contextc.messages import (
     Message,
     chain_id,
     content_of,
+    from_json,
     new_root,
     to_json,
 )
@@ -49,7 +50,7 @@ from contextc.store.places import (
     spoken_at,
     stretches,
 )
-from contextc.store.reading import as_id, mismatched, read_message, read_messages
+from contextc.store.reading import UNREADABLE, as_id, mismatched, read_message
 from contextc.store.sync import EDITED
 
 
@@ -119,22 +120,43 @@ def messages_between(
     again.
     """
     found: list[Message] = []
-    before: bytes | None = None
     for number, first, last in stretches(lineage(tx, branch), after, upto):
-        low, high = place(number, first), place(number, last)
-        rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
-        if len(rows) != last - first + 1:
-            raise gap_in(tx, number, [where for where, _, _ in rows], first, last)
-        some = read_messages(tx, [(where, body) for where, _, body in rows])
-        check_from = first if verified is None else verified.unknown(number, first, last)
-        if check_from <= last:
-            known = rows[check_from - first - 1][1] if check_from > first else before
-            known = _id_before(tx, number, first) if known is None else as_id(known)
-            check_links(tx, known, rows[check_from - first :], [message for _, message in some[check_from - first :]])
+        unknown = first if verified is None else verified.unknown(number, first, last)
+        if first < unknown:
+            found += _known(tx, number, first, min(last, unknown - 1))
+        if unknown <= last:
+            found += _checked(tx, number, unknown, last)
             if verified is not None:
                 verified.add(number, first, last)
-        before = as_id(rows[-1][1])
-        found += [message for _, message in some]
+    return found
+
+
+def _known(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
+    """Messages of a branch that were verified before."""
+    low, high = place(branch, first), place(branch, last)
+    rows = tx.rows("SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    try:
+        if len(rows) == last - first + 1:
+            return [from_json(body) for (body,) in rows]
+    except UNREADABLE:
+        pass
+    return _checked(tx, branch, first, last)  # which says what is wrong with which
+
+
+def _checked(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
+    """Messages of a branch, each there and matching its id."""
+    low, high = place(branch, first), place(branch, last)
+    rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    if len(rows) != last - first + 1:
+        raise gap_in(tx, branch, [where for where, _, _ in rows], first, last)
+    found, before = list[Message](), _id_before(tx, branch, first)
+    for where, stored, body in rows:
+        message, identity = read_message(tx, where, body), as_id(stored)
+        is_right = message.id == identity.hex() and message.seq == where & SEQ_MASK
+        if not is_right or not (message.redacted or chain_id(before, content_of(message)) == identity):
+            raise mismatched(tx, where)
+        found.append(message)
+        before = identity
     return found
 
 
@@ -147,18 +169,6 @@ def _id_before(tx: Transaction, branch: int, seq: int) -> bytes:
     if base != seq - 1:
         raise gap_in(tx, branch, [], seq - 1, seq - 1)
     return base_id
-
-
-def check_links(
-    tx: Transaction, before: bytes, rows: Sequence[tuple[int, object, bytes]], messages: Sequence[Message]
-) -> None:
-    """Raise `StoreCorrupt` at the first row whose content does not give its id; `before` is the id before the first."""
-    for (where, stored, _), message in zip(rows, messages, strict=True):
-        identity = as_id(stored)
-        is_right = message.id == identity.hex() and message.seq == where & SEQ_MASK
-        if not is_right or not (message.redacted or chain_id(before, content_of(message)) == identity):
-            raise mismatched(tx, where)
-        before = identity
 
 
 def load(
