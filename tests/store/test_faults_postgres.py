@@ -66,6 +66,8 @@ class CutWhileCommitting(PostgresStore):
     """A store whose connection breaks right after the server has committed, before its answer arrives."""
 
     cuts = 0
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+    """What others do before the transaction is run again."""
 
     def _run(
         self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
@@ -74,6 +76,7 @@ class CutWhileCommitting(PostgresStore):
         if writing and self.cuts:
             self.cuts -= 1
             connection.close()
+            self.meanwhile()
             raise Cut(committing=True)
         return result
 
@@ -101,6 +104,18 @@ def test_an_append_whose_commit_was_cut_is_neither_lost_nor_doubled(postgres_add
         store.cuts = 1
         with pytest.raises(cc.StoreUnavailable, match=r"broke while committing.*Look before you repeat it"):
             store.fork("demo", "other")
+
+
+def test_an_append_whose_commit_was_cut_is_recognised_wherever_it_is(postgres_address: str) -> None:
+    """Another process may have turned the conversation to another branch before the append is run again."""
+    with cc.open_store(postgres_address) as other, CutWhileCommitting(postgres_address) as store:
+        store.extend("demo", [cc.user("one"), cc.user("two")])
+        for message in (cc.user("three"), cc.user("four", uid="given")):
+            store.cuts, store.meanwhile = 1, lambda: other.rewind("demo", 1)
+            stored = store.append("demo", message)
+            assert (stored.text, store.cuts) == (message.text, 0)
+            texts = [[each.text for each in store.load("demo", branch=line.number)] for line in store.branches("demo")]
+            assert sum(each.count(message.text) for each in texts) == 1
 
 
 def test_connections_cut_under_load_lose_and_double_nothing(postgres_address: str, postgres_server: str) -> None:

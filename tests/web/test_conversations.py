@@ -156,6 +156,15 @@ def test_the_gauge_is_that_of_the_last_request_whoever_it_went_to(client: TestCl
     assert found["model"] == "anthropic:claude-sonnet-4-5"
 
 
+def test_an_answer_says_that_deleted_content_is_still_in_the_files(
+    client: TestClient, store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A success that is reported before the content is gone is a false one."""
+    store.append("demo", cc.user("hi"))
+    monkeypatch.setattr(type(store), "pending_erasure", 1)
+    assert client.delete("/api/conversations/demo").json() == {"pending_erasure": 1}
+
+
 def test_what_is_deleted_is_gone_and_a_turn_that_runs_keeps_it(client: TestClient, store: cc.Store) -> None:
     store.append("demo", cc.user("hi"))
     with store.lease("demo"):

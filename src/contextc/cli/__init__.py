@@ -10,6 +10,7 @@ import typer
 
 import contextc
 from contextc.cli import (
+    backup,
     chat,
     compile,
     convert,
@@ -50,6 +51,8 @@ app.command("fix")(fix.run)
 app.command("convert")(convert.run)
 app.command("rule")(rule.run)
 app.command("doctor")(doctor.run)
+app.command("backup")(backup.run)
+app.command("restore")(backup.run_restore)
 app.command("tour")(tour.run)
 app.command("trust")(trust.run)
 

@@ -21,7 +21,7 @@ from contextc.manifest import record_to_json
 from contextc.messages import Message, Usage
 from contextc.store import chain
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, find, find_head, lineage, place, stretches
+from contextc.store.places import SEQ_BITS, SEQ_MASK, find, find_head, lineage, place, spoken_at, stretches
 from contextc.store.places import Head as Tip
 from contextc.tokens import Counter
 
@@ -66,7 +66,10 @@ def at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]) 
         return None
     message, row = chain.placed(at, entry)
     stored = tx.run(chain.APPEND_AT_TIP, *row, at.conversation, at.branch, at.revision)
-    return message if stored == 1 else None
+    if stored != 1:
+        return None
+    spoken_at(tx, at, message.time)
+    return message
 
 
 def spot(tx: Transaction, compiled: Compiled) -> Spot:
@@ -267,7 +270,7 @@ def done_before(
         return None
     if standing.chain != compiled.standing.chain:
         return None
-    stored = chain.stored_before(tx, at, entries)
+    stored = chain.stored_before(tx, entries)
     shown = Shown.of(found[0], found[1], standing, book.load_rows(tx, standing.layout))
     return stored, shown, at
 

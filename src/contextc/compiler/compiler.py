@@ -245,7 +245,15 @@ class MessageCompiler:
             if also is not None:
                 also(tx, stored)
             end = (
-                Tip(at.conversation, at.tree, at.branch, at.revision, stored[-1].seq, bytes.fromhex(stored[-1].id))
+                Tip(
+                    at.conversation,
+                    at.tree,
+                    at.branch,
+                    at.revision,
+                    stored[-1].seq,
+                    bytes.fromhex(stored[-1].id),
+                    stored[-1].time // 1000,
+                )
                 if entries
                 else at
             )

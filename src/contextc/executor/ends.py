@@ -23,7 +23,7 @@ from contextc.messages import AnyPart, Media, Message, Text, tool_result
 from contextc.pairing import open_calls
 from contextc.store import branches, chain, leases, streams, turns
 from contextc.store.base import Transaction
-from contextc.store.places import branch_base, head
+from contextc.store.places import branch_base, branch_end, head
 from contextc.store.turns import Queued, StepRecord, TurnRecord
 
 INTERRUPTED = (
@@ -231,6 +231,8 @@ class Ends(Writing):
 
     def _is_on(self, tx: Transaction, turn: TurnRecord, branch: int) -> bool:
         """Whether what opened a turn is on the line of a branch."""
+        if branch_end(tx, branch)[0] < turn.opened:
+            return False
         found = chain.messages_between(tx, branch, turn.opened - 1, turn.opened)
         return bool(found) and found[0].uid == turn.opening
 

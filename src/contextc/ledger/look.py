@@ -147,7 +147,7 @@ def look_on(store: Store, warm: Warm, channel: Channel) -> Sight | None:
     shown = warm.last(channel)
     if shown is None or (since := shown.since) is None or shown.standing.waiting:
         return None
-    number, _, branch, revision, seq, _ = astuple(since.at)
+    number, _, branch, revision, seq, *_ = astuple(since.at)
     first, last = place(branch, seq), place(branch, SEQ_MASK)
     rows = store.read_one(FOLLOWING, shown.number, shown.version, number, branch, revision, first, last)
     if not rows or len(rows) == BLOCK or rows[-1][0] - first != len(rows):

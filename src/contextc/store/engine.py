@@ -223,6 +223,9 @@ class Engine(ABC, Generic[Connection]):
     def _scrub(self) -> None:
         """Make removed content unreadable in the files too, as far as the back-end allows."""
 
+    def _erases(self, tx: Transaction) -> None:
+        """Note, with the change itself, that it removes content which is still to leave the files."""
+
 
 _OPEN: "WeakSet[Engine[Any]]" = WeakSet()
 

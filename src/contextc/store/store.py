@@ -55,6 +55,7 @@ class Store(Engine[Connection]):
         self.recovered: tuple[Recovered, ...] = ()
         """What dead turns had left, and this handle put right."""
         self._tips: dict[str, Head] = {}
+        self._verified = chain.Verified()
 
     def ready(self) -> None:
         """Bring the schema up to date, then put right what dead turns left."""
@@ -101,8 +102,18 @@ class Store(Engine[Connection]):
         upto: Reference | None = None,
         branch: int | None = None,
     ) -> list[Message]:
-        """The messages of a conversation in order: all, those after one and up to another, or the last few of these."""
-        return self.read(lambda tx: chain.load(tx, conversation, last=last, after=after, upto=upto, branch=branch))
+        """The messages of a conversation in order: all, those after one and up to another, or the last few of these.
+
+        A message that is missing, or does not match its hash, raises `StoreCorrupt`. An open store verifies each row
+        once, when it first loads it; `contextc doctor` verifies every row.
+        """
+
+        def work(tx: Transaction) -> list[Message]:
+            return chain.load(
+                tx, conversation, last=last, after=after, upto=upto, branch=branch, verified=self._verified
+            )
+
+        return self.read(work)
 
     def sync(self, conversation: str, history: Iterable[Message]) -> list[Message]:
         """Take in a history that a client sends whole each time, and return what was new in it.
@@ -119,11 +130,13 @@ class Store(Engine[Connection]):
             here = places.find_head(tx, conversation, True)
             if here is None:
                 return chain.append(tx, conversation, entries) if entries else []
-            if tx.again and (stored := chain.stored_before(tx, here, tails[-1])):
+            if tx.again and (stored := chain.stored_before(tx, tails[-1])):
                 return stored
             open_now = streams.open_in(tx, conversation)  # a page may send what is still being written
             mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]
-            difference = branches.reconcile(tx, conversation, [entry.admitted.message for entry in mine])
+            difference = branches.reconcile(
+                tx, conversation, [entry.admitted.message for entry in mine], self._verified
+            )
             tail = mine[len(mine) - difference.tail :]
             tails.append([branches.renamed(tx, here.tree, entry) for entry in tail])
             return chain.append(tx, conversation, tails[-1]) if tails[-1] else []
@@ -166,6 +179,13 @@ class Store(Engine[Connection]):
             raise StoreCorrupt(f"What is stored as blob {name!r} are no bytes. {LOOK}")
         return data
 
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        """Write a copy of the whole store, as it is at one moment, into a new file; others may go on writing.
+
+        SQLite and `memory:` only. `contextc restore` puts it back.
+        """
+        raise InvalidSetting(f"{self.address}: backup copies SQLite stores only. Use pg_dump and pg_restore.")
+
     # ── branches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def branches(self, conversation: str) -> list[Branch]:
@@ -207,15 +227,32 @@ class Store(Engine[Connection]):
         )
 
     def delete(self, conversation: str) -> None:
-        """Delete a conversation and its messages, except those that a fork of it still stands on."""
-        self.write(lambda tx: branches.delete(tx, conversation))
+        """Delete a conversation and its messages, except those that a fork of it still stands on.
+
+        `pending_erasure` says whether its content is still in the files of the store.
+        """
+
+        def work(tx: Transaction) -> None:
+            branches.delete(tx, conversation)
+            self._erases(tx)
+
+        self.write(work)
         self._scrub()
 
     # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def redact(self, conversation: str, target: Reference) -> Message:
-        """Take the content of one message away for good. Its id and its place stay."""
-        message = self.write(lambda tx: redaction.redact(tx, conversation, target))
+        """Take the content of one message away for good. Its id and its place stay.
+
+        `pending_erasure` says whether the content is still in the files of the store.
+        """
+
+        def work(tx: Transaction) -> Message:
+            message = redaction.redact(tx, conversation, target)
+            self._erases(tx)
+            return message
+
+        message = self.write(work)
         self._scrub()
         return message
 
@@ -226,17 +263,45 @@ class Store(Engine[Connection]):
         """
         if not isinstance(age, timedelta) or age <= timedelta(0):
             raise InvalidSetting(f"{age!r} is no age. Give a timedelta above zero, such as timedelta(days=90).")
-        before, total = chain.now_ms() - int(age.total_seconds() * 1000), 0
-        while count := self.write(lambda tx: redaction.expire(tx, before, EXPIRE_BATCH)):
-            total += count
-        if self.write(lambda tx: transcripts.expire(tx, before)) or total:
+        before, total, after = chain.now_ms() - int(age.total_seconds() * 1000), 0, -1
+
+        def work(tx: Transaction) -> tuple[int, int]:
+            count, last = redaction.expire(tx, before, EXPIRE_BATCH, after)
+            if count:
+                self._erases(tx)
+            return count, last
+
+        def drop(tx: Transaction) -> int:
+            count = transcripts.expire(tx, before)
+            if count:
+                self._erases(tx)
+            return count
+
+        while (found := self.write(work))[0]:
+            total, after = total + found[0], found[1]
+        if self.write(drop) or total:
             self._scrub()
         return total
 
     def drop_transcript(self, key: TranscriptKey) -> None:
         """Remove a provider's own record of a session for good: of a part of it, or of all."""
-        self.write(lambda tx: transcripts.drop(tx, key), repeatable=True)
+
+        def work(tx: Transaction) -> None:
+            transcripts.drop(tx, key)
+            self._erases(tx)
+
+        self.write(work, repeatable=True)
         self._scrub()
+
+    @property
+    def pending_erasure(self) -> int:
+        """How many redactions and deletions are stored, and have not left the files of the store yet.
+
+        A SQLite store keeps older pages in its write-ahead log while a reader needs them. The store goes on removing
+        them in the background, and when it is next opened. Other back-ends answer 0: what a PostgreSQL server keeps of
+        a removed row goes with its next vacuum.
+        """
+        return 0
 
     # ── todos ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -507,12 +572,12 @@ class Store(Engine[Connection]):
         needed.
         """
         tip = self._tips.get(conversation)
-        if tip is None or entry.admitted.blobs or entry.admitted.message.uid:
+        if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.spoken:
             return None
         message, values = chain.placed(tip, entry)
         if not self._run_alone(chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)):
             return None
-        self._tips[conversation] = Head(tip.conversation, tip.tree, tip.branch, tip.revision, message.seq, values[1])
+        self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message
 
     def ends_at(self, conversation: str, end: Head) -> None:
