@@ -15,6 +15,7 @@ from contextc.errors import (
     InvalidMessage,
     InvalidSetting,
     LeaseLost,
+    StoreBusy,
     StoreCorrupt,
 )
 from contextc.events import AnyEvent
@@ -38,6 +39,8 @@ DEFAULT_AGENT = "assistant"
 EXPIRE_BATCH = 500
 TIPS_KEPT = 10_000
 RECOVERED_KEPT = 100
+RECOVERY_SECONDS = 10
+"""Time after which opening a store waits for no more locked conversations."""
 
 
 class Store(Engine[Connection]):
@@ -421,13 +424,28 @@ class Store(Engine[Connection]):
         return self.read(lambda tx: running.queued(tx, places.head(tx, conversation).conversation, agent))
 
     def recover(self) -> list[Recovered]:
-        """Put right what turns left whose process died. Done on open; a live turn is never touched."""
+        """Put right what turns left whose process died. Done on open; a live turn is never touched.
+
+        A conversation that another session keeps locked is left as it is, until its next turn begins.
+        """
+
+        def work(tx: Transaction, turn: tuple[str, str, int]) -> Recovered | None:
+            if tx.dialect.hurry:
+                tx.run(tx.dialect.hurry)
+            return leases.recover(tx, *turn)
+
         recovered: list[Recovered] = []
-        for turn in self.read(leases.ended):
+        ended, end = self.read(leases.ended), time.monotonic() + RECOVERY_SECONDS
+        for index, turn in enumerate(ended):
             try:
-                found = self.write(lambda tx, turn=turn: leases.recover(tx, *turn))
-            except (InvalidMessage, StoreCorrupt) as error:  # one bad turn must not keep everybody out
+                found = self.write(lambda tx, turn=turn: work(tx, turn))
+            except (InvalidMessage, StoreCorrupt, StoreBusy) as error:  # one bad turn must not keep everybody out
+                if isinstance(error, StoreBusy) and not self.dialect.hurry:
+                    raise
                 warn(f"what a dead turn of {turn[1]!r} left in {turn[0]!r} could not be put right: {error}")
+                if isinstance(error, StoreBusy) and time.monotonic() > end:
+                    warn(f"{len(ended) - index - 1} more dead turns were left for later: too many were locked.")
+                    break
                 continue
             recovered += [found] if found is not None else []
         return recovered
