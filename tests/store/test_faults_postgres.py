@@ -128,10 +128,36 @@ def test_connections_cut_under_load_lose_and_double_nothing(postgres_address: st
         assert [message.text for message in store.load("demo")] == [str(number) for number in range(100)]
 
 
-def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
-    """SPEC 15.1; and keys are never printed."""
+SECRETS = [
+    "postgresql://ann:hunter2@127.0.0.1:9/none",
+    "postgresql://ann:hunter2@127.0.0.1:9,127.0.0.1:19/none",
+    "postgresql://127.0.0.1:9/none?user=ann&password=hunter2",
+    "postgresql://127.0.0.1:9/none?sslpassword=hunter2",
+    "postgresql://127.0.0.1:9/none?passfile=/hunter2",
+    "postgresql://ann:hunter2@127.0.0.1:9/none?pool=3&password=hunter2",
+]
+
+
+@pytest.mark.parametrize("address", SECRETS)
+def test_a_server_that_is_not_there_is_named_without_the_password(address: str) -> None:
+    """Errors are logged and shown; keys are never printed."""
     with pytest.raises(cc.StoreUnavailable, match=r"cannot be reached.*Check that the server runs") as caught:
-        cc.open_store("postgresql://ann:hunter2@127.0.0.1:9/none")
+        cc.open_store(address)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresq://ann:hunter2@host/db",
+        "postgresql://ann:hunter2/x@host/db",
+        "postgresql://ann:hunter2@host/db?pool=0",
+        "postgresq://host/db?password=hunter2",
+    ],
+)
+def test_an_address_that_is_none_is_named_without_the_password(address: str) -> None:
+    with pytest.raises(cc.InvalidSetting) as caught:
+        cc.open_store(address)
     assert "hunter2" not in str(caught.value)
 
 

@@ -65,9 +65,9 @@ class Options(NamedTuple):
     schema: str = "contextc"
     pool: int = 10
     outage_timeout: float = OUTAGE_SECONDS
-    lock_timeout: float = 15
-    idle_timeout: float = 10
-    statement_timeout: float = 120
+    lock_timeout: float = 15.0
+    idle_timeout: float = 10.0
+    statement_timeout: float = 120.0
 
 
 class Mark(NamedTuple):
@@ -286,14 +286,14 @@ DEFINED = re.compile(r"(?:\bWITH(?: RECURSIVE)?|,)\s+([a-z_]\w*)\s*(?:\([^()]*\)
 
 @cache
 def _spelled(sql: str, schema: str) -> LiteralString:
-    """Our SQL with psycopg's placeholders, and every table with its schema.
+    """Our SQL with psycopg's placeholders, and every table with its schema, but for those of the server (`pg_…`).
 
     It is all written in this package; values never become part of it.
     """
     defined = {*DEFINED.findall(sql)}
 
     def qualified(match: re.Match[str]) -> str:
-        return match[0] if match[2] in defined else f'{match[1]}"{schema}".{match[2]}'
+        return match[0] if match[2] in defined or match[2].startswith("pg_") else f'{match[1]}"{schema}".{match[2]}'
 
     named = TABLES.sub(lambda match: match[1] + NAME.sub(qualified, match[2]), sql)
     return cast(LiteralString, named.replace("%", "%%").replace("?", "%s"))
