@@ -74,6 +74,23 @@ def test_a_server_that_stays_away_is_an_error_after_the_time_in_the_address(
         assert store.append("demo", cc.user("x")).seq == 1
 
 
+def test_closing_does_not_wait_long_for_a_server_that_is_away(
+    postgres_server: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is told to stop has turns that it cannot end; their leases run out by themselves."""
+    monkeypatch.setattr("contextc.store.store.CLOSING_SECONDS", 0.1)
+    store = cc.open_store(postgres_server.replace("/postgres?", f"/{database}?"))
+    for name in "abc":
+        store.acquire(name)
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        admin.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false".encode())
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (database,))
+    closing = threading.Thread(target=store.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_server_knows_whether_a_commit_took_place(postgres_address: str, when: str) -> None:
     """A write that cannot be recognised afterwards is run again where it was not stored, and only then."""

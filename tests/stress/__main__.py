@@ -7,7 +7,6 @@ turns failed that should have finished.
 
 import argparse
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -112,7 +111,8 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
     cc.open_store(in_schema(server.address, "stress")).close()
     workers = [_worker(scenario, f"p{number}", store, folder) for number in range(scenario.processes)]
     try:
-        time.sleep(4)
+        _wait_until_all_begin(folder, len(workers))
+        time.sleep(3)
         for _ in range(scenario.repeats):
             scenario.fault(server, workers)
             time.sleep(2)
@@ -140,14 +140,18 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
     return not wrong and bool(turns["stop"]) and not (scenario.all_finish and other)
 
 
+def _wait_until_all_begin(folder: Path, count: int) -> None:
+    end = time.monotonic() + 60
+    while sum("begins" in file.read_text() for file in folder.glob("*.out")) < count and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 def _worker(scenario: Scenario, name: str, address: str, folder: Path) -> "subprocess.Popen[bytes]":
     given = {key: value for key, value in scenario._asdict().items() if key != "fault"}
     given |= {"name": name, "out": str(folder / f"{name}.out")}
     with (folder / f"{name}.err").open("wb") as errors:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.stress.worker", address, json.dumps(given)],
-            stderr=errors if "STRESS_SILENT" in os.environ else None,
-        )
+        command = [sys.executable, "-m", "tests.stress.worker", address, json.dumps(given)]
+        return subprocess.Popen(command, stderr=errors)
 
 
 def _wrong(address: str, notes: list[list[Any]]) -> Counter[str]:

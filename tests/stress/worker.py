@@ -27,7 +27,10 @@ class Scripted(Endpoint):
         global count
         last = json.loads(call.body)["messages"][-1]["content"]
         has_result = isinstance(last, list) and any(block.get("type") == "tool_result" for block in last)
-        yield {"type": "message_start", "message": {"id": "m", "model": "claude-opus-5-5", "usage": {"input_tokens": 9}}}
+        yield {
+            "type": "message_start",
+            "message": {"id": "m", "model": "claude-opus-5-5", "usage": {"input_tokens": 9}},
+        }
         for number in range(given["pieces"]):
             await asyncio.sleep(given["gap"])
             delta = {"type": "text_delta", "text": f"piece {number} "}
@@ -52,9 +55,8 @@ async def work(n: int, context: cc.ToolContext) -> str:
 
 
 async def main() -> None:
-    began = time.monotonic()
     store = cc.open_store(address)
-    note("opened", time.monotonic() - began)
+    began = time.monotonic()
     executor = cc.AgentExecutor(
         store,
         "anthropic:claude-opus-5-5",
@@ -80,6 +82,7 @@ async def main() -> None:
                 note("turn", type(error).__name__, str(error)[:150])
                 await asyncio.sleep(0.2)
 
+    note("begins")
     await asyncio.gather(*[converse(f"{given['name']}-{number}") for number in range(given["conversations"])])
     await executor.close()
     store.close()

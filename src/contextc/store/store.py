@@ -17,6 +17,7 @@ from contextc.errors import (
     LeaseLost,
     StoreBusy,
     StoreCorrupt,
+    StoreUnavailable,
 )
 from contextc.events import AnyEvent
 from contextc.messages import Admitted, AnyPart, Message, admit
@@ -39,6 +40,7 @@ DEFAULT_AGENT = "assistant"
 EXPIRE_BATCH = 500
 TIPS_KEPT = 10_000
 RECOVERED_KEPT = 100
+CLOSING_SECONDS = 5.0
 RECOVERY_SECONDS = 10
 """Time after which opening a store waits for no more locked conversations."""
 
@@ -323,11 +325,16 @@ class Store(Engine[Connection]):
         leases.release(tx, lease, failed=False)
 
     def close(self) -> None:
-        """End the turns of this handle, and close every connection."""
+        """End the turns of this handle, and close every connection. A server that is away is waited for but shortly."""
         if not self._closed:
+            self.outage_seconds = min(self.outage_seconds, CLOSING_SECONDS)
             for lease in list(self._renewals):
-                with suppress(ContextcError):
+                try:
                     self._release(lease, failed=True)
+                except StoreUnavailable:
+                    break
+                except ContextcError:
+                    continue
         super().close()
 
     def _release(self, lease: Lease, *, failed: bool) -> None:
