@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def find_pgbouncer() -> str | None:
 
 
 @contextmanager
-def running_pgbouncer(program: str, server: str, *, sessions: int) -> Iterator[str]:
+def running_pgbouncer(program: str, server: str, *, sessions: int) -> Generator[str]:
     """Start a pooler with so many sessions on the server; the address of the same database through it."""
     to = conninfo_to_dict(server)
     host, user, database = str(to.get("host", "localhost")), str(to["user"]), str(to["dbname"])

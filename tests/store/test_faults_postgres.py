@@ -62,6 +62,22 @@ def test_connections_cut_between_calls_are_replaced(postgres_address: str, cut: 
         assert [message.text for message in store.load("demo")] == list("01234")
 
 
+def test_a_connection_whose_state_the_driver_lost_is_replaced(postgres_address: str) -> None:
+    """A pooler that goes away leaves the driver with an error that has no code of the server."""
+    with cc.open_store(postgres_address) as store:
+        tries: list[int] = []
+
+        def work(tx: Transaction) -> None:
+            tries.append(backend(tx))
+            if len(tries) == 1:
+                raise psycopg.OperationalError("cannot exit pipeline mode while busy")
+            tx.run("INSERT INTO edge (place) VALUES (?)", 7)
+
+        store.write(work)
+        assert len({*tries}) == 2
+        assert store.read(lambda tx: tx.rows("SELECT place FROM edge")) == [(7,)]
+
+
 class CutWhileCommitting(PostgresStore):
     """A store whose connection breaks right after the server has committed, before its answer arrives."""
 

@@ -157,7 +157,7 @@ store.write(work)
 
 
 def test_a_process_frozen_in_a_write_does_not_keep_others_out(postgres_address: str) -> None:
-    """SIGSTOP, a paused virtual machine, a cable that was pulled: the server ends the idle transaction and its locks."""
+    """SIGSTOP, a paused virtual machine, a pulled cable: the server ends the idle transaction and its locks."""
     cc.open_store(postgres_address).close()
     process = subprocess.Popen(
         [sys.executable, "-c", FROZEN, f"{postgres_address}&idle_timeout=0.5"], stdout=subprocess.PIPE, text=True

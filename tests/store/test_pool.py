@@ -102,6 +102,23 @@ def test_many_threads_share_few_connections(postgres_address: str, postgres_serv
         assert [each.length for each in store.conversations()] == [3] * 20
 
 
+def test_leases_are_renewed_while_every_connection_waits(postgres_address: str) -> None:
+    """Writers that wait for one locked row use up the connections; the leases of all others must not run out."""
+    with cc.open_store(f"{postgres_address}&pool=1") as store:
+        store.acquire("demo", ttl=0.6)
+        renewed = "SELECT 1 FROM lease WHERE conversation = 'demo' AND expires - ? > ?"
+        began = store.read(lambda tx: tx.rows("SELECT expires FROM lease"))[0][0]
+
+        def wait(tx: Transaction) -> None:
+            for _ in range(200):
+                if tx.row(renewed, began, 0.0):
+                    return
+                tx.row("SELECT pg_sleep(0.05)")
+            raise AssertionError("the lease was not renewed")
+
+        store.write(wait)
+
+
 def test_a_server_with_no_connection_left_is_waited_for(postgres_address: str, postgres_server: str) -> None:
     """Other clients may use up the server's limit for a moment; that must not end a turn, nor an opening."""
     schema = postgres_address.rpartition("schema=")[2]

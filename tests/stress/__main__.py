@@ -1,6 +1,7 @@
 """`make stress`: run turns on a PostgreSQL under load and faults, and print one line of figures a scenario.
 
-`make stress STRESS="load down5"` runs these alone. `pooled-` before a name puts pgbouncer in transaction mode in between.
+`make stress STRESS="load down5"` runs these alone. `pooled-` before a name puts pgbouncer in between,
+in transaction mode.
 A scenario fails where something that was acknowledged is not stored, a tool ran twice, or a chain is broken, and where
 turns failed that should have finished.
 """
@@ -92,7 +93,7 @@ def main() -> int:
     failed = 0
     for name in given.scenarios or names:
         if name.startswith("pooled-") and program is None:
-            print(f"{name}: NOT RUN, pgbouncer is not installed", flush=True)
+            _say(f"{name}: NOT RUN, pgbouncer is not installed")
             failed += 1
             continue
         with ExitStack() as stack:
@@ -119,7 +120,7 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
         for worker in workers:
             worker.wait(max(1.0, began + LONGEST - time.monotonic()))
     except subprocess.TimeoutExpired:
-        print(f"{name}: broken off after {LONGEST} s", flush=True)
+        _say(f"{name}: broken off after {LONGEST} s")
     finally:
         for worker in workers:
             worker.kill()
@@ -131,13 +132,17 @@ def _run(name: str, scenario: Scenario, server: Server, address: str, folder: Pa
     wrong = _wrong(in_schema(server.address, "stress"), notes)
     other = sum(turns.values()) - turns["stop"]
     told = sum(note[0] == "told" for note in notes)
-    print(
+    _say(
         f"{name}: {turns['stop']} turns finished, {other} did not, {told} acknowledged,"
         f" wrong: {dict(wrong) or 'nothing'}, {time.monotonic() - began:.0f} s"
-        + "".join(f"\n    {count} × {reason}" for reason, count in reasons.most_common(4)),
-        flush=True,
+        + "".join(f"\n    {count} times: {reason}" for reason, count in reasons.most_common(4))
     )
     return not wrong and bool(turns["stop"]) and not (scenario.all_finish and other)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def _wait_until_all_begin(folder: Path, count: int) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,14 +72,11 @@ class Server:
 
     def _run(self, program: str, *given: str) -> bool:
         command = [str(self._programs / program), *given]
-        done = subprocess.run(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", check=False, **self._as
-        )
-        return done.returncode == 0
+        return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", **self._as) == 0
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
+def running_server() -> Generator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="contextc-stress-"))
     try:
         server = Server(folder)

@@ -5,10 +5,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.providers.endpoint import Endpoint
 
 address, given = sys.argv[1], json.loads(sys.argv[2])
@@ -23,7 +24,7 @@ def note(*what: Any) -> None:
 class Scripted(Endpoint):
     """A model that streams some pieces, calls a tool once, and answers."""
 
-    async def stream(self, call: Any) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, call: Any) -> AsyncGenerator[JSONObject]:
         global count
         last = json.loads(call.body)["messages"][-1]["content"]
         has_result = isinstance(last, list) and any(block.get("type") == "tool_result" for block in last)
@@ -33,13 +34,13 @@ class Scripted(Endpoint):
         }
         for number in range(given["pieces"]):
             await asyncio.sleep(given["gap"])
-            delta = {"type": "text_delta", "text": f"piece {number} "}
+            delta: JSONObject = {"type": "text_delta", "text": f"piece {number} "}
             yield {"type": "content_block_delta", "index": 0, "delta": delta}
         if not has_result:
             count += 1
-            block = {"type": "tool_use", "id": f"toolu_{os.getpid()}_{count}", "name": "work", "input": {}}
+            block: JSONObject = {"type": "tool_use", "id": f"toolu_{os.getpid()}_{count}", "name": "work", "input": {}}
             yield {"type": "content_block_start", "index": 1, "content_block": block}
-            piece = {"type": "input_json_delta", "partial_json": '{"n": 1}'}
+            piece: JSONObject = {"type": "input_json_delta", "partial_json": '{"n": 1}'}
             yield {"type": "content_block_delta", "index": 1, "delta": piece}
             yield {"type": "content_block_stop", "index": 1}
         reason = "end_turn" if has_result else "tool_use"

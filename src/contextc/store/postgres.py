@@ -10,6 +10,7 @@ that transaction was committed.
 """
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -29,6 +30,7 @@ from contextc.errors import (
 )
 from contextc.store.base import Dialect, Row, T, Transaction
 from contextc.store.engine import OUTAGE_SECONDS, Again, Cut
+from contextc.store.keeper import KEEPER
 from contextc.store.pool import Slots
 from contextc.store.store import Store
 
@@ -108,19 +110,21 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         self._url, self._options = _take_options(url)
         super().__init__(masked(self._url))
         self._schema, self.outage_seconds = self._options.schema, self._options.outage_timeout
-        self._slots = Slots(self._options.pool)
+        self._slots, self._reserve = Slots(self._options.pool), Slots(1)
         self._was_reached = False
-        self._begin_read, self._begin_write = _beginnings(self._options)
+        self._beginnings = _beginnings(self._options)
 
     def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
         if self._closed:
             self._take()  # raises
-        with self._slots.take(self.outage_seconds):
+        # Leases are renewed on time even where every other operation waits for a lock.
+        slots = self._reserve if threading.current_thread().name == KEEPER else self._slots
+        with slots.take(self.outage_seconds):
             return super()._attempt(work, writing=writing, repeatable=repeatable)
 
     def _forked(self) -> None:
         super()._forked()
-        self._slots = Slots(self._options.pool)
+        self._slots, self._reserve = Slots(self._options.pool), Slots(1)
 
     def _connect(self) -> "psycopg.Connection[Row]":
         try:
@@ -150,15 +154,16 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         result: T | None = None
         committing = False
         try:
-            begun = connection.execute(self._begin_write if writing else self._begin_read)
+            begun = connection.execute(self._beginnings[writing])
             if writing:
                 begun.nextset()
-                mark = Mark(*(begun.fetchone() or (0, 0.0))[:2])
+                xid, began, *_ = begun.fetchone() or (0, 0.0)
+                mark = Mark(xid, began)
             result = work(PostgresTransaction(connection, self._schema, again))
             committing = writing
             ended = connection.execute("COMMIT").statusmessage
         except psycopg.Error as error:
-            if connection.closed or connection.broken or (error.sqlstate or "").startswith(LOST_CONNECTIONS):
+            if connection.closed or connection.broken or _is_lost(error):
                 raise Cut(committing=committing, mark=mark, result=result) from error
             self._roll_back(connection)
             if isinstance(error, LOST_RACES):
@@ -271,6 +276,13 @@ ERRORS: tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], str], ...
     ),
     ((pg.DataCorrupted, pg.IndexCorrupted), StoreCorrupt, "The server's files are damaged. Restore a copy."),
 )
+
+
+def _is_lost(error: psycopg.Error) -> bool:
+    """Whether the session ended, or the driver can no longer tell its state: then there is no code of the server."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.sqlstate.startswith(LOST_CONNECTIONS)
 
 
 TABLES = re.compile(
