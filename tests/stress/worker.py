@@ -26,8 +26,7 @@ class Scripted(Endpoint):
 
     async def stream(self, call: Any) -> AsyncGenerator[JSONObject]:
         global count
-        last = json.loads(call.body)["messages"][-1]["content"]
-        has_result = isinstance(last, list) and any(block.get("type") == "tool_result" for block in last)
+        has_result = '"tool_result"' in json.dumps(json.loads(call.body)["messages"][-1])
         yield {
             "type": "message_start",
             "message": {"id": "m", "model": "claude-opus-5-5", "usage": {"input_tokens": 9}},

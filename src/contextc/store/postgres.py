@@ -47,6 +47,7 @@ POSTGRES = Dialect(
     lock=" FOR UPDATE",
     now="extract(epoch FROM clock_timestamp())::float8",
     check="",
+    unlocked=" FOR UPDATE SKIP LOCKED",
     hurry="SET LOCAL lock_timeout = 2000",
 )
 SCHEMA_LOCK = 0x636F6E7465787463
