@@ -227,3 +227,15 @@ def test_what_belongs_to_the_driver_reaches_it_as_it_was_written(postgres_addres
         found = connection.info.get_parameters()
         connection.close()
     assert (found["tcp_user_timeout"], found["application_name"], found["keepalives_idle"]) == ("1234", "a+b&c", "15")
+
+
+@pytest.mark.parametrize(("given", "count"), [("", 0), ("&prepare=1", 1)])
+def test_statements_are_prepared_only_where_the_address_asks_for_it(
+    postgres_address: str, given: str, count: int
+) -> None:
+    """A prepared statement belongs to its session, which a pooler gives to others."""
+    with cc.open_store(f"{postgres_address}{given}") as store:
+        for _ in range(10):
+            store.append("demo", cc.user("x"))
+        rows = store.read(lambda tx: tx.rows("SELECT count(*) FROM pg_prepared_statements"))
+    assert (rows[0][0] > 0) == bool(count)

@@ -4,9 +4,9 @@ Our tables live in a schema of their own (`contextc`), so they may share a datab
 locks its conversation's row first, so writers of one conversation queue up and writers of others do not notice.
 
 Nothing depends on the session: every name is qualified with the schema, every setting is local to its transaction, and
-no statement is prepared. So consecutive transactions may run on different sessions, as behind a pooler in transaction
-mode. A transaction whose connection is cut is run again; if the cut came while committing, the server is asked whether
-that transaction was committed.
+no statement is prepared unless the address asks for it. So consecutive transactions may run on different sessions, as
+behind a pooler in transaction mode. A transaction whose connection is cut is run again; if the cut came while
+committing, the server is asked whether that transaction was committed.
 """
 
 import re
@@ -63,10 +63,11 @@ CONNECTION: dict[str, str | int] = {
 
 
 class Options(NamedTuple):
-    """Our own parameters of an address. All but `schema` and `pool` are seconds."""
+    """Our own parameters of an address. Timeouts are in seconds; `prepare` is a number of executions, 0 for never."""
 
     schema: str = "contextc"
     pool: int = 10
+    prepare: int = 0
     outage_timeout: float = OUTAGE_SECONDS
     lock_timeout: float = 15.0
     idle_timeout: float = 10.0
@@ -131,7 +132,8 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         try:
             given = conninfo_to_dict(self._url)
             settings: dict[str, Any] = {name: value for name, value in CONNECTION.items() if name not in given}
-            connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **settings)
+            threshold = self._options.prepare or None
+            connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=threshold, **settings)
         except psycopg.Error as error:
             said = _one_line(error)
             failure = StoreUnavailable(
