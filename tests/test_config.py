@@ -53,6 +53,13 @@ def test_a_retention_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     [
         ("postgresql://ann:hunter2@host/db", "postgresql://ann:***@host/db"),
         ("postgresql://ann@host/db", "postgresql://ann@host/db"),
+        ("postgresql://ann:p%40@h1:1,h2:2/db?user=x@y", "postgresql://ann:***@h1:1,h2:2/db?user=x@y"),
+        ("postgresql://ann:a?b@host/db?x=1", "postgresql://ann:***@host/db?x=1"),
+        ("postgresql:///db?host=/run&password=hunter2&x=1", "postgresql:///db?host=/run&password=***&x=1"),
+        ("postgresql://host?Password=hunter2", "postgresql://host?Password=***"),
+        ("postgresql://host?password=hun@ter2", "postgresql://host?password=***"),
+        ("postgresql://h/d?sslpassword=hunter2&passfile=/p", "postgresql://h/d?sslpassword=***&passfile=***"),
+        ("https://host/v1?api-key=hunter2&v=1", "https://host/v1?api-key=***&v=1"),
         ("sqlite:///a@b.db", "sqlite:///a@b.db"),
         ("memory:", "memory:"),
     ],

@@ -198,12 +198,24 @@ def read_settings(
     return Settings(**found)
 
 
+SECRET = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*=)[^&#]*", re.IGNORECASE)
+
+
+def split_query(address: str) -> tuple[str, str]:
+    """Split an address before its query. A question mark before the host belongs to a password."""
+    start = address.find("://") + 3 if "://" in address else 0
+    at = address.find("@", start, (address + "/").find("/", start))
+    end = address.find("?", max(at, start))
+    return (address, "") if end < 0 else (address[:end], address[end:])
+
+
 def masked(address: str) -> str:
-    """An address without its password."""
+    """Return an address without its password, and without the values of parameters that may be secret."""
+    address, query = split_query(address)
     scheme, separator, rest = address.partition("://")
     login, at, host = rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    return f"{scheme}{separator}{user}{colon and ':***'}{at}{host}"
+    return SECRET.sub(r"\1***", f"{scheme}{separator}{user}{colon and ':***'}{at}{host}{query}")
 
 
 def data_folder(environment: Mapping[str, str]) -> str:

@@ -190,6 +190,14 @@ def test_what_is_no_page_is_refused(client: TestClient, query: str) -> None:
     assert answer.json()["error"]["message"]
 
 
+def test_what_the_server_is_does_not_show_the_password_of_its_store(client: TestClient, store: cc.Store) -> None:
+    """A password may stand before the host, or be a parameter."""
+    store.address = "postgresql://ann:hunter2@host/db?password=hunter2&sslpassword=hunter2"
+    answer = client.get("/api/info")
+    assert answer.json()["store"] == "postgresql://ann:***@host/db?password=***&sslpassword=***"
+    assert "hunter2" not in answer.text
+
+
 def test_what_the_server_is_says_no_key(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "XAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)

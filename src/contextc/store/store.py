@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -17,7 +18,9 @@ from contextc.errors import (
     InvalidMessage,
     InvalidSetting,
     LeaseLost,
+    StoreBusy,
     StoreCorrupt,
+    StoreUnavailable,
 )
 from contextc.events import AnyEvent
 from contextc.messages import Admitted, AnyPart, Message, admit
@@ -41,6 +44,9 @@ DEFAULT_AGENT = "assistant"
 EXPIRE_BATCH = 500
 TIPS_KEPT = 10_000
 RECOVERED_KEPT = 100
+CLOSING_SECONDS = 5.0
+RECOVERY_SECONDS = 10
+"""Time after which opening a store waits for no more locked conversations."""
 
 
 class Store(Engine[Connection]):
@@ -422,11 +428,16 @@ class Store(Engine[Connection]):
         self._stop_renewing(lease)
 
     def close(self) -> None:
-        """End the turns of this handle, and close every connection."""
+        """End the turns of this handle, and close every connection. A server that is away is waited for but shortly."""
         if not self._closed:
+            self.outage_seconds = min(self.outage_seconds, CLOSING_SECONDS)
             for lease in list(self._renewals):
-                with suppress(ContextcError):
+                try:
                     self._release(lease, failed=True)
+                except StoreUnavailable:
+                    break
+                except ContextcError:
+                    continue
         super().close()
 
     def _release(self, lease: Lease, *, failed: bool) -> None:
@@ -527,14 +538,28 @@ class Store(Engine[Connection]):
         """Put right what turns left whose process died. Done on open; a live turn is never touched.
 
         It is cheap where there is nothing to do (one query, of the leases that are held), so a server may call it
-        every few seconds. Events say what was done.
+        every few seconds. Events say what was done. A conversation that another session keeps locked is left as it is,
+        until its next turn begins.
         """
+
+        def work(tx: Transaction, turn: tuple[str, str, int]) -> Recovered | None:
+            if tx.dialect.hurry:
+                tx.run(tx.dialect.hurry)
+            return leases.recover(tx, *turn, self._holds_here)
+
         recovered: list[Recovered] = []
-        for turn in self.read(lambda tx: leases.ended(tx, self._holds_here)):
+        ended = self.read(lambda tx: leases.ended(tx, self._holds_here))
+        end = time.monotonic() + RECOVERY_SECONDS
+        for index, turn in enumerate(ended):
             try:
-                found = self.write(lambda tx, turn=turn: leases.recover(tx, *turn, self._holds_here))
-            except (InvalidMessage, StoreCorrupt) as error:  # one bad turn must not keep everybody out
+                found = self.write(lambda tx, turn=turn: work(tx, turn))
+            except (InvalidMessage, StoreCorrupt, StoreBusy) as error:  # one bad turn must not keep everybody out
+                if isinstance(error, StoreBusy) and not self.dialect.hurry:
+                    raise
                 warn(f"what a dead turn of {turn[1]!r} left in {turn[0]!r} could not be put right: {error}")
+                if isinstance(error, StoreBusy) and time.monotonic() > end:
+                    warn(f"{len(ended) - index - 1} more dead turns were left for later: too many were locked.")
+                    break
                 continue
             recovered += [found] if found is not None else []
         return recovered
