@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 from starlette.types import Scope
 
 API = "/api"
+ADMIT = "contextc.admit"
+"""The key in an ASGI scope's `state` of the function that the guard calls when a request was authenticated."""
 WHOLE = (b"http://", b"https://")
 
 
