@@ -41,3 +41,12 @@ def _started(pid: int) -> str:
     except OSError:
         return ""
     return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def described(holder: str) -> str:
+    """Name the process of a holder, for an error message."""
+    if not holder:
+        return "unknown"
+    machine, _, process = holder.partition(" ")
+    where = "this machine" if machine == current_holder().partition(" ")[0] else "another machine"
+    return f"process {process.partition(' ')[0]} on {where}"

@@ -159,6 +159,12 @@ def ended(tx: Transaction) -> list[tuple[str, str, int]]:
     return [(name, agent, number) for name, agent, number, holder, left in rows if left <= 0 or is_gone(holder)]
 
 
+def holder_of(tx: Transaction, conversation: str, agent: str) -> str:
+    """The process that holds the lease of an agent; empty where none does."""
+    row = tx.row("SELECT holder FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
+    return row[0] if row else ""
+
+
 def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Recovered | None:
     """Close one dead turn; None where another process did so first, or the holder came back in time."""
     here = find_head(tx, conversation, True)

@@ -47,7 +47,7 @@ ENDING = "The server is ending."
 STOPPED = "It was stopped before it had begun. Nothing of it was stored."
 LATE = "UnknownApproval"
 """The kind of refusal that meets a word which comes too late."""
-ELSEWHERE = "Another process runs this turn, and only that process can stop it."
+ELSEWHERE = "Turn {turn} of conversation {name!r} runs in another process ({process}). Stop or answer it there."
 
 
 class Approval(Struct, frozen=True, kw_only=True):
