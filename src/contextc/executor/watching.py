@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 INBOX = 2_000
 PAGE = 500
 LOOK_SECONDS = 0.25
+POLLER = "contextc-watch"
 
 
 class Hub:
@@ -56,7 +57,7 @@ class Hub:
         with self._lock:
             self._watchers.setdefault(conversation, []).append(inbox)
             if self._poller is None or not self._poller.is_alive():  # a forked process has none
-                self._poller = threading.Thread(target=self._poll, name="contextc-watch", daemon=True)
+                self._poller = threading.Thread(target=self._poll, name=POLLER, daemon=True)
                 self._poller.start()
 
     def leave(self, conversation: str, inbox: "Inbox") -> None:

@@ -10,7 +10,8 @@ from starlette.types import Scope
 
 API = "/api"
 ADMIT = "contextc.admit"
-"""The key in an ASGI scope's `state` of the function that the guard calls when a request was authenticated."""
+"""The key in an ASGI scope's `state` of the function that the guard calls when a request was authenticated.
+It returns False where the server has no room for it."""
 WHOLE = (b"http://", b"https://")
 
 

@@ -23,31 +23,38 @@ MOST_PENDING = 256
 MOST = 10_000
 SPARE_FILES = 128
 """Files that are kept for the store, for providers and for tools."""
-FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 5\r\n\r\n"
-    b'{"error":{"kind":"Overloaded","message":"The server has too many open connections. Retry later."}}'
-)
-
 
 class Connections:
-    """The pending connections of one server, oldest first, and how many there may be of all."""
+    """The connections of one server: those that are pending, oldest first, and those with a request that was let in."""
 
-    def __init__(self, most: int | None = None, most_pending: int = MOST_PENDING) -> None:
-        self.most = most_connections() if most is None else most
-        self.most_pending = min(most_pending, self.most)
+    def __init__(self, most: int | None = None, most_pending: int | None = None) -> None:
+        most = most_connections() if most is None else most
+        self.most_pending = min(MOST_PENDING, most // 2) if most_pending is None else most_pending
+        self.most_admitted = most - self.most_pending
         self._pending: OrderedDict[Connection, float] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._pending)
+        self._admitted: set[Connection] = set()
 
     def add(self, connection: "Connection", now: float) -> None:
         """Take note of a pending connection. The oldest is closed where there are too many."""
+        self._admitted.discard(connection)
         self._pending[connection] = now
         self._pending.move_to_end(connection)
         if len(self._pending) > self.most_pending:
             self.close_oldest()
 
+    def admit(self, connection: "Connection") -> bool:
+        """Let the request of a connection in; False where as many as possible were."""
+        if len(self._admitted) >= self.most_admitted and connection not in self._admitted:
+            return False
+        self._pending.pop(connection, None)
+        self._admitted.add(connection)
+        return True
+
+    def is_admitted(self, connection: "Connection") -> bool:
+        return connection in self._admitted
+
     def discard(self, connection: "Connection") -> None:
+        self._admitted.discard(connection)
         self._pending.pop(connection, None)
 
     def close_oldest(self) -> None:
@@ -74,47 +81,33 @@ class Connection(H11Protocol):
 
     def __init__(
         self,
-        pending: Connections,
+        all_of_them: Connections,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
-        super().__init__(config, server_state, {**app_state, ADMIT: self._admit}, loop)
-        self._pending, self._is_admitted = pending, False
+        super().__init__(config, server_state, {**app_state, ADMIT: lambda: all_of_them.admit(self)}, loop)
+        self._all = all_of_them
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
-        if len(self.connections) > self._pending.most:
-            if not len(self._pending):
-                transport.write(FULL)
-                transport.close()
-                return
-            self._pending.close_oldest()
-        self._pending.add(self, self.loop.time())
+        self._all.add(self, self.loop.time())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._pending.discard(self)
+        self._all.discard(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_admitted and self.cycle.response_complete:
-            self._wait_again()
+        if self._all.is_admitted(self) and self.cycle.response_complete:
+            self._all.add(self, self.loop.time())
         super().data_received(data)
 
     def on_response_complete(self) -> None:
         # A client that has not taken in its answer keeps its time: none with the token, else what is left of it.
         if not self.transport.is_closing() and not self.transport.get_write_buffer_size():
-            self._wait_again()
+            self._all.add(self, self.loop.time())
         super().on_response_complete()
-
-    def _wait_again(self) -> None:
-        self._is_admitted = False
-        self._pending.add(self, self.loop.time())
-
-    def _admit(self) -> None:
-        self._is_admitted = True
-        self._pending.discard(self)
 
 
 def most_connections() -> int:

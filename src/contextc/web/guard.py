@@ -33,6 +33,7 @@ HEADERS = {
 }
 """On every answer, unless it says otherwise itself."""
 MOST_HEADERS = 200
+RETRY = {"Retry-After": "5", "Connection": "close"}
 BODY_SECONDS = 120.0
 """Seconds in which the body of a request has to be there."""
 WITHOUT_TOKEN = (
@@ -82,8 +83,8 @@ class Guard:
         self._check_origin(scope, headers)
         if scope["method"] != "OPTIONS" and is_api(scope):
             self._check_token(headers)
-            if admit := scope.get("state", {}).get(ADMIT):
-                admit()
+            if (admit := scope.get("state", {}).get(ADMIT)) and not admit():
+                raise Refused(503, "The server has too many open connections. Retry later.", "Overloaded", RETRY)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.options.largest:
             raise self._too_large()
