@@ -24,6 +24,7 @@ MOST = 10_000
 SPARE_FILES = 128
 """Files that are kept for the store, for providers and for tools."""
 
+
 class Connections:
     """The connections of one server: those that are pending, oldest first, and those with a request that was let in."""
 
