@@ -1,7 +1,7 @@
 """Connections that send nothing, or only half of a request, must not keep anybody else out."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def connected(server: Served, *sent: bytes) -> Iterator[list[socket.socket]]:
+def connected(server: Served, *sent: bytes) -> Generator[list[socket.socket]]:
     """A connection for each piece, on which that piece was sent and nothing else."""
     host, _, port = server.url.removeprefix("http://").partition(":")
     with ExitStack() as closing:
