@@ -193,7 +193,7 @@ def test_a_token_is_asked_for_once(guarded: str, visiting: Visit) -> None:
     asked = person.page.get_by_test_id("token-dialog")
     asked.get_by_label("Token").fill("a wrong one")
     asked.get_by_role("button", name="Go on").click()
-    expect(asked).to_contain_text("That was not the one.")
+    expect(asked).to_contain_text("That token is not valid.")
     assert person.page.get_by_test_id("conversation").count() == 0
     asked.get_by_label("Token").fill(TOKEN)
     asked.get_by_role("button", name="Go on").click()

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.executor.record import Record
 from contextc.messages import to_json
 from contextc.web.app import application
 from contextc.web.desk import Options
@@ -265,13 +266,56 @@ def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) ->
             deadline = time.monotonic() + 60
             while not _is_said(store) and time.monotonic() < deadline:
                 time.sleep(0.05)
-        assert post(server, "demo/cancel", 409)["error"]["kind"] == "RunsElsewhere"
+        refused = post(server, "demo/cancel", 409)["error"]
+        assert refused["kind"] == "RunsElsewhere"
+        assert f"process {process.pid} on this machine" in refused["message"]
+        assert post(server, "demo/approvals", 409, id="c1", approve=True)["error"]["kind"] == "RunsElsewhere"
+        assert post(server, "demo/steer", text="Faster")["running"]
         process.kill()
     begun = post(server, "demo/turns", 202, resume=True)
     events = heard(server.url, "demo", after=begun["after"])
     assert events[0]["resumed"]
     assert events[-1]["finish"] == "stop"
     assert "interrupted" in kinds(heard(server.url, "demo"))
+
+
+def test_the_turn_of_a_process_that_was_killed_ends_for_everybody(server: Served, tmp_path: Path) -> None:
+    """A server that shares the store says so by itself: its streams get the event, and what was said is a message."""
+    slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
+    program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
+    with cc.open_store(server.address) as store:
+        store.begin("demo")
+    with listening(f"{server.url}/api/conversations/demo/events?vocabulary=contextc") as stream:
+        with subprocess.Popen(
+            [*program, "--store", server.address],
+            env=home(tmp_path),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            until(stream, lambda frame: frame.event == "text-delta")
+            process.kill()
+        until(stream, lambda frame: frame.event == "interrupted")
+    assert post(server, "demo/cancel") == {"cancelled": False, "interrupted": True}
+    found = httpx.get(f"{server.url}/api/conversations/demo").json()
+    assert (found["running"], found["pending"]) == (None, None)
+    assert not httpx.get(f"{server.url}/api/conversations").json()["conversations"][0]["running"]
+    last = httpx.get(f"{server.url}/api/conversations/demo/messages").json()["messages"][-1]
+    assert (last["role"], last["status"]) == ("assistant", "error")
+    assert last["parts"][0]["text"].startswith("0 1 ")
+    assert not post(server, "demo/steer", text="Are you there?")["running"]
+
+
+def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: TestClient, store: cc.Store) -> None:
+    """No process of another machine can be looked up. Whoever opens the conversation afterwards sees that it ended."""
+    Record(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
+    store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1'"))
+    assert client.get("/api/conversations/demo").json()["running"]["turn"] == 1
+    refused = client.post("/api/conversations/demo/cancel", json={})
+    assert (refused.status_code, refused.json()["error"]["kind"]) == (409, "RunsElsewhere")
+    assert "process 7 on another machine" in refused.json()["error"]["message"]
+    store.write(lambda tx: tx.run("UPDATE lease SET expires = 0"))
+    assert client.get("/api/conversations/demo").json()["running"] is None
+    assert client.post("/api/conversations/demo/cancel", json={}).json() == {"cancelled": False, "interrupted": True}
 
 
 def _is_said(store: cc.Store) -> bool:

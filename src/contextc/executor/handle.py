@@ -90,7 +90,7 @@ class Turn:
             raise error
 
     async def together(
-        self, *, after: int | None = None, pulse: bool = False
+        self, *, after: int | None = None, pulse: float | None = None
     ) -> AsyncGenerator[Sequence[AnyEvent], None]:
         """What happens, from the beginning of the turn or after an event, as `watch_together` tells it."""
         inbox, look = self._inbox, self._followed or after not in (None, self._first - 1)

@@ -69,3 +69,12 @@ def _exists(pid: int) -> bool:
     except OSError:  # not permitted: it is another user's
         return True
     return True
+
+
+def described(holder: str) -> str:
+    """Name the process of a holder, for an error message."""
+    if not holder:
+        return "unknown"
+    machine, _, process = holder.partition(" ")
+    where = "this machine" if machine == current_holder().partition(" ")[0] else "another machine"
+    return f"process {process.partition(' ')[0]} on {where}"

@@ -208,6 +208,12 @@ def ended(tx: Transaction, holds: Holds = holds_none) -> list[tuple[str, str, in
     ]
 
 
+def holder_of(tx: Transaction, conversation: str, agent: str) -> str:
+    """The process that holds the lease of an agent; empty where none does."""
+    row = tx.row("SELECT holder FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
+    return row[0] if row else ""
+
+
 def recover(tx: Transaction, conversation: str, agent: str, number: int, holds: Holds = holds_none) -> Recovered | None:
     """Close one dead turn; None where another process did so first, or the holder came back in time."""
     if find_head(tx, conversation, True) is None:

@@ -5,8 +5,8 @@ locks its conversation's row first, so writers of one conversation queue up and 
 
 Nothing depends on the session: every name is qualified with the schema, and every setting is local to its transaction.
 Statements are prepared only on a connection that leads to the server itself. So consecutive transactions may run on
-different sessions, as behind a pooler in transaction mode. A transaction whose connection is cut is run again; if the cut
-came while committing, the server is asked whether that transaction was committed.
+different sessions, as behind a pooler in transaction mode. A transaction whose connection is cut is run again; if the
+cut came while committing, the server is asked whether that transaction was committed.
 """
 
 import re

@@ -121,6 +121,21 @@ def last_number(tx: Transaction, table: str, conversation: int) -> int:
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
 
+def last_events(tx: Transaction, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """The number of each conversation that exists, and the number of its last event (0 for none), by name."""
+    found: dict[str, tuple[int, int]] = {}
+    for start in range(0, len(names), 500):
+        some = names[start : start + 500]
+        rows = tx.rows(
+            "SELECT c.name, c.number, (SELECT max(place) FROM event"
+            " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
+            f" FROM conversation c WHERE c.name IN ({', '.join('?' for _ in some)})",
+            *some,
+        )
+        found |= {name: (number, (last or 0) & SEQ_MASK) for name, number, last in rows}
+    return found
+
+
 def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
     """Take the words of messages out of everything that was told of them, in every conversation of a tree.
 

@@ -52,7 +52,7 @@ OTHERWISE = (
     "Approval {!r}: the hash does not match what would run now, got {!r}. Load the conversation again, and answer with "
     "the hash of what it shows."
 )
-ELSEWHERE = "Another process runs this turn, and only that process can stop it."
+ELSEWHERE = "Turn {turn} of conversation {name!r} runs in another process ({process}). Stop or answer it there."
 
 
 class Approval(Struct, frozen=True, kw_only=True):
