@@ -41,6 +41,40 @@ def test_importing_loads_nothing_that_is_not_needed() -> None:
     assert not {"psycopg", "typer", "rich", "asyncio"} & set(loaded)
 
 
+MOST_LOADED = {
+    "ContextcError": 2,
+    "Message": 10,
+    "Tool": 10,
+    "Limits": 12,
+    "Price": 20,
+    "tool": 20,
+    "Say": 25,
+    "Prompt": 30,
+    "Endpoint": 35,
+    "lint": 40,
+    "AnthropicFormatter": 40,
+    "open_store": 45,
+    "SessionManager": 50,
+}
+
+
+def test_a_public_name_loads_only_what_it_needs() -> None:
+    """A script that wants one value type should not wait for the executor and every client to be imported."""
+    code = f"""if True:
+        import os, sys, contextc
+        for name in {list(MOST_LOADED)}:
+            if (child := os.fork()) == 0:
+                getattr(contextc, name)
+                print(name, sum(each.startswith("contextc.") for each in sys.modules), flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+    """
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = {name: int(count) for name, count in (line.split() for line in told.splitlines())}
+    assert loaded.keys() == MOST_LOADED.keys()
+    assert {name: count for name, count in loaded.items() if count > MOST_LOADED[name]} == {}
+
+
 def test_a_missing_driver_is_named_with_the_way_out() -> None:
     code = "import sys; sys.modules['psycopg'] = None; import contextc as cc; cc.open_store('postgresql://x')"
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

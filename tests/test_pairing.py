@@ -2,9 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import contextc as cc
 from contextc.pairing import SAID, Repair, open_calls, pair
+from tests.stress.format_growth import lines
 
 
 def asks(*ids: str, text: str = "") -> cc.Message:
@@ -182,3 +184,20 @@ def test_a_call_waits_also_where_its_id_was_answered_before() -> None:
     history = [asks("a", "b"), answers("a"), cc.user("Go on."), answers("b"), asks("a"), asks("c")]
     assert [(message is history[4], call.id) for message, call in open_calls(history)] == [(True, "a"), (False, "c")]
     assert open_calls([*history, answers("c"), answers("a")]) == []
+
+
+def test_open_calls_are_found_with_work_in_proportion() -> None:
+    """A turn asks for the open calls again and again; two agents may use the same ids, and each answers its own."""
+    ids = [f"c{number}" for number in range(400)]
+
+    def history(count: int) -> list[cc.Message]:
+        asked = cc.assistant(tool_calls=[cc.tool_call(each, "look", "{}") for each in ids[:count]])
+        return [asked, *[cc.tool_result(each, "look", "seen") for each in reversed(ids[1:count])]]
+
+    assert [call.id for _, call in open_calls(history(50))] == ["c0"]
+    small, large = (lines(lambda count=count: open_calls(history(count))) for count in (100, 400))
+    assert large < 5 * small
+    calls = [cc.tool_call("a", "look", "{}")]
+    two = [replace(cc.assistant(tool_calls=calls), author=name) for name in ("first", "second")]
+    answer = replace(cc.tool_result("a", "look", "seen"), author="second")
+    assert [message.author for message, _ in open_calls([*two, answer])] == ["first"]

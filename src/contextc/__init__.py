@@ -201,37 +201,50 @@ __all__ = [
     "user",
 ]
 
-_ROOMS = (
-    "errors",
-    "messages",
-    "tools",
-    "todos",
-    "store",
-    "wire",
-    "formats",
-    "models",
-    "prompts",
-    "providers",
-    "ledger.sessions",
-    "manifest",
-    "compiler",
-    "manager",
-    "triggers",
-    "toolbox",
-    "executor",
-    "providers.claude_code.sessions",
-)
+_MODULES = {
+    "compiler": "Attempt Compiled Cost MessageCompiler",
+    "errors": (
+        "Conflict ContextcError ContextOverflow ConversationBusy ConversationExists FragmentFailed InvalidImport "
+        "InvalidInput InvalidMessage InvalidReply InvalidRequest InvalidSetting KeyReused LeaseLost NothingNew "
+        "ProviderFailed SchemaTooNew StaleCompile StaleParent StoreBusy StoreCorrupt StoreError StoreFull "
+        "StoreReadOnly StoreUnavailable UnknownBranch UnknownChannel UnknownConversation UnknownMessage "
+        "UnknownModel UnknownRequest"
+    ),
+    "executor": "AgentExecutor Turn",
+    "executor.limits": "Limits TurnResult",
+    "formats": (
+        "AnthropicFormatter BedrockFormatter ClaudeCodeFormatter CodexFormatter GeminiFormatter MistralFormatter "
+        "OllamaFormatter OpenAIFormatter OpenAIResponsesFormatter VercelFormatter VercelLegacyFormatter formatter"
+    ),
+    "ledger.sessions": "SessionManager",
+    "manager": "MessageManager",
+    "manifest": "Manifest",
+    "messages": (
+        "Hint Media Message Native Part Reasoning Text ToolCall ToolResult Usage assistant system tool_call "
+        "tool_result user"
+    ),
+    "models": "Model Price cost model",
+    "prompts": "AgentCard Delegation Prompt PromptBuilder PromptFragment Surroundings",
+    "providers": "Endpoint Provider endpoint provider",
+    "providers.claude_code.sessions": "ClaudeSessions",
+    "store": "Branch Conversation Lease Recovered Store Stream open_store",
+    "todos": "Todo",
+    "toolbox": "FunctionTool ToolContext tool",
+    "tools": "NativeTool Tool",
+    "triggers": "Moment Say Trigger default_triggers trigger",
+    "wire": "ConvertedBody ConvertedMessages Repaired Violation convert fix lint",
+}
+"""Which module each name is imported from. A name loads that module, and no other on the way to it."""
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("importlib.metadata").version(__name__)
-    if name in __all__:
-        for room in _ROOMS:
-            found = getattr(import_module(f"{__name__}.{room}"), name, None)
-            if found is not None:
-                globals()[name] = found
-                return found
+    if (module := _MODULE_OF.get(name)) is not None:
+        found: object = getattr(import_module(f"{__name__}.{module}"), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,7 +18,7 @@ JSONObject: TypeAlias = dict[str, JSON]
 
 MAX_DEPTH = 100
 MAX_DIGITS = 4_300
-"""Python reads and writes no longer integers as text, because that takes quadratic time."""
+"""The most digits of an integer: Python writes and reads no more of them by default."""
 LARGEST_INT = 10**MAX_DIGITS
 
 encode = msgspec.json.Encoder().encode
@@ -40,7 +40,7 @@ def check(value: JSON, path: str = "") -> tuple[str, str] | None:
             continue
         if kind is int:
             if not -LARGEST_INT < cast(int, item) < LARGEST_INT:
-                return here, f"an integer of more than {MAX_DIGITS:,} digits. Give it as text instead."
+                return here, f"an integer has more than {MAX_DIGITS:,} digits. Give it as text instead."
             continue
         if kind is float:
             if not math.isfinite(cast(float, item)):

@@ -11,6 +11,7 @@ its id that still waits for one.
     tool       result of a
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -171,17 +172,21 @@ def _answers(asked: list[ToolCall], answers: dict[str, ToolResult], several: boo
 def open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
     """The calls that have no result, each with the message it is in. Two agents may use the same ids at once."""
     waiting: dict[int, tuple[Message, ToolCall]] = {}
-    numbers: dict[str, list[int]] = {}
+    places: dict[tuple[str | None, ...], deque[int]] = {}  # by id and author, and by id alone
     count = 0
     for message in messages:
         for result in message.tool_results:
-            if alike := numbers.get(result.call_id):
-                own = next((number for number in alike if waiting[number][0].author == message.author), alike[0])
-                alike.remove(own)
-                del waiting[own]
+            for key in ((result.call_id, message.author), (result.call_id,)):
+                queue = places.get(key, deque())
+                while queue and queue[0] not in waiting:
+                    queue.popleft()
+                if queue:
+                    del waiting[queue.popleft()]
+                    break
         for call in message.tool_calls:
             waiting[count] = message, call
-            numbers.setdefault(call.id, []).append(count)
+            for key in ((call.id, message.author), (call.id,)):
+                places.setdefault(key, deque()).append(count)
             count += 1
     return list(waiting.values())
 
@@ -202,7 +207,7 @@ def _match(
     """Each call, as (message, order in it), with its result, and where that stands; the results nobody asked for; what
     is wrong.
     """
-    waiting: dict[str, list[tuple[int, int]]] = {}
+    waiting: dict[str, deque[tuple[int, int]]] = {}
     answers: dict[tuple[int, int], ToolResult | None] = {}
     places: dict[tuple[int, int], tuple[int, int]] = {}
     answered: dict[str, ToolResult] = {}
@@ -212,11 +217,11 @@ def _match(
     for index, message in enumerate(messages):
         spoke = spoke if message.role == "tool" else index
         for order, call in enumerate(message.tool_calls):
-            waiting.setdefault(call.id, []).append((index, order))
+            waiting.setdefault(call.id, deque()).append((index, order))
             answers[index, order] = None
         for position, result in enumerate(message.tool_results):
             if calls := waiting.get(result.call_id):
-                place = calls.pop(0)
+                place = calls.popleft()
                 places[place] = (index, position)
                 answers[place] = answered[result.call_id] = result
                 if spoke > place[0]:

@@ -1,7 +1,25 @@
-"""A turn that runs: prepare, call, persist, tools, decide; with system messages in between."""
+"""A turn that runs: prepare, call, persist, tools, decide; with system messages in between.
 
-from contextc.executor.executor import AgentExecutor
-from contextc.executor.handle import Turn
+The executor is loaded when it is first used: `Limits` alone needs little of it.
+"""
+
 from contextc.executor.limits import Limits, TurnResult
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextc.executor.executor import AgentExecutor
+    from contextc.executor.handle import Turn
+
 __all__ = ["AgentExecutor", "Limits", "Turn", "TurnResult"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "AgentExecutor":
+        from contextc.executor.executor import AgentExecutor
+
+        return AgentExecutor
+    if name == "Turn":
+        from contextc.executor.handle import Turn
+
+        return Turn
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

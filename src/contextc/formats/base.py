@@ -6,6 +6,7 @@ What came from a provider and has no place in our types rides along in `extra`, 
 back to it alone.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeGuard, assert_never, cast
@@ -14,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.errors import InvalidInput, InvalidReply
+from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
 from contextc.formats.checking import RuleBook
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy, replayed
@@ -25,6 +26,10 @@ from contextc.pairing import Paired, Repair, pair
 from contextc.tools import NativeTool, Tool
 
 OPENING = "(The conversation begins with the assistant.)"
+NOWHERE = sys.maxsize
+"""The place of a result that is not in the order of the calls: none comes after it."""
+ODD = (LookupError, TypeError, AttributeError, StopIteration, RuntimeError, OverflowError)
+"""What a decoder raises where a request does not have the shape of its format."""
 Done: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged", "changed", "kept"]
 
 
@@ -188,8 +193,12 @@ class Formatter(ABC):
         return restored(ours, extra, self.place)
 
     def decode_request(self, body: JSONObject | list[JSONObject]) -> Request:
-        """A request, or a bare list of messages, in our terms."""
-        request = self._decode_request({self.messages_key: body} if isinstance(body, list) else body)
+        """A request, or a bare list of messages, in our terms. Raises `InvalidRequest` where it has not the shape."""
+        try:
+            request = self._decode_request({self.messages_key: body} if isinstance(body, list) else body)
+        except ODD as error:
+            problem = f"this is not a request of {self.name} ({type(error).__name__}: {error})"
+            raise InvalidRequest(f"{problem}. Call `lint` to see where, or `fix` to repair it.") from error
         messages = request.messages
         if self.user_first and len(messages) > 1 and messages[0].text == OPENING and messages[1].role == "assistant":
             messages = messages[1:]  # a line of ours
@@ -332,19 +341,43 @@ def in_their_order(messages: list[Message]) -> list[Message]:
 
     Results that were logged one by one go out in the order of their calls; those of one message in their own.
     """
-    found: list[Message] = []
-    asked: list[str] = []
+    groups: list[list[Message]] = []
+    places: dict[str, list[int]] = {}  # of each id, which calls of the last reply have it, the first one at the end
+    asked = 0
+    size, place, known = 0, NOWHERE, False  # of the last group: parts, the call that was answered last, all ids asked
     for message in messages:
         if message.role != "tool":
-            asked = [call.id for call in message.tool_calls] if message.role == "assistant" else []
-        elif len(asked) > 1 and found[-1].role == "tool" and len(found[-1].parts) < len(asked):
-            both = replace(found[-1], parts=(*found[-1].parts, *message.parts))
-            ids = [result.call_id for result in both.tool_results]
-            if ids != [call_id for call_id in asked if call_id in ids] and set(ids) <= set(asked):
-                found[-1] = both
-                continue
-        found.append(message)
-    return found
+            calls = message.tool_calls if message.role == "assistant" else ()
+            asked, places, known = len(calls), {}, False
+            for index in range(asked - 1, -1, -1):
+                places.setdefault(calls[index].id, []).append(index)
+            groups.append([message])
+            continue
+        ids = [result.call_id for result in message.tool_results]
+        found = [places[each].pop() if places.get(each) else NOWHERE for each in ids]
+        all_asked = all(each in places for each in ids)
+        if asked > 1 and known and all_asked and size < asked and _last_of(found, place) == NOWHERE:
+            groups[-1].append(message)
+            size, place = size + len(message.parts), NOWHERE
+        else:
+            groups.append([message])
+            size, place, known = len(message.parts), _last_of(found, -1), all_asked
+    return [together(group) for group in groups]
+
+
+def _last_of(places: list[int], before: int) -> int:
+    """The last of these places, where they and the one before are in order; else `NOWHERE`."""
+    for place in places:
+        if place <= before or place == NOWHERE:
+            return NOWHERE
+        before = place
+    return before
+
+
+def together(group: Sequence[Message]) -> Message:
+    """The first of these messages, with the parts of all of them."""
+    first = group[0]
+    return first if len(group) == 1 else replace(first, parts=tuple([part for each in group for part in each.parts]))
 
 
 def segments(history: Sequence[Message]) -> Iterator[list[Message]]:

@@ -9,6 +9,7 @@ The checker says what a provider refuses. Our encoders keep to more than that, b
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import getdoc
 from typing import Literal, NamedTuple, TypeAlias, cast
@@ -249,49 +250,59 @@ class Pairs(NamedTuple):
     doubled: list[tuple[Turn, Piece]]
 
 
-def match(turns: Sequence[Turn], span: Callable[[Sequence[Turn], int], Sequence[Turn]]) -> Pairs:
-    """Calls and results held against each other. `span` is where the results of the calls of a turn may stand."""
+Ends: TypeAlias = Callable[[Sequence[Turn]], Sequence[int]]
+"""Of every turn, the index behind the last turn in which results of its calls may stand."""
+
+
+def match(turns: Sequence[Turn], ends: Ends) -> Pairs:
+    """Calls and results held against each other, where `ends` says how far behind its call a result may stand."""
     unanswered: list[tuple[Turn, Piece]] = []
+    orphans: list[tuple[Turn, Piece]] = []
     doubled: list[tuple[Turn, Piece]] = []
-    taken: set[Path] = set()
+    results: dict[str, deque[tuple[int, Piece]]] = {}
     for index, turn in enumerate(turns):
-        calls = {call.id: call for call in turn.of("call")}
-        if not calls:
-            continue
-        answered: set[str] = set()
-        for later in span(turns, index):
-            for result in later.of("result"):
-                if result.id not in calls or result.path in taken:
-                    continue
-                taken.add(result.path)
-                if result.id in answered:
-                    doubled.append((later, result))
-                answered.add(result.id)
-        unanswered += [(turn, call) for call in calls.values() if call.id not in answered]
-    results = [(turn, result) for turn in turns for result in turn.of("result")]
-    return Pairs(unanswered, [each for each in results if each[1].path not in taken], doubled)
+        for result in turn.of("result"):
+            results.setdefault(result.id, deque()).append((index, result))
+    last = ends(turns)
+    for index, turn in enumerate(turns):
+        for call in {call.id: call for call in turn.of("call")}.values():
+            waiting = results.get(call.id, deque())
+            while waiting and waiting[0][0] <= index:
+                orphans.append(_placed(turns, waiting.popleft()))
+            if not waiting or waiting[0][0] >= last[index]:
+                unanswered.append((turn, call))
+                continue
+            waiting.popleft()
+            while waiting and waiting[0][0] < last[index]:
+                doubled.append(_placed(turns, waiting.popleft()))
+    orphans += [_placed(turns, each) for waiting in results.values() for each in waiting]
+    return Pairs(unanswered, orphans, doubled)
 
 
-def next_turn(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
+def _placed(turns: Sequence[Turn], result: tuple[int, Piece]) -> tuple[Turn, Piece]:
+    return turns[result[0]], result[1]
+
+
+def next_turn(turns: Sequence[Turn]) -> Sequence[int]:
     """Results stand in the very next message."""
-    return turns[index + 1 : index + 2]
+    return range(2, len(turns) + 2)
 
 
-def run_of(role: str) -> Callable[[Sequence[Turn], int], Sequence[Turn]]:
+def run_while(among: Callable[[Turn], bool]) -> Ends:
+    """Results stand in the messages that follow at once, as long as they are such."""
+
+    def ends(turns: Sequence[Turn]) -> Sequence[int]:
+        found = [len(turns)] * len(turns)
+        for index in range(len(turns) - 2, -1, -1):
+            found[index] = found[index + 1] if among(turns[index + 1]) else index + 1
+        return found
+
+    return ends
+
+
+def run_of(role: str) -> Ends:
     """Results stand in the messages of this role that follow at once."""
-
-    def span(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
-        end = index + 1
-        while end < len(turns) and turns[end].role == role:
-            end += 1
-        return turns[index + 1 : end]
-
-    return span
-
-
-def all_later(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
-    """Results stand anywhere after their call."""
-    return turns[index:]
+    return run_while(lambda turn: turn.role == role)
 
 
 def repeated(pieces: Iterable[Piece]) -> Iterator[Piece]:

@@ -40,13 +40,17 @@ def _replayed(message: Message, policy: Policy, instead: Callable[[Reasoning], t
     if not any(isinstance(part, Reasoning) for part in message.parts):
         return message
     parts: list[AnyPart] = []
+    words: list[str] = []  # what is said next, in pieces
     for part in message.parts:
-        if isinstance(part, Reasoning):
-            parts += instead(part)
+        if isinstance(part, Reasoning) and (others := instead(part)):
+            _say(parts, words)
+            parts += others
         if policy == "inline" and isinstance(part, Reasoning | Text):
-            _join(parts, part.text)
+            words.append(part.text)
         elif not isinstance(part, Reasoning):
+            _say(parts, words)
             parts.append(part)
+    _say(parts, words)
     return replace(message, parts=tuple(parts))
 
 
@@ -61,8 +65,8 @@ def _without_fields(message: Message) -> Message:
     return replace(message, extra={provider: said for provider, said in extra.items() if said} or None)
 
 
-def _join(parts: list[AnyPart], words: str) -> None:
-    if parts and isinstance(parts[-1], Text):
-        parts[-1] = Text(parts[-1].text + words)
-    elif words:
-        parts.append(Text(words))
+def _say(parts: list[AnyPart], words: list[str]) -> None:
+    """Add what was said as one text."""
+    if text := "".join(words):
+        parts.append(Text(text))
+    words.clear()

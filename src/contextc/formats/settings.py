@@ -134,6 +134,12 @@ class SettingsTable(NamedTuple):
             if field in found and found[field] not in known:  # a word of this provider's own
                 del found[field]
                 unread.append(field)
+        for field, value in list(found.items()):
+            if isinstance(value, float) and value.is_integer() and field in TYPES[int]:
+                found[field] = int(value)  # 40.0, as some libraries write it
+            elif not _has_type(field, value):
+                del found[field]
+                unread.append(field)
         return Read(Settings(**found), unread)
 
     def write(self, settings: Settings) -> Wrote:
@@ -148,6 +154,33 @@ class SettingsTable(NamedTuple):
             else:
                 _put(body, place, value)
         return Wrote(body, unwritten)
+
+
+TYPES: dict[type | tuple[type, ...], tuple[str, ...]] = {
+    str: ("model", "user", "service_tier", "cache_key", "verbosity", "effort"),
+    int: ("max_output_tokens", "top_k", "seed"),
+    (int, float): ("temperature", "top_p", "frequency_penalty", "presence_penalty"),
+    bool: ("stream", "parallel_tool_calls", "store"),
+    list: ("stop",),
+    dict: ("metadata",),
+    ToolChoice: ("tool_choice",),
+    Output: ("output",),
+}
+TYPE_OF = {field: kind for kind, fields in TYPES.items() for field in fields}
+
+
+def _has_type(field: str, value: object) -> bool:
+    """Whether a setting of a request has the type that `Settings` promises to those who write it elsewhere."""
+    if isinstance(value, bool) and field not in TYPES[bool]:
+        return False
+    if not isinstance(value, TYPE_OF[field]):
+        return False
+    if isinstance(value, ToolChoice):
+        return isinstance(cast(object, value.name), str)
+    if isinstance(value, Output):
+        sound = isinstance(cast(object, value.name), str) and isinstance(cast(object, value.strict), bool | None)
+        return sound and isinstance(cast(object, value.schema), dict | None)
+    return field != "stop" or all(isinstance(each, str) for each in cast(list[object], value))
 
 
 def _take(body: JSONObject, place: Place) -> JSON:

@@ -17,6 +17,8 @@ from contextc.formats.settings import Settings, ToolChoice, is_set
 from contextc.formats.spelling import Spelling
 from contextc.messages import Extra, ToolResult
 from contextc.tools import Tool
+from contextc.wire.facts import facts_of
+from contextc.wire.fix import repaired
 from contextc.wire.reading import decoded, readable
 
 
@@ -56,10 +58,15 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
     lists = bare and (request.system is None or after.system_leads)
     if lists and request.system is not None:
         request = replace(request, messages=(request.system, *request.messages), system=None)
-    written = after.write(request)
-    made = ConvertedMessages(written.body.get(after.messages_key, [])) if lists else ConvertedBody(written.body)
-    made.warnings = _counted([*notes, *written.notes])
-    if not written.body.get(after.messages_key):
+    body, said = after.write(request)
+    notes += said
+    facts = facts_of(after, body)
+    if body.get(after.messages_key) and (broken := after.rules.lint(body, facts)):
+        body = repaired(after, body, facts, bare=lists)
+        notes += [Note("changed", f"what {each.code} forbids: {each.message}") for each in broken]
+    made = ConvertedMessages(body.get(after.messages_key, [])) if lists else ConvertedBody(body)
+    made.warnings = _counted(notes)
+    if not body.get(after.messages_key):
         made.warnings.append("empty: nothing of this can be said there, and a request needs a message")
     return made
 
@@ -67,13 +74,12 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
 def _with_whole_prompt(request: Request) -> Request:
     """The request with all that stands before the first message as its system prompt."""
     leading = [*([request.system] if request.system is not None else [])]
-    messages = list(request.messages)
-    while messages and messages[0].role == "system":
-        leading.append(messages.pop(0))
+    first = next((index for index, each in enumerate(request.messages) if each.role != "system"), len(request.messages))
+    leading += request.messages[:first]
     if not leading:
         return request
     parts = tuple(part for message in leading for part in message.parts)
-    return replace(request, system=replace(leading[0], parts=parts), messages=tuple(messages))
+    return replace(request, system=replace(leading[0], parts=parts), messages=request.messages[first:])
 
 
 def _translated(before: Formatter, after: Formatter, request: Request) -> tuple[Request, list[Note]]:

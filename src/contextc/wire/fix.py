@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter
-from contextc.formats.checking import Violation
+from contextc.formats.checking import Facts, Violation
 from contextc.formats.named import formatter
 from contextc.wire.facts import facts_of
-from contextc.wire.reading import decoded, readable
+from contextc.wire.reading import checked, decoded, shaped
 from contextc.wire.untouched import as_written
 
 ROUNDS = 4
@@ -37,25 +37,32 @@ def fix(body: JSON, *, format: str) -> tuple[JSON, list[Repaired]]:
     request that breaks no rule comes back as it is, and so does every message in which nothing was repaired.
     """
     form = formatter(format)
-    fixed, bare, _ = readable(form, body)
-    before = {form.messages_key: body} if bare else cast(JSONObject, body)
-    facts = facts_of(form, body)
-    found = form.rules.lint(body, facts)
+    given = checked(body)
+    fixed, bare, _ = shaped(form, given)
+    before = {form.messages_key: given} if bare else cast(JSONObject, given)
+    facts = facts_of(form, given)
+    found = form.rules.lint(given, facts)
     if not found:
-        return body, []
+        return body if given == body else given, []
     repairs = [_repaired(form, violation) for violation in found]
-    for _ in range(ROUNDS):
-        request = decoded(form, readable(form, fixed).body, for_itself=True).request
-        if bare and request.system is not None:  # a list has no other place for it
-            request = replace(request, messages=(request.system, *request.messages), system=None)
-        fixed = form.encode_request(request)
-        for code in sorted({violation.code for violation in form.rules.lint(fixed, facts)}):
-            if (mend := form.rules.named(code).mend) is not None:
-                fixed = mend(fixed)
-        if not form.rules.lint(fixed, facts):
-            break
+    fixed = repaired(form, fixed, facts, bare=bare)
     fixed = as_written(form, before, fixed, found, lambda body: form.rules.lint(body, facts))
     return fixed.get(form.messages_key, []) if bare else fixed, repairs
+
+
+def repaired(form: Formatter, body: JSONObject, facts: Facts, *, bare: bool) -> JSONObject:
+    """Return a request without what breaks a rule. It may be a list of messages in an otherwise empty body: `bare`."""
+    for _ in range(ROUNDS):
+        request = decoded(form, shaped(form, body).body, for_itself=True).request
+        if bare and request.system is not None:  # a list has no other place for it
+            request = replace(request, messages=(request.system, *request.messages), system=None)
+        body = form.encode_request(request)
+        for code in sorted({violation.code for violation in form.rules.lint(body, facts)}):
+            if (mend := form.rules.named(code).mend) is not None:
+                body = mend(body)
+        if not form.rules.lint(body, facts):
+            break
+    return body
 
 
 def _repaired(form: Formatter, violation: Violation) -> Repaired:

@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, check
+from contextc._json import JSON, JSONObject, check, encode, well_formed_json
 from contextc.errors import InvalidRequest
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter, Note, Request, noted
@@ -23,14 +23,29 @@ class Readable(NamedTuple):
     reshaped: int
 
 
+def checked(body: JSON) -> JSON:
+    """Return a body that JSON can hold: lone surrogates become U+FFFD. Raises `InvalidRequest` for anything else."""
+    if isinstance(body, dict | list):  # it may be a subclass, such as the result of `convert`
+        body = list(cast(list[JSON], body)) if isinstance(body, list) else dict(cast(JSONObject, body))
+    if problem := check(body):
+        raise InvalidRequest(problem[1], path=problem[0])
+    try:
+        encode(body)
+    except UnicodeEncodeError:
+        return well_formed_json(body)
+    return body
+
+
 def readable(form: Formatter, body: JSON) -> Readable:
     """The request with everything misshapen in a sound shape: the one that was meant, else text."""
+    return shaped(form, checked(body))
+
+
+def shaped(form: Formatter, body: JSON) -> Readable:
+    """`readable` of what was `checked` already."""
     if not isinstance(body, dict | list):
         raise InvalidRequest(f"a request is an object or a list of messages, not {type(body).__name__}.")
     bare, book = isinstance(body, list), form.rules
-    body = list(cast(list[JSON], body)) if bare else dict(cast(JSONObject, body))  # it may be a kind of dict or list
-    if problem := check(body):
-        raise InvalidRequest(problem[1], path=problem[0])
     root: JSONObject = {"whole": {form.messages_key: body} if bare else body}
     _check_key(form, root["whole"])
     count = len(book.read(root["whole"]).misshapen)
@@ -44,17 +59,32 @@ def readable(form: Formatter, body: JSON) -> Readable:
 
 def _reshape(book: RuleBook, root: JSONObject, reshape: Callable[[JSON, Path], JSON]) -> None:
     """Give everything misshapen in `root["whole"]` another shape, from the last to the first."""
+    holder: list[JSON] = []  # from which these places are to be cut, all at once
+    gone: set[JSON] = set()
     for finding in reversed(book.read(root["whole"]).misshapen):
         *before, last = ("whole", *finding.path)
         parent: JSON = root
         for step in before:
             parent = parent[step]
+        if parent is not holder:
+            _cut(holder, gone)
         there = last in parent if isinstance(parent, dict) else True
         shaped = reshape(parent[last] if there else None, finding.path)
-        if shaped is None and there:
+        if shaped is None and isinstance(parent, list):
+            holder = cast(list[JSON], parent)
+            gone.add(last)
+        elif shaped is None and there:
             del parent[last]
         elif shaped is not None:
             parent[last] = shaped
+    _cut(holder, gone)
+
+
+def _cut(holder: list[JSON], gone: set[JSON]) -> None:
+    """Take these places out of a list."""
+    if gone:
+        holder[:] = [each for index, each in enumerate(holder) if index not in gone]
+        gone.clear()
 
 
 def _check_key(form: Formatter, body: JSONObject) -> None:

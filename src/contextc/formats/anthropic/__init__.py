@@ -59,6 +59,7 @@ class AnthropicFormatter(Formatter):
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         messages = list(before)
         last = messages[-1]["role"] if messages else None
+        merged: JSONObject = {}  # the last message, where it is one of ours alone
         for segment in segments:
             if not (wire := segment.messages):
                 continue
@@ -69,7 +70,9 @@ class AnthropicFormatter(Formatter):
             if last == "system" and role == "user":  # the reply that should have followed said nothing
                 last = self._with_tags(messages)
             if role == last and not segment.apart:
-                messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *wire[0]["content"]]}
+                if messages[-1] is not merged:
+                    merged = messages[-1] = {**messages[-1], "content": [*messages[-1]["content"]]}
+                merged["content"] += wire[0]["content"]
                 messages += wire[1:]
             else:
                 messages += wire
@@ -81,9 +84,10 @@ class AnthropicFormatter(Formatter):
     @staticmethod
     def _with_tags(messages: list[JSONObject]) -> str:
         """Turn the system messages at the end into text of the user's message before them."""
-        blocks: list[JSONObject] = []
+        contents: list[list[JSONObject]] = []
         while messages[-1]["role"] == "system":
-            blocks = [*tag(messages.pop()["content"]), *blocks]
+            contents.append(tag(messages.pop()["content"]))
+        blocks = [block for content in reversed(contents) for block in content]
         messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *blocks]}
         return messages[-1]["role"]
 

@@ -49,7 +49,7 @@ def encode_segment(
             blocks = encoder.blocks(message)
         fields = kept(message.extra, provider).get(FIELDS) if message.extra else None
         if fields:
-            wire.append({"role": "system" if said == "system" else role, "content": blocks, **fields})
+            wire.append({"role": "system" if said == "system" and not blocks else role, "content": blocks, **fields})
             continue
         if not blocks:
             continue
@@ -63,6 +63,8 @@ def encode_segment(
 
 def without_last_space(message: JSONObject) -> JSONObject:
     """A message of the assistant that may stand last: the API takes no white space at its end."""
+    if not message["content"]:
+        return message
     *before, last = message["content"]
     if "text" not in last or last["text"] == last["text"].rstrip():
         return message

@@ -22,6 +22,11 @@ def with_a_last_word(body: JSONObject) -> JSONObject:
     return {**body, "messages": [*body["messages"], {"role": "user", "content": GO_ON}]}
 
 
+def without_empty_messages(body: JSONObject) -> JSONObject:
+    """Without messages that say nothing, though they have fields that we do not know."""
+    return {**body, "messages": [each for each in cast(list[JSONObject], body["messages"]) if each["content"]]}
+
+
 def without_thinking(body: JSONObject) -> JSONObject:
     return {name: value for name, value in body.items() if name != "thinking"}
 

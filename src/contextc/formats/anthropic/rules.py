@@ -67,7 +67,7 @@ def begins_with_the_user(request: Sketch) -> Iterable[Finding]:
         yield at(request.turns[0].path, f"the conversation begins with the {request.turns[0].role}.")
 
 
-@rule(4, errors.EMPTY_CONTENT)
+@rule(4, errors.EMPTY_CONTENT, mend=mends.without_empty_messages)
 def says_something(request: Sketch) -> Iterable[Finding]:
     """No message is empty, except a final one of the assistant.
 

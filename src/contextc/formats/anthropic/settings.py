@@ -2,6 +2,7 @@
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic.mends import DEFAULT_LIMIT
+from contextc.formats.base import text_of
 from contextc.formats.settings import Mode, Output, Settings, SettingsTable, ToolChoice, inner, nearest
 
 MODES: dict[str, Mode] = {"auto": "auto", "any": "required", "none": "none", "tool": "named"}
@@ -12,8 +13,8 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 def take(rest: JSONObject) -> dict[str, object]:
     found: dict[str, object] = {}
     choice, config = inner(rest.get("tool_choice")), inner(rest.get("output_config"))
-    if choice.get("type") in MODES:
-        found["tool_choice"] = ToolChoice(MODES[choice["type"]], choice.get("name") or "")
+    if (kind := text_of(choice.get("type"))) in MODES:
+        found["tool_choice"] = ToolChoice(MODES[kind], choice.get("name") or "")
         if choice.get("disable_parallel_tool_use") is not None:
             found["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
         del rest["tool_choice"]

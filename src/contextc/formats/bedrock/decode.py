@@ -254,7 +254,7 @@ class _Decoder:
         return found
 
     def part(self, block: JSONObject, role: str) -> AnyPart:
-        kind = next(iter(block))
+        kind = next(iter(block), "")
         part = self._part(kind, block, role)
         if part is None:
             return Native(provider=self.provider, data=block)

@@ -129,13 +129,13 @@ def decode_media(kind: str, block: JSONObject) -> Media | None:
 
 def with_names_once(messages: list[JSONObject]) -> list[JSONObject]:
     """The messages, in which a document whose name an earlier one has gets another."""
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     for index, message in enumerate(messages):
         names = [each["document"]["name"] for each in documents(message["content"])] if "content" in message else []
-        if not taken.isdisjoint(names) or len(set(names)) < len(names):
+        if not taken.keys().isdisjoint(names) or len(set(names)) < len(names):
             messages[index] = {**message, "content": _renamed(message["content"], taken)}
         else:
-            taken.update(names)
+            taken.update(dict.fromkeys(names, 1))
     return messages
 
 
@@ -149,16 +149,17 @@ def documents(content: Iterable[JSONObject]) -> Iterator[JSONObject]:
             yield from (cast(JSONObject, each) for each in inside if isinstance(each, dict) and "document" in each)
 
 
-def _renamed(content: list[JSONObject], taken: set[str]) -> list[JSONObject]:
+def _renamed(content: list[JSONObject], taken: dict[str, int]) -> list[JSONObject]:
+    """The blocks with other names for documents whose name is taken; of each name, how many were counted is kept."""
     found: list[JSONObject] = []
     for block in content:
         if "document" in block:
-            name: str = block["document"]["name"]
-            number = 1
+            given: str = block["document"]["name"]
+            name = given
             while name in taken:
-                number += 1
-                name = f"{block['document']['name'][:190]} {number}"
-            taken.add(name)
+                taken[given] += 1
+                name = f"{given[:190]} {taken[given]}"
+            taken[name] = 1
             block = {"document": {**block["document"], "name": name}}
         elif "toolResult" in block:
             block = {"toolResult": {**block["toolResult"], "content": _renamed(block["toolResult"]["content"], taken)}}

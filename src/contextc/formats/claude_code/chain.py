@@ -5,6 +5,7 @@ a reply that asked for several tools at once (each result hangs on the block of 
 of them alone), and the messages that a compaction kept, which stand behind its summary.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
@@ -52,6 +53,8 @@ class _Chain:
 
     def _with_kept(self, way: list[Index]) -> list[Index]:
         """With the messages that a compaction kept, behind the summary it put in the place of all others."""
+        on_way = set(way)
+        behind: dict[Index, list[Index]] = {}
         for boundary in [index for index in way if self.lines[index].get("subtype") == "compact_boundary"]:
             told: JSON = self.lines[boundary].get("compactMetadata")
             kept: JSON = cast(JSONObject, told).get("preservedMessages") if isinstance(told, dict) else None
@@ -61,10 +64,16 @@ class _Chain:
             names = cast(list[JSON], known["uuids"]) if isinstance(known.get("uuids"), list) else []
             here = [self.places[str(name)] for name in names if str(name) in self.places]
             anchor = self.places.get(str(known.get("anchorUuid")))
-            if anchor in way:
-                place = way.index(anchor) + 1
-                way[place:place] = [index for index in here if index not in way]
-        return way
+            if anchor is not None and anchor in on_way:
+                new = [index for index in here if index not in on_way]
+                behind[anchor] = [*new, *behind.get(anchor, [])]
+                on_way.update(new)
+        found: list[Index] = []
+        waiting = way[::-1]
+        while waiting:
+            found.append(waiting.pop())
+            waiting += reversed(behind.pop(found[-1], []))
+        return found
 
     def _with_siblings(self, way: list[Index]) -> list[Index]:
         found: list[Index] = []
@@ -78,9 +87,9 @@ class _Chain:
                 beside = self._beside(run, on_way, answered)
                 found += [index for index in beside if self.lines[index]["type"] == "assistant"]
                 answers = [index for index in beside if self.lines[index]["type"] == "user"]
-                answers += [index for index in self._answers(way, place) if index not in answers]
-                found += sorted(answers)
-                place += len(self._answers(way, place))
+                next_ones = self._answers(way, place)
+                found += sorted({*answers, *next_ones})
+                place += len(next_ones)
         return found
 
     def _reply_end(self, way: list[Index], place: int) -> int:
@@ -104,10 +113,10 @@ class _Chain:
 
     def _beside(self, run: list[Index], on_way: set[Index], answered: set[str]) -> list[Index]:
         """Blocks of the same reply, and results of its calls, that the way does not lead through."""
-        name, open_lines = self._reply(run[-1]), list(run)
+        name, open_lines = self._reply(run[-1]), deque(run)
         beside: list[Index] = []
         while name and open_lines:
-            for child in self.children.get(self.lines[open_lines.pop(0)]["uuid"], []):
+            for child in self.children.get(self.lines[open_lines.popleft()]["uuid"], []):
                 if child not in on_way and self._reply(child) == name:
                     beside.append(child)
                     open_lines.append(child)

@@ -16,14 +16,18 @@ BOOK = RuleBook("CLC", sketch.read, reshape=sketch.reshape, message=sketch.messa
 rule = BOOK.rule
 
 
-def answers(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
+def answers(turns: Sequence[Turn]) -> Sequence[int]:
     """Where the results of a line's calls may stand: in all lines of the user up to the next reply, of which there is
     a line a block.
     """
-    name, end = turns[index].wire.get("id"), index + 1
-    while end < len(turns) and (turns[end].role == "user" or (name and turns[end].wire.get("id") == name)):
-        end += 1
-    return turns[index + 1 : end]
+    ends = [len(turns)] * len(turns)
+    spoken = len(turns)  # the first turn behind this one that is not the user's
+    for index in range(len(turns) - 1, -1, -1):
+        name = turns[index].wire.get("id")
+        same = bool(name) and spoken < len(turns) and turns[spoken].wire.get("id") == name
+        ends[index] = ends[spoken] if same else spoken
+        spoken = spoken if turns[index].role == "user" else index
+    return ends
 
 
 @rule(1, errors.MISSHAPEN)

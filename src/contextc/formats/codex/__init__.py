@@ -88,6 +88,7 @@ def _in_order_of_calls(messages: list[Message]) -> list[Message]:
             order = [call.id for call in found[-1].tool_calls]
             ids = [part.call_id if isinstance(part, ToolResult) else "" for part in message.parts]
             if len(order) > 1 and sorted(order) == sorted(ids) and order != ids:
-                message = replace(message, parts=tuple(message.parts[ids.index(each)] for each in order))
+                parts = dict(zip(ids, message.parts, strict=True))
+                message = replace(message, parts=tuple([parts[each] for each in order]))
         found.append(message)
     return found

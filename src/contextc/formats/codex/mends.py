@@ -21,8 +21,8 @@ def left_running(turns: Sequence[Turn]) -> list[Turn]:
         if turn.wire.get("type") not in CALLS:
             gone_on = gone_on or turn.role != "record"
         elif is_running(turn.wire) and gone_on:
-            found.insert(0, turn)
-    return found
+            found.append(turn)
+    return found[::-1]
 
 
 def is_thread(name: JSON) -> bool:

@@ -81,12 +81,12 @@ class GeminiFormatter(Formatter):
         return replace(message, parts=tuple(unsigned(part, self.provider) for part in message.parts))
 
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        contents = list(before)
+        contents, sealed = list(before), before[-1] if before else None
         for segment in segments:
             for number, content in enumerate(segment.messages):
                 if not contents and content["role"] != "user":
                     add(contents, "user", [{"text": OPENING}])
-                add(contents, content["role"], content["parts"], apart=number > 0 or content.get(APART))
+                add(contents, content["role"], content["parts"], apart=number > 0 or content.get(APART), sealed=sealed)
         return contents
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:

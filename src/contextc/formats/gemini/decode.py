@@ -26,6 +26,8 @@ from contextc.formats.gemini.encode import (
     to_urlsafe,
 )
 from contextc.formats.media import unpacked
+from contextc.formats.open_calls import OpenCalls
+from contextc.formats.settings import inner as object_or_empty
 from contextc.messages import (
     AnyPart,
     Media,
@@ -158,7 +160,7 @@ def part_reader(provider: str, model: str | None) -> Callable[[JSONObject], AnyP
 class _Decoder:
     def __init__(self, provider: str, model: str | None = None) -> None:
         self.provider, self.model = provider, model
-        self.waiting: list[ToolCall] = []  # the calls of the last model content that have no result yet
+        self.waiting = OpenCalls[ToolCall]()  # the calls of the last model content that have no result yet
         self.unnamed: set[str] = set()
 
     def system(self, body: JSONObject) -> Message | None:
@@ -177,7 +179,7 @@ class _Decoder:
         """The messages of one content; all but the first say that they did not stand apart."""
         role: Role = "assistant" if wire.get("role") == "model" else "user"
         if role == "assistant":
-            self.waiting = []
+            self.waiting = OpenCalls[ToolCall]()
         runs: list[list[AnyPart]] = []
         for block in _listed(wire.get("parts")):
             part = self.part(block)
@@ -229,7 +231,8 @@ class _Decoder:
             call_id = f"call_{sha256(said).hexdigest()[:24]}"
             self.unnamed.add(call_id)
         made = ToolCall(id=call_id, name=name, arguments=cast(JSONObject, arguments))
-        self.waiting.append(made)
+        kinds = ("name", "unnamed") if call_id in self.unnamed else ("name",)
+        self.waiting.add(made, ("id", call_id), *[(kind, name) for kind in kinds])
         return made
 
     def result(self, name: str, answer: JSONObject) -> ToolResult:
@@ -246,12 +249,8 @@ class _Decoder:
 
     def answered(self, name: str, call_id: str | None) -> str:
         """The id of the call that a result is for: its own, or that of the first call of its name that still waits."""
-        calls = [call for call in self.waiting if call.id == call_id]
-        calls += [call for call in self.waiting if call.name == name and (not call_id or call.id in self.unnamed)]
-        if not calls:
-            return call_id or UNKNOWN_CALL
-        self.waiting.remove(calls[0])
-        return calls[0].id
+        call = self.waiting.take(("id", call_id)) or self.waiting.take(("unnamed" if call_id else "name", name))
+        return call.id if call is not None else call_id or UNKNOWN_CALL
 
     def file(self, uri: str, mime_type: str) -> Media:
         if uri.startswith(OWN_FILES):
@@ -288,7 +287,7 @@ class _Decoder:
 
     def tool(self, wire: JSONObject, beside: JSONObject | None, spelled: list[str]) -> Tool:
         function, names = _plain(wire, ("parameters",))
-        schema: JSON = function.get("parametersJsonSchema") or {}
+        schema = object_or_empty(function.get("parametersJsonSchema"))
         made = Tool(
             name=function["name"],
             description=function.get("description") or "",

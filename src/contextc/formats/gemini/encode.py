@@ -68,19 +68,30 @@ def encode_segment(
     return Encoded(tuple(wire), tuple(encoder.notes))
 
 
-def add(wire: list[JSONObject], role: str, blocks: list[JSONObject], *, apart: bool | None = None) -> None:
+def add(
+    wire: list[JSONObject],
+    role: str,
+    blocks: list[JSONObject],
+    *,
+    apart: bool | None = None,
+    sealed: JSONObject | None = None,
+) -> None:
     """Append parts to the last content if it has the same role, else as a content of their own.
 
-    Where nobody says whether they stand apart, results do from other parts.
+    Where nobody says whether they stand apart, results do from other parts. The content `sealed` is not changed: a
+    copy takes its place.
     """
     if not blocks:
         return
     if wire and wire[-1]["role"] == role:
         before = cast(list[JSONObject], wire[-1]["parts"])
         if not (_is_result(before[-1]) != _is_result(blocks[0]) if apart is None else apart):
-            wire[-1] = {**wire[-1], "parts": [*before, *blocks]}
+            if wire[-1] is sealed:
+                wire[-1] = {**wire[-1], "parts": [*before, *blocks]}
+            else:
+                before += blocks
             return
-    wire.append({"role": role, "parts": blocks})
+    wire.append({"role": role, "parts": [*blocks]})
 
 
 def _is_result(block: JSONObject) -> bool:

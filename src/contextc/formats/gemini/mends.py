@@ -31,14 +31,19 @@ def with_a_content(body: JSONObject) -> JSONObject:
 
 def with_replies_joined(body: JSONObject) -> JSONObject:
     """Neighbouring contents of the model as one."""
-    contents: list[JSONObject] = []
+    groups: list[list[JSONObject]] = []
     for _, content in listed(body["contents"], ()):
-        if contents and content.get("role") == contents[-1].get("role") == "model":
-            parts = [part for each in (contents[-1], content) for _, part in listed(each["parts"], ())]
-            contents[-1] = {**contents[-1], "parts": parts}
+        if groups and content.get("role") == groups[-1][0].get("role") == "model":
+            groups[-1].append(content)
         else:
-            contents.append(content)
-    return {**body, "contents": contents}
+            groups.append([content])
+    return {**body, "contents": [_joined(group) for group in groups]}
+
+
+def _joined(group: list[JSONObject]) -> JSONObject:
+    if len(group) == 1:
+        return group[0]
+    return {**group[0], "parts": [part for each in group for _, part in listed(each["parts"], ())]}
 
 
 def with_sound_signatures(body: JSONObject) -> JSONObject:

@@ -3,6 +3,7 @@
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.base import text_of
 from contextc.formats.gemini.decode import json_schema
 from contextc.formats.settings import Mode, Output, Settings, SettingsTable, ToolChoice, inner, nearest
 
@@ -20,9 +21,11 @@ def take(rest: JSONObject) -> dict[str, object]:
             rest[camel] = {_camel(name): value for name, value in cast(JSONObject, rest[camel]).items()}
     found: dict[str, object] = {}
     calling = inner(inner(rest.get("toolConfig")).get("functionCallingConfig"))
-    allowed: JSON = calling.get("allowedFunctionNames") or []
-    if calling.get("mode") in MODES and len(allowed) <= 1:
-        mode: Mode = "named" if allowed else MODES[calling["mode"]]
+    named: JSON = calling.get("allowedFunctionNames") or []
+    allowed = cast(list[JSON], named) if isinstance(named, list) else None
+    kind = text_of(calling.get("mode"))
+    if kind in MODES and allowed is not None and len(allowed) <= 1:
+        mode: Mode = "named" if allowed else MODES[kind]
         found["tool_choice"] = ToolChoice(mode, allowed[0] if allowed else "")
         del rest["toolConfig"]["functionCallingConfig"]
     config = inner(rest.get("generationConfig"))

@@ -8,7 +8,7 @@ the content before it which it answers: by id where both have one, else by name 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import cast
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, spelled
 from contextc.formats.gemini import errors
+from contextc.formats.open_calls import OpenCalls
 from contextc.messages import tool_call
 
 ROLES = ("user", "model", "function", "tool")  # the last two for results: formerly, and in Google's own examples
@@ -202,23 +203,25 @@ def _piece(name: str, given: JSONObject, wire: JSONObject, path: Path) -> Iterat
 
 def _with_ids(turns: Iterable[Turn]) -> Iterator[Turn]:
     """The turns with an id on each call, and on each result that of its call; none where it has no call."""
-    before: list[tuple[Piece, str]] = []  # the calls of the turn before, and the ids they have here
+    before, first = OpenCalls[str](), dict[Hashable, str]()  # the ids of the calls of the turn before, by their keys
     for turn in turns:
-        calls: list[tuple[Piece, str]] = []
-        answered: set[str] = set()
+        calls, keyed = OpenCalls[str](), dict[Hashable, str]()
         pieces: list[Piece] = []
         for piece in turn.pieces:
             if piece.kind == "call":
-                calls.append((piece, f"{piece.id or piece.name}#{len(calls)}"))
-                piece = replace(piece, id=calls[-1][1])
+                given = f"{piece.id or piece.name}#{len(calls)}"
+                keys = [("name", piece.name), ("id", piece.id) if piece.id else ("unnamed", piece.name)]
+                calls.add(given, *keys)
+                for key in keys:
+                    keyed.setdefault(key, given)
+                piece = replace(piece, id=given)
             elif piece.kind == "result":
-                meant = [given for call, given in before if piece.id and call.id == piece.id]
-                meant += [given for call, given in before if call.name == piece.name and not (piece.id and call.id)]
-                chosen = next((given for given in meant if given not in answered), meant[0] if meant else "")
-                answered.add(chosen)
+                alike = ("unnamed" if piece.id else "name", piece.name)
+                chosen = before.take(("id", piece.id)) or before.take(alike)
+                chosen = chosen or first.get(("id", piece.id)) or first.get(alike, "")
                 piece = replace(piece, id=chosen)
             pieces.append(piece)
-        before = calls
+        before, first = calls, keyed
         yield replace(turn, pieces=tuple(pieces))
 
 

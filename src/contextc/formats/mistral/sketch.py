@@ -212,7 +212,7 @@ def reshape(value: JSON, path: Path) -> JSON:
 
 def _reshaped_message(wire: JSONObject) -> JSONObject:
     role = OTHER_ROLES.get(str(wire.get("role")), wire.get("role"))
-    if role not in ROLES or "content" not in wire:
+    if not isinstance(role, str) or role not in ROLES or "content" not in wire:
         return wire
     function = called(wire.get("function_call"))
     calls = [*cast(list[JSON], wire.get("tool_calls") or []), *([wire["function_call"]] if function else [])]

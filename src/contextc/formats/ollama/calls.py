@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
+from contextc.formats.open_calls import OpenCalls
 from contextc.formats.openai_chat.decode import made_id
 from contextc.formats.settings import inner
 
@@ -27,31 +28,30 @@ class Calls:
 
     def __init__(self, messages: Iterable[JSON] = ()) -> None:
         self.taken = set(_ids(messages))
-        self.waiting: list[Waiting] = []
+        self.waiting = OpenCalls[Waiting]()
+        self.number = 0
 
     def speaks(self) -> None:
         """The assistant begins a message: nobody waits for what was not answered before it."""
-        self.waiting = []
+        self.waiting = OpenCalls[Waiting]()
 
     def asked(self, call: JSONObject) -> str:
         """The id of a call, its own or one that no other call of the request has."""
-        given, number = text_of(call.get("id")), 0
-        while not given and made_id(number) in self.taken:
-            number += 1
-        call_id = given or made_id(number)
-        self.taken.add(call_id)
-        self.waiting.append(Waiting(call_id, text_of(inner(call.get("function")).get("name")), made=not given))
-        return call_id
+        given = text_of(call.get("id"))
+        while not given and made_id(self.number) in self.taken:
+            self.number += 1
+        made = Waiting(given or made_id(self.number), text_of(inner(call.get("function")).get("name")), made=not given)
+        self.taken.add(made.id)
+        kinds = ("any", "made") if made.made else ("any",)
+        keys = [key for kind in kinds for key in ((kind, ""), (kind, made.name))]
+        self.waiting.add(made, ("id", made.id), *dict.fromkeys(keys))
+        return made.id
 
     def answered(self, result: JSONObject) -> Waiting:
         """The id and the name of the call that a result is for; both empty where nobody asked."""
         call_id, name = text_of(result.get("tool_call_id")), text_of(result.get("tool_name"))
-        fits = [call for call in self.waiting if call.id == call_id]
-        fits += [call for call in self.waiting if name in ("", call.name) and (call.made or not call_id)]
-        if not fits:
-            return Waiting(call_id, name)
-        self.waiting.remove(fits[0])
-        return Waiting(fits[0].id, name or fits[0].name)
+        call = self.waiting.take(("id", call_id)) or self.waiting.take(("made" if call_id else "any", name))
+        return Waiting(call_id, name) if call is None else Waiting(call.id, name or call.name)
 
 
 def speaks(message: JSONObject) -> bool:

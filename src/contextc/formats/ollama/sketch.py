@@ -4,11 +4,11 @@ The server reads JSON into Go's types: a field of the wrong type is refused, a m
 knows is passed over. So is a message of a role that the model's template does not know, which is why that is flagged.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode, parse_object
-from contextc.formats.checking import Fields, Finding, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.checking import Fields, Finding, Path, Piece, Sketch, Turn, at, misfit, run_while
 from contextc.formats.media import from_data_url
 from contextc.formats.ollama import errors
 from contextc.formats.ollama.calls import Calls, speaks
@@ -73,12 +73,8 @@ def read(body: JSON) -> Sketch:
     return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
 
 
-def until_the_next_reply(turns: Sequence[Turn], index: int) -> Sequence[Turn]:
-    """Results stand before the assistant speaks again; others may speak in between."""
-    end = index + 1
-    while end < len(turns) and not speaks(turns[end].wire):
-        end += 1
-    return turns[index + 1 : end]
+until_the_next_reply = run_while(lambda turn: not speaks(turn.wire))
+"""Results stand before the assistant speaks again; others may speak in between."""
 
 
 class _Reader:

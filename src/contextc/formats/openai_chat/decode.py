@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, grow, kept, remember
 from contextc.formats.media import from_data_url, guessed, unpacked
+from contextc.formats.open_calls import OpenCalls
 from contextc.formats.openai_chat import details
 from contextc.formats.openai_chat.encode import FIELD, REASONING_FIELDS, SOUNDS, encode_segment
 from contextc.messages import (
@@ -193,7 +194,7 @@ class _Decoder:
     ) -> None:
         self.provider, self.reasoning_field, self.model, self.replied = provider, reasoning_field, model, replied
         self.names: dict[str, str] = {}
-        self.waiting: list[ToolCall] = []  # calls of the time before ids
+        self.waiting = OpenCalls[ToolCall]()  # calls of the time before ids
 
     def message(self, wire: JSONObject) -> Message:
         if wire["role"] in ("tool", "function"):
@@ -292,15 +293,12 @@ class _Decoder:
         name = cast(str, function.get("name") or UNKNOWN_TOOL)
         made = tool_call(f"function_{len(self.names)}", name, cast(str, function.get("arguments") or ""))
         self.names[made.id] = name
-        self.waiting.append(made)
+        self.waiting.add(made, name)
         return made
 
     def old_id(self, name: JSON) -> str:
-        found = next((call for call in self.waiting if call.name == name), None)
-        if found is None:
-            return ""
-        self.waiting.remove(found)
-        return found.id
+        found = self.waiting.take(name) if isinstance(name, str) else None
+        return "" if found is None else found.id
 
     def result(self, wire: JSONObject) -> ToolResult:
         old = wire["role"] == "function"

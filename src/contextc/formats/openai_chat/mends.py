@@ -1,6 +1,7 @@
 """Repairs of what decoding and encoding does not put right by itself: empty lists, names, tools, settings, media."""
 
 import re
+from collections import deque
 from collections.abc import Callable
 from copy import deepcopy
 from typing import cast
@@ -15,6 +16,10 @@ NOTHING_SAID = "(Nothing has been said yet.)"
 MOST_STOPS, MOST_TOOLS = 4, 128
 NAMES = Spelling("a-zA-Z0-9_-", 64)
 NOT_IN_A_NAME = re.compile(r"[\s<|\\/>]")
+INSTEAD_OF_CONTENT = (
+    *("tool_calls", "function_call", "refusal", "audio"),
+    *("reasoning", "reasoning_content", "reasoning_details"),
+)
 NEEDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
 """Settings that are refused where what they are about is not there."""
 SHORTEST_SECRET = 64  # anything shorter stands in for one, in tests and replays
@@ -25,6 +30,17 @@ FERNET_VERSION, FERNET_FRAME, FERNET_BLOCK = b"\x80", 57, 16
 
 def with_a_message(body: JSONObject) -> JSONObject:
     return {**body, "messages": [{"role": "user", "content": NOTHING_SAID}]}
+
+
+def is_silent(message: JSONObject) -> bool:
+    """Whether a message of the assistant has neither content nor what may stand in its place."""
+    return message.get("content") is None and not any(message.get(name) for name in INSTEAD_OF_CONTENT)
+
+
+def without_silence(body: JSONObject) -> JSONObject:
+    """Without messages of the assistant that say nothing, though they have fields that we do not know."""
+    spoken = [each for each in _messages(body) if each.get("role") != "assistant" or not is_silent(each)]
+    return {**body, "messages": spoken}
 
 
 def without_empty_content(body: JSONObject) -> JSONObject:
@@ -52,21 +68,23 @@ def with_calls_of_the_assistant(body: JSONObject) -> JSONObject:
 def with_ids_apart(body: JSONObject) -> JSONObject:
     """Of calls with one id in one message, the second gets another, and so does the second result."""
     messages: list[JSONObject] = []
-    waiting: dict[str, list[str]] = {}
+    waiting: dict[str, deque[str]] = {}
     for message in _messages(body):
         if calls := cast(list[JSONObject], message.get("tool_calls")):
             waiting, renamed = {}, cast(list[JSONObject], [])
             taken = {call["id"] for call in calls}
+            numbers: dict[str, int] = {}
             for call in calls:
-                name, number = cast(str, call["id"]), 2
+                name = cast(str, call["id"])
                 while name in taken and call["id"] in waiting:
-                    name, number = f"{call['id']}_{number}", number + 1
+                    numbers[call["id"]] = numbers.get(call["id"], 1) + 1
+                    name = f"{call['id']}_{numbers[call['id']]}"
                 taken.add(name)
-                waiting.setdefault(call["id"], []).append(name)
+                waiting.setdefault(call["id"], deque()).append(name)
                 renamed.append({**call, "id": name})
             message = {**message, "tool_calls": renamed}
         elif message["role"] == "tool" and (names := waiting.get(message["tool_call_id"])):
-            message = {**message, "tool_call_id": names.pop(0)}
+            message = {**message, "tool_call_id": names.popleft()}
         messages.append(message)
     return {**body, "messages": messages}
 

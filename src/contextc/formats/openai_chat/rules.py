@@ -15,10 +15,6 @@ from contextc.formats.openai_chat.sketch import house, placed
 
 LONGEST_ID = 64
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-INSTEAD_OF_CONTENT = (
-    *("tool_calls", "function_call", "refusal", "audio"),
-    *("reasoning", "reasoning_content", "reasoning_details"),
-)
 results_at_once = run_of("tool")
 
 BOOK = RuleBook("OAC", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="openai")
@@ -49,7 +45,7 @@ def has_messages(request: Sketch) -> Iterable[Finding]:
         yield at(("messages",) if request.body else (), "there are no messages.")
 
 
-@rule(3, errors.NOTHING_SAID)
+@rule(3, errors.NOTHING_SAID, mend=mends.without_silence)
 def the_assistant_says_something(request: Sketch) -> Iterable[Finding]:
     """A message of the assistant has `content`, unless it asks for tools.
 
@@ -59,8 +55,7 @@ def the_assistant_says_something(request: Sketch) -> Iterable[Finding]:
     Repair: the message is left out.
     """
     for turn in request.turns:
-        silent = turn.wire.get("content") is None and not any(turn.wire.get(name) for name in INSTEAD_OF_CONTENT)
-        if turn.role == "assistant" and silent:
+        if turn.role == "assistant" and mends.is_silent(turn.wire):
             yield at(turn.path, "the assistant says nothing here, and asks for nothing.")
 
 

@@ -11,7 +11,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, grow, remember, text_of
+from contextc.formats.base import Request, grow, remember, text_of, together
 from contextc.formats.media import from_data_url, guessed
 from contextc.formats.openai_responses.encode import (
     BARE,
@@ -176,14 +176,14 @@ class _Decoder:
 
     def messages(self, items: Iterable[JSONObject]) -> list[Message]:
         """The items, what a model said without a break in one message."""
-        found: list[Message] = []
+        groups: list[list[Message]] = []
         for item in items:
             message = self.message(item)
-            if found and found[-1].role == message.role == "assistant":
-                found[-1] = replace(found[-1], parts=(*found[-1].parts, *message.parts))
+            if groups and groups[-1][0].role == message.role == "assistant":
+                groups[-1].append(message)
             else:
-                found.append(message)
-        return found
+                groups.append([message])
+        return [together(group) for group in groups]
 
     def message(self, item: JSONObject) -> Message:
         role = ROLES.get(item.get("role") or "")

@@ -243,7 +243,7 @@ def without_sampling(body: JSONObject) -> JSONObject:
 def with_trigger_last(body: JSONObject) -> JSONObject:
     items = cast(list[JSONObject], body["input"])
     triggers = [item for item in items if item.get("type") == "compaction_trigger"]
-    return {**body, "input": [*(item for item in items if item not in triggers), triggers[-1]]}
+    return {**body, "input": [*(item for item in items if item.get("type") != "compaction_trigger"), triggers[-1]]}
 
 
 def _on_its_side(item: JSONObject) -> list[JSONObject]:

@@ -294,11 +294,13 @@ def _add_answers(wire: list[JSONObject], message: Message, provider: str) -> Non
         if not here & mine or here <= mine:
             wire.insert(len(wire) - 1 if here & mine else len(wire), alone)
             return
+    before: dict[JSON, list[JSONObject]] = {}
     for answer in answers:
-        call_id = asked.get(answer.get("approvalId"))
-        ids = [block.get("toolCallId") for block in content]
-        content.insert(ids.index(call_id) if call_id in ids and call_id is not None else len(content), answer)
-    wire[-1] = {**wire[-1], "content": content}
+        before.setdefault(asked.get(answer.get("approvalId")), []).append(answer)
+    ids = {block.get("toolCallId") for block in content} - {None}
+    last = [answer for answer in answers if asked.get(answer.get("approvalId")) not in ids]
+    content = [each for block in content for each in (*before.pop(block.get("toolCallId") or 0, ()), block)]
+    wire[-1] = {**wire[-1], "content": [*content, *last]}
 
 
 def _shortest(content: list[JSONObject]) -> JSON:

@@ -11,8 +11,9 @@ from typing import NamedTuple, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, parse_object
-from contextc.formats.base import Request, remember
+from contextc.formats.base import Request, remember, together
 from contextc.formats.media import unpacked
+from contextc.formats.open_calls import OpenCalls
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS, MADE_UP, encode_segment
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, Text, ToolCall, ToolResult, tool_call
 from contextc.tools import NativeTool, Tool
@@ -51,7 +52,7 @@ class _Decoder:
         self.given: set[object] = set()
         self.asked: set[object] = set()
         self.made = 0
-        self.waiting: list[ToolCall] = []
+        self.waiting = OpenCalls[ToolCall]()
 
     def messages(self, wire: list[JSONObject]) -> list[Message]:
         self.given = {_text(message, "tool_call_id") for message in wire}
@@ -166,7 +167,7 @@ class _Decoder:
                 yield self.awaited(tool_call(call_id, name, _arguments(function.get("arguments"))))
 
     def awaited(self, call: ToolCall) -> ToolCall:
-        self.waiting.append(call)
+        self.waiting.add(call, ("id", call.id), ("name", call.name), "any")
         self.asked.add(call.id)
         return call
 
@@ -197,11 +198,11 @@ class _Decoder:
 
     def result(self, wire: JSONObject) -> ToolResult:
         name, call_id = _text(wire, "name"), _text(wire, "tool_call_id")
-        same = [call for call in self.waiting if call.id == call_id]
-        same += [call for call in self.waiting if call_id not in self.asked and name in (None, call.name)]
-        if same:
-            self.waiting.remove(same[0])
-            call_id, name = same[0].id, name or same[0].name
+        same = self.waiting.take(("id", call_id))
+        if same is None and call_id not in self.asked:
+            same = self.waiting.take("any" if name is None else ("name", name))
+        if same is not None:
+            call_id, name = same.id, name or same.name
         content = wire.get("content")
         call_id = self.new_id() if call_id is None else call_id
         made = ToolResult(call_id=call_id, name=name or UNKNOWN_TOOL, content=_as_text(content))
@@ -285,13 +286,13 @@ def _text(wire: JSONObject, name: str) -> str | None:
 
 def _results_together(messages: list[Message]) -> list[Message]:
     """The results of one reply in one tool message, as they are everywhere else."""
-    found: list[Message] = []
+    groups: list[list[Message]] = []
     for message in messages:
-        if found and message.role == "tool" and found[-1].role == "tool":
-            found[-1] = replace(found[-1], parts=(*found[-1].parts, *message.parts))
+        if groups and message.role == "tool" and groups[-1][0].role == "tool":
+            groups[-1].append(message)
         else:
-            found.append(message)
-    return found
+            groups.append([message])
+    return [together(group) for group in groups]
 
 
 def _arguments(given: JSON) -> JSONObject | str:

@@ -26,6 +26,7 @@ from contextc.formats.base import (
     restored,
 )
 from contextc.formats.media import data_url
+from contextc.formats.open_calls import OpenCalls
 from contextc.messages import Extra, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
@@ -36,7 +37,9 @@ ATTACHMENTS = "experimental_attachments"
 
 def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
     encoder = _Encoder(provider, blobs)
-    results = [part for message in segment for part in message.tool_results]
+    results = OpenCalls[ToolResult]()
+    for part in [part for message in segment for part in message.tool_results]:
+        results.add(part, part.call_id, id(part))
     wire: list[JSONObject] = []
     for message in segment:
         if message.role == "tool":
@@ -65,7 +68,7 @@ class _Encoder:
             return []
         return [restored(wire, message.extra, self.provider)]
 
-    def calls(self, message: Message, calls: Sequence[ToolCall], results: list[ToolResult]) -> list[JSONObject]:
+    def calls(self, message: Message, calls: Sequence[ToolCall], results: OpenCalls[ToolResult]) -> list[JSONObject]:
         """A reply that asks for tools: a message per call, each followed by its result."""
         wire: list[JSONObject] = []
         group = cast(JSONObject, {"id": kept(message.extra, self.provider).get("id") or calls[0].id})
@@ -78,9 +81,7 @@ class _Encoder:
                 asked = restored(asked, message.extra, self.provider)
                 asked.setdefault("content", None)
             wire.append(asked | group if len(calls) > 1 else asked)
-            answer = next((result for result in results if result.call_id == call.id), None)
-            if answer is not None:
-                results.remove(answer)
+            if (answer := results.take(call.id)) is not None:
                 wire.append(self.result(answer, named="tool_call_id" in asked))
         return [*wire, *self.media_shown()]
 
@@ -103,12 +104,11 @@ class _Encoder:
             answer["tool_call_id"] = part.call_id
         return restored(answer, part.extra, self.provider)
 
-    def leftover(self, message: Message, results: list[ToolResult]) -> list[JSONObject]:
+    def leftover(self, message: Message, results: OpenCalls[ToolResult]) -> list[JSONObject]:
         """What of a tool message did not go with its calls."""
         wire: list[JSONObject] = []
         for result in message.tool_results:
-            if result in results:
-                results.remove(result)
+            if results.take(id(result)) is not None:
                 wire.append(self.result(result, named=True))
         others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
         return [*wire, *self.media_shown(), *(self.message(Message(role="user", parts=others)) if others else [])]

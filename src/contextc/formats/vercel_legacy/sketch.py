@@ -1,10 +1,11 @@
 """The AI SDK's older requests as rules see them: what each message must have, and where the calls and results are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode, parse_object
 from contextc.formats.checking import Fields, Finding, Pairs, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.open_calls import OpenCalls
 from contextc.formats.settings import inner
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS
 
@@ -68,24 +69,23 @@ def pairs(turns: Sequence[Turn]) -> Pairs:
     A call waits until somebody says something. Messages that make further calls do not count, nor does `data`.
     """
     found = Pairs([], [], [])
-    waiting: list[tuple[Turn, Piece]] = []
-    answered: list[Piece] = []
+    waiting = OpenCalls[tuple[Turn, Piece]]()
+    answered: set[Hashable] = set()
     for turn in turns:
         calls, results = turn.of("call"), turn.of("result")
         if turn.role in ("system", "user") or (turn.role == "assistant" and not calls):
-            found.unanswered.extend(waiting)
-            waiting, answered = [], []
-        waiting += [(turn, call) for call in calls]
+            found.unanswered.extend(waiting.left())
+            waiting, answered = OpenCalls[tuple[Turn, Piece]](), set[Hashable]()
+        for call in calls:
+            waiting.add((turn, call), *_keys(call))
         for result in results:
-            mine = [each for each in waiting if _fits(result, each[1])]
-            mine.sort(key=lambda each: each[1].id != result.id)
-            if mine:
-                waiting.remove(mine[0])
-                answered.append(mine[0][1])
+            likeliest, others = _fitting(result)
+            if (mine := waiting.take(*likeliest) or waiting.take(*others)) is not None:
+                answered.update(_keys(mine[1]))
             else:
-                twice = any(_fits(result, call) for call in answered)
+                twice = not answered.isdisjoint((*likeliest, *others))
                 (found.doubled if twice else found.orphans).append((turn, result))
-    found.unanswered.extend(waiting)
+    found.unanswered.extend(waiting.left())
     return found
 
 
@@ -186,10 +186,22 @@ def _pieces(wire: JSONObject, path: Path) -> Iterator[Piece]:
         yield Piece(kind="call", path=path, wire=call["function"], id=call["id"], name=call["function"]["name"])
 
 
-def _fits(result: Piece, call: Piece) -> bool:
-    if result.id and call.id:
-        return result.id == call.id
-    return not result.name or not call.name or result.name == call.name
+def _keys(call: Piece) -> list[Hashable]:
+    """What a result may know a call by."""
+    named = bool(call.id)
+    keys: list[Hashable] = [("any", named), ("name", named, call.name)]
+    return [*keys, ("id", call.id)] if named else keys
+
+
+def _fitting(result: Piece) -> tuple[list[Hashable], list[Hashable]]:
+    """The keys of the calls that a result may be for: the likeliest, and others. Of two ids both must be the same; a
+    name counts where one of them has no id, and fits any call without one.
+    """
+
+    def alike(named: bool) -> list[Hashable]:
+        return [("name", named, result.name), ("name", named, "")] if result.name else [("any", named)]
+
+    return ([("id", result.id)], alike(False)) if result.id else (alike(False), alike(True))
 
 
 def _words(part: JSON) -> str:
