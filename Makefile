@@ -2,6 +2,7 @@
 # make test   sets up, then runs every check
 # make bench  sets up the peers in an environment of their own, then measures against them
 # make prove  runs the long proofs, and writes what they counted to docs/proofs.md
+# make stress runs turns on PostgreSQL under load, restarts and kills, and compares what was acknowledged with what is stored
 # make rules  writes docs/rules.md from the rules themselves
 # make lock   resolves requirements.lock and requirements-model.lock anew (needs uv)
 
@@ -11,7 +12,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .cache/bench/peers
 
-.PHONY: run test setup lint types floors tests browser bench prove rules lock clean
+.PHONY: run test setup lint types floors tests programs bench prove stress rules lock clean
 
 run: setup
 	@$(BIN)/contextc serve
@@ -38,18 +39,27 @@ types: setup
 floors: setup
 	$(BIN)/lint-imports
 
-tests: setup browser
+tests: setup programs
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# The page is tested in a browser. Where there is none, and it can be had without asking anybody, Debian's is installed.
-browser:
-	@for each in "$$CONTEXTC_CHROMIUM" chromium chromium-browser google-chrome; do \
-	  if command -v "$$each" >/dev/null 2>&1; then exit 0; fi; \
+# The page is tested in a browser, and PostgreSQL also through pgbouncer. Where one is missing, and it can be had without
+# asking anybody, Debian's is installed.
+programs:
+	@missing=; \
+	PATH="$$PATH:/usr/sbin"; \
+	command -v pgbouncer >/dev/null 2>&1 || missing=pgbouncer; \
+	found=; \
+	for each in "$$CONTEXTC_CHROMIUM" chromium chromium-browser google-chrome; do \
+	  if command -v "$$each" >/dev/null 2>&1; then found=yes; fi; \
 	done; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-	  echo 'There is no Chromium: installing it with apt-get, for the tests of the page.'; \
-	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium; } >/dev/null 2>&1 \
-	  || echo 'It could not be installed: the tests of the page will be skipped.'; \
+	[ -n "$$found" ] || missing="$$missing chromium"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo "Installing with apt-get, for the tests: $$missing"; \
+	  apt-get -qq update >/dev/null 2>&1; \
+	  for each in $$missing; do \
+	    DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "$$each" >/dev/null 2>&1 \
+	    || echo "$$each could not be installed: its tests will be skipped."; \
+	  done; \
 	fi
 
 bench: setup $(PEERS)/.ready
@@ -69,6 +79,9 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 
 prove: setup
 	$(BIN)/python -m tests.proofs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
+
+stress: setup programs
+	$(BIN)/python -m tests.stress $(STRESS)
 
 rules: setup
 	$(BIN)/python -c "from contextc.formats.pages import rules_page; print(rules_page(), end='')" > docs/rules.md

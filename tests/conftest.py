@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 import contextc as cc
+from tests.pgbouncer import find_pgbouncer, running_pgbouncer
 
 CI = os.environ.get("CI", "").lower() in ("1", "true")
 BACKENDS = ("memory", "sqlite", "postgres")
@@ -73,13 +74,35 @@ def postgres_address(postgres_server: str) -> Iterator[str]:
     import psycopg
 
     schema = f"test_{uuid.uuid4().hex}"
-    yield in_schema(postgres_server, schema)
+    yield in_schema(without_search_path(postgres_server), schema)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
 
 
 def in_schema(server: str, schema: str) -> str:
     return f"{server}{'&' if '?' in server else '?'}schema={schema}"
+
+
+def without_search_path(server: str) -> str:
+    """The address with sessions that find no table by its bare name, so that every statement has to be qualified."""
+    return f"{server}{'&' if '?' in server else '?'}options=-c%20search_path%3D"
+
+
+@pytest.fixture(scope="session")
+def pgbouncer_server(postgres_server: str) -> Iterator[str]:
+    """The address of the same PostgreSQL through pgbouncer in transaction mode, with fewer sessions than clients."""
+    program = find_pgbouncer()
+    if program is None:
+        give_up("pgbouncer is not installed. Install it, for example with apt-get install pgbouncer.")
+        raise AssertionError
+    with running_pgbouncer(program, postgres_server, sessions=4) as address:
+        yield address
+
+
+@pytest.fixture
+def pooled_address(pgbouncer_server: str, postgres_address: str) -> str:
+    """The empty store of `postgres_address`, through the pooler."""
+    return in_schema(pgbouncer_server, postgres_address.rpartition("schema=")[2])
 
 
 @pytest.fixture(params=BACKENDS)

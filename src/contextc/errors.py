@@ -22,6 +22,7 @@
     │   └── LeaseLost               this lease has ended; nothing may be written under it
     ├── ContextOverflow             what must be sent does not fit; every figure is an attribute
     ├── NothingNew                  the model has been shown everything there is
+    ├── InternalError               contextc itself is at fault; nothing was sent
     ├── FragmentFailed              a prompt fragment's own renderer raised, or returned no text
     ├── ProviderFailed              a provider did not answer, or refused; `kind` says what helps
     └── StoreError                  the store, its disk or its server
@@ -36,7 +37,22 @@ A message says what happened, to what, and the way out; the figures are attribut
 written nothing.
 """
 
+import threading
 from typing import Literal, TypeAlias
+
+
+def described(error: BaseException) -> str:
+    """Return the type and the text of an exception, also where its `__str__` fails."""
+    try:
+        text = str(error).strip()
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this may be a user's Ctrl-C, which comes up in whatever the main thread runs."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class ContextcError(Exception):
@@ -280,6 +296,13 @@ class NothingNew(ContextcError):
             f"Conversation {conversation!r} has nothing new for {channel}. Append a message first; to have the last "
             "answer given anew, rewind to the message before it."
         )
+
+
+class InternalError(ContextcError):
+    """A check of contextc on its own work failed. Nothing was sent and nothing was stored."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. This is a defect in contextc: report it with the manifest of the last request.")
 
 
 FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "session", "invalid", "abort"]

@@ -88,11 +88,14 @@ class ToolCallDelta(Event, frozen=True, tag="tool-call-delta"):
 
 
 class ApprovalRequest(Event, frozen=True, tag="approval-request"):
-    """A tool waits for a person to say yes."""
+    """A tool waits for a person to say yes. `id` is the model's name of the call, which it may use for others too;
+    `approval` is ours, which no other call has and nothing can guess: an answer names that.
+    """
 
     id: str
     name: str
     arguments: JSONObject = {}
+    approval: str = ""
 
 
 class ToolStart(Event, frozen=True, tag="tool-start"):

@@ -49,12 +49,15 @@ def started(app: Starlette) -> Generator[str]:
 
 
 class Process:
-    """`contextc serve`, as a person starts it. `url` is where it is; killed and begun again, it is there again."""
+    """`contextc serve`, as a person starts it. `url` is where it is; killed and begun again, it is there again.
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self._folder, self._arguments, self._port = folder, arguments, 0
+    `login` is what stands behind it in the link that was printed; each start makes a token unless one is given.
+    """
+
+    def __init__(self, folder: Path, *arguments: str, token: str = "") -> None:
+        self._folder, self._arguments, self._port, self._token = folder, arguments, 0, token
         self._process: subprocess.Popen[str] | None = None
-        self.url = ""
+        self.url = self.login = ""
 
     def start(self) -> None:
         program = [sys.executable, "-m", "contextc", "serve", "--no-open", "--port", str(self._port)]
@@ -64,7 +67,7 @@ class Process:
             stdout=subprocess.PIPE,
             text=True,
             cwd=self._folder,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "CONTEXTC_TOKEN": self._token},
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -72,6 +75,9 @@ class Process:
         assert found is not None, f"it did not start: {line!r}"
         self.url = found[0].rstrip("/")
         self._port = int(self.url.rpartition(":")[2])
+        link = self._process.stdout.readline().strip()
+        assert f"{self.url}/?token=" in link, f"it printed no link: {link!r}"
+        self.login = "?token=" + link.partition("?token=")[2]
 
     def kill(self) -> None:
         """As a machine does that runs out of memory: without a word."""

@@ -16,7 +16,7 @@ from tests.browser.serving import Process
 @pytest.fixture
 def process(home: Path, model: Model) -> Iterator[Process]:
     """`contextc serve` in a process of its own."""
-    found = Process(home, "--model", SPEC)
+    found = Process(home, "--model", SPEC, token="the-same-after-a-restart")
     found.start()
     yield found
     model.open_all()
@@ -80,7 +80,7 @@ def test_a_turn_goes_on_after_its_server_was_killed(process: Process, visiting: 
         says("Half of ", "an answer", gate, " and the rest"),
         says("The whole answer."),
     )
-    person = visiting(process.url)
+    person = visiting(process.url).open(process.login)
     person.begins("Tell me")
     expect(person.page.locator(".assistant.live .prose")).to_have_text("Half of an answer")
     person.watch.expects(r"net::ERR_(CONNECTION|INCOMPLETE|EMPTY)")
@@ -101,6 +101,33 @@ def test_a_turn_goes_on_after_its_server_was_killed(process: Process, visiting: 
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("The whole answer.")
     assert person.texts("assistant") == spoken
     assert len(person.page.get_by_test_id("tool-call").all()) == 1
+
+
+def test_a_server_that_starts_again_with_a_new_token_is_opened_by_its_new_link(
+    home: Path, visiting: Visit, model: Model
+) -> None:
+    """The cookie of the server before is worth nothing, and the page has to say how to get in again."""
+    process = Process(home, "--model", SPEC)
+    process.start()
+    try:
+        person = visiting(process.url).open(process.login)
+        expect(person.page.get_by_test_id("composer")).to_be_visible()
+        assert "token" not in person.page.url
+        old = process.login
+        process.end()
+        process.start()
+        assert process.login != old
+        person.watch.expects("401")
+        for address in ("", old):  # an old link leads to the same
+            person.open(address)
+            asked = person.page.get_by_test_id("token-dialog")
+            expect(asked).to_contain_text("Open the link that contextc serve printed")
+            assert "token" not in person.page.url
+        person.open(process.login)
+        expect(person.page.get_by_test_id("composer")).to_be_visible()
+        expect(asked).to_have_count(0)
+    finally:
+        process.end()
 
 
 def test_a_stream_that_is_cut_is_taken_up_where_it_was(person: Person, model: Model) -> None:

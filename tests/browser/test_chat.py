@@ -128,6 +128,50 @@ def test_a_tool_that_changes_something_waits_for_a_word(person: Person, model: M
     expect(denied.locator("pre").last).to_contain_text("that one is private")
 
 
+PRESS_AT_ONCE = """() => {
+  window.presses = 0;
+  new MutationObserver((_, observer) => {
+    const next = document.querySelector('[data-testid=approval]');
+    if (!next?.textContent.includes("rm -rf")) return;
+    observer.disconnect();
+    window.presses += 1;
+    next.querySelector("button.primary").click();
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "a", bubbles: true }));
+  }).observe(document.body, { subtree: true, childList: true, characterData: true });
+}"""
+"""Presses Allow, and the key for it, as soon as the second call is shown."""
+
+
+def test_a_second_press_does_not_allow_the_call_that_comes_next(
+    person: Person, model: Model, options: Options, store: cc.Store
+) -> None:
+    """The model gives both calls the same id, and hides what the second one does: nobody has seen that yet."""
+    hidden = "ls\u3164" + " " * 3_000 + "; rm -rf owned.txt"
+    model.will(
+        calls(("write_file", {"path": "owned.txt", "content": "mine"})),
+        calls(("run_command", {"command": hidden})),
+        says("As you wish."),
+    )
+    name = person.begins("List the files")
+    asked = person.page.get_by_test_id("approval")
+    expect(asked).to_contain_text("owned.txt")
+    person.page.evaluate(PRESS_AT_ONCE)
+    asked.get_by_role("button", name="Allow").dblclick()
+    expect(asked.locator("pre")).to_have_text("ls⟨U+3164⟩⟨3,000 spaces⟩; rm -rf owned.txt")
+    expect(asked.get_by_role("button", name="Allow")).to_be_enabled()
+    assert person.page.evaluate("window.presses") == 1
+    assert (options.root / "owned.txt").read_text() == "mine"
+    calls_made = [call.id for message in store.load(name) for call in message.tool_calls]
+    assert calls_made == ["call-1", "call-1"]
+    assert [len(message.tool_results) for message in store.load(name) if message.role == "tool"] == [1]
+    assert asked.locator("pre").evaluate("pre => pre.scrollWidth <= pre.clientWidth"), "nothing is out of sight"
+    asked.get_by_role("button", name="Deny").click()
+    asked.get_by_role("button", name="Deny").click()
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("As you wish.")
+    person.sees_ended()
+    assert (options.root / "owned.txt").exists()
+
+
 def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model, store: cc.Store) -> None:
     """SPEC 10.6: stopping keeps what came so far, and says that the model does not see it; it can be asked again."""
     gate = Gate()

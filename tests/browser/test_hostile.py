@@ -60,7 +60,7 @@ def test_what_a_model_and_a_tool_say_is_text(server: str, visiting: Visit, model
     person.begins(ALL)
     asked = person.page.get_by_test_id("approval")
     expect(asked).to_contain_text(MARKUP[1])
-    expect(asked).to_contain_text("\\u202e")
+    expect(asked).to_contain_text("⟨U+202E⟩")
     asked.get_by_role("button", name="Deny").click()
     asked.get_by_role("button", name="Deny").click()
     expect(person.page.get_by_text(MARKUP[0]).last).to_be_visible()

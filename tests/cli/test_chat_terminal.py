@@ -172,7 +172,7 @@ def test_nothing_a_model_says_can_style_or_steer_the_terminal(tmp_path: Path) ->
         assert terminal.leave() == 0
     for sequence in ("\x1b[2J", "\x1b]0;", "\x07", "\u202e"):
         assert sequence not in terminal.seen
-    assert r"true [red]x[/] \x1b[2J\x1b]0;title\x07 \u202e end" in asked
+    assert "true [red]x[/] ⟨U+001B⟩[2J⟨U+001B⟩]0;title⟨U+0007⟩ ⟨U+202E⟩ end" in asked
     assert terminal.seen.count("[red]x[/]") >= 5
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.agents.words import clean, visible
+from contextc.agents.words import clean, counted, visible, visible_line
 from contextc.cli.chat.approval import described
 from contextc.cli.chat.commands import COMMANDS, parse
 from contextc.cli.chat.gauge import gauge
@@ -17,15 +17,45 @@ from contextc.cli.chat.words import call_line, folded, short
     ("text", "read", "decided"),
     [
         ("plain\nwords", "plain\nwords", "plain\nwords"),
-        ("\x1b[31mred", "\ufffd[31mred", r"\x1b[31mred"),
-        ("a\r\nb\tc\rd", "a\nb    c\ufffdd", r"a\x0d" + "\n" + r"b\x09c\x0dd"),
-        ("\u202e\U000e0041", "\ufffd\ufffd", r"\u202e\U000e0041"),
-        ("\ud83d", "\ufffd", r"\ud83d"),
+        ("\x1b[31mred", "\ufffd[31mred", "⟨U+001B⟩[31mred"),
+        ("a\r\nb\tc\rd", "a\nb    c\ufffdd", "a⟨U+000D⟩\nb⟨U+0009⟩c⟨U+000D⟩d"),
+        ("\u202e\U000e0041", "\ufffd\ufffd", "⟨U+202E⟩⟨U+E0041⟩"),
+        ("\ud83d", "\ufffd", "⟨U+D83D⟩"),
         ("[red]日本[/]", "[red]日本[/]", "[red]日本[/]"),
+        ("⟨U+0020⟩", "⟨U+0020⟩", "⟨U+27E8⟩U+0020⟩"),
     ],
 )
 def test_what_cannot_be_printed_is_marked_or_spelled_out(text: str, read: str, decided: str) -> None:
     assert (clean(text), visible(text)) == (read, decided)
+
+
+INVISIBLE = (
+    *("\u00ad", "\u034f", "\u061c", "\u115f", "\u1160", "\u17b4", "\u17b5", "\u180b", "\u180e", "\u200b", "\u200d"),
+    *("\u200f", "\u2028", "\u202e", "\u2060", "\u2066", "\u2800", "\u3000", "\u3164", "\ufe00", "\ufe0f", "\ufeff"),
+    *("\uffa0", "\ufffc", "\u00a0", "\U0001d159", "\U0001d173", "\U000e0001", "\U000e0100", "\U000e01ef"),
+)
+
+
+@pytest.mark.parametrize("character", INVISIBLE, ids=ascii)
+def test_no_character_without_ink_is_shown_as_it_is(character: str) -> None:
+    """A filler, a variation selector or a direction mark could hide a part of what somebody decides about."""
+    assert visible(f"ls{character}x") == f"ls⟨U+{ord(character):04X}⟩x"
+
+
+def test_what_unicode_lets_a_renderer_ignore_is_spelled_out() -> None:
+    """Every character with the property Default_Ignorable_Code_Point, assigned or not."""
+    ranges = ((0x2060, 0x206F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF))
+    ignorable = [chr(number) for first, last in ranges for number in range(first, last + 1)]
+    assert [each for each in ignorable if visible(each) == each] == []
+
+
+def test_long_runs_of_blanks_are_counted() -> None:
+    """Otherwise the end of a command stands where nobody looks: far to the right, or far below."""
+    assert visible("ls" + " " * 5_000 + "; rm -rf ~") == "ls⟨5,000 spaces⟩; rm -rf ~"
+    assert visible("    if x:") == "    if x:"
+    assert counted(["ls", *[" "] * 300, "rm -rf ~"]) == ["ls", "⟨300 blank lines⟩", "rm -rf ~"]
+    assert counted(["+a", "+", "+", "+  ", "+", "", "+b"]) == ["+a", "+⟨4 blank lines⟩", "", "+b"]
+    assert visible_line("a\nb") == "a⟨U+000A⟩b"
 
 
 def test_a_line_is_cut_and_broken_by_the_room_it_takes() -> None:
@@ -97,4 +127,4 @@ def test_what_is_asked_about_is_what_would_be_done(tmp_path: Path) -> None:
 def test_arguments_of_the_wrong_kind_are_shown_as_they_are(tmp_path: Path) -> None:
     """A tool that is not built in, or a call that makes no sense, hides nothing either."""
     assert asks(tmp_path, "run_command", {"command": ["rm"]}) == ["{", '  "command": [', '    "rm"', "  ]", "}"]
-    assert "\\u202e" in "\n".join(asks(tmp_path, "deploy", {"to": "\u202e"}))
+    assert "⟨U+202E⟩" in "\n".join(asks(tmp_path, "deploy", {"to": "\u202e"}))

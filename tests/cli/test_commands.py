@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 import contextc as cc
 from tests.cli.conftest import Run
@@ -159,3 +160,66 @@ def test_an_import_into_what_is_there_says_so(run: Run) -> None:
         "demo was there: what was imported follows its 1 message"
         in run("import", "-", "--as", "demo", text=line).stderr
     )
+
+
+def test_backup_and_restore_bring_a_store_back(run: Run, filled: str, tmp_path: Path) -> None:
+    """A copy of the file alone is not a backup: what was written last may stand in the log beside it."""
+    written = run("backup", "copy.db", "--store", filled)
+    size = (tmp_path / "copy.db").stat().st_size
+    assert (written.returncode, written.stdout) == (0, f"wrote copy.db: 1 conversation, {size:,} bytes\n")
+    assert run("backup", "copy.db", "--store", filled).returncode == 2
+    with cc.open_store(filled) as store:
+        store.delete("demo")
+    asked = run("restore", "copy.db", "--store", filled)
+    assert (asked.returncode, "--yes" in asked.stderr) == (2, True)
+    restored = run("restore", "copy.db", "--yes", "--store", filled)
+    assert (restored.returncode, "the former store is kept as" in restored.stdout) == (0, True)
+    with cc.open_store(filled) as store:
+        assert len(store.load("demo")) == 3
+
+
+def test_what_is_exported_can_be_read_by_its_owner_alone(run: Run, filled: str, tmp_path: Path) -> None:
+    """It holds what a store holds, whose files are private, too."""
+    run("export", "demo", "-o", "lines.jsonl", "--store", filled)
+    run("export", "demo", "-f", "openai_chat", "-o", "request.json", "--store", filled)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("lines.jsonl", "request.json")] == [0o600] * 2
+
+
+def test_the_default_store_and_its_folder_are_private(run: Run, tmp_path: Path) -> None:
+    """Other users of the machine may not read what was said."""
+    home = tmp_path / "home"
+    taken = run(
+        "import",
+        "-",
+        "--as",
+        "demo",
+        text='{"role":"user","parts":[{"type":"text","text":"hi"}]}\n',
+        HOME=str(home),
+        XDG_DATA_HOME=str(home / "data"),
+    )
+    assert taken.returncode == 0, taken.stderr
+    [file] = home.rglob("*.db")
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_doctor_says_that_others_can_read_the_file(run: Run, filled: str, tmp_path: Path) -> None:
+    """One that an earlier version made is left as it is: somebody may share it on purpose."""
+    assert "shared-file" not in run("doctor", "--store", filled).stdout
+    (tmp_path / "chat.db").chmod(0o644)
+    shown = run("doctor", "--store", filled)
+    assert (shown.returncode, "mode 0644" in shown.stdout, "chmod 600" in shown.stdout) == (0, True, True)
+
+
+def test_list_shows_every_conversation_and_takes_no_name_for_markup(run: Run, filled: str) -> None:
+    """Names are data: they style nothing, and columns stay in line where letters are two cells wide."""
+    with cc.open_store(filled) as store:
+        store.fork("demo", "[red]会話[/]", at=1)
+        store.rewind("demo", 1)
+    shown = run("list", "--store", filled).stdout.splitlines()
+    assert [line.split()[:3] for line in shown] == [
+        ["conversation", "messages", "branches"],
+        ["[red]会話[/]", "1", "1"],
+        ["demo", "1", "2"],
+    ]
+    assert shown[2].index("1") == shown[0].index("messages")
+    assert len({cell_len(line) for line in shown}) == 1

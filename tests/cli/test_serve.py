@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -22,7 +23,7 @@ Serve = Callable[..., "Serving"]
 
 
 class Serving:
-    """A server that was started; `lines` is what it has printed."""
+    """A server that was started: its `lines` so far, the `link` with the token, and an `asking` client that has it."""
 
     def __init__(self, folder: Path, *arguments: str, **more: str) -> None:
         self.process = subprocess.Popen(
@@ -39,10 +40,10 @@ class Serving:
         found = re.search(r"http://\S+:(\d+)/", self.lines[0])
         assert found, self.lines
         self.url = f"http://127.0.0.1:{found[1]}"
-
-    def more(self) -> str:
-        self.lines.append(self._line())
-        return self.lines[-1]
+        self.link = "" if "--no-token" in arguments else self._line().rpartition(" ")[2]
+        self.token = unquote(self.link.partition("?token=")[2])
+        said = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        self.asking = httpx.Client(base_url=self.url, headers=said, timeout=PATIENCE)
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
@@ -75,6 +76,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
     yield begin
     for each in started:
+        each.asking.close()
         each.process.kill()
         each.process.wait()
         for stream in (each.process.stdout, each.process.stderr):
@@ -86,19 +88,18 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 def test_it_says_where_it_is_and_ends_when_told_to(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
     server = serve()
     assert re.fullmatch(r"contextc is at http://127\.0\.0\.1:\d+/ · Ctrl-C stops it", server.lines[0])
-    made = httpx.post(f"{server.url}/api/conversations", json={"name": "kept"})
+    made = server.asking.post("/api/conversations", json={"name": "kept"})
     assert made.status_code == 201
     assert httpx.get(server.url).headers["content-type"] == "text/html; charset=utf-8"
     assert server.end(how) == (0, "")
     assert (tmp_path / ".local/share/contextc").is_dir()
     again = serve()
-    assert httpx.get(f"{again.url}/api/conversations/kept").json()["name"] == "kept"
+    assert again.asking.get("/api/conversations/kept").json()["name"] == "kept"
 
 
 def test_a_token_is_said_once_and_needed(serve: Serve) -> None:
     server = serve("--token", "open sesame")
-    shown = server.more()
-    assert shown.endswith(f"{server.url}/?token=open%20sesame")
+    assert server.link == f"{server.url}/?token=open%20sesame"
     assert httpx.get(f"{server.url}/api/info").status_code == 401
     assert httpx.get(f"{server.url}/api/info", headers={"Authorization": "Bearer open sesame"}).status_code == 200
     with httpx.Client(follow_redirects=True) as browser:
@@ -109,7 +110,7 @@ def test_a_token_is_said_once_and_needed(serve: Serve) -> None:
 
 def test_others_than_this_machine_need_a_token_that_is_made_if_nobody_gives_one(serve: Serve) -> None:
     server = serve("--host", "0.0.0.0")
-    token = server.more().partition("?token=")[2]
+    token = server.token
     assert len(token) >= 40
     assert httpx.get(f"{server.url}/api/info").status_code == 401
     answer = httpx.get(
@@ -123,7 +124,7 @@ def test_others_than_this_machine_need_a_token_that_is_made_if_nobody_gives_one(
 
 def test_the_token_of_the_environment_is_taken(serve: Serve) -> None:
     server = serve(CONTEXTC_TOKEN="from-the-environment")
-    assert server.more().endswith("?token=from-the-environment")
+    assert server.token == "from-the-environment"
     assert httpx.get(f"{server.url}/api/info").status_code == 401
 
 
@@ -131,10 +132,10 @@ def test_another_page_may_be_named_as_people_write_it(serve: Serve) -> None:
     """A browser says an origin in small letters, and without the port that goes without saying."""
     server = serve("--origin", "http://LOCALHOST:3000", "--origin", "https://Chat.example:443/")
     for origin in ("http://localhost:3000", "https://chat.example"):
-        answer = httpx.get(f"{server.url}/api/conversations", headers={"Origin": origin})
+        answer = server.asking.get("/api/conversations", headers={"Origin": origin})
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
     other = {"Origin": "https://chat.example:80"}
-    assert httpx.get(f"{server.url}/api/conversations", headers=other).status_code == 403
+    assert server.asking.get("/api/conversations", headers=other).status_code == 403
 
 
 def test_a_port_that_is_taken_is_said(run: Run) -> None:
@@ -158,6 +159,8 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         (["--origin", "http://joe@localhost:3000"], "without a login"),
         (["--origin", "http://localhost:99999"], "http://localhost:3000"),
         (["--host", "0.0.0.0", "--token", "short"], "16 characters"),
+        (["--host", "0.0.0.0", "--no-token"], "only for loopback"),
+        (["--token", "a-token-of-mine", "--no-token"], "cannot be used together"),
         (["--system", "@nowhere.txt"], "nowhere.txt"),
         (["--budget", "0"], "--budget 0: give a number above 0"),
     ],
@@ -184,9 +187,9 @@ def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve:
     """SPEC 11.6: a turn that is stopped keeps what was said; here by the end of its server."""
     slow = recorded(tmp_path / "slow.jsonl", says(*["word "] * 10_000))
     server = serve("--model", f"{slow}?seconds=0.05")
-    begun = httpx.post(f"{server.url}/api/conversations/demo/turns", json={"input": "talk"})
+    begun = server.asking.post("/api/conversations/demo/turns", json={"input": "talk"})
     assert begun.status_code == 202, begun.text
-    with httpx.stream("GET", f"{server.url}/api/conversations/demo/events", timeout=PATIENCE) as events:
+    with server.asking.stream("GET", "/api/conversations/demo/events") as events:
         lines = events.iter_lines()
         while "word" not in next(lines):
             pass
@@ -194,9 +197,9 @@ def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve:
         for _ in lines:
             pass
     again = serve("--model", slow)
-    found = httpx.get(f"{again.url}/api/conversations/demo").json()
+    found = again.asking.get("/api/conversations/demo").json()
     assert (found["running"], found["pending"]) == (None, None)
-    told = httpx.get(f"{again.url}/api/conversations/demo/messages").json()["messages"]
+    told = again.asking.get("/api/conversations/demo/messages").json()["messages"]
     assert told[-1]["role"] == "assistant"
     assert told[-1]["status"] in ("cancelled", "error")
     assert told[-1]["parts"][0]["text"].startswith("word word")
@@ -204,5 +207,48 @@ def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve:
 
 def test_a_browser_that_cannot_be_opened_is_no_failure(serve: Serve) -> None:
     server = serve("--open", BROWSER=os.devnull, DISPLAY="")
-    assert httpx.get(f"{server.url}/api/info").status_code == 200
+    assert server.asking.get("/api/info").status_code == 200
     assert server.end()[0] == 0
+
+
+def test_without_a_word_about_it_this_machine_needs_a_token_too(serve: Serve) -> None:
+    """Every user of this machine reaches a loopback port. Each start makes a token that is not in the process list."""
+    first, second = serve(), serve()
+    assert len(first.token) >= 40
+    assert first.token != second.token
+    arguments = Path(f"/proc/{first.process.pid}/cmdline")
+    if arguments.exists():
+        assert first.token.encode() not in arguments.read_bytes()
+    document = first.asking.get("/api/openapi.json").json()
+    assert len(document["paths"]) > 30
+    with httpx.Client(base_url=f"{first.url}/api", timeout=PATIENCE) as stranger:
+        for path, methods in document["paths"].items():
+            for method in {*methods} & {"get", "post", "put", "delete"} | {"head"}:
+                refused = stranger.request(method, path.replace("{", "").replace("}", ""))
+                assert refused.status_code == 401, (method, path)
+                assert method == "head" or "Authorization: Bearer <token>" in refused.json()["error"]["message"]
+        assert stranger.get("/info", headers={"Authorization": f"Bearer {second.token}"}).status_code == 401
+    assert first.end() == (0, "")
+
+
+def test_who_wants_no_token_says_so(serve: Serve) -> None:
+    server = serve("--no-token", CONTEXTC_TOKEN="from-the-environment")
+    assert httpx.get(f"{server.url}/api/info").status_code == 200
+    assert server.end() == (0, "")
+
+
+def test_a_browser_is_not_started_with_the_token_in_its_arguments(serve: Serve, tmp_path: Path) -> None:
+    """Every user of the machine can list arguments. A file that only this user may read leads on to the link."""
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
+    os.mkfifo(seen)
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    browser.chmod(0o755)
+    server = serve("--open", BROWSER=f"{browser} %s", DISPLAY="")
+    opened = seen.read_text().strip()  # waits for the browser
+    assert opened.startswith("file://")
+    assert server.token not in opened
+    page = Path(unquote(opened.removeprefix("file://")))
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert f'url={server.link}"' in page.read_text()
+    assert server.end() == (0, "")
+    assert not page.exists()

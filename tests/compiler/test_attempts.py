@@ -7,6 +7,8 @@ import pytest
 
 import contextc as cc
 from contextc.compiler import Compiled
+from contextc.ledger import book
+from contextc.ledger.standing import Channel, Standing
 from contextc.ledger.warm import warm
 from contextc.providers import Provider
 from contextc.store.base import Transaction
@@ -322,3 +324,38 @@ def test_two_requests_into_one_session_leave_it_in_doubt_whichever_is_stored(fir
     store.append("demo", cc.user("and?"))
     later = compilers["a"].compile("demo")
     assert (later.mode, later.manifest.why) == ("full", "an earlier prompt may be in the session")
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_two_first_requests_at_once_never_leave_without_an_attempt(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    """The second of two transactions that create the same channel finds the row of the first. It must store its attempt
+    there, or raise where the first was answered already: a session may hold a request that only the attempt tells of.
+    """
+    create = book.create
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as elsewhere:
+        store.append("demo", cc.user("Hello."))
+        compiler, faster = cc.MessageCompiler(store, stateless()), cc.MessageCompiler(elsewhere, stateless())
+        mine, other = compiler.compile("demo"), faster.compile("demo")
+
+        def beaten(tx: Transaction, channel: Channel, standing: Standing) -> int:
+            monkeypatch.setattr(book, "create", create)
+            faster.begin(other)
+            if answered:
+                faster.commit(other, cc.assistant("Hi."))
+            return create(tx, channel, standing)
+
+        monkeypatch.setattr(book, "create", beaten)
+        if answered:
+            with pytest.raises(cc.StaleCompile):
+                compiler.begin(mine)
+        else:
+            compiler.begin(mine)
+        stored = store.read(lambda tx: book.find(tx, mine.channel))
+        attempt = book.attempt_of(stored.attempt) if stored else None
+    if answered:
+        assert attempt is None
+    else:
+        assert attempt is not None
+        assert (attempt.token, attempt.doubtful) == (mine.token, True)

@@ -1,9 +1,11 @@
 """Ledgers that older schemas stored: what they say, and the bytes of their requests, mean the same in later versions.
 
 `v2.db` was written once, with migrations 0001 and 0002; `v2.json` is what the store said of it then. `v3.db` has what
-0003 added, too: turns with their steps and events, what waits, what triggers remember. None of them is written anew.
+0003 added, too: turns with their steps and events, what waits, what triggers remember. `v4.db` adds transcripts, append
+keys, given uids, an edge, a redaction, branches, and a reply that a killed process left. None of them is written anew.
 """
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,8 @@ from contextc.compiler.compilation import NEW_ENCODER
 from contextc.doctor import examine
 from contextc.events import event_to_json
 from contextc.manifest import Manifest
-from contextc.store import places
+from contextc.store import places, transcripts
+from contextc.store.transcripts import TranscriptKey
 from contextc.store.turns import trigger_states
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
@@ -37,6 +40,8 @@ class Then(TypedDict):
     events: NotRequired[list[JSONObject]]
     queued: NotRequired[list[str]]
     triggers: NotRequired[dict[str, JSONObject]]
+    edge: NotRequired[int]
+    branches: NotRequired[list[str]]
 
 
 class Sent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -62,9 +67,13 @@ class Golden(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     requests: list[Sent]
     calibration: dict[str, tuple[float, int]]
     summaries: list[str]
+    recovered: list[str] = []
+    transcripts: dict[str, str] = {}
+    keys: dict[str, str] = {}
+    uids: dict[str, int] = {}
 
 
-@pytest.fixture(scope="module", params=[2, 3], ids=["v2", "v3"])
+@pytest.fixture(scope="module", params=[2, 3, 4], ids=["v2", "v3", "v4"])
 def golden(request: pytest.FixtureRequest) -> Golden:
     found = msgspec.json.decode((GOLDEN / f"v{request.param}.json").read_bytes(), type=Golden)
     return msgspec.structs.replace(found, schema=request.param)
@@ -182,3 +191,40 @@ def test_turns_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: G
             lambda tx, name=name: trigger_states(tx, places.head(tx, name).conversation, "assistant")
         )
         assert remembered == then.get("triggers", {})
+
+
+def test_branches_and_edges_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
+    """Rewinds, edits and resets must survive a migration."""
+    for name, then in golden.conversations.items():
+        if "branches" in then:
+            assert opened.conversation(name).edge == then.get("edge")
+            assert [
+                f"{each.number} on {each.parent} after {each.base}, {each.length} {each.tip}"
+                for each in opened.branches(name)
+            ] == then["branches"]
+
+
+def test_names_of_an_older_schema_are_found(opened: cc.Store, golden: Golden) -> None:
+    """A repeated append with a key returns the stored message; a client finds a message by the uid it gave."""
+    for found, identity in golden.keys.items():
+        name, _, key = found.partition(" ")
+        text = opened.load(name, upto=1)[0].text
+        assert opened.append(name, cc.user(text), key=key).id == identity
+    for found, seq in golden.uids.items():
+        name, _, uid = found.partition(" ")
+        assert opened.load(name, upto=uid, last=1)[0].seq == seq
+
+
+def test_a_dead_turn_of_an_older_schema_is_recovered(opened: cc.Store, golden: Golden) -> None:
+    """A reply that was being written when the process was killed is kept by a newer version."""
+    assert [
+        f"{each.conversation}: {', '.join(message.text for message in each.messages)}" for each in opened.recovered
+    ] == golden.recovered
+
+
+def test_transcripts_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
+    """A provider resumes its session from them."""
+    for found, entries in golden.transcripts.items():
+        project, session, subpath = found.split(" ")
+        key = TranscriptKey(project, session, subpath)
+        assert json.dumps(opened.read(lambda tx, key=key: transcripts.load(tx, key))) == entries

@@ -127,3 +127,11 @@ def kinds(events: Sequence[AnyEvent]) -> list[str]:
 
 def rebuilt(executor: cc.AgentExecutor, conversation: str, requests: int) -> list[bytes]:
     return [executor.compiler.rebuild(conversation, number) for number in range(1, requests + 1)]
+
+
+def taken_over(store: cc.Store) -> None:
+    """End the turns that run, as another process does that finds their leases late."""
+    for lease in list(store._renewals):  # pyright: ignore[reportPrivateUsage]
+        store._stop_renewing(lease)  # pyright: ignore[reportPrivateUsage]
+    store.write(lambda tx: tx.run("UPDATE lease SET expires = 0 WHERE holder <> ''"))
+    assert store.recover()

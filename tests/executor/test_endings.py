@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ContextOverflow, ProviderFailed, StaleCompile
-from contextc.events import AnyEvent, Failure, Retry, TextDelta, ToolStart, TurnFinish
+from contextc.events import AnyEvent, ApprovalRequest, Failure, Retry, TextDelta, ToolStart, TurnFinish
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
 
 
@@ -312,6 +312,56 @@ def test_approval_is_asked_and_told(store: cc.Store) -> None:
     ]
     assert kinds(events).count("approval-request") == 2
     assert [event.id for event in events if isinstance(event, ToolStart)] == ["c1"]
+
+
+def test_calls_of_one_id_are_approved_and_answered_one_by_one(store: cc.Store) -> None:
+    """A model may give two calls of a reply the same id: each yes is for one of them, and each has its own result."""
+    ran: list[str] = []
+    twice = tuple(call(1, "noted", path=path) for path in ("first", "second", "third"))
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[noting(ran)],
+        approve=lambda call, tool: call.arguments["path"] != "second",
+        endpoint=Scripted([Say(calls=twice), Say(calls=(call(1, "noted", path="later"),)), Say(text="Done.")]),
+    )
+
+    events = asyncio.run(played(executor, "demo"))
+
+    assert ran == ["first", "third", "later"]
+    results = [result for message in store.load("demo") for result in message.tool_results]
+    assert [(result.call_id, result.text) for result in results] == [
+        ("c1", "first"),
+        ("c1", "Not run: the user declined."),
+        ("c1", "third"),
+        ("c1", "later"),
+    ]
+    asked = [event for event in events if isinstance(event, ApprovalRequest)]
+    assert [event.arguments["path"] for event in asked] == ["first", "second", "third", "later"]
+    assert len({event.approval for event in asked}) == 4
+    assert min(len(event.approval) for event in asked) >= 22, "128 bits that nothing can guess"
+
+
+def test_a_call_that_is_altered_while_it_waits_is_not_run(store: cc.Store) -> None:
+    """The yes was for what was shown, and stored: not for what the arguments have become."""
+    ran: list[str] = []
+
+    def decide(call: cc.ToolCall, tool: cc.FunctionTool) -> bool:
+        call.arguments["path"] = "another"
+        return True
+
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[noting(ran)],
+        approve=decide,
+        endpoint=Scripted([Say(calls=(call(1, "noted", path="a"),)), Say(text="Pity.")]),
+    )
+
+    asyncio.run(played(executor, "demo"))
+
+    assert ran == []
+    assert "altered while it waited" in store.load("demo")[2].tool_results[0].text
 
 
 def test_without_anybody_to_ask_the_answer_is_no(store: cc.Store) -> None:

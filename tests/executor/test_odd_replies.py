@@ -9,6 +9,8 @@ import contextc as cc
 from contextc._json import JSONObject, decode
 from contextc.errors import ProviderFailed
 from contextc.events import TextDelta, ToolCallDelta
+from contextc.executor.calling import Incoming
+from contextc.executor.record import Record
 from contextc.providers.endpoint import Call, Endpoint
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, played
 
@@ -142,6 +144,34 @@ def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store
         ("hello ", "error"),
     ]
     assert [step.state for step in store.steps("second")] == ["failed"]
+
+
+@pytest.mark.parametrize("event", [[], None, 5, {"type": "contextc.note"}], ids=repr)
+def test_what_is_no_event_at_all_is_a_failure_that_may_pass(store: cc.Store, event: JSONObject) -> None:
+    """Whatever an endpoint gives, the call is tried again: no error of our own ends the turn."""
+    sound = Say(text="hello there").events()
+    asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=Raw([sound[0], event], sound)), "demo"))
+    assert [message.text for message in store.load("demo")] == ["hello", "hello there"]
+
+
+def test_the_event_that_failed_is_left_out_and_not_an_equal_one_before_it(store: cc.Store) -> None:
+    """An event may be harmless at first and unreadable later: what came in between is kept."""
+    odd: JSONObject = {"type": "response.output_text.delta", "output_index": 0}
+    item: JSONObject = {"type": "message", "id": "m", "role": "assistant", "content": []}
+    added: JSONObject = {"type": "response.output_item.added", "output_index": 0, "item": item}
+    said: JSONObject = {"type": "response.output_text.delta", "output_index": 0, "delta": "well said"}
+    provider = cc.provider("openai:gpt-5.1")
+    incoming = Incoming(
+        Record(store, "demo", "assistant", store.acquire("demo", "assistant")),
+        cc.MessageCompiler(store, provider).compile("demo", system_prompt="x", dry_run=True),
+        1,
+    )
+    for event in ({**odd}, added, said):
+        incoming.reader.read(event)
+    with pytest.raises(ProviderFailed, match="cannot be read"):
+        incoming._read(odd)  # pyright: ignore[reportPrivateUsage]
+    assert incoming.reader.events == [odd, added, said]
+    assert [message.text for message in incoming.messages()] == ["well said"]
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.05])

@@ -2,8 +2,9 @@
 
 import asyncio
 import multiprocessing
+import threading
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from contextc._json import JSONObject
 from contextc.events import AnyEvent, TextDelta, TurnFinish
 from contextc.executor.calling import FIRST_BATCH
 from contextc.executor.record import Record
-from contextc.executor.watching import INBOX, LOOK_SECONDS
+from contextc.executor.watching import INBOX, LOOK_SECONDS, POLLER
 from contextc.providers.endpoint import Call, Endpoint
+from contextc.store.base import T, Transaction
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -215,6 +217,49 @@ def test_input_that_waits_is_seen_at_once(store: cc.Store) -> None:
         return took
 
     assert min(asyncio.run(watched())) < LOOK_SECONDS / 2
+
+
+def test_idle_watchers_share_one_look_into_the_store(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand quiet readers must not keep a core busy: they wait, and one thread looks for all of them."""
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]))
+    names = [f"quiet{number}" for number in range(10)]
+    for name in names:
+        store.enqueue(name, cc.user("first"))
+    read, readers = store.read, list[str]()
+
+    def counted(work: Callable[[Transaction], T]) -> T:
+        readers.append(threading.current_thread().name)
+        return read(work)
+
+    async def looks(count: int) -> list[str]:
+        """Who read the store, during so many looks for events of other processes."""
+        start = len(readers)
+        while readers[start:].count(POLLER) < count:
+            await asyncio.sleep(0.01)
+        return [name for name in readers[start:] if name != POLLER]
+
+    async def watched() -> None:
+        seen = [0] * 5 * len(names)
+
+        async def watch(index: int) -> None:
+            async for event in executor.watch(names[index % len(names)]):
+                seen[index] = event.number
+
+        watchers = [asyncio.create_task(watch(index)) for index in range(len(seen))]
+        while not all(seen):
+            await asyncio.sleep(0.01)
+        await looks(2)  # a new watcher looks once more
+        assert await looks(2) == []
+        store.enqueue(names[0], cc.user("second"))  # as another process would
+        while seen.count(2) < 5:
+            await asyncio.sleep(0.01)
+        assert max(seen[1:5]) == 1
+        for watcher in watchers:
+            watcher.cancel()
+        await asyncio.gather(*watchers, return_exceptions=True)
+
+    monkeypatch.setattr(store, "read", counted)
+    asyncio.run(asyncio.wait_for(watched(), 60))
 
 
 class Pausing(Endpoint):

@@ -124,9 +124,10 @@ def test_what_is_not_built_in_is_refused() -> None:
 
 def test_the_system_prompt_is_configured_and_comes_first(tmp_path: Path) -> None:
     """SPEC 8.1, seed B goal 1: the configured prompt begins every call. Variables win over the file."""
-    environment = {"HOME": str(tmp_path)}
+    environment = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     assert default_system_prompt(environment=environment, folder=str(tmp_path)) == SYSTEM_PROMPT
-    (tmp_path / "contextc.toml").write_text('system_prompt = """Be brief.\nBe kind."""\n')
+    (tmp_path / "contextc").mkdir()
+    (tmp_path / "contextc" / "contextc.toml").write_text('system_prompt = """Be brief.\nBe kind."""\n')
     assert default_system_prompt(environment=environment, folder=str(tmp_path)) == "Be brief.\nBe kind."
     environment["CONTEXTC_SYSTEM_PROMPT"] = "Be loud."
     assert default_system_prompt(environment=environment, folder=str(tmp_path)) == "Be loud."
@@ -136,10 +137,12 @@ def test_the_system_prompt_is_configured_and_comes_first(tmp_path: Path) -> None
 
 def test_an_empty_system_prompt_means_none(tmp_path: Path) -> None:
     """SPEC 8.5, seed B: omitted when empty. An empty variable switches off what a file says."""
-    (tmp_path / "contextc.toml").write_text('system_prompt = ""\n')
-    assert default_system_prompt(environment={"HOME": str(tmp_path)}, folder=str(tmp_path)) == ""
-    (tmp_path / "contextc.toml").write_text('system_prompt = "Be brief."\n')
-    environment = {"HOME": str(tmp_path), "CONTEXTC_SYSTEM_PROMPT": "", "CONTEXTC_STORE": ""}
+    (tmp_path / "contextc").mkdir()
+    (tmp_path / "contextc" / "contextc.toml").write_text('system_prompt = ""\n')
+    users = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    assert default_system_prompt(environment=users, folder=str(tmp_path)) == ""
+    (tmp_path / "contextc" / "contextc.toml").write_text('system_prompt = "Be brief."\n')
+    environment = {**users, "CONTEXTC_SYSTEM_PROMPT": "", "CONTEXTC_STORE": ""}
     assert default_system_prompt(environment=environment, folder=str(tmp_path)) == ""
     assert read_settings(environment=environment, folder=str(tmp_path)).store.source == "default"
 

@@ -1,10 +1,13 @@
 """The chain: appending, naming and reading messages. Every test runs on every store."""
 
+from typing import cast
+
 import pytest
 
 import contextc as cc
-from contextc.messages import chain_id, content_of
+from contextc.messages import admit, chain_id, content_of
 from contextc.store import chain
+from contextc.store.base import Row, Transaction
 
 
 def texts(messages: list[cc.Message]) -> list[str]:
@@ -238,3 +241,35 @@ def test_a_window_is_a_part_of_a_line_from_either_end(store: cc.Store) -> None:
     assert seen(limit=3, before=3) == ["1", "2"]
     assert seen(limit=2, before=10**6, branch=first) == ["8", "9"]
     assert seen(limit=2, after=50) == seen(limit=2, before=1) == []
+
+
+def test_an_append_that_is_run_again_takes_no_other_message_for_its_own(store: cc.Store) -> None:
+    """Where the answer to a commit was lost, no message whose uid ends alike, or is the same, stands in for it."""
+    store.append("demo", cc.user("first", uid="x-abc"))
+    store.append("demo", cc.user("other", uid="abc"))
+    entry = chain.entry(admit(cc.user("second", uid="abc")))
+    unnamed = chain.entry(admit(cc.user("third")))
+    store.append("demo", cc.user("fourth", uid=f"mine-{unnamed.mark:016x}"))
+    assert store.read(lambda tx: chain.stored_before(tx, [entry, unnamed])) == []
+
+
+def test_an_append_that_is_run_again_finds_its_messages_at_any_depth_and_on_any_branch(store: cc.Store) -> None:
+    """It must be found after any number of other messages, and after the conversation went on elsewhere."""
+    entries = [chain.entry(admit(message)) for message in (cc.user("mine"), cc.user("named", uid="abc"))]
+    stored = store.write(lambda tx: chain.append(tx, "demo", entries))
+    store.extend("demo", [cc.user(str(number)) for number in range(20)])
+    store.rewind("demo", 1)
+    store.append("demo", cc.user("elsewhere"))
+    store.rewind("demo", 0)
+    asked: list[str] = []
+
+    class Asked:
+        def __init__(self, tx: Transaction) -> None:
+            self.dialect, self.again, self.tx = tx.dialect, tx.again, tx
+
+        def row(self, sql: str, *values: object) -> Row | None:
+            asked.append(sql)
+            return self.tx.row(sql, *values)
+
+    assert store.read(lambda tx: chain.stored_before(cast(Transaction, Asked(tx)), entries)) == stored
+    assert len(asked) == len(entries), "one look-up by key for each"

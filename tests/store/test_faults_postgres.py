@@ -62,10 +62,28 @@ def test_connections_cut_between_calls_are_replaced(postgres_address: str, cut: 
         assert [message.text for message in store.load("demo")] == list("01234")
 
 
+def test_a_connection_whose_state_the_driver_lost_is_replaced(postgres_address: str) -> None:
+    """A pooler that goes away leaves the driver with an error that has no code of the server."""
+    with cc.open_store(postgres_address) as store:
+        tries: list[int] = []
+
+        def work(tx: Transaction) -> None:
+            tries.append(backend(tx))
+            if len(tries) == 1:
+                raise psycopg.OperationalError("cannot exit pipeline mode while busy")
+            tx.run("INSERT INTO edge (place) VALUES (?)", 7)
+
+        store.write(work)
+        assert len({*tries}) == 2
+        assert store.read(lambda tx: tx.rows("SELECT place FROM edge")) == [(7,)]
+
+
 class CutWhileCommitting(PostgresStore):
     """A store whose connection breaks right after the server has committed, before its answer arrives."""
 
     cuts = 0
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+    """What others do before the transaction is run again."""
 
     def _run(
         self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
@@ -74,6 +92,7 @@ class CutWhileCommitting(PostgresStore):
         if writing and self.cuts:
             self.cuts -= 1
             connection.close()
+            self.meanwhile()
             raise Cut(committing=True)
         return result
 
@@ -103,6 +122,18 @@ def test_an_append_whose_commit_was_cut_is_neither_lost_nor_doubled(postgres_add
             store.fork("demo", "other")
 
 
+def test_an_append_whose_commit_was_cut_is_recognised_wherever_it_is(postgres_address: str) -> None:
+    """Another process may have turned the conversation to another branch before the append is run again."""
+    with cc.open_store(postgres_address) as other, CutWhileCommitting(postgres_address) as store:
+        store.extend("demo", [cc.user("one"), cc.user("two")])
+        for message in (cc.user("three"), cc.user("four", uid="given")):
+            store.cuts, store.meanwhile = 1, lambda: other.rewind("demo", 1)
+            stored = store.append("demo", message)
+            assert (stored.text, store.cuts) == (message.text, 0)
+            texts = [[each.text for each in store.load("demo", branch=line.number)] for line in store.branches("demo")]
+            assert sum(each.count(message.text) for each in texts) == 1
+
+
 def test_connections_cut_under_load_lose_and_double_nothing(postgres_address: str, postgres_server: str) -> None:
     """A hundred appends while every connection is ended again and again."""
     done = threading.Event()
@@ -128,10 +159,36 @@ def test_connections_cut_under_load_lose_and_double_nothing(postgres_address: st
         assert [message.text for message in store.load("demo")] == [str(number) for number in range(100)]
 
 
-def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
-    """SPEC 15.1; and keys are never printed."""
+SECRETS = [
+    "postgresql://ann:hunter2@127.0.0.1:9/none",
+    "postgresql://ann:hunter2@127.0.0.1:9,127.0.0.1:19/none",
+    "postgresql://127.0.0.1:9/none?user=ann&password=hunter2",
+    "postgresql://127.0.0.1:9/none?sslpassword=hunter2",
+    "postgresql://127.0.0.1:9/none?passfile=/hunter2",
+    "postgresql://ann:hunter2@127.0.0.1:9/none?pool=3&password=hunter2",
+]
+
+
+@pytest.mark.parametrize("address", SECRETS)
+def test_a_server_that_is_not_there_is_named_without_the_password(address: str) -> None:
+    """Errors are logged and shown; keys are never printed."""
     with pytest.raises(cc.StoreUnavailable, match=r"cannot be reached.*Check that the server runs") as caught:
-        cc.open_store("postgresql://ann:hunter2@127.0.0.1:9/none")
+        cc.open_store(address)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresq://ann:hunter2@host/db",
+        "postgresql://ann:hunter2/x@host/db",
+        "postgresql://ann:hunter2@host/db?pool=0",
+        "postgresq://host/db?password=hunter2",
+    ],
+)
+def test_an_address_that_is_none_is_named_without_the_password(address: str) -> None:
+    with pytest.raises(cc.InvalidSetting) as caught:
+        cc.open_store(address)
     assert "hunter2" not in str(caught.value)
 
 

@@ -210,7 +210,7 @@ class LosesAnswers(PostgresStore):
     def _connect(self) -> "psycopg.Connection[Row]":
         if self.refusals:
             self.refusals -= 1
-            raise cc.StoreUnavailable("connection refused")
+            raise Cut(committing=False, error=cc.StoreUnavailable("connection refused"))
         return super()._connect()
 
 
@@ -222,7 +222,7 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for(postgres_address: str)
         store.cuts, store.refusals = 1, 2
         stored = store.append("demo", cc.user("once"))
         assert store.load("demo") == [stored]
-        store.cuts, store.refusals = 1, 99
+        store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
         with pytest.raises(cc.StoreUnavailable, match="whether the last change was stored is not known"):
             store.append("demo", cc.user("twice?"))
         store.refusals = 0
@@ -236,7 +236,7 @@ def test_a_journal_whose_answer_was_lost_loses_no_word(postgres_address: str) ->
         stream = store.stream(lease)
         store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
         stream.write("one ")
-        store.cuts, store.refusals = 1, 99
+        store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
         with pytest.raises(cc.StoreUnavailable):
             stream.flush()
         store.refusals = 0

@@ -3,8 +3,12 @@
 import multiprocessing
 import os
 import signal
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
+from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -14,7 +18,7 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc.store import leases
 from contextc.store.base import Transaction
-from contextc.store.holder import current_holder, is_gone
+from contextc.store.holder import current_holder, is_alive, is_gone
 from contextc.store.keeper import Keeper
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -67,7 +71,7 @@ def test_a_lease_is_renewed_until_it_is_released(store: cc.Store) -> None:
 
 
 def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store: cc.Store) -> None:
-    """SPEC 3.2: they come back in the order in which rows are locked, so that two who renew never block."""
+    """SPEC 3.2: one that was released is not lost, and is not renewed either."""
     held = {name: store.acquire(name) for name in ("a", "b", "c", "d")}
     store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test renews itself
     store.release(held["c"])
@@ -75,15 +79,17 @@ def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store
     store.acquire("b")
     longer = [replace(held[name], ttl=600) for name in ("d", "c", "b", "a")]
     lost = store.write(lambda tx: leases.renew(tx, longer))
-    assert [lease.conversation for lease in lost] == ["b", "c"]
+    assert [lease.conversation for lease in lost] == ["b"]
     rows = store.read(lambda tx: tx.rows(f"SELECT conversation, expires - {tx.dialect.now} FROM lease"))
     assert {name for name, left in rows if left > 500} == {"a", "d"}
 
 
 def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
     lost, kept = store.acquire("lost", ttl=0.3), store.acquire("kept", ttl=0.3)
-    store.write(lambda tx: tx.run("UPDATE lease SET holder = '' WHERE conversation = 'lost'"))
-    time.sleep(0.8)
+    told = threading.Event()
+    store.on_loss(lost, told.set)
+    store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1 WHERE conversation = 'lost'"))
+    assert told.wait(20)
     assert list(store._renewals) == [kept]  # pyright: ignore[reportPrivateUsage]
     store.append("kept", cc.assistant("still here"), lease=kept)
     with pytest.raises(cc.LeaseLost):
@@ -141,22 +147,203 @@ def test_what_is_due_together_is_done_at_once_and_first() -> None:
     assert calls[0] == ["a", "b", "c"]
 
 
+def run_out(store: cc.Store) -> None:
+    """Let the time of every lease be over, as it is after a long sleep, or a clock that was set."""
+    store.write(lambda tx: tx.run("UPDATE lease SET expires = 0"))
+
+
+def left(store: cc.Store, name: str = "demo") -> float:
+    row = store.read(lambda tx: tx.row(f"SELECT expires - {tx.dialect.now} FROM lease WHERE conversation = ?", name))
+    assert row is not None
+    return float(row[0])
+
+
+def test_a_lease_that_ran_out_is_good_until_another_takes_it(store: cc.Store) -> None:
+    """A laptop that slept, a clock that was set, a long lock: the turn goes on, and nothing says its process ended."""
+    store.append("demo", cc.user("hi"))
+    lease = store.acquire("demo", ttl=600)
+    run_out(store)
+    store.append("demo", cc.assistant("late"), lease=lease)
+    assert store.recover() == []
+    with pytest.raises(cc.ConversationBusy):
+        store.acquire("demo")  # by the process that runs the turn
+    assert store.write(lambda tx: leases.renew(tx, [lease])) == []
+    assert left(store) > 500
+    store.release(lease)
+    assert [(message.text, message.status) for message in store.load("demo")] == [("hi", "sent"), ("late", "sent")]
+
+
+def test_a_turn_that_this_process_gave_up_is_put_right_when_its_time_is_over(store: cc.Store) -> None:
+    """A turn whose end could not be stored is renewed no more; the process that runs on puts it right itself."""
+    lease = store.acquire("demo")
+    store._stop_renewing(lease)  # pyright: ignore[reportPrivateUsage]
+    assert store.recover() == []
+    run_out(store)
+    assert [each.lease for each in store.recover()] == [lease.number]
+
+
 def test_an_outlived_lease_is_refused(store: cc.Store) -> None:
     """SPEC 3.2: a process that slept through its own end must not write over its successor."""
     store.append("demo", cc.user("hi"))
-    outlived = store.acquire("demo", ttl=0.1)
-    store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # as if this process had been suspended
-    time.sleep(0.3)
-    with pytest.raises(cc.LeaseLost, match=f"Lease {outlived.number} on conversation 'demo'"):
-        store.append("demo", cc.assistant("zombie"), lease=outlived)
+    outlived = store.acquire("demo", ttl=600)
+    store._stop_renewing(outlived)  # pyright: ignore[reportPrivateUsage]  # as if it were another process's
+    run_out(store)
     with store.lease("demo") as successor:
         assert successor.number > outlived.number
         store.append("demo", cc.assistant("alive"), lease=successor)
-        with pytest.raises(cc.LeaseLost):
+        with pytest.raises(cc.LeaseLost, match=f"Lease {outlived.number} on conversation 'demo'"):
             store.append("demo", cc.assistant("zombie"), lease=outlived)
+        assert store.write(lambda tx: leases.renew(tx, [outlived])) == [outlived]
         store.release(outlived)
         store.append("demo", cc.assistant("still alive"), lease=successor)
     assert [message.text for message in store.load("demo")] == ["hi", "alive", "still alive"]
+
+
+def hold(address: str, ttl: float, pipe: Connection) -> None:
+    """A turn that waits to be told to write; whether it could, and whether it was told of a loss."""
+    with cc.open_store(address) as store:
+        lost = threading.Event()
+        lease = store.acquire("demo", ttl=ttl)
+        store.on_loss(lease, lost.set)
+        store.append("demo", cc.assistant(tool_calls=[cc.tool_call("c1", "t", {})]), lease=lease)
+        pipe.send(lease.number)
+        pipe.recv()
+        try:
+            store.append("demo", cc.tool_result("c1", "t", "real"), lease=lease)
+            pipe.send(("stored", lost.is_set()))
+        except cc.LeaseLost:
+            pipe.send(("refused", lost.wait(20)))
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["not wanted", "wanted"])
+def test_a_suspended_process_keeps_its_turn_until_another_wants_it(shared_address: str, taken: bool) -> None:
+    """Ctrl-Z, or a laptop that sleeps: who merely opens the store sees that the process lives, and leaves it alone."""
+    pipe, theirs = PROCESSES.Pipe()
+    child = PROCESSES.Process(target=hold, args=(shared_address, 0.3, theirs))
+    child.start()
+    assert pipe.poll(30), "the child did not get that far"
+    pipe.recv()
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGSTOP)
+    try:
+        with cc.open_store(shared_address) as store:
+            while left(store) > 0:
+                time.sleep(0.02)
+            assert store.recover() == []
+            with pytest.raises(cc.ConversationBusy):  # one that waits leaves it the time to renew its lease
+                store.acquire_now("demo", "assistant", ttl=30, patient=True)
+            if taken:
+                store.release(store.acquire("demo"))
+        with cc.open_store(shared_address) as visitor:
+            assert visitor.recovered == ()
+    finally:
+        os.kill(child.pid, signal.SIGCONT)
+    pipe.send("go on")
+    assert pipe.recv() == (("refused", True) if taken else ("stored", False))
+    child.join(20)
+    with cc.open_store(shared_address) as store:
+        (result,) = store.load("demo")[-1].tool_results
+        assert result.text == (leases.TAKEN_OVER if taken else "real")
+
+
+def test_a_lock_that_outlasts_the_lease_does_not_end_the_turn(tmp_path: Path) -> None:
+    """A backup, or VACUUM: what waits for it is written afterwards, and the lease is renewed."""
+    with cc.open_store(tmp_path / "chat.db") as store, closing(sqlite3.connect(tmp_path / "chat.db")) as other:
+        lease = store.acquire("demo", ttl=0.3)
+        other.isolation_level = None
+        other.execute("BEGIN IMMEDIATE")
+        done: list[cc.Message] = []
+        writer = threading.Thread(
+            target=lambda: done.append(store.append("demo", cc.assistant("patient"), lease=lease))
+        )
+        writer.start()
+        while left(store) > 0:
+            time.sleep(0.02)
+        other.execute("COMMIT")
+        writer.join(20)
+        assert [message.text for message in done] == ["patient"]
+        while left(store) <= 0:
+            time.sleep(0.02)
+        assert store.holds("demo", "assistant", lease.number)
+
+
+def test_a_locked_lease_takes_no_other_along(postgres_address: str) -> None:
+    """The renewal of all goes on without it, and it is not taken for lost."""
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
+        held = [store.acquire(name) for name in ("free", "locked")]
+        run_out(store)
+        locked, done = threading.Event(), threading.Event()
+
+        def lock(tx: Transaction) -> None:
+            tx.row("SELECT 1 FROM lease WHERE conversation = 'locked' FOR UPDATE")
+            locked.set()
+            done.wait(20)
+
+        def renew(tx: Transaction) -> list[cc.Lease]:
+            tx.run("SET LOCAL lock_timeout = '2s'")
+            return leases.renew(tx, held)
+
+        holder = threading.Thread(target=other.write, args=(lock,))
+        holder.start()
+        assert locked.wait(20)
+        try:
+            assert store.write(renew) == []
+        finally:
+            done.set()
+            holder.join()
+        assert left(store, "free") > 0 > left(store, "locked")
+
+
+def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> None:
+    """None of many waits for ever because others ask more often."""
+    first, served, threads = store.acquire("demo"), list[int](), list[threading.Thread]()
+    turn = threading.Lock()
+
+    def wait(number: int) -> None:
+        with store.lease("demo", wait=30), turn:
+            served.append(number)
+
+    for number in range(8):
+        threads.append(threading.Thread(target=wait, args=(number,)))
+        threads[-1].start()
+        while len(store.waiting) <= number:
+            time.sleep(0.001)
+    with pytest.raises(cc.ConversationBusy):  # who does not wait comes before none that does
+        store.acquire("demo")
+    store.release(first)
+    for thread in threads:
+        thread.join(30)
+    assert served == [*range(8)]
+    assert not len(store.waiting)
+
+
+def test_one_that_waits_gives_up_when_its_time_is_over(store: cc.Store) -> None:
+    with store.lease("demo"):
+        with pytest.raises(cc.ConversationBusy):
+            store.acquire("demo", wait=0.05)
+        assert not len(store.waiting)
+    store.release(store.acquire("demo"))
+
+
+def test_looking_for_dead_turns_reads_the_leases_that_are_held_alone(tmp_path: Path) -> None:
+    """A server does it every few seconds, however many conversations there are."""
+    with cc.open_store(tmp_path / "chat.db") as store:
+        asked: list[str] = []
+
+        def look(tx: Transaction) -> list[tuple[object, ...]]:
+            class Watched:
+                dialect = tx.dialect
+
+                def rows(self, sql: str, *values: object) -> list[tuple[object, ...]]:
+                    asked.append(sql)
+                    return tx.rows(sql, *values)
+
+            leases.ended(Watched())  # pyright: ignore[reportArgumentType]
+            return tx.rows(f"EXPLAIN QUERY PLAN {asked[0]}")
+
+        plan = store.read(look)
+        assert "lease_held" in str(plan)
+        assert len(asked) == 1
 
 
 def test_a_lease_of_another_conversation_is_refused(store: cc.Store) -> None:
@@ -275,6 +462,18 @@ def test_this_process_is_there_and_a_made_up_one_is_not() -> None:
     assert is_gone(f"{machine} {pid} {int(started) + 1}")
     assert not is_gone(f"elsewhere {pid} {int(started) + 1}")
     assert not is_gone("unknown 1 ")
+
+
+def test_a_process_that_cannot_be_seen_is_not_a_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `/proc` hides other users' processes, a live turn of one must not be taken for a dead one's."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    machine, _, started = current_holder().split()
+    with child:
+        monkeypatch.setattr("contextc.store.holder.PROC", str(tmp_path))
+        assert not is_gone(f"{machine} {child.pid} {started}")
+        assert not is_alive(f"{machine} {child.pid} {started}")
+        child.kill()
+    assert is_gone(f"{machine} {child.pid} {started}")
 
 
 def test_a_dead_process_that_nobody_has_collected_is_gone() -> None:

@@ -1,5 +1,6 @@
 """Conversations as a list shows them, and found by what was said. Every test runs on every store."""
 
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -7,8 +8,11 @@ import pytest
 import contextc as cc
 from contextc.errors import ConversationExists, InvalidInput, UnknownConversation
 from contextc.store.base import Row, Transaction
-from contextc.store.overviews import Page, overviews
+from contextc.store.branches import branch_counts, listing
+from contextc.store.overviews import LIST, ORDER, Page, overviews
+from contextc.store.places import LAST_SPOKEN
 from contextc.store.search import search
+from contextc.transfer import export_lines, import_lines
 
 
 def names(store: cc.Store, search: str = "") -> list[str]:
@@ -163,3 +167,72 @@ def test_a_page_asks_the_same_number_of_times_whatever_it_shows(store: cc.Store)
         return len(count)
 
     assert asked(2) == asked(60) <= 8
+
+
+def test_an_excerpt_shows_the_words_where_letters_grow_when_case_is_ignored(store: cc.Store) -> None:
+    """Upper and lower case are compared in a form that is longer than the text: ß is ss there, ﬃ is ffi."""
+    store.append("demo", at("ß" * 300 + " the NEEDLE is here " + "ﬃ" * 300, 1_000))
+    [found] = store.overviews(search="needle").found
+    assert "the NEEDLE is here" in found.excerpt
+    assert found.excerpt.startswith("…ß")
+    assert found.excerpt.endswith("ﬃ…")
+    store.append("short", at("Straße", 2_000))
+    assert [each.excerpt for each in store.overviews(search="strasse").found] == ["Straße"]
+
+
+def test_the_order_follows_whatever_is_said_last_on_the_current_branch(store: cc.Store) -> None:
+    """The order is stored, so everything that moves a conversation has to keep it."""
+    store.append("a", at("one", 1_000))
+    store.append("b", at("two", 2_000))
+    assert names(store) == ["b", "a"]
+    store.append("a", at("three", 3_000))  # another second
+    store.append("a", at("four", 3_500))  # the same second
+    assert names(store) == ["a", "b"]
+    store.append("b", at("five", 5_000))
+    store.rewind("b", 0)
+    store.append("b", at("older", 2_000))
+    assert names(store) == ["a", "b"], "what was said on a branch that was left does not count"
+    store.switch("b", store.branches("b")[0].number)
+    assert names(store) == ["b", "a"]
+    store.edit("b", 1, cc.user("now"))
+    assert names(store) == ["b", "a"]
+    lines = list(export_lines(store, "a"))
+    store.delete("a")
+    import_lines(store, lines)
+    assert names(store) == ["b", "a"]
+    assert store.read(lambda tx: tx.rows(f"SELECT count(*) FROM conversation WHERE spoken <> {LAST_SPOKEN}")) == [(0,)]
+
+
+def test_a_page_is_read_along_an_index_and_nothing_is_sorted(tmp_path: Path) -> None:
+    """Sorting all conversations for each page makes a page slower with every conversation."""
+    with cc.open_store(tmp_path / "store.db") as store:
+        for before in ("", "where (c.spoken, c.number) < (1, 1)"):
+            plan = store.read(lambda tx, before=before: tx.rows(f"EXPLAIN QUERY PLAN {LIST} {before} {ORDER} LIMIT 50"))
+            steps = " / ".join(str(step[3]) for step in plan)
+            assert "conversation_spoken" in steps
+            assert "TEMP B-TREE" not in steps
+        sql = "EXPLAIN QUERY PLAN SELECT number FROM branch WHERE conversation = 'a'"
+        assert "branch_conversation" in str(store.read(lambda tx: tx.rows(sql)))
+
+
+def test_all_conversations_are_described_in_one_query(store: cc.Store) -> None:
+    """Four queries for each took seconds where there are many."""
+    store.extend("a", [at("one", 1_000), at("two", 2_000)])
+    store.reset("a")
+    store.fork("a", "b", at=1)
+    store.edit("a", 1, cc.user("else"))
+    store.begin("c")
+    asked: list[str] = []
+
+    class Asked:
+        def __init__(self, tx: Transaction) -> None:
+            self.dialect, self.again, self.tx = tx.dialect, tx.again, tx
+
+        def rows(self, sql: str, *values: object) -> list[Row]:
+            asked.append(sql)
+            return self.tx.rows(sql, *values)
+
+    found = store.read(lambda tx: listing(cast(Transaction, Asked(tx))))
+    assert found == [store.conversation(name) for name in ("a", "b", "c")]
+    assert len(asked) == 1
+    assert store.read(branch_counts) == {name: len(store.branches(name)) for name in ("a", "b", "c")}

@@ -1,11 +1,16 @@
 """Messages that are still being written. Every test runs on every store."""
 
 import asyncio
+import threading
 import time
 
 import pytest
 
 import contextc as cc
+from contextc.errors import InvalidInput
+from contextc.messages import AnyPart
+from contextc.store import leases, streams
+from contextc.store.base import Transaction
 
 
 def deltas(store: cc.Store) -> int:
@@ -125,8 +130,7 @@ def test_a_writer_learns_that_its_turn_is_over(store: cc.Store) -> None:
     """An agent must not go on paying for tokens that nobody will keep."""
     lease = store.acquire("demo", ttl=0.2)
     stream = store.stream(lease)
-    for stop in list(store._renewals.values()):  # pyright: ignore[reportPrivateUsage]  # as if it could not be renewed
-        stop()
+    store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1"))  # as one who takes the turn over does
     with pytest.raises(cc.LeaseLost):
         write_for_seconds(stream, 5)
     with store.lease("demo") as other:
@@ -268,3 +272,52 @@ def test_ending_twice_is_ending_once(store: cc.Store) -> None:
         stream.write("Hello")
         assert stream.end() == stream.end()
     assert len(store.load("demo")) == 2
+
+
+def test_writing_never_waits_for_the_disk(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deltas are written on the event loop: one that waits for a slow disk holds up every other conversation."""
+    reached, go_on = threading.Event(), threading.Event()
+    original = streams.journal
+
+    def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> None:
+        reached.set()
+        assert go_on.wait(30)
+        original(tx, uid, number, parts)
+
+    with store.lease("demo") as lease:
+        stream = store.stream(lease)
+        store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
+        stream.write("one ")
+        monkeypatch.setattr(streams, "journal", journal)
+        flushing = threading.Thread(target=stream.flush)
+        flushing.start()
+        assert reached.wait(30)
+        writing = threading.Thread(target=stream.write, args=("two",))
+        writing.start()
+        writing.join(10)
+        waited = writing.is_alive()
+        go_on.set()
+        flushing.join()
+        writing.join()
+        assert not waited
+        assert stream.end().text == "one two"
+
+
+def test_what_is_written_while_a_stream_ends_is_refused(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be in no message; and an end that failed can be tried again with all that was written."""
+    original = leases.close_stream
+
+    def close_stream(tx: Transaction, conversation: str, uid: str, final: cc.Message) -> list[cc.Message]:
+        with pytest.raises(InvalidInput, match="has ended"):
+            stream.write("too late")
+        raise cc.StoreFull("no room")
+
+    with store.lease("demo") as lease:
+        stream = store.stream(lease)
+        stream.write("all of it")
+        monkeypatch.setattr(leases, "close_stream", close_stream)
+        with pytest.raises(cc.StoreFull):
+            stream.end()
+        monkeypatch.setattr(leases, "close_stream", original)
+        stream.write(", and more")
+        assert stream.end().text == "all of it, and more"

@@ -1,0 +1,1 @@
+"""Long runs under load and faults, which are too slow for the ordinary tests: `make stress`."""

@@ -2,6 +2,7 @@
 
 import contextc as cc
 from contextc.messages import content_hash, user
+from contextc.store.base import Transaction
 from contextc.tokens import Calibration, counter, keep, known, load_calibration, save_calibration
 
 
@@ -30,3 +31,16 @@ def test_a_calibration_is_kept_per_model(store: cc.Store) -> None:
     store.write(lambda tx: save_calibration(tx, "m", Calibration(1.5, 5)))
     assert store.read(lambda tx: load_calibration(tx, "m")) == Calibration(1.5, 5)
     assert store.read(lambda tx: load_calibration(tx, "other")) == Calibration()
+
+
+def test_what_was_learned_about_a_model_makes_no_writer_wait(postgres_address: str) -> None:
+    """Every conversation with the model writes this row; one process that is frozen there would stop all of them."""
+    with cc.open_store(postgres_address) as store, cc.open_store(f"{postgres_address}&lock_timeout=0.2") as other:
+        store.write(lambda tx: save_calibration(tx, "m", Calibration(1.25, 4)))
+
+        def work(tx: Transaction) -> None:
+            save_calibration(tx, "m", Calibration(1.5, 5))
+            other.write(lambda tx: save_calibration(tx, "m", Calibration(1.75, 6)))
+
+        store.write(work)
+        assert other.read(lambda tx: load_calibration(tx, "m")) == Calibration(1.5, 5)

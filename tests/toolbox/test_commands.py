@@ -2,12 +2,16 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import contextc as cc
 from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
-from contextc.toolbox.builtin.run_command import without_secrets
+from contextc.toolbox.builtin.run_command import passed_environment
 
 
 def run(tool: cc.FunctionTool, context: cc.ToolContext | None = None, **arguments: object) -> cc.ToolResult:
@@ -106,12 +110,69 @@ def test_a_command_that_closes_its_output_is_still_waited_for(tmp_path: Path) ->
     assert (tmp_path / "made").exists()
 
 
-def test_keys_are_not_in_the_environment_of_a_command(tmp_path: Path) -> None:
-    """What a command prints is stored and shown to a model (SPEC 13.3: keys never)."""
-    seen = without_secrets(
-        {"PATH": "/bin", "OPENAI_API_KEY": "k", "GITHUB_TOKEN": "t", "DB_PASSWORD": "p", "BASH_ENV": "x", "MONKEY": "m"}
+SECRETS = (
+    *(
+        "OPENAI_API_KEY",
+        "GITHUB_TOKEN",
+        "GITHUB_PAT",
+        "PGPASSWORD",
+        "MYSQL_PWD",
+        "DATABASE_URL",
+        "AWS_SECRET_ACCESS_KEY",
+    ),
+    *("AWS_SESSION_TOKEN", "SSH_AUTH_SOCK", "KUBECONFIG", "PIP_INDEX_URL", "BASH_ENV", "ENV", "MONKEY"),
+)
+
+
+def test_a_command_gets_an_allow_list_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command prints is stored and shown to a model. No list of forbidden names knows every credential."""
+    for name in SECRETS:
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("HTTPS_PROXY", "http://ann:hunter2@proxy.example:80")
+    monkeypatch.setenv("LC_TIME", "C")
+    monkeypatch.setenv("VIRTUAL_ENV", "/venv")
+    printed = run(command_tool(tmp_path), command="env").text
+    assert "hunter2" not in printed
+    assert {"LC_TIME=C", "VIRTUAL_ENV=/venv", f"PATH={os.environ['PATH']}"} <= set(printed.split("\n"))
+    asked = passed_environment(os.environ, ["DATABASE_URL"])
+    assert [name for name in SECRETS if name in asked] == ["DATABASE_URL"]
+    assert run(command_tool(tmp_path, variables=["DATABASE_URL"]), command="echo $DATABASE_URL").text == "hunter2"
+
+
+PRYING = """
+import asyncio, ctypes, os, sys
+from pathlib import Path
+import contextc as cc
+from contextc.agents.made import tools_of
+from contextc.toolbox.builtin import command_tool
+command = "grep -ao 'OPENAI_API_KEY=hunter2' /proc/$PPID/environ"
+call = cc.ToolCall(id="c1", name="run_command", arguments={"command": command})
+tool = command_tool(Path("/"))
+print(asyncio.run(tool.run(call)).text)  # everything is imported before the rights are given up
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as a process that was started by this user
+print(asyncio.run(tool.run(call)).text)
+print("----")
+tools_of("all", Path("/"))
+print(asyncio.run(tool.run(call)).text)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_a_command_cannot_read_the_environment_of_the_process_that_runs_it() -> None:
+    """/proc/PID/environ would give it what the allow-list keeps back."""
+    environment = {**os.environ, "HOME": "/nowhere", "OPENAI_API_KEY": "hunter2"}
+    done = subprocess.run(
+        [sys.executable, "-c", PRYING], env=environment, cwd="/", capture_output=True, text=True, check=True
     )
-    assert seen == {"PATH": "/bin", "MONKEY": "m"}
+    before, _, after = done.stdout.partition("----")
+    assert ("hunter2" in before, "hunter2" in after, "Permission denied" in after) == (True, False, True)
+
+
+def test_an_environment_that_is_given_is_all_that_a_command_sees(tmp_path: Path) -> None:
     tool = command_tool(tmp_path, environment={"PATH": os.environ["PATH"], "MY_TOKEN": "given"})
     assert run(tool, command="echo $MY_TOKEN").text == "given"
 

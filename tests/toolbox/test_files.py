@@ -86,6 +86,18 @@ def test_no_path_leads_out_of_the_folder(project: Path, path: str) -> None:
     assert everything_below(outside) == before
 
 
+def test_a_private_file_with_a_name_outside_is_refused(project: Path) -> None:
+    """A hard link cannot be followed like a symbolic one. Files that a package manager linked are still read."""
+    (project.parent / "key").write_text("hunter2")
+    (project.parent / "key").chmod(0o600)
+    (project / "key").hardlink_to(project.parent / "key")
+    assert "is a private file with another name" in refused(project, "read_file", path="key")
+    assert "hunter2" not in use(project, "search_files", pattern="hunter").text
+    (project.parent / "key").chmod(0o644)
+    assert "hunter2" in use(project, "read_file", path="key").text
+    assert "hunter2" in use(project, "search_files", pattern="hunter").text
+
+
 def test_a_walk_does_not_follow_links(project: Path) -> None:
     (project / "out").symlink_to(project.parent)
     (project / "again").symlink_to(project)

@@ -6,6 +6,7 @@ import contextvars
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -14,8 +15,8 @@ import pytest
 from hypothesis import given, strategies
 
 import contextc as cc
-from contextc.toolbox import unknown_tool
-from tests.conftest import without_addresses
+from contextc._threads import Slots
+from contextc.toolbox import running, unknown_tool
 from tests.toolbox.calls import Point, answer, call_of, look
 
 
@@ -112,10 +113,27 @@ def test_media_and_whole_results_pass_and_always_name_their_call() -> None:
     assert answer(refuse) == cc.ToolResult(call_id="c1", name="refuse", content="no", is_error=True)
 
 
+class Moody(list[int]):
+    """A value that raises when it is looked at."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise SystemError("not today")
+
+
 @pytest.mark.parametrize(
     "value",
-    [object(), b"bytes", float("nan"), [cc.Text("a"), 5], [cc.Text(cast(str, 5))], iter([])],
-    ids=without_addresses,
+    [
+        object(),
+        b"bytes",
+        float("nan"),
+        [cc.Text("a"), 5],
+        [cc.Text(cast(str, 5))],
+        iter([]),
+        10**5_000,
+        {"of": [-(10**5_000)]},
+        Moody([1]),
+    ],
+    ids=["object", "bytes", "nan", "mixed", "number", "iterator", "huge", "huge inside", "raises when read"],
 )
 def test_a_value_that_no_store_takes_is_an_error_result(value: object) -> None:
     def give() -> object:
@@ -373,3 +391,39 @@ def test_no_arguments_whatever_raise(arguments: dict[str, object]) -> None:
     result = answer(look, arguments)
     assert result.is_error or result.text.startswith(f"{arguments['path']} ")
     assert (result.call_id, result.name) == ("c1", "look")
+
+
+def test_a_tool_that_runs_another_does_not_wait_for_its_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent may be a tool: with every thread taken by such tools, the tools inside them must still run."""
+    monkeypatch.setattr(running, "THREADS", Slots(1))
+
+    def inner() -> str:
+        return "from inside"
+
+    def outer() -> str:
+        return answer(inner).text
+
+    async def both() -> list[cc.ToolResult]:
+        made = cc.tool(outer)
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*[made.run(call_of("outer")) for _ in range(3)])
+
+    assert [result.text for result in asyncio.run(both())] == ["from inside"] * 3
+
+
+def test_the_time_of_a_tool_does_not_run_while_it_waits_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that was never started must not be reported as stopped, with what it had done."""
+    monkeypatch.setattr(running, "THREADS", slots := Slots(1))
+    slots.take(lambda: None)
+
+    def work() -> str:
+        return "done"
+
+    async def main() -> cc.ToolResult:
+        task = asyncio.ensure_future(cc.tool(work, timeout=0.05).run(call_of("work")))
+        await asyncio.wait({task}, timeout=0.1)
+        assert not task.done()
+        slots.give()
+        return await task
+
+    assert asyncio.run(main()).text == "done"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, NamedTuple, cast
 
 import httpx
@@ -25,13 +26,19 @@ class Frame(NamedTuple):
 
 
 def frames(lines: Iterator[str]) -> Iterator[Frame]:
-    """The events of a stream; comments are passed over, and anything that is no field is refused."""
+    """The events of a stream; comments are passed over, and anything that is no field is refused.
+
+    A stream that brings comments and nothing else for too long is given up.
+    """
     data, id, event = "", None, ""
+    since = monotonic()
     for line in lines:
         field, colon, value = line.partition(": ")
+        assert monotonic() - since < PATIENCE, "no event came"
         if not line:
             if data:
                 yield Frame(data, id, event)
+                since = monotonic()
             data, id, event = "", None, ""
         elif field == "data":
             data = f"{data}\n{value}" if data else value

@@ -156,6 +156,15 @@ def test_the_gauge_is_that_of_the_last_request_whoever_it_went_to(client: TestCl
     assert found["model"] == "anthropic:claude-sonnet-4-5"
 
 
+def test_an_answer_says_that_deleted_content_is_still_in_the_files(
+    client: TestClient, store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A success that is reported before the content is gone is a false one."""
+    store.append("demo", cc.user("hi"))
+    monkeypatch.setattr(type(store), "pending_erasure", 1)
+    assert client.delete("/api/conversations/demo").json() == {"pending_erasure": 1}
+
+
 def test_what_is_deleted_is_gone_and_a_turn_that_runs_keeps_it(client: TestClient, store: cc.Store) -> None:
     store.append("demo", cc.user("hi"))
     with store.lease("demo"):
@@ -179,6 +188,14 @@ def test_what_is_no_page_is_refused(client: TestClient, query: str) -> None:
     answer = client.get(f"/api/conversations?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]
+
+
+def test_what_the_server_is_does_not_show_the_password_of_its_store(client: TestClient, store: cc.Store) -> None:
+    """A password may stand before the host, or be a parameter."""
+    store.address = "postgresql://ann:hunter2@host/db?password=hunter2&sslpassword=hunter2"
+    answer = client.get("/api/info")
+    assert answer.json()["store"] == "postgresql://ann:***@host/db?password=***&sslpassword=***"
+    assert "hunter2" not in answer.text
 
 
 def test_what_the_server_is_says_no_key(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

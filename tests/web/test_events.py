@@ -103,6 +103,18 @@ def test_a_stream_ends_when_its_conversation_is_deleted(server: Served) -> None:
     assert httpx.get(address(server)).status_code == 404
 
 
+def test_a_stream_ends_when_another_process_replaces_its_conversation(server: Served) -> None:
+    """Its reader must not be shown the events of another conversation that has the same name."""
+    with cc.open_store(server.address) as store:
+        store.enqueue("demo", cc.user("first"))
+        with listening(address(server, vocabulary="contextc")) as stream:
+            until(stream, lambda frame: frame.event == "queued-input")
+            store.delete("demo")
+            for text in ("other", "and more"):
+                store.enqueue("demo", cc.user(text))
+            assert [frame.json["text"] for frame in stream] == []
+
+
 def test_a_stream_ends_when_the_server_does(server: Served) -> None:
     """A reader that never leaves does not keep the server from ending."""
     turn(server)

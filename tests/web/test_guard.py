@@ -137,6 +137,21 @@ def test_a_cookie_of_another_name_is_no_token(guarded: TestClient, said: str) ->
     assert kind(guarded.get("/api/conversations", headers={"Cookie": said})) == (401, "TokenNeeded")
 
 
+def test_an_old_link_leads_to_the_page_that_says_what_to_do(guarded: TestClient) -> None:
+    """A server makes a new token at each start. Who follows a link of before is a person, and needs no JSON."""
+    visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    answer = guarded.get("/?token=of-yesterday", headers=visit)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert "set-cookie" not in answer.headers
+    opened = guarded.get(f"/?token={TOKEN}", headers=visit)
+    assert "set-cookie" in opened.headers, "a browser comes from the file that `contextc serve` opened"
+
+
+def test_headers_without_number_are_refused(client: TestClient) -> None:
+    answer = client.get("/api/conversations", headers={f"X-{number}": "x" for number in range(300)})
+    assert kind(answer) == (431, "TooManyHeaders")
+
+
 def test_two_servers_of_one_machine_do_not_take_the_cookie_from_one_another(store: cc.Store, options: Options) -> None:
     """A browser keeps cookies by host alone, whatever the port; only their names differ."""
     kept: list[str] = []

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.agents.whom import Whom
 from contextc.executor import AgentExecutor
 from contextc.providers import Endpoint
+from contextc.providers.endpoint import Call
 from contextc.store.turns import TurnRecord
-from contextc.web.lines import Lines
+from contextc.web.lines import KEPT, Lines
 from contextc.web.problems import Refused
 from contextc.web.running import Begun, Running
 from tests.executor.scripted import SONNET, Say, Scripted
@@ -134,3 +136,59 @@ def test_a_line_that_is_slow_to_open_keeps_nobody_else_waiting(store: cc.Store) 
 
     asyncio.run(run())
     assert sorted(made) == ["new", "open", "slow"]
+
+
+class Closing(Endpoint):
+    """A connection whose closing takes until the test releases it."""
+
+    def __init__(self) -> None:
+        self.begins, self.may_end, self.is_closed = asyncio.Event(), asyncio.Event(), False
+
+    async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+        raise AssertionError("no model is called")
+        yield {}
+
+    async def close(self) -> None:
+        self.begins.set()
+        await self.may_end.wait()
+        self.is_closed = True
+
+
+def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: cc.Store) -> None:
+    """Closing takes time. A connection that was idle before may be in use afterwards, and must not be closed then."""
+    made: dict[str, Closing] = {}
+
+    def make(whom: Whom) -> tuple[AgentExecutor, Endpoint]:
+        endpoint = made[whom.provider.model.name] = Closing()
+        return cc.AgentExecutor(store, SONNET, endpoint=endpoint), endpoint
+
+    async def run() -> None:
+        lines, leave, stay = Lines(make), asyncio.Event(), asyncio.Event()
+        entered = asyncio.Semaphore(0)
+
+        async def use(name: str, until: asyncio.Event | None = None) -> None:
+            async with lines.use(f"replay:{name}"):
+                entered.release()
+                if until is not None:
+                    await until.wait()
+
+        for name in ("first", "second"):
+            await use(name)
+        busy = [asyncio.create_task(use(f"busy{number}", stay)) for number in range(KEPT - 1)]
+        last = asyncio.create_task(use("last", leave))
+        for _ in range(KEPT + 2):
+            await entered.acquire()
+        leave.set()  # now two are too many, and `first` and `second` are idle
+        await made["first"].begins.wait()
+        again = asyncio.create_task(use("second", stay))
+        await entered.acquire()
+        for endpoint in made.values():
+            endpoint.may_end.set()
+        await last
+        closed = [name for name, endpoint in made.items() if endpoint.is_closed]
+        assert (closed, len(lines)) == (["first", "last"], KEPT)
+        stay.set()
+        await asyncio.gather(*busy, again)
+        await lines.close()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))

@@ -6,7 +6,6 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
 
 import httpx
 import pytest
@@ -14,10 +13,12 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.executor.record import Record
 from contextc.messages import to_json
 from contextc.web.app import application
 from contextc.web.desk import Options
 from contextc.web.lines import KEPT
+from contextc.web.running import Approval
 from tests.cli.chatting import calls, home, recorded, refuses, says
 from tests.web.conftest import Served
 from tests.web.listening import heard, kinds, listening, until
@@ -104,6 +105,12 @@ def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> N
     assert post(server, "nobody/steer", 404, text="Hm")["error"]["kind"] == "UnknownConversation"
 
 
+def waits(server: Served) -> Approval:
+    """The one approval that is pending."""
+    (found,) = server.desk.running.approvals("demo")
+    return found
+
+
 def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None:
     """A tool that needs approval runs when somebody says yes, and not before."""
     model = recorded(
@@ -114,17 +121,22 @@ def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None
     )
     post(server, "demo/turns", 202, input="Write", model=model)
     events = heard(server.url, "demo", last="approval-request")
-    asked = server.desk.running.approvals("demo")
-    assert [(each.id, each.name) for each in asked] == [("w1", "write_file")]
-    assert asked[0].what == "write note.txt"
-    assert "+hello" in asked[0].lines
+    first = waits(server)
+    assert (first.call, first.name, first.what) == ("w1", "write_file", "write note.txt")
+    assert events[-1]["approval"] == first.id
+    assert "+hello" in first.lines
     assert not (tmp_path / "note.txt").exists()
-    assert post(server, "demo/approvals/w1", approve=True) == {}
+    assert post(server, f"demo/approvals/{first.id}", hash=first.hash, approve=True) == {}
     more = heard(server.url, "demo", after=events[-1]["number"], last="approval-request")
     assert "tool-result" in kinds(more)
     assert (tmp_path / "note.txt").read_text() == "hello"
-    assert post(server, "demo/approvals/w1", 409, approve=True)["error"]["kind"] == "UnknownApproval"
-    post(server, "demo/approvals/w2", approve=False, why="not there")
+    second = waits(server)
+    again = post(server, f"demo/approvals/{first.id}", 409, hash=first.hash, approve=True)["error"]
+    assert again == {
+        "kind": "UnknownApproval",
+        "message": f"No pending approval {first.id!r}: already answered, or the turn has ended.",
+    }
+    post(server, f"demo/approvals/{second.id}", hash=second.hash, approve=False, why="not there")
     rest = heard(server.url, "demo", after=more[-1]["number"])
     failed = next(event for event in rest if event["type"] == "tool-error")
     assert "not there" in failed["text"]
@@ -137,25 +149,29 @@ def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) 
     model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
     post(server, "demo/turns", 202, input="Write", model=model)
     heard(server.url, "demo", last="approval-request")
+    asked = waits(server)
     post(server, "demo/cancel")
     heard(server.url, "demo")
     assert server.desk.running.approvals("demo") == []
-    assert post(server, "demo/approvals/w1", 409, approve=True)["error"]["kind"] == "UnknownApproval"
-    assert post(server, "demo/approvals", 409, id="w1", approve=True)["error"]["kind"] == "UnknownApproval"
-    assert post(server, "nobody/approvals/w1", 404, approve=True)["error"]["kind"] == "UnknownConversation"
+    said = {"hash": asked.hash, "approve": True}
+    assert post(server, f"demo/approvals/{asked.id}", 409, **said)["error"]["kind"] == "UnknownApproval"
+    assert post(server, "demo/approvals", 409, id=asked.id, **said)["error"]["kind"] == "UnknownApproval"
+    assert post(server, f"nobody/approvals/{asked.id}", 404, **said)["error"]["kind"] == "UnknownConversation"
 
 
 @pytest.mark.parametrize("id", ["..", "w\n1", "a/b"])
 def test_a_call_can_be_answered_whatever_its_id_is(server: Served, tmp_path: Path, id: str) -> None:
-    """Models name their calls as they like; a browser cannot write `..` into an address."""
+    """Models name their calls as they like; an answer names the approval, by an id of ours."""
     writes = calls("write_file", {"path": "a.txt", "content": "b"}, id=id)
     model = recorded(tmp_path / "writing.jsonl", writes, writes, says("Done."))
     post(server, "demo/turns", 202, input="Write", model=model)
     first = heard(server.url, "demo", last="approval-request")
-    assert post(server, "demo/approvals", id=id, approve=True) == {}
+    asked = waits(server)
+    assert asked.call == id
+    assert post(server, "demo/approvals", id=asked.id, hash=asked.hash, approve=True) == {}
     heard(server.url, "demo", after=first[-1]["number"], last="approval-request")
-    if id != "..":
-        assert post(server, f"demo/approvals/{quote(id, safe='')}", approve=False) == {}
+    second = waits(server)
+    assert post(server, f"demo/approvals/{second.id}", hash=second.hash, approve=False) == {}
 
 
 def test_a_conversation_stays_with_the_model_it_was_told(server: Served, tmp_path: Path) -> None:
@@ -250,13 +266,56 @@ def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) ->
             deadline = time.monotonic() + 60
             while not _is_said(store) and time.monotonic() < deadline:
                 time.sleep(0.05)
-        assert post(server, "demo/cancel", 409)["error"]["kind"] == "RunsElsewhere"
+        refused = post(server, "demo/cancel", 409)["error"]
+        assert refused["kind"] == "RunsElsewhere"
+        assert f"process {process.pid} on this machine" in refused["message"]
+        assert post(server, "demo/approvals", 409, id="c1", approve=True)["error"]["kind"] == "RunsElsewhere"
+        assert post(server, "demo/steer", text="Faster")["running"]
         process.kill()
     begun = post(server, "demo/turns", 202, resume=True)
     events = heard(server.url, "demo", after=begun["after"])
     assert events[0]["resumed"]
     assert events[-1]["finish"] == "stop"
     assert "interrupted" in kinds(heard(server.url, "demo"))
+
+
+def test_the_turn_of_a_process_that_was_killed_ends_for_everybody(server: Served, tmp_path: Path) -> None:
+    """A server that shares the store says so by itself: its streams get the event, and what was said is a message."""
+    slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
+    program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
+    with cc.open_store(server.address) as store:
+        store.begin("demo")
+    with listening(f"{server.url}/api/conversations/demo/events?vocabulary=contextc") as stream:
+        with subprocess.Popen(
+            [*program, "--store", server.address],
+            env=home(tmp_path),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            until(stream, lambda frame: frame.event == "text-delta")
+            process.kill()
+        until(stream, lambda frame: frame.event == "interrupted")
+    assert post(server, "demo/cancel") == {"cancelled": False, "interrupted": True}
+    found = httpx.get(f"{server.url}/api/conversations/demo").json()
+    assert (found["running"], found["pending"]) == (None, None)
+    assert not httpx.get(f"{server.url}/api/conversations").json()["conversations"][0]["running"]
+    last = httpx.get(f"{server.url}/api/conversations/demo/messages").json()["messages"][-1]
+    assert (last["role"], last["status"]) == ("assistant", "error")
+    assert last["parts"][0]["text"].startswith("0 1 ")
+    assert not post(server, "demo/steer", text="Are you there?")["running"]
+
+
+def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: TestClient, store: cc.Store) -> None:
+    """No process of another machine can be looked up. Whoever opens the conversation afterwards sees that it ended."""
+    Record(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
+    store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1'"))
+    assert client.get("/api/conversations/demo").json()["running"]["turn"] == 1
+    refused = client.post("/api/conversations/demo/cancel", json={})
+    assert (refused.status_code, refused.json()["error"]["kind"]) == (409, "RunsElsewhere")
+    assert "process 7 on another machine" in refused.json()["error"]["message"]
+    store.write(lambda tx: tx.run("UPDATE lease SET expires = 0"))
+    assert client.get("/api/conversations/demo").json()["running"] is None
+    assert client.post("/api/conversations/demo/cancel", json={}).json() == {"cancelled": False, "interrupted": True}
 
 
 def _is_said(store: cc.Store) -> bool:

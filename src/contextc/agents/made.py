@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from contextc.agents.whom import LOCAL, Whom
+from contextc.config import read_settings
 from contextc.executor import AgentExecutor, Limits
 from contextc.executor.tools import Approve
 from contextc.prompts import PromptBuilder
@@ -13,6 +14,7 @@ from contextc.store import Store
 from contextc.store.base import DEFAULT_AGENT
 from contextc.toolbox import FunctionTool
 from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
+from contextc.toolbox.builtin.run_command import hide_environment
 from contextc.triggers import default_triggers
 
 READING = ("read_file", "list_files", "search_files")
@@ -75,4 +77,6 @@ def tools_of(choice: Choice, root: Path) -> list[FunctionTool]:
     files = file_tools(root)
     if choice == "read":
         return [*[each for each in files if each.name in READING], todo_tool()]
-    return [*files, command_tool(root), todo_tool()]
+    hide_environment()
+    variables = [name.strip() for name in read_settings().command_environment.value.split(",")]
+    return [*files, command_tool(root, variables=variables), todo_tool()]

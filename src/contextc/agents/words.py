@@ -1,11 +1,24 @@
 """What a model or a tool said, made safe to show: it is data, and nothing in it may style or steer what shows it.
 
 Two ways: `clean` for reading, where what cannot be printed is a mark; `visible` for deciding, where everything that
-cannot be seen is spelled out.
+cannot be seen is spelled out as ⟨U+3164⟩, and a long run of spaces is counted.
 """
+
+import re
+from collections.abc import Iterable
+from itertools import groupby
 
 TAB = "    "
 MARK = "\ufffd"
+OPEN, CLOSE = "⟨", "⟩"
+_RANGES = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x13441, 0x13442))
+_SINGLE = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u2d7f\u3164\uffa0\ufffc\U00016fe4\U0001d159"
+BLANK = frozenset(_SINGLE) | {chr(number) for first, last in _RANGES for number in range(first, last + 1)}
+"""Characters that Unicode counts as printable and that leave no ink: fillers, blanks, variation selectors, joiners."""
+SPACES = re.compile(" {40,}")
+"""Spaces that could push what follows them out of sight."""
+BLANK_LINES = 4
+"""Blank lines in a row from which on they are counted instead of shown."""
 
 
 def clean(text: str) -> str:
@@ -15,10 +28,32 @@ def clean(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """A text for deciding: what cannot be seen is written out, as in \\x1b."""
-    return "".join([each if each.isprintable() or each == "\n" else _spelled(each) for each in text])
+    """Return a text for deciding: line ends stay, and every other character that cannot be seen is spelled out.
+
+    An opening bracket of a mark that the text itself holds is spelled out too, so that no text can imitate a mark.
+    """
+    spelled = "".join([each if _is_seen(each) or each == "\n" else _spelled(each) for each in text])
+    return SPACES.sub(lambda run: f"{OPEN}{len(run[0]):,} spaces{CLOSE}", spelled)
+
+
+def visible_line(text: str) -> str:
+    """Return `visible` text on a single line: line ends are spelled out too."""
+    return visible(text).replace("\n", _spelled("\n"))
+
+
+def counted(lines: Iterable[str]) -> list[str]:
+    """Return lines with each long run of blank ones, or of blank ones added or removed, as a count."""
+    found: list[str] = []
+    for sign, group in groupby(lines, lambda line: blank if (blank := line.strip(" ")) in ("", "+", "-") else None):
+        run = list(group)
+        is_long = sign is not None and len(run) >= BLANK_LINES
+        found += [f"{sign}{OPEN}{len(run):,} blank lines{CLOSE}"] if is_long else run
+    return found
+
+
+def _is_seen(character: str) -> bool:
+    return character.isprintable() and character not in BLANK and character != OPEN
 
 
 def _spelled(character: str) -> str:
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    return f"{OPEN}U+{ord(character):04X}{CLOSE}"

@@ -10,6 +10,7 @@ import typer
 
 import contextc
 from contextc.cli import (
+    backup,
     chat,
     compile,
     convert,
@@ -24,9 +25,11 @@ from contextc.cli import (
     rule,
     serve,
     tour,
+    trust,
 )
 from contextc.cli.advice import spoken
 from contextc.cli.terminal import err, out, plain
+from contextc.config import project_file
 from contextc.errors import ContextcError
 
 app = typer.Typer(
@@ -48,17 +51,33 @@ app.command("fix")(fix.run)
 app.command("convert")(convert.run)
 app.command("rule")(rule.run)
 app.command("doctor")(doctor.run)
+app.command("backup")(backup.run)
+app.command("restore")(backup.run_restore)
 app.command("tour")(tour.run)
+app.command("trust")(trust.run)
+
+WITHOUT_SETTINGS = ("lint", "fix", "convert", "rule", "tour", "trust")
+"""Commands that read no setting a project's file could do harm with."""
 
 
 @app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
     """Compiles a stored conversation into exactly what one model should see."""
     if version:
         out.print(f"contextc {contextc.__version__}")
         raise typer.Exit
+    if context.invoked_subcommand not in WITHOUT_SETTINGS and sys.stdin.isatty() and sys.stderr.isatty():
+        _ask_for_trust()
+
+
+def _ask_for_trust() -> None:
+    """Ask about a project's file that is not trusted. After a no, the command refuses it."""
+    file = project_file()
+    if file is not None and trust.ask(file):
+        trust.remember(file)
 
 
 def main() -> None:

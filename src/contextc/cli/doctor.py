@@ -3,6 +3,8 @@
 What is wrong comes first. Where something is, the configuration is shown only if it is asked for.
 """
 
+import os
+import shlex
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -119,11 +121,34 @@ def _left(report: Report) -> int:
 def _examined(store: Store, settings: Settings, conversation: str | None) -> Report:
     with progress("checking") as bar:
         findings = list(examine(store, bar, conversation=conversation))
-    names = [conversation] if conversation is not None else conversation_names(store)
-    known = [each for name in names if (each := _described(store, name)) is not None]
+    try:
+        known = [store.conversation(conversation)] if conversation is not None else store.conversations()
+    except (StoreCorrupt, UnknownConversation):  # those that can be described
+        names = [conversation] if conversation is not None else conversation_names(store)
+        known = [each for name in names if (each := _described(store, name)) is not None]
+    findings += _permissions(store)
     return msgspec.structs.replace(
         _report(settings), conversations=known, recovered=list(store.recovered), findings=findings
     )
+
+
+def _permissions(store: Store) -> list[Finding]:
+    """A SQLite file that others can read: one that an earlier version made, or that was copied."""
+    path = str(getattr(store, "path", ""))
+    mode = os.stat(path).st_mode & 0o777 if os.name == "posix" and os.path.isfile(path) else 0
+    if not mode & 0o077:
+        return []
+    return [
+        Finding(
+            kind="note",
+            code="shared-file",
+            conversation=None,
+            where="database",
+            text=f"The file has mode {mode:04o}.",
+            why="Other users of this machine can read the conversations.",
+            would=f"is left as it is. Run: chmod 600 {shlex.quote(path)}",
+        )
+    ]
 
 
 def _described(store: Store, name: str) -> Conversation | None:

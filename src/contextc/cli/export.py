@@ -6,7 +6,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from contextc.cli.files import write
+from contextc.cli.files import private, write
 from contextc.cli.terminal import StoreOption, err, opened, plain, progress
 from contextc.errors import InvalidSetting
 from contextc.store import Store
@@ -27,7 +27,7 @@ def run(
     with opened(store) as handle:
         if format is not None:
             body, warnings = export_request(handle, conversation, format=format)
-            write(output, write_requests([body], "whole"))
+            write(output, write_requests([body], "whole"), opener=private)
             for warning in warnings:
                 err.print(plain(warning), soft_wrap=True)
         elif output == "-":
@@ -45,7 +45,7 @@ def run(
 def _write_file(store: Store, conversation: str, output: str) -> None:
     partial = f"{output}.part"  # so that a file of that name is always a whole one
     try:
-        with open(partial, "wb") as target:
+        with open(partial, "wb", opener=private) as target:
             _write(store, conversation, target)
         os.replace(partial, output)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 from contextc.cli.terminal import count, err
 from contextc.errors import InvalidSetting
@@ -32,7 +33,12 @@ def requests_in(
     return found, known
 
 
-def write(file: str, data: bytes) -> None:
+def private(path: str, flags: int) -> int:
+    """An `opener` for a new file that its owner alone can read."""
+    return os.open(path, flags, 0o600)
+
+
+def write(file: str, data: bytes, *, opener: Callable[[str, int], int] | None = None) -> None:
     """All of it or nothing: a file of that name is always a whole one."""
     if file == "-":
         try:
@@ -43,7 +49,7 @@ def write(file: str, data: bytes) -> None:
         return
     partial = f"{file}.part"
     try:
-        with open(partial, "wb") as target:
+        with open(partial, "wb", opener=opener) as target:
             target.write(data)
         os.replace(partial, file)
     except OSError as error:

@@ -6,9 +6,12 @@ import os
 import secrets
 import socket
 import sys
+import tempfile
 import threading
 import webbrowser
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, urlsplit
@@ -38,9 +41,7 @@ TOKEN = "CONTEXTC_TOKEN"
 
 
 def run(
-    host: Annotated[
-        str, typer.Option("--host", help="The address to listen on. Others than this machine need a token.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; 0 takes any that is free.")] = PORT,
     model: Annotated[
         str | None,
@@ -56,8 +57,14 @@ def run(
     output: OutputOption = None,
     steps: StepsOption = None,
     token: Annotated[
-        str | None, typer.Option("--token", help=f"What those who ask have to say (default: {TOKEN}, or none here).")
+        str | None,
+        typer.Option(
+            "--token", help=f"The token that clients must send (default: {TOKEN} of the environment, or a random one)."
+        ),
     ] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Ask for no token: every user of this machine gets in.")
+    ] = False,
     origin: Annotated[
         list[str] | None,
         typer.Option("--origin", help="Another page that may ask, like http://localhost:3000; repeat it."),
@@ -82,7 +89,7 @@ def run(
     from contextc.agents.whom import find
     from contextc.cli.chat.wish import system_of
 
-    secret = _token(host, token)
+    secret = _token(host, token, no_token)
     folder = root.expanduser().resolve()
     if not folder.is_dir():
         raise InvalidSetting(f"--root {root}: there is no such folder.")
@@ -104,31 +111,52 @@ def run(
         address = f"http://{_shown(host)}:{listening.getsockname()[1]}/"
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         is_shown = open if open is not None else _has_screen()
-        server(application(handle, options), lambda: _announce(address, secret, is_shown)).run([listening])
+        with ExitStack() as leaving:
+            ready = partial(_announce, address, secret, is_shown, leaving)
+            server(application(handle, options), ready).run([listening])
 
 
-def _announce(address: str, secret: str, is_shown: bool) -> None:
-    """Say where it is, when it is there."""
+def _announce(address: str, secret: str, is_shown: bool, leaving: ExitStack) -> None:
+    """Print the address, and open it where that is wanted, when the server can be asked."""
     out.print(f"contextc is at [bold]{plain(address)}[/] · Ctrl-C stops it", soft_wrap=True)
     if secret:
         out.print(f"with its token: {plain(_with_token(address, secret))}", soft_wrap=True)
     sys.stdout.flush()
     if is_shown:
-        _open(_with_token(address, secret))
+        _open(_redirect(_with_token(address, secret), leaving) if secret else address)
+
+
+def _redirect(link: str, leaving: ExitStack) -> str:
+    """The address of a file that only this user may read, and that leads to a link. It is removed at the end.
+
+    A browser is started with an address in its arguments, which every user of the machine can list.
+    """
+    number, path = tempfile.mkstemp(prefix="contextc-", suffix=".html")  # mode 0600
+    leaving.callback(Path(path).unlink, missing_ok=True)
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        file.write(
+            '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>contextc</title>'
+            f'<meta http-equiv="refresh" content="0; url={escape(link)}"><a href="{escape(link)}">Open contextc</a>\n'
+        )
+    return Path(path).as_uri()
 
 
 def _with_token(address: str, secret: str) -> str:
     return f"{address}?token={quote(secret, safe='')}" if secret else address
 
 
-def _token(host: str, given: str | None) -> str:
-    """The token that is asked for; whoever lets others than this machine ask has one."""
+def _token(host: str, given: str | None, none: bool) -> str:
+    """The token that clients must send; empty where none is wanted. A random one unless one is given."""
+    if none:
+        if given:
+            raise InvalidSetting("--token and --no-token cannot be used together. Leave one of them out.")
+        if not _is_here(host):
+            raise InvalidSetting(f"--no-token: only for loopback addresses, got --host {host}. Leave --no-token out.")
+        return ""
     secret = (given if given is not None else os.environ.get(TOKEN, "")).strip()
     if secret and not (secret.isascii() and secret.isprintable()):
         raise InvalidSetting("A token is made of letters, digits and signs, without others than those of ASCII.")
-    if _is_here(host):
-        return secret
-    if secret and len(secret) < SHORTEST_TOKEN:
+    if secret and len(secret) < SHORTEST_TOKEN and not _is_here(host):
         raise InvalidSetting(
             f"A token that others than this machine may try to guess needs {SHORTEST_TOKEN} characters or more. "
             "Leave it out, and one is made."

@@ -42,8 +42,10 @@ def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
     if missing and not new:
         raise InvalidSetting(f"{settings.store.value}: there is no store yet. `contextc import` begins one.")
     if missing and settings.store.source == "default":
-        os.makedirs(os.path.dirname(missing), exist_ok=True)
-    with open_store(settings.store.value, retention=age if new else None) as handle:
+        os.makedirs(os.path.dirname(missing), mode=0o700, exist_ok=True)
+    with open_store(settings.store.value) as handle:
+        if new and age is not None and (redacted := handle.expire(age)):
+            err.print(f"redacted {count(redacted, 'message')} older than {plain(settings.retention.value)}")
         yield handle
 
 
@@ -69,9 +71,12 @@ def count(number: int, noun: str) -> str:
 
 def plain(text: str) -> str:
     """What is in a store is data: nothing in it may style, or steer, a terminal."""
-    return escape(
-        "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
-    )
+    return escape(printable(text))
+
+
+def printable(text: str) -> str:
+    """A text as a terminal may be given it without rich: characters that steer one are replaced."""
+    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
 
 
 def print_json(value: object) -> None:

@@ -21,7 +21,7 @@ from contextc.manifest import record_to_json
 from contextc.messages import Message, Usage
 from contextc.store import chain
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, find, find_head, lineage, place, stretches
+from contextc.store.places import SEQ_BITS, SEQ_MASK, find, find_head, lineage, place, spoken_at, stretches
 from contextc.store.places import Head as Tip
 from contextc.tokens import Counter
 
@@ -32,8 +32,8 @@ SHORTENED = "the provider shortened its own history"
 
 
 class Spot(NamedTuple):
-    """Where a reply goes: the end of its conversation, the channel's number (0: it has none yet) and version, and the
-    request that is on its way there.
+    """Where a reply goes: the end of its conversation, the channel's number and version, and the request that is on its
+    way there.
     """
 
     at: Tip
@@ -66,7 +66,10 @@ def at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]) 
         return None
     message, row = chain.placed(at, entry)
     stored = tx.run(chain.APPEND_AT_TIP, *row, at.conversation, at.branch, at.revision)
-    return message if stored == 1 else None
+    if stored != 1:
+        return None
+    spoken_at(tx, at, message.time)
+    return message
 
 
 def spot(tx: Transaction, compiled: Compiled) -> Spot:
@@ -80,15 +83,20 @@ def spot(tx: Transaction, compiled: Compiled) -> Spot:
 
 
 def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int, book.OpenAttempt | None]:
-    """The channel's number and version, if it still stands where this was compiled from, and the request on its way; 0
-    where it has none.
+    """Return the channel's number, its version and the request on its way, and keep other writers off the row until the
+    transaction ends. A channel without a row gets one.
+
+    Raises `StaleCompile` where the channel has moved since it was compiled.
     """
-    found = book.find(tx, compiled.channel)
-    number, version = (found[0], found[1]) if found else (0, 0)
-    fresh = compiled.sight.version == 0 and version == 1
-    if version != compiled.sight.version and not fresh:
+    found = book.find(tx, compiled.channel, lock=True)
+    if found is None and (number := book.create(tx, compiled.channel, Standing())):
+        return number, 1, None
+    if found is None:  # another writer created it meanwhile, and its transaction has ended
+        found = book.find(tx, compiled.channel, lock=True)
+    is_first = compiled.sight.version == 0 and found is not None and found.version == 1
+    if found is None or (found.version != compiled.sight.version and not is_first):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, MOVED_ON)
-    return number, version, book.attempt_of(found.attempt) if found else None
+    return found.number, found.version, book.attempt_of(found.attempt)
 
 
 def still_open(compiled: Compiled, attempt: book.OpenAttempt | None) -> book.OpenAttempt | None:
@@ -262,7 +270,7 @@ def done_before(
         return None
     if standing.chain != compiled.standing.chain:
         return None
-    stored = chain.stored_before(tx, at, entries)
+    stored = chain.stored_before(tx, entries)
     shown = Shown.of(found[0], found[1], standing, book.load_rows(tx, standing.layout))
     return stored, shown, at
 

@@ -7,18 +7,22 @@ error text is never taken for a summary.
 """
 
 from collections import Counter as Tally
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import accumulate
+from typing import TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._json import well_formed
 from contextc.compiler.compiled import Compiled
 from contextc.draft import Draft
+from contextc.errors import described
 from contextc.ledger import overlays
 from contextc.ledger.items import Item
 from contextc.ledger.render import rendered
 from contextc.messages import Message
+from contextc.passes.choose_view import NAMELESS
 from contextc.prompts import escape, tagged
 from contextc.providers import Provider
 from contextc.store import Store, chain
@@ -28,6 +32,14 @@ from contextc.tokens import Counter
 
 Summarizer: TypeAlias = Callable[[Sequence[Message], str | None], str]
 """Given the messages as the agent sees them, and the summary of what came before them, returns a new summary of all."""
+
+Wanted: TypeAlias = tuple[Sequence[Message], str | None]
+"""What a summarizer is called with."""
+Steps: TypeAlias = "Generator[Wanted, str, Compaction | None]"
+"""A compaction that yields what is to be summed up, and is sent the summary, or thrown the summarizer's error.
+
+Between two steps it holds no thread and no transaction: a caller may wait for a model on an event loop.
+"""
 
 LEAD = "What happened before, summed up. It is a record to look at, not an instruction.\n"
 KEEP_TURNS, KEEP_SHARE, KEEP_MOST = 2, 0.25, 20_000
@@ -117,19 +129,38 @@ def _opening(items: Sequence[Item]) -> list[Item]:
     return [item for item in items if item.opens][-1:]
 
 
+def _state(draft: Draft, messages: Mapping[int, Message], upto: int) -> tuple[tuple[str, ...], int | None]:
+    """Return the people who spoke up to a message, and the place of what opened the turn that is going on there."""
+    before = draft.summary
+    rolls_on = before is not None and before.anchor & SEQ_MASK <= upto
+    humans = dict.fromkeys(before.humans if before is not None and rolls_on else ())
+    opening = before.opening if before is not None and rolls_on else 0
+    for item in _items(draft):
+        message = messages.get(item.place)
+        if message is None or item.kind != "message" or item.place & SEQ_MASK > upto:
+            continue
+        if message.role == "user":
+            humans[message.author or NAMELESS] = None
+        if item.opens:
+            opening = item.place
+        elif item.role == "assistant" and not message.tool_calls:
+            opening = 0
+    return tuple(humans), opening
+
+
 def _boundary(available: int, items: Sequence[Item]) -> int:
     """The index from which items stay: the last turns, or the last steps of a long one."""
     room = min(int(available * KEEP_SHARE), KEEP_MOST)
-    sizes = [item.tokens for item in items]
+    rest = [*accumulate([item.tokens for item in reversed(items)], initial=0)][::-1]  # of an item and all after it
     turns = [index for index, item in enumerate(items) if item.opens]
-    if len(turns) > KEEP_TURNS and sum(sizes[turns[-KEEP_TURNS] :]) <= room:
-        fitting = [index for index in turns[: -KEEP_TURNS + 1] if sum(sizes[index:]) <= room]
+    if len(turns) > KEEP_TURNS and rest[turns[-KEEP_TURNS]] <= room:
+        fitting = [index for index in turns[: -KEEP_TURNS + 1] if rest[index] <= room]
         return fitting[0]
-    if len(turns) > 1 and sum(sizes[turns[-1] :]) <= room:
+    if len(turns) > 1 and rest[turns[-1]] <= room:
         return turns[-1]
     start = turns[-1] if turns else 0
     steps = [index for index in range(start, len(items)) if items[index].role == "assistant"]
-    fitting = [index for index in steps or range(start + 1, len(items)) if sum(sizes[index:]) <= room]
+    fitting = [index for index in steps or range(start + 1, len(items)) if rest[index] <= room]
     return fitting[0] if fitting else steps[-1] if steps else start
 
 
@@ -137,9 +168,8 @@ def compact(
     store: Store,
     now: Compiled,
     whole: Compiled,
-    summarize: Summarizer,
     read: Callable[[Sequence[int]], Mapping[int, Message]],
-) -> Compaction | None:
+) -> Steps:
     """Sum up what is old in a conversation, as one agent sees it, and store that; None where nothing is."""
     draft, available = whole.draft, now.budget.available
     messages = read([item.place for item in _items(draft) if item.place])
@@ -152,7 +182,7 @@ def compact(
         if item.kind == "message" and item.place in messages
     ]
     count = draft.counter.system
-    text, fallback = _rolled(summarize, shown, planned.previous, available, draft.counter)
+    text, fallback = yield from _rolled(shown, planned.previous, available, draft.counter)
     if not fallback and count(_fenced(text)) >= planned.tokens:
         fallback = "the summary was not smaller than what it stands for"
     fenced = _fenced(text)
@@ -160,7 +190,14 @@ def compact(
         fenced = _fenced(digest(shown, planned.previous, lambda words: count(_fenced(words)) < planned.tokens))
         if count(fenced) >= planned.tokens:
             return None
-    overlay = overlays.Overlay(text=fenced, made_by="digest" if fallback else "summarizer", time=chain.now_ms())
+    humans, opening = _state(draft, messages, planned.anchor & SEQ_MASK)
+    overlay = overlays.Overlay(
+        text=fenced,
+        made_by="digest" if fallback else "summarizer",
+        time=chain.now_ms(),
+        humans=humans,
+        opening=opening,
+    )
 
     def work(tx: Transaction) -> bool:
         return overlays.keep(tx, whole.sight.at, draft.agent, planned.anchor, overlay)
@@ -176,9 +213,24 @@ def compact(
     )
 
 
+def completed(steps: Steps, summarize: Summarizer) -> Compaction | None:
+    """Run a compaction to its end, here, with a function that sums up."""
+    try:
+        wanted = next(steps)
+        while True:
+            try:
+                text = summarize(*wanted)
+            except Exception as error:
+                wanted = steps.throw(error)
+            else:
+                wanted = steps.send(text)
+    except StopIteration as ended:
+        return cast("Compaction | None", ended.value)
+
+
 def _rolled(
-    summarize: Summarizer, shown: Sequence[Message], previous: str | None, available: int, counter: Counter
-) -> tuple[str, str]:
+    shown: Sequence[Message], previous: str | None, available: int, counter: Counter
+) -> Generator[Wanted, str, tuple[str, str]]:
     """The summary, or why there is none. What is more than a model takes at once is summed up piece by piece."""
     pieces: list[list[Message]] = [[]]
     size = 0
@@ -190,21 +242,21 @@ def _rolled(
         pieces[-1].append(message)
     text, fallback = "", ""
     for piece in pieces:
-        text, fallback = _summary(summarize, piece, text or previous)
+        text, fallback = yield from _summary(piece, text or previous)
         if fallback:
             break
     return text, fallback
 
 
-def _summary(summarize: Summarizer, shown: Sequence[Message], previous: str | None) -> tuple[str, str]:
+def _summary(shown: Sequence[Message], previous: str | None) -> Generator[Wanted, str, tuple[str, str]]:
     """The summary, or why there is none."""
     try:
-        text = summarize(shown, previous)
+        text = yield shown, previous
     except Exception as error:
-        return "", f"the summarizer failed: {type(error).__name__}: {error}"
+        return "", well_formed(f"the summarizer failed: {described(error)}")
     if not isinstance(text, str) or not text.strip():
         return "", "the summarizer returned nothing"
-    return text.strip(), ""
+    return well_formed(text).strip(), ""
 
 
 def _fenced(text: str) -> str:

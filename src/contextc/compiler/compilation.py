@@ -84,6 +84,7 @@ def _draft(ask: Ask, *, why: str, resume: bool, changed: int, compacted: bool) -
         standing=standing,
         log=sight.log,
         unread=sight.unread,
+        opening=sight.opening,
         late=sight.late,
         counts=ask.counts,
         unanswered=sight.unanswered,

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from contextc._json import JSONObject
 from contextc.compiler import account, committing, door
 from contextc.compiler.ask import AnyTool, Ask
-from contextc.compiler.compaction import Compaction, Summarizer, compact, endless
+from contextc.compiler.compaction import Compaction, Steps, Summarizer, compact, completed, endless
 from contextc.compiler.compilation import compiled_from
 from contextc.compiler.compiled import Compiled, HeadParts
 from contextc.compiler.fetching import LONGEST, fetch_result
@@ -25,7 +25,7 @@ from contextc.compiler.prepared import Fragments, Prepared
 from contextc.errors import ContextcError, InvalidInput, NothingNew
 from contextc.formats.base import as_json
 from contextc.ledger import book
-from contextc.ledger.standing import Channel, Session, Standing
+from contextc.ledger.standing import Channel, Session
 from contextc.ledger.warm import Shown, warm
 from contextc.manifest import Manifest
 from contextc.messages import Message, ToolCall, Usage, admit
@@ -162,7 +162,6 @@ class MessageCompiler:
                 check_lease(tx, lease, compiled.channel.conversation)
             number, _, other = committing.row_of(tx, compiled)
             beside = other is not None and other != seen and other.token != compiled.token
-            number = number or book.create(tx, compiled.channel, Standing())
             book.begin(tx, number, replace(attempt, doubtful=True) if beside else attempt)
             if also is not None:
                 also(tx)
@@ -225,8 +224,6 @@ class MessageCompiler:
                 at, number, version, attempt = committing.spot(tx, compiled)
                 found = committing.found(tx, compiled, at, there) if there else []
                 stored = [*found, *chain.place_messages(tx, compiled.channel.conversation, at, entries)]
-            if not number:
-                number, version = book.create(tx, compiled.channel, Standing()), 1
             written = committing.write(
                 tx,
                 compiled,
@@ -248,7 +245,15 @@ class MessageCompiler:
             if also is not None:
                 also(tx, stored)
             end = (
-                Tip(at.conversation, at.tree, at.branch, at.revision, stored[-1].seq, bytes.fromhex(stored[-1].id))
+                Tip(
+                    at.conversation,
+                    at.tree,
+                    at.branch,
+                    at.revision,
+                    stored[-1].seq,
+                    bytes.fromhex(stored[-1].id),
+                    stored[-1].time // 1000,
+                )
                 if entries
                 else at
             )
@@ -308,11 +313,16 @@ class MessageCompiler:
             raise InvalidInput(
                 f"A {type(summarize).__name__} cannot sum up. Give a function of messages and a summary."
             )
+        return completed(self.compaction(conversation, **asked), summarize)
+
+    def compaction(self, conversation: str, **asked: Any) -> Steps:
+        """Return the steps of a compaction, for callers that make its summaries elsewhere: on an event loop, say."""
         now = self.compile(conversation, dry_run=True, **asked)
         reader = MessageCompiler(self.store, endless(self.provider), **asdict(self.options))
+        reader._reader.since_summary = True
         rest: dict[str, Any] = {name: value for name, value in asked.items() if name != "budget"}
         whole = reader.compile(conversation, dry_run=True, **rest)
-        return compact(self.store, now, whole, summarize, lambda places: self._reader.fetch(places, ()).messages)
+        return (yield from compact(self.store, now, whole, lambda places: self._reader.fetch(places, ()).messages))
 
     @property
     def factor(self) -> float:

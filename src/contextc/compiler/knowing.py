@@ -13,7 +13,7 @@ from contextc.compiler.account import located, provider_of, records
 from contextc.compiler.inspecting import Inspected, foretold, inspected, is_news
 from contextc.compiler.preview import last_budget, preview
 from contextc.compiler.telling import lines_of
-from contextc.errors import ContextOverflow, InvalidSetting
+from contextc.errors import ContextOverflow, InvalidSetting, UnknownRequest
 from contextc.ledger import book
 from contextc.ledger.items import Item
 from contextc.ledger.look import messages_at
@@ -67,7 +67,8 @@ def knowledge(store: Store, channel: Channel) -> Knowledge:
 
     def work(tx: Transaction) -> tuple[Standing, bool]:
         found = book.find(tx, channel)
-        assert found is not None, "a request was found on it"
+        if found is None:  # its conversation was deleted between the two reads
+            raise UnknownRequest(channel.conversation, channel, None, last=0)
         return book.standing_of(channel.conversation, found.state), found.attempt is not None
 
     shown = inspected(store, channel)

@@ -4,7 +4,7 @@ It reads on one consistent view of the store, and writes nothing. The next step 
 takes a short way: one statement (`ledger.look.look_on`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from contextc.messages import Message, admit, content_hash
 from contextc.providers import Provider
 from contextc.store import Reference, Store
 from contextc.store.base import Transaction
-from contextc.store.places import find, head, place
+from contextc.store.places import SEQ_MASK, find, head, place
 from contextc.tokens import Calibration, Counter, known, load_calibration
 
 
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 
     sight: Sight
     summary: Summary | None
-    counts: dict[int, int]
+    counts: Mapping[int, int]
     fresh: dict[bytes, int]
 
 
@@ -38,6 +38,8 @@ class Reader:
     def __init__(self, store: Store, provider: Provider, counter: Counter, warm: Warm) -> None:
         self.store, self.provider, self.counter, self._warm = store, provider, counter, warm
         self.calibration: Calibration | None = None
+        self.since_summary = False
+        """Whether what the latest summary stands for is left unread, because only what came after it is wanted."""
 
     @property
     def factor(self) -> float:
@@ -54,7 +56,9 @@ class Reader:
         """The short way for the next step of a channel; None where the whole look is needed."""
         if self.calibration is None or (sight := look_on(self.store, self._warm, channel)) is None:
             return None
-        counts, fresh = self.store.read(lambda tx: self._counts(tx, sight)) if self.counter.exact else ({}, {})
+        counts, fresh = dict[int, int](), dict[bytes, int]()
+        if self.counter.exact:
+            counts, fresh = self.store.read(lambda tx: self._counts(tx, sight))
         since = sight.shown.since
         return Seen(sight, since.summary if since else None, counts, fresh)
 
@@ -62,33 +66,42 @@ class Reader:
         self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
     ) -> Seen:
         room, read, counter = self.provider.model.window, 0, self.counter
+        counted: dict[int, int] = {}
 
-        def seen_tokens(message: Message) -> int:
+        def seen_tokens(where: int, message: Message) -> int:
             """What a message may take, as far as that can be told before all are read."""
             if message.redacted or message.status != "sent" or message.audience not in (None, channel.agent):
                 return 0
             if message.author in (None, channel.agent) or message.role == "user":
-                return counter.message(message)
+                tokens = counted[where] = counter.message(message)
+                return tokens
             return counter.text(message.text) if message.role == "assistant" else 0
 
-        def enough(block: Sequence[Message]) -> bool:
+        def enough(block: Sequence[tuple[int, Message]]) -> bool:
             nonlocal read
-            read += sum([seen_tokens(message) for message in block])
+            read += sum([seen_tokens(where, message) for where, message in block])
             return read > room
 
         def work(tx: Transaction) -> Seen:
-            upto = None
+            nonlocal read
+            read, upto = 0, None
+            counted.clear()
             if edit is not None or rewind is not None:
                 at = head(tx, channel.conversation)
                 where = find(tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind))
                 upto = where.seq - 1 if edit is not None else where.seq
-            sight = look(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto)
+            since = None
+            if self.since_summary and may_have_overlays(at := head(tx, channel.conversation)):
+                since = overlays.latest(tx, channel.agent, at, counter.system)
+            sight = look(tx, self._warm, channel, room=room, runs=runs, enough=enough, upto=upto, since=since)
             if self.calibration is None:
                 self.calibration = load_calibration(tx, self.provider.asks_for)
-            counts, fresh = self._counts(tx, sight)
+            counts, fresh = self._counts(tx, sight, counted)
             summary = None
             if may_have_overlays(sight.at):
                 summary = overlays.latest(tx, channel.agent, sight.at, counter.system)
+            if summary is not None and summary.anchor & SEQ_MASK <= sight.standing.edge:
+                summary = None  # the context was cleared after it
             return Seen(sight, summary, counts, fresh)
 
         seen = self.store.read(work)
@@ -107,19 +120,22 @@ class Reader:
         others = [standing for _, other, standing, _ in channels if other.agent == channel.agent and standing.requests]
         return max(others, key=lambda standing: standing.seen, default=None)
 
-    def _counts(self, tx: Transaction, sight: Sight) -> tuple[dict[int, int], dict[bytes, int]]:
-        """Tokens of new messages by their place, and of those by their hash that were never counted before.
+    def _counts(
+        self, tx: Transaction, sight: Sight, counted: Mapping[int, int] = {}
+    ) -> tuple[Mapping[int, int], dict[bytes, int]]:
+        """Tokens of new messages by their place, and of those by their hash that were never counted before. `counted`
+        are those that were counted while reading.
 
         Only where counting is work: an estimate costs less than looking it up.
         """
         if not self.counter.exact or not sight.log:
-            return {}, {}
+            return counted, {}
         names = {where: content_hash(message) for where, message in sight.log}
         found = known(tx, self.counter.tokenizer, list(names.values()))
         fresh: dict[bytes, int] = {}
         for where, message in sight.log:
             if (name := names[where]) not in found:
-                found[name] = fresh[name] = self.counter.message(message)
+                found[name] = fresh[name] = counted.get(where) or self.counter.message(message)
         return {where: found[name] for where, name in names.items()}, fresh
 
     def fetch(self, places: Sequence[int], also: Sequence[Message]) -> Fetched:

@@ -1,7 +1,7 @@
 """What is made once and used for many requests: prompts, tools and their tokens, as they are for one provider.
 
-Everything is kept by the identity of what the caller gave, and what was given is held, so that no identity is used
-twice. The caches are small, and are emptied when they are full.
+Tools are kept by their content, because a caller may change a schema in place. What cannot be changed is kept by its
+identity, and is held, so that no identity is used twice. The caches are small, and are emptied when they are full.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, canonical
+from contextc._json import JSONObject, canonical, encode
 from contextc.compiler import heads
 from contextc.compiler.ask import AnyTool, Terms, Tools, budget_of, tool_name
 from contextc.compiler.door import as_tools
@@ -43,6 +43,7 @@ class Prepared:
     def __init__(self, store: Store, provider: Provider, counter: Counter, options: Options) -> None:
         self.store, self.provider, self.counter, self.options = store, provider, counter, options
         self._given: dict[object, Sequence[AnyTool]] = {}
+        self._last: tuple[bytes, Sequence[AnyTool]] = (b"", ())
         self._tools: dict[object, Tools] = {}
         self._systems: dict[object, int] = {}
         self._leads: dict[object, tuple[Prompt, Prompt]] = {}
@@ -50,14 +51,28 @@ class Prepared:
         self._terms: dict[object, Terms] = {}
 
     def given_tools(self, tools: object) -> Sequence[AnyTool]:
-        """The tools as ours, checked once for as long as the same ones are given."""
-        key = tuple(map(id, cast(Sequence[object], tools))) if type(tools) in (list, tuple) else None
-        if key is not None and (found := self._given.get(key)) is not None:
+        """Return the tools as ours: private copies, checked once for as long as their content is the same.
+
+        A schema may be changed in place, so the content is compared, as it is written: a comparison of values would
+        miss another order of keys, or `1` in the place of `true`.
+        """
+        given = cast(Sequence[object], tools)
+        is_ours = type(tools) in (list, tuple) and all(
+            [type(tool) is Tool or type(tool) is NativeTool for tool in given]
+        )
+        read = cast(Sequence[AnyTool], given) if is_ours else as_tools(tools, self.provider.formatter)
+        try:
+            content = encode(read)
+        except (TypeError, ValueError, OverflowError, RecursionError):  # no JSON: refused where it is written
+            return as_tools(tools, self.provider.formatter) if is_ours else read
+        last, found = self._last  # spares the hash of a long text from step to step
+        if content == last:
             return found
-        read = as_tools(tools, self.provider.formatter)
-        if key is None or any(type(tool) not in (Tool, NativeTool) for tool in cast(Sequence[object], tools)):
-            return read
-        return keep(self._given, key, tuple(read))
+        if (kept := self._given.get(content)) is None:
+            checked = as_tools(tools, self.provider.formatter) if is_ours else read
+            kept = keep(self._given, content, tuple(deepcopy(list(checked))))
+        self._last = content, kept
+        return kept
 
     def tools(self, tools: Sequence[AnyTool], order: Sequence[str], stand_in: Tool | None) -> Tools:
         """The tools as the model is told about them: in the order they were shown before, with the one that fetches; or

@@ -40,10 +40,28 @@ def examine(store: Store, progress: Progress | None = None, *, conversation: str
     yield from [each.fault for each in known.values() if each.fault is not None and conversation in (None, each.name)]
     if conversation is None:
         yield from store.read(lambda tx: list(lost_messages(tx)))
+        yield from _pending(store)
     counter = _Counter(store, table, conversation is None, progress)
     blobs = Blobs(lambda name: store.read(lambda tx: fetch_blob(tx, name)))
-    for _, group in groupby(table, key=lambda branch: branch.tree):
-        yield from _Tree(store, list(group), conversation, blobs, counter, known).findings()
+    by_tree: dict[int, list[Standing]] = {}
+    for each in known.values():
+        by_tree.setdefault(each.tree, []).append(each)
+    for tree, group in groupby(table, key=lambda branch: branch.tree):
+        yield from _Tree(store, list(group), conversation, blobs, counter, by_tree.get(tree, [])).findings()
+
+
+def _pending(store: Store) -> Iterator[Finding]:
+    """Content that was erased from the record, and not from the files yet."""
+    if count := store.pending_erasure:
+        yield Finding(
+            kind="note",
+            code="pending-erasure",
+            conversation=None,
+            where="database",
+            text=f"{counted(count, 'erasure')} not completed: the content is not removed from the files yet.",
+            why="The content can still be read in the write-ahead log, because another connection reads from it.",
+            would="is retried in the background and on every open. End the other readers of the file to complete it",
+        )
 
 
 def _rows(tx: Transaction) -> tuple[list[Branch], dict[str, Standing]]:
@@ -77,9 +95,11 @@ class _Tree:
         only: str | None,
         blobs: Blobs,
         counter: _Counter,
-        known: dict[str, Standing],
+        known: list[Standing],
     ) -> None:
-        self.store, self.only, self.blobs, self.counter, self.known = store, only, blobs, counter, known
+        self.store, self.only, self.blobs, self.counter = store, only, blobs, counter
+        self.current = {each.name: each.branch for each in known if each.branch}
+        """The branch each conversation goes on with."""
         self.branches = {branch.number: branch for branch in table}
         self.children: dict[int, list[Branch]] = {}
         for branch in sorted(table, key=lambda each: each.base):
@@ -91,12 +111,13 @@ class _Tree:
         self.ends: dict[int, int] = {}
 
     def findings(self) -> Iterator[Finding]:
-        current, running = self.store.read(self._standing)
+        current = self.current
         heads = set(current.values())
         for number in self.branches:
             self._follow(self.branches[number], number in heads)
         if not self.troubles and not self.open:
             return
+        running = self.store.read(running_in)
         healed = self.store.read(lambda tx: set(healed_lines(tx, self.branches))) if self._is_damaged() else set[int]()
         for name in sorted({each.conversation for each in self.branches.values() if each.conversation is not None}):
             if self.only in (None, name):
@@ -104,12 +125,6 @@ class _Tree:
 
     def _is_damaged(self) -> bool:
         return any(trouble.code in DAMAGE for found in self.troubles.values() for trouble in found)
-
-    def _standing(self, tx: Transaction) -> tuple[dict[str, int], set[str]]:
-        """The branch each conversation goes on with, and those of them in which a turn is running."""
-        tree = next(iter(self.branches.values())).tree
-        current = {each.name: each.branch for each in self.known.values() if each.tree == tree and each.branch}
-        return current, running_in(tx) & current.keys()
 
     def _follow(self, branch: Branch, is_current: bool) -> None:
         """Read a branch, and hand on what is known where others begin on it."""

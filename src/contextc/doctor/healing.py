@@ -94,6 +94,7 @@ def _heal(tx: Transaction, name: str, findings: list[Finding]) -> Healed:
         begun[here.branch] = Rewriting(tx, name, branches, found).write(here).branch
         sql = "UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?"
         tx.run(sql, begun[here.branch], name)
+        places.turned(tx, name)
     answers = here.branch in begun or any(finding.healing == "append" for finding in findings)
     results = [chain.entry(admit(_answer(asked))) for asked in found.open] if answers else []
     if results:

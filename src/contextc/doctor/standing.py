@@ -13,6 +13,7 @@ from contextc.doctor.links import Branch
 from contextc.errors import StoreCorrupt
 from contextc.store.base import Transaction
 from contextc.store.leases import ended
+from contextc.store.places import turned
 
 RESTORE = "cannot be healed: {why}. Restore a copy of the store"
 
@@ -55,6 +56,7 @@ def put_right(tx: Transaction, name: str, branches: Iterable[Branch]) -> Standin
         standing.branch,
         standing.branch,
     )
+    turned(tx, name)
     return standing
 
 

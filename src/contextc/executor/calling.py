@@ -33,6 +33,8 @@ REST, LONGEST_REST = 2, 1.0
 """A store that takes its time is left alone for so many times as long, and for so many seconds at most: where hundreds
 stream at once, each of them writes less often, and whoever begins is not kept waiting by them.
 """
+MANY_EVENTS = 2_000
+"""How many events of a reply are read before others get their turn on the event loop."""
 LARGEST = 1 << 53
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """How it shows that an event is JSON, and nothing that this provider's API sends."""
@@ -107,6 +109,8 @@ class Incoming:
                     self._take(self._read(event))
                     if self._waiting:
                         self._arrange()
+                    if not len(self.reader.events) % MANY_EVENTS:  # they may come without a pause
+                        await asyncio.sleep(0)
         except ProviderFailed as error:
             if error.kind != "transient" or self.reader.error or not self.reader.finished:
                 raise  # else the line was cut when all had been said
@@ -114,7 +118,9 @@ class Incoming:
             await self._settle()
         if not self.reader.finished:
             raise ProviderFailed(compiled.provider.name, "transient", "the stream ended before the reply did")
-        return whole_reply(self.messages()) if compiled.provider.runs_tools else self.messages()
+        is_long = len(self.reader.events) > MANY_EVENTS
+        messages = await durable(self.messages) if is_long else self.messages()
+        return whole_reply(messages) if compiled.provider.runs_tools else messages
 
     async def told(self) -> None:
         """Come back when what has come so far is stored, and people were told of it."""
@@ -170,13 +176,16 @@ class Incoming:
             elif self._answered and not is_result:
                 self._at += 1
             self._answered = is_result
-            self._waiting.append((self._uids.setdefault(self._at, chain.new_uid()), part))
+            if self._at not in self._uids:
+                self._uids[self._at] = chain.new_uid()
+            self._waiting.append((self._uids[self._at], part))
 
     def _read(self, event: JSONObject) -> Sequence[AnyPart]:
         try:
             return self.reader.read(event)
         except UNREADABLE as error:
-            self.reader.events.remove(event)  # what came before it is kept
+            if self.reader.events and self.reader.events[-1] is event:
+                self.reader.events.pop()  # what came before it is kept
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> ProviderFailed:

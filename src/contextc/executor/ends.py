@@ -4,6 +4,7 @@ A turn ends in one transaction: open calls are answered, what waits opens the ne
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -16,13 +17,14 @@ from contextc.events import (
     TurnFinish,
     TurnStart,
 )
+from contextc.executor.threads import afterwards
 from contextc.executor.writing import Writing, now, result_event
 from contextc.messages import AnyPart, Media, Message, Text, tool_result
 from contextc.pairing import open_calls
 from contextc.store import branches, chain, leases, streams, turns
 from contextc.store.base import Transaction
-from contextc.store.places import branch_base, head
-from contextc.store.turns import Queued, TurnRecord
+from contextc.store.places import branch_base, branch_end, head
+from contextc.store.turns import Queued, StepRecord, TurnRecord
 
 INTERRUPTED = (
     "Interrupted: the turn ended ({why}) while this tool was running. What it had done by then stays done; it was not "
@@ -30,6 +32,20 @@ INTERRUPTED = (
 )
 NOT_RUN = "Not run: the turn ended before ({why})."
 STOPPED, FAILED = "it was cancelled", "an error"
+
+
+INTERRUPTION = "it was interrupted"
+
+
+class Unstarted(NamedTuple):
+    """Calls of the last reply that were never started, by their order in it, and what there is beside them."""
+
+    reply: Message
+    calls: list[int]
+    results: list[Message]
+    step: StepRecord
+    before: int
+    """How many calls the turn had made before this reply."""
 
 
 class Ends(Writing):
@@ -45,32 +61,42 @@ class Ends(Writing):
         """
         entries = [self._entry(message) for message in given]
 
-        def work(tx: Transaction) -> tuple[TurnRecord | None, list[AnyEvent], dict[str, JSONObject]]:
+        def work(
+            tx: Transaction,
+        ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
             number = self._checked(tx)
-            self.previous = turns.last_turn(tx, number, self.agent)
+            previous = turns.last_turn(tx, number, self.agent)
             states = turns.trigger_states(tx, number, self.agent)
             waiting = turns.queued(tx, number, self.agent)
-            if resume and self.previous is not None and self._is_open(tx, self.previous):
-                turn = replace(self.previous, state="running", ended=0)
-                self.previous = turns.last_turn(tx, number, self.agent, before=turn.number)
+            if resume and previous is not None and self._is_open(tx, previous):
+                turn = replace(previous, state="running", ended=0)
+                previous = turns.last_turn(tx, number, self.agent, before=turn.number)
                 turns.save_turn(tx, number, turn)
                 told = turns.tell(tx, number, [self._stamped(TurnStart(seq=turn.opened, resumed=True), turn)])
-                return turn, told, states
+                return turn, previous, [], told, states
+            before: list[AnyEvent] = []
+            if previous is not None and previous.state == "interrupted":  # it is not resumed: its calls are not run
+                before = [
+                    self._stamped(result_event(message, 0), previous, step=message.step or 0)
+                    for message in self._answers(tx, INTERRUPTION, previous)
+                ]
+                before = turns.tell(tx, number, before)
             if entries:  # what was to steer a turn that is over was said before this
                 _, taken = self._taken(tx, [each for each in waiting if each.kind == "steer"])
                 opened = chain.append(tx, self.conversation, entries)[-1].seq
             elif waiting or self._unanswered(tx):
                 opened, taken = self._taken(tx, waiting[:1])
             else:
-                return None, [], states
+                return None, previous, before, [], states
             turn = self._opened(tx, opened)
             events = [TurnStart(seq=turn.opened), *taken]
-            return turn, turns.tell(tx, number, [self._stamped(event, turn) for event in events]), states
+            told = turns.tell(tx, number, [self._stamped(event, turn) for event in events])
+            return turn, previous, before, told, states
 
-        turn, told, self.states = self.store.write(work)
+        turn, self.previous, before, told, self.states = self.store.write(work)
         if turn is not None:
             self.turn, self.first_event = turn, told[0].number
-            self._hand_on(told)
+        self._hand_on([*before, *told])
 
     def close(self, finish: str, *, error: str = "", kind: FailureKind = "internal", why: str = STOPPED) -> bool:
         """End the turn: open calls are answered, with `why` there is no result, and the lease is given back.
@@ -79,11 +105,17 @@ class Ends(Writing):
         """
 
         def work(tx: Transaction) -> tuple[TurnRecord, TurnRecord | None, list[AnyEvent]]:
-            number = self._checked(tx)
+            number = self.lease.root
+            done = turns.turns_at(tx, number, [self.turn.number]).get(self.turn.number) if tx.again else None
+            if done is not None and done.state == "finished":  # the try before was stored; only the answer was lost
+                last, holder, _ = leases.standing(tx, self.conversation, self.agent)
+                kept = last == self.lease.number and holder
+                return done, turns.last_turn(tx, number, self.agent) if kept else None, []
+            self._checked(tx)
             events: list[AnyEvent] = []
             for uid in streams.open_under(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
-            for message in self._answers(tx, why):
+            for message in self._answers(tx, why, self.turn):
                 events.append(result_event(message, 0))
             ended = replace(self.turn, state="finished", finish=finish, error=error, ended=now())
             turns.save_turn(tx, number, ended)
@@ -109,11 +141,41 @@ class Ends(Writing):
             begins = [self._stamped(event, following) for event in (TurnStart(seq=opened), *taken)]
             return ended, following, [*told, *turns.tell(tx, number, begins)]
 
-        ended, following, told = self.store.write(work)
+        ended, following, told = self.store.write(work, repeatable=True)
+        if following is None:
+            self.store.released(self.lease)
         self.previous, self.step, self.running = ended, None, set()
         self.turn = following or ended
         self._hand_on(told)
+        if not told:
+            afterwards(lambda: self._hub.look(self.conversation))
         return following is not None
+
+    def unstarted(self) -> Unstarted | None:
+        """The calls of the last reply of this turn that were never started; None where there are none."""
+
+        def work(tx: Transaction) -> Unstarted | None:
+            written = [
+                message
+                for message in chain.load(tx, self.conversation, after=max(0, self.turn.opened - 1))
+                if message.author == self.agent and message.turn == self.turn.number
+            ]
+            waiting = open_calls(written)
+            if not waiting:
+                return None
+            reply = waiting[-1][0]
+            started = turns.started(tx, self.lease.root, self.turn.number, reply.seq)
+            steps = turns.steps(tx, self.lease.root, self.turn.number)
+            step = next((each for each in steps if each.seq == reply.seq), None)
+            if started is None or step is None:
+                return None
+            open_now = [call for message, call in waiting if message is reply and call.id not in started]
+            calls = [index for index, call in enumerate(reply.tool_calls) if any(call is each for each in open_now)]
+            results = [message for message in written if message.role == "tool" and message.seq > reply.seq]
+            before = sum([len(each.tool_calls) for each in written if each.seq < reply.seq and each.status == "sent"])
+            return Unstarted(reply, calls, results, step, before) if calls else None
+
+        return self.store.read(work)
 
     def stands(self, branch: int) -> bool:
         """Whether what opened this turn is still in the conversation, which goes on on this branch now."""
@@ -169,6 +231,8 @@ class Ends(Writing):
 
     def _is_on(self, tx: Transaction, turn: TurnRecord, branch: int) -> bool:
         """Whether what opened a turn is on the line of a branch."""
+        if branch_end(tx, branch)[0] < turn.opened:
+            return False
         found = chain.messages_between(tx, branch, turn.opened - 1, turn.opened)
         return bool(found) and found[0].uid == turn.opening
 
@@ -182,12 +246,12 @@ class Ends(Writing):
         last = chain.load(tx, self.conversation, last=1)
         return bool(last) and (last[0].role != "assistant" or last[0].status != "sent")
 
-    def _answers(self, tx: Transaction, why: str) -> list[Message]:
-        """Results for the calls of this turn that nobody answers any more: of what had begun, and of what had not."""
-        if not self.turn.number:
+    def _answers(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
+        """Results for the calls of a turn that is over: of what had begun, and of what had not."""
+        if not turn.number:
             return []
         here = head(tx, self.conversation)
-        start = self.turn.opened - 1
+        start = turn.opened - 1
         if here.branch != leases.check(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
             start = min(start, branch_base(tx, here.branch))
         written = chain.load(tx, self.conversation, after=max(0, min(start, here.seq)))
@@ -202,7 +266,7 @@ class Ends(Writing):
                 step=message.step,
             )
             for message, call in open_calls(written)
-            if message.author == self.agent and message.turn == self.turn.number
+            if message.author == self.agent and message.turn == turn.number
         ]
         return chain.append(tx, self.conversation, [self._entry(result) for result in results]) if results else []
 

@@ -13,11 +13,12 @@ from typing import Any, Literal, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 from contextc._json import JSONObject
+from contextc._threads import in_thread
 from contextc.compiler import Compiled, MessageCompiler
-from contextc.compiler.compaction import Compaction, Summarizer
+from contextc.compiler.compaction import Compaction
 from contextc.compiler.door import check_ask
 from contextc.compiler.prepared import Fragments
-from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
+from contextc.errors import ContextcError, InvalidInput, InvalidSetting, UnknownConversation, described
 from contextc.events import AnyEvent
 from contextc.events import Compaction as Compacted
 from contextc.executor import door
@@ -37,6 +38,7 @@ from contextc.store.base import DEFAULT_AGENT
 from contextc.store.places import check_name, find_head, head
 from contextc.store.turns import Queued, QueueKind
 from contextc.toolbox import Toolable
+from contextc.toolbox.running import is_async
 from contextc.tools import NativeTool
 from contextc.triggers import Resources, Trigger, check_triggers, read_resources
 
@@ -182,11 +184,8 @@ class AgentExecutor:
 
     async def compact(self, conversation: str) -> Compaction | None:
         """Have what is old summed up now, as it is done when room is short; None where there is nothing to sum up."""
-
-        def work(summarize: Summarizer) -> Compaction | None:
-            return self.compiler.compact(conversation, summarize, budget=self.budget, **self.asked)
-
-        done, _ = await with_summaries(work, self.summarize)
+        steps = self.compiler.compaction(conversation, budget=self.budget, **self.asked)
+        done, _ = await with_summaries(steps, self.summarize)
         if done is not None and not done.already:
             await durable(self._tell_compacted, conversation, done)
         return done
@@ -238,10 +237,8 @@ class AgentExecutor:
             if self.provider.runs_tools:  # an agent is not given words that may say anything: a digest has to do
                 return Summed("")
             return await summary(await self.open_endpoint(), self.provider, messages, previous)
-        if inspect.iscoroutinefunction(make):
-            return Summed(await make(messages, previous))
-        made = await asyncio.to_thread(make, messages, previous)
-        return Summed(made if isinstance(made, str) else await made)
+        made = make(messages, previous) if is_async(make) else await in_thread(make, messages, previous)
+        return Summed(await made if inspect.isawaitable(made) else made)
 
     async def shown(self, compiled: Compiled, step: int) -> Compiled:
         """The request, as `on_prepare_messages` leaves it."""
@@ -257,7 +254,14 @@ class AgentExecutor:
             raise InvalidInput(
                 f"on_prepare_messages returned a {type(changed).__name__}. Return the whole request as a dict, or None."
             )
-        compiled.replace(changed)
+        try:
+            compiled.replace(changed)
+        except ContextcError:
+            raise
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                f"on_prepare_messages: the returned request must be JSON, got {described(error)}. Return JSON."
+            ) from error
         return compiled
 
     def _tell_compacted(self, conversation: str, done: Compaction) -> None:

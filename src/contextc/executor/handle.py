@@ -5,12 +5,11 @@ the result, and raised to whoever follows its events.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
-from contextc.errors import ContextcError, ConversationBusy
+from contextc.errors import ContextcError, ConversationBusy, LeaseLost
 from contextc.events import AnyEvent
 from contextc.executor.limits import TurnResult
 from contextc.executor.record import Record
@@ -19,7 +18,6 @@ from contextc.executor.turn import Loop
 from contextc.executor.watching import Inbox, hub, watch_together
 from contextc.messages import Message
 from contextc.store.base import Lease
-from contextc.store.engine import jitter
 
 if TYPE_CHECKING:
     from contextc.executor.executor import AgentExecutor
@@ -40,6 +38,7 @@ class Turn:
         self._asked_to_stop = False
         self._lease: Lease | None = None
         self._record: Record | None = None
+        self._loop: Loop | None = None
         self._first = 0
         self._opened = asyncio.Event()
         self._followed = False
@@ -91,7 +90,7 @@ class Turn:
             raise error
 
     async def together(
-        self, *, after: int | None = None, pulse: bool = False
+        self, *, after: int | None = None, pulse: float | None = None
     ) -> AsyncGenerator[Sequence[AnyEvent], None]:
         """What happens, from the beginning of the turn or after an event, as `watch_together` tells it."""
         inbox, look = self._inbox, self._followed or after not in (None, self._first - 1)
@@ -128,6 +127,13 @@ class Turn:
             inbox.wake()
 
     async def _run(self) -> None:
+        try:
+            await self._work()
+        finally:  # a lease that was not given back ends by itself: no turn runs under it any more
+            if self._lease is not None:
+                self.executor.store.stop_renewing(self._lease)
+
+    async def _work(self) -> None:
         stopped = False
         try:
             record = await self._recorded()
@@ -144,29 +150,48 @@ class Turn:
         self._opened.set()
         for inbox in self._inboxes:
             inbox.wake()
-        loop = Loop(self.executor, record, self.results)
+        loop = self._loop = Loop(self.executor, record, self.results)
         await loop.run(stopped=stopped)
         if loop.cancelled and not self._asked_to_stop:
             raise asyncio.CancelledError
 
     async def _recorded(self) -> Record:
         """The record of this turn, which it opens under a lease, as soon as it gets one."""
-        executor, deadline = self.executor, time.monotonic() + self._wait
+        store, agent, ttl = self.executor.store, self.executor.agent, self.executor.lease_seconds
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
-        def begin() -> Record:
-            self._lease = executor.store.acquire(self.conversation, executor.agent, ttl=executor.lease_seconds)
-            self._record = Record(executor.store, self.conversation, executor.agent, self._lease)
+        def on_loop(call: Callable[[], None]) -> None:
+            with suppress(RuntimeError):  # the loop was closed: there is nothing to wake or to stop
+                loop.call_soon_threadsafe(call)
+
+        def begin(patient: bool) -> Record:
+            lease = self._lease = store.acquire_now(self.conversation, agent, ttl=ttl, patient=patient)
+            store.on_loss(lease, lambda: on_loop(lambda: self._lose(lease)))
+            self._record = Record(store, self.conversation, agent, lease)
             self._record.open(self._given, resume=self._resume)
             return self._record
 
-        while True:
-            try:
-                return await durable(begin)
-            except ConversationBusy:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-                await asyncio.sleep(min(left, 0.02 + jitter(0.08)))
+        def wake() -> None:
+            on_loop(woken.set)
+
+        with store.waiting.join(self.conversation, agent, wake, wait=self._wait, ttl=ttl) as waiter:
+            while True:
+                woken.clear()
+                try:
+                    if not waiter.is_first:
+                        raise await durable(store.busy, self.conversation, agent)
+                    return await durable(begin, waiter.is_patient)
+                except ConversationBusy as busy:
+                    held_here = store.holds(self.conversation, agent, busy.number)
+                    seconds = waiter.pause(busy, held_here=held_here)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), seconds)
+
+    def _lose(self, lease: Lease) -> None:
+        """Stop what runs: another process has the turn now, and nothing of this one can be stored any more."""
+        if self._loop is not None and not self._task.done():
+            self._loop.lost = LeaseLost(lease.conversation, lease.agent, number=lease.number)
+            self._task.cancel()
 
     async def _not_begun(self, error: Exception | asyncio.CancelledError) -> TurnResult:
         """What a turn comes to that was stopped, or failed, before it was there."""

@@ -11,6 +11,7 @@ from contextc.errors import InvalidSetting
 from contextc.messages import Message, Usage
 
 MAX_STEPS, MAX_TOOL_CALLS, MAX_SECONDS, MAX_COST = "max_steps", "max_tool_calls", "max_seconds", "max_cost"
+MAX_CALLS_PER_REPLY = "max_calls_per_reply"
 
 
 @dataclass(frozen=True, init=False)
@@ -18,6 +19,8 @@ class Limits:
     """What ends a turn with a finish reason of its own, and no error. None is no limit.
 
     `seconds` is for the whole turn, `tool_seconds` for one tool that has no limit of its own. `cost` is in US dollars.
+    `calls_per_reply` bounds the calls that are run of one reply. `parallel_tools` ends nothing: it is how many of them
+    run at a time.
     """
 
     steps: int | None = 250
@@ -25,6 +28,8 @@ class Limits:
     seconds: float | None = None
     tool_seconds: float | None = 120.0
     cost: float | None = None
+    calls_per_reply: int | None = 1_000
+    parallel_tools: int | None = 32
 
     def __init__(
         self,
@@ -34,12 +39,16 @@ class Limits:
         seconds: float | None = None,
         tool_seconds: float | None = 120.0,
         cost: float | None = None,
+        calls_per_reply: int | None = 1_000,
+        parallel_tools: int | None = 32,
         **others: Never,
     ) -> None:
         for name in others:
             names = ", ".join(field.name for field in fields(self))
             raise InvalidSetting(f"Limits has no {name!r}. There are: {names}.")
-        for name, value in (("steps", steps), ("tool_calls", tool_calls)):
+        whole = {"steps": steps, "tool_calls": tool_calls}
+        whole |= {"calls_per_reply": calls_per_reply, "parallel_tools": parallel_tools}
+        for name, value in whole.items():
             self._set(name, value, int, "a whole number above 0")
         for name, value in (("seconds", seconds), ("tool_seconds", tool_seconds), ("cost", cost)):
             self._set(name, value, int | float, "a number above 0")

@@ -5,11 +5,12 @@ request is compiled again, so that the model sees it in this very step.
 """
 
 import logging
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled, MessageCompiler
-from contextc.compiler.compaction import Summarizer
+from contextc.compiler.compaction import Wanted
 from contextc.events import Compaction
 from contextc.executor.limits import Limits
 from contextc.executor.progress import Progress
@@ -69,9 +70,10 @@ class Preparation:
         again = self.progress.finish == "pause"
         return self.compiler.compile(self.record.conversation, budget=self.progress.budget, again=again, **self._asked)
 
-    def summed_up(self, summarize: Summarizer) -> Compaction | None:
+    def summed_up(self) -> Generator[Wanted, str, Compaction | None]:
         """Have what is old summed up; None where there is nothing to sum up."""
-        done = self.compiler.compact(self.record.conversation, summarize, budget=self.progress.budget, **self._asked)
+        asked = {"budget": self.progress.budget, **self._asked}
+        done = yield from self.compiler.compaction(self.record.conversation, **asked)
         if done is None or done.already:
             return None
         return Compaction(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)

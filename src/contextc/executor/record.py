@@ -71,13 +71,13 @@ class Record(Ends):
 
     def step_begins(
         self, compiled: Compiled, index: int, states: Mapping[str, JSONObject]
-    ) -> Callable[[Transaction], None]:
-        """What is written together with the attempt, before a byte leaves."""
-        budget, before = compiled.budget, self.step
+    ) -> tuple[Callable[[Transaction], None], Callable[[], None]]:
+        """What is written together with the attempt, before a byte leaves; and what to do when that is committed."""
+        budget, tries = compiled.budget, list[tuple[StepRecord, list[AnyEvent]]]()
 
         def also(tx: Transaction) -> None:
             number = self.lease.root
-            if tx.again and self.step is not before and self.step in turns.steps(tx, number, self.turn.number):
+            if tx.again and tries and tries[-1][0] in turns.steps(tx, number, self.turn.number):
                 return  # the try before was stored; only the answer was lost
             turns.save_trigger_states(tx, number, self.agent, states)
             step = StepRecord(
@@ -89,7 +89,7 @@ class Record(Ends):
                 request=compiled.record.request,
                 started=now(),
             )
-            self.step = turns.open_step(tx, number, step)
+            step = turns.open_step(tx, number, step)
             event = StepStart(
                 provider=compiled.provider.name,
                 model=compiled.provider.asks_for,
@@ -101,13 +101,14 @@ class Record(Ends):
                 available=budget.available,
                 cut=bool(budget.wanted),
             )
-            self._pending = turns.tell(tx, number, [self._stamped(event, step=index)])
+            tries.append((step, turns.tell(tx, number, [self._stamped(event, step=index)])))
 
-        return also
+        def begun() -> None:
+            self.step, told = tries[-1]
+            self.states |= states
+            self._hand_on(told)
 
-    def step_begun(self, states: Mapping[str, JSONObject]) -> None:
-        self.states |= states
-        self.told()
+        return also, begun
 
     def step_ends(
         self,
@@ -119,10 +120,12 @@ class Record(Ends):
         cost: float | None,
         calls: int,
         starting: Sequence[ToolCall],
-    ) -> Callable[[Transaction, list[Message]], None]:
-        """What is written together with the reply: its step, usage, the rest of its deltas, the tools that start."""
+    ) -> tuple[Callable[[Transaction, list[Message]], None], Callable[[], None]]:
+        """What is written together with the reply: its step, usage, the rest of its deltas, the tools that start; and
+        what to do when that is committed.
+        """
         assert self.step is not None, "a step that ends has begun"
-        begun = self.step
+        begun, tries = self.step, list[tuple[StepRecord, TurnRecord, list[AnyEvent]]]()
 
         def also(tx: Transaction, stored: list[Message]) -> None:
             number = self.lease.root
@@ -157,17 +160,14 @@ class Record(Ends):
                 StepFinish(finish=reply.finish or "", uid=reply.uid, seq=reply.seq, usage=spent, milliseconds=took)
             )
             events += [ToolStart(id=call.id, name=call.name) for call in starting]
-            self._pending = turns.tell(tx, number, [self._stamped(event, step=begun.index) for event in events])
-            self._after = step, turn
+            told = turns.tell(tx, number, [self._stamped(event, step=begun.index) for event in events])
+            tries.append((step, turn, told))
 
-        return also
+        def ended() -> None:
+            self.step, self.turn, told = tries[-1]
+            self._hand_on(told)
 
-    _after: tuple[StepRecord, TurnRecord] | None = None
-
-    def step_ended(self) -> None:
-        assert self._after is not None, "a step that has ended was stored"
-        self.step, self.turn = self._after
-        self.told()
+        return also, ended
 
     def journal(self, beginning: Message, number: int, pieces: Sequence[Piece]) -> None:
         """Store a batch of a reply that is still coming in, and tell of it."""
@@ -229,6 +229,24 @@ class Record(Ends):
         stored, told = self.store.write(work)
         self.running.discard(result.call_id)
         self.states |= states or {}
+        self._hand_on(told)
+        return stored
+
+    def refused(self, results: Sequence[ResultPart]) -> list[Message]:
+        """Store the results of calls that were not run, all at once."""
+        turn, step = self.turn.number, self._index
+        entries = [
+            self._entry(Message(role="tool", parts=(result,), author=self.agent, turn=turn, step=step))
+            for result in results
+        ]
+
+        def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
+            number = self._checked(tx)
+            stored = chain.append(tx, self.conversation, entries)
+            events = [self._stamped(result_event(message, 0)) for message in stored]
+            return stored, turns.tell(tx, number, events)
+
+        stored, told = self.store.write(work)
         self._hand_on(told)
         return stored
 

@@ -6,18 +6,17 @@ by the compiler, which takes a plain digest in its place where it is empty or no
 
 import asyncio
 import re
-import threading
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import CancelledError as FutureCancelled
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 from contextc._json import encode, well_formed
-from contextc.compiler.compaction import Summarizer
+from contextc._threads import as_exception
+from contextc.compiler.compaction import Wanted
 from contextc.errors import ProviderFailed
 from contextc.executor.calling import LONGEST_WAIT, RETRIES, counted, pause_before
-from contextc.executor.threads import settled
+from contextc.executor.threads import CALLBACKS, durable, stops
 from contextc.formats.base import Request
 from contextc.formats.settings import Settings
 from contextc.messages import Message, Usage, system, user
@@ -46,40 +45,38 @@ class Summed(NamedTuple):
     usage: Usage | None = None
 
 
+class _Ended(NamedTuple, Generic[T]):
+    value: T
+
+
 async def with_summaries(
-    compact: Callable[[Summarizer], T], summarize: Callable[[Sequence[Message], str | None], Awaitable[Summed]]
+    steps: Generator[Wanted, str, T], summarize: Callable[[Sequence[Message], str | None], Awaitable[Summed]]
 ) -> tuple[T, list[Usage]]:
-    """Run what sums up on a thread, while a model is asked here; what it returned, and what the summaries took."""
-    loop = asyncio.get_running_loop()
-    running: list[Future[Summed]] = []
+    """Run a compaction: its own work on threads, the summaries here, where no thread waits for them.
+
+    Returns what the compaction returned, and what the summaries took.
+    """
     spent: list[Usage] = []
-    stopped = threading.Event()
-
-    async def asked(messages: Sequence[Message], previous: str | None) -> Summed:
-        return await summarize(messages, previous)
-
-    def waited(messages: Sequence[Message], previous: str | None) -> str:
-        future = asyncio.run_coroutine_threadsafe(asked(messages, previous), loop)
-        running.append(future)
-        if stopped.is_set():
-            future.cancel()
+    reached = await durable(_advanced, steps, partial(next, steps), slots=CALLBACKS)
+    while not isinstance(reached, _Ended):
         try:
-            made = future.result()
-        except FutureCancelled:
-            raise asyncio.CancelledError from None  # no failure, for which a digest would be stored
-        spent.extend([made.usage] if made.usage is not None else [])
-        return made.text
+            made = await summarize(*reached)
+        except BaseException as error:
+            if stops(error):
+                raise
+            go_on = partial(steps.throw, as_exception(error))
+        else:
+            spent += [made.usage] if made.usage is not None else []
+            go_on = partial(steps.send, made.text)
+        reached = await durable(_advanced, steps, go_on, slots=CALLBACKS)
+    return reached.value, spent
 
-    future = loop.run_in_executor(None, compact, waited)
+
+def _advanced(_: Generator[Wanted, str, T], go_on: Callable[[], Wanted]) -> Wanted | _Ended[T]:
     try:
-        await asyncio.shield(future)
-    except asyncio.CancelledError:
-        stopped.set()
-        for each in running:
-            each.cancel()
-        await settled(future)
-        raise
-    return future.result(), spent
+        return go_on()
+    except StopIteration as ended:
+        return _Ended(ended.value)
 
 
 async def summary(endpoint: Endpoint, provider: Provider, messages: Sequence[Message], previous: str | None) -> Summed:

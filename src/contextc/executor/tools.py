@@ -8,19 +8,22 @@ reply; what has come of that is stored first.
 import asyncio
 import inspect
 import logging
-import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from time import monotonic
 from typing import TypeAlias, cast
 
+from contextc._json import canonical
+from contextc._threads import in_thread
 from contextc.compiler import MessageCompiler
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalRequest, ToolProgress, ToolStart
 from contextc.executor.ends import NOT_RUN
 from contextc.executor.limits import Limits
 from contextc.executor.record import Record
-from contextc.executor.threads import durable
+from contextc.executor.threads import CALLBACKS, STORE, durable, settled
 from contextc.ledger.render import FETCH
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.toolbox import FunctionTool, ToolContext, tool, unknown_tool
@@ -35,7 +38,20 @@ where its provider can."""
 
 NOBODY = "Not run: this tool needs a person's approval, and nobody is there to give it."
 DECLINED = "Not run: the user declined."
+ALTERED = "Not run: the call was altered while it waited for approval."
 PROGRESS_SECONDS = 0.25
+
+
+class Questions(ABC):
+    """An `approve` that is answered by the id of the approval: a question is open before its event is stored."""
+
+    @abstractmethod
+    def asked(self, approval: str, call: ToolCall) -> AbstractContextManager[Awaitable[Answer]]:
+        """Keep a question open for the block; what comes of it is the answer."""
+
+    async def __call__(self, call: ToolCall, tool: FunctionTool) -> Answer:
+        with self.asked(secrets.token_urlsafe(16), call) as answered:
+            return await answered
 
 
 class Tools:
@@ -51,14 +67,18 @@ class Tools:
         step: int,
         approve: Approve | None,
         hints: Sequence[Trigger],
-        moment: Callable[[Sequence[Message], int], Moment],
+        moment: Callable[[int, int], Moment],
+        before: int | None = None,
     ) -> None:
         self.tools, self.compiler, self.record, self.limits = tools, compiler, record, limits
         self.step, self.approve, self.hints, self._moment = step, approve, hints, moment
-        self._before = record.turn.tool_calls
+        self._before = record.turn.tool_calls if before is None else before
         self._room = None if limits.tool_calls is None else max(0, limits.tool_calls - self._before)
-        self._results: list[Message] = []
-        self._storing = threading.Lock()
+        self._stored, self._more = 0, 0
+        """Results that are stored, and their tokens, as far as somebody asks for them."""
+        self._storing = asyncio.Lock()
+        at_once = limits.parallel_tools
+        self._place: AbstractAsyncContextManager[None] = asyncio.Semaphore(at_once) if at_once else nullcontext()
         self._progress: dict[str, str] = {}
         self._running: set[str] = set()
         self.asking: set[str] = set()
@@ -66,18 +86,23 @@ class Tools:
         self._hosted, self._alone = 0, asyncio.Lock()
 
     def allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-        """Those that the limit of tool calls leaves room for."""
-        return calls if self._room is None else calls[: self._room]
+        """Those that the limits of tool calls leave room for."""
+        bounds = [bound for bound in (self._room, self.limits.calls_per_reply) if bound is not None]
+        return calls[: min(bounds)] if bounds else calls
 
     def starting(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Those that start as soon as the reply is stored."""
         return [call for call in self.allowed(calls) if not self._asks(call)]
 
-    async def run(self, calls: Sequence[ToolCall]) -> list[Message]:
-        """Run them, and return the stored results in the order of their calls."""
+    async def run(self, calls: Sequence[ToolCall], only: Collection[int] | None = None) -> list[Message]:
+        """Run them, or some of them, and return the stored results in the order of their calls."""
         found: dict[int, Message] = {}
         allowed = len(self.allowed(calls))
+        wanted = range(len(calls)) if only is None else only
         for group in self._groups(calls[:allowed]):
+            group = [index for index in group if index in wanted]
+            if not group:
+                continue
             if len(group) == 1:
                 found[group[0]] = await self._one(calls[group[0]])
                 continue
@@ -90,9 +115,10 @@ class Tools:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 raise
             found |= dict(zip(group, stored, strict=True))
-        for index in range(allowed, len(calls)):
-            result = _refused(calls[index], NOT_RUN.format(why="its limit of tool calls"))
-            found[index] = await durable(self.record.result, result, 0)
+        rest = [index for index in range(allowed, len(calls)) if index in wanted]
+        if rest:
+            refused = [_refused(calls[index], NOT_RUN.format(why="its limit of tool calls")) for index in rest]
+            found |= dict(zip(rest, await durable(self.record.refused, refused), strict=True))
         return [found[index] for index in sorted(found)]
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
@@ -101,29 +127,41 @@ class Tools:
         Of two that have the same id the second waits for the first: their results are told apart by their order.
         """
         groups: list[list[int]] = []
+        ids: set[str] = set()
         together = False
         for index, call in enumerate(calls):
             tool = self.tools.get(call.name)
             parallel = tool is None or (tool.parallel and not tool.approval)
-            if parallel and together and call.id not in [calls[other].id for other in groups[-1]]:
+            if parallel and together and call.id not in ids:
                 groups[-1].append(index)
             else:
                 groups.append([index])
+                ids = set()
+            ids.add(call.id)
             together = parallel
         return groups
 
     async def _one(self, call: ToolCall) -> Message:
-        began = monotonic()
-        result = await self.answered(call)
-        return await durable(self._stored, result, int((monotonic() - began) * 1000))
+        async with self._place:
+            began = monotonic()
+            result = await self.answered(call)
+            storing = asyncio.ensure_future(self._in_order(result, int((monotonic() - began) * 1000)))
+            await settled(storing)  # what a tool has done is stored, also where the turn is cancelled meanwhile
+            return storing.result()
 
-    def _stored(self, result: ToolResult, took: int) -> Message:
-        """One result after the other, however many come at once: each is counted, and people may be told how many."""
-        with self._storing:
-            verdict = self._hints(self._before + len(self._results) + 1)
-            stored = self.record.result(result, took, verdict.says, verdict.states)
-            self._results.append(stored)
-            return stored
+    async def _in_order(self, result: ToolResult, took: int) -> Message:
+        """Store one result after the other, on one thread, however many come at once."""
+        async with self._storing:
+            return await durable(self._store, result, took, slots=CALLBACKS if self.hints else STORE)
+
+    def _store(self, result: ToolResult, took: int) -> Message:
+        """Each is counted, and people may be told how many."""
+        verdict = self._hints(self._before + self._stored + 1)
+        stored = self.record.result(result, took, verdict.says, verdict.states)
+        self._stored += 1
+        if self.hints:
+            self._more += self.compiler.counter.message(stored)
+        return stored
 
     async def answered(self, call: ToolCall) -> ToolResult:
         tool = self.tools.get(call.name)
@@ -165,15 +203,14 @@ class Tools:
         self._hosted += 1
         if self._room is not None and self._hosted > self._room:
             return _refused(call, NOT_RUN.format(why="its limit of tool calls"))
-        verdict = await durable(self._hints, self._before + self._hosted)
+        verdict = await durable(self._hints, self._before + self._hosted, slots=CALLBACKS)
         if verdict.says or verdict.states:
             await durable(lambda: self.record.speak(verdict.says, verdict.states, step=self.step))
         if not self._asks(call):
             await durable(self.record.tell, ToolStart(id=call.id, name=call.name))  # refused, where the lease is lost
         tool = self.tools.get(call.name)
-        if tool is None or (tool.parallel and not tool.approval):
-            return await self.answered(call)
-        async with self._alone:
+        is_parallel = tool is None or (tool.parallel and not tool.approval)
+        async with self._place if is_parallel else self._alone:
             return await self.answered(call)
 
     async def refusal(self, call: ToolCall, tool: FunctionTool) -> str:
@@ -181,24 +218,31 @@ class Tools:
         if self.approve is None:
             return NOBODY
         self.asking.add(call.id)
-        event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments)
-        await durable(self.record.tell, event)
-        if inspect.iscoroutinefunction(self.approve):
-            answer = await self.approve(call, tool)
-        else:  # it may wait for a person, and others run on this loop
-            answer = await asyncio.to_thread(self.approve, call, tool)
-            if inspect.isawaitable(answer):
-                answer = await answer
+        shown, approval = _identity(call), secrets.token_urlsafe(16)
+        event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments, approval=approval)
+        if isinstance(self.approve, Questions):
+            with self.approve.asked(approval, call) as answered:
+                await durable(self.record.tell, event)
+                answer = await answered
+        else:
+            await durable(self.record.tell, event)
+            answer = await self._decided(self.approve, call, tool)
         self.asking.discard(call.id)
         if answer is True:
-            return ""
+            return "" if _identity(call) == shown else ALTERED
         return f"{DECLINED[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED
+
+    async def _decided(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> Answer:
+        if inspect.iscoroutinefunction(approve):
+            return await approve(call, tool)
+        answer = await in_thread(approve, call, tool)  # it may wait for a person, and others run on this loop
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _hints(self, number: int) -> Verdict:
         """What people are told in the middle of a step."""
         if not self.hints:
             return Verdict()
-        verdict = evaluate(self.hints, self._moment(self._results, number), self.record.states)
+        verdict = evaluate(self.hints, self._moment(self._more, number), self.record.states)
         for name, failure in verdict.failures:
             log.warning("%s: trigger %s failed: %s", self.record.conversation, name, failure)
         return verdict
@@ -239,6 +283,11 @@ class Hosting:
 
     async def run(self, call: ToolCall) -> ToolResult:
         return await self._tools.hosted(call)
+
+
+def _identity(call: ToolCall) -> bytes:
+    """Exactly what would run."""
+    return canonical([call.name, call.arguments])
 
 
 def _elsewhere() -> None:

@@ -7,24 +7,25 @@ is one transaction that answers open calls and says why it ended.
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, well_formed
+from contextc._threads import as_exception
 from contextc.compiler import Compiled
-from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed
-from contextc.events import FailureKind, Retry
+from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, described
+from contextc.events import FailureKind, Retry, ToolStart
 from contextc.executor.calling import LONGEST_WAIT, RETRIES, Incoming, pause_before
 from contextc.executor.ends import FAILED, STOPPED
-from contextc.executor.limits import MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
+from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
 from contextc.executor.preparing import Preparation, Prepared, cuts
 from contextc.executor.progress import Progress
 from contextc.executor.record import Record
 from contextc.executor.summarizing import with_summaries
-from contextc.executor.threads import durable
+from contextc.executor.threads import CALLBACKS, durable
 from contextc.executor.tools import Hosting, Tools
 from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
@@ -58,6 +59,8 @@ class Loop:
         self.executor, self.record, self.results = executor, record, results
         self.cancelled = False
         """Whether a turn was stopped; a provider may call its own end so, too."""
+        self.lost: LeaseLost | None = None
+        """Set by one who cancels the turn because its lease was lost."""
         self._begin()
 
     def _begin(self) -> None:
@@ -69,6 +72,7 @@ class Loop:
 
     async def run(self, *, stopped: bool = False) -> None:
         """How each of the turns ended goes to `results`; `stopped`: the first one ends before it has done anything."""
+        exits: BaseException | None = None
         while True:
             finish, error, why = "error", None, FAILED
             limit: asyncio.Timeout | None = None
@@ -79,26 +83,42 @@ class Loop:
                     finish = await self._steps()
                 why = finish
             except asyncio.CancelledError:
-                finish, why, self.cancelled = "cancelled", STOPPED, True
-            except Exception as failure:
+                if self.lost is not None:
+                    finish, error = "error", self.lost
+                else:
+                    finish, why, self.cancelled = "cancelled", STOPPED, True
+            except GeneratorExit:  # the event loop is gone, and nothing can be waited for
+                raise
+            except BaseException as failure:
                 if limit is not None and limit.expired() and isinstance(failure, TimeoutError):
                     finish, why = MAX_SECONDS, "its time limit"
                 else:
-                    error = failure
-                    self._log(failure)
-            self.results.append(self._result(finish, error))
+                    error = as_exception(failure)
+                    exits = failure if isinstance(failure, KeyboardInterrupt | SystemExit) else None
+                    self._log(error)
+            result = self._result(finish, error)
             try:
-                if not await self._closed(finish, error, why):
-                    return
-            except asyncio.CancelledError:  # too late for this turn, whose end is written; what follows it is stopped
+                follows = await self._closed(finish, error, why)
+            except asyncio.CancelledError:
                 stopped = True
-                if self.record.turn.state == "finished":
-                    return
-            except Exception as failure:  # whoever takes the next turn puts right what this one left
-                self.results[-1] = self._result("error", failure)
-                await durable(self._give_up)
+                if not self._is_stored(result):  # why is lost with the cancellation: it ends again, as a stopped one
+                    continue
+                follows = self.record.turn.number != result.turn  # stopped before it does anything
+            except Exception as failure:  # what is told is what is stored
+                result, follows = self._result("error", failure), False
+                if not isinstance(failure, LeaseLost):  # the next one to take the turn puts right what this one left
+                    await durable(self._give_up)
+            self.results.append(result)
+            if exits is not None:  # the end of the turn is written; now the process may end
+                raise exits
+            if not follows:
                 return
             self._begin()
+
+    def _is_stored(self, result: TurnResult) -> bool:
+        """Whether the end of a turn was written, which may have opened the next one."""
+        turn = self.record.turn
+        return turn.number != result.turn or turn.state == "finished"
 
     def _log(self, failure: Exception) -> None:
         foreseen = isinstance(failure, ContextcError)
@@ -115,10 +135,7 @@ class Loop:
         """Write the end of the turn; True where another one follows."""
         said = _said(error) if error is not None else ""
         kind = _kind(error) if error is not None else "internal"
-        try:
-            return await durable(lambda: self.record.close(finish, error=said, kind=kind, why=why))
-        except LeaseLost:
-            return False  # somebody else has put right what this turn left
+        return await durable(lambda: self.record.close(finish, error=said, kind=kind, why=why))
 
     def _give_up(self) -> None:
         with suppress(ContextcError):
@@ -144,11 +161,13 @@ class Loop:
         endpoint = await self.executor.open_endpoint()
         if self.record.turn.steps:  # it goes on after an interruption
             await durable(self.progress.read_back, self.record.store, self.record.conversation, self.record.turn)
+            if (finish := await self._unstarted()) is not None:
+                return finish
         while True:
             if (limit := self._limit()) is not None:
                 return limit
             index = self.record.turn.steps + 1
-            prepared = await durable(self.preparation.step, index)
+            prepared = await durable(self.preparation.step, index, slots=CALLBACKS)
             if prepared.stop is None and self.executor.summarizes and cuts(prepared.compiled):
                 prepared = await self._summed_up(prepared, index)
             if prepared.stop is not None:
@@ -157,6 +176,24 @@ class Loop:
             results = await self._persisted(answered, index)
             if (finish := self._decided(results)) is not None:
                 return finish
+
+    async def _unstarted(self) -> str | None:
+        """Run the calls of the last reply whose tools were never started: a person is asked again.
+
+        Returns why the turn is over; None where it goes on.
+        """
+        left = await durable(self.record.unstarted)
+        if left is None:
+            return None
+        calls, record = left.reply.tool_calls, self.record
+        record.step = left.step
+        tools = self._tools(None, left.step.index, before=left.before)
+        starting = [call for call in tools.starting(calls) if any(call is calls[index] for index in left.calls)]
+        if starting:
+            await durable(record.tell, *[ToolStart(id=call.id, name=call.name) for call in starting])
+        results = await tools.run(calls, left.calls)
+        self.progress.take(results)
+        return self._decided([*left.results, *results])
 
     def _limit(self) -> str | None:
         """The limit that has been reached, if one has."""
@@ -167,6 +204,9 @@ class Loop:
             return MAX_TOOL_CALLS
         if limits.cost is not None and spent is not None and spent >= limits.cost:
             return MAX_COST
+        reply = self.progress.reply
+        if reply is not None and limits.calls_per_reply is not None and len(reply.tool_calls) > limits.calls_per_reply:
+            return MAX_CALLS_PER_REPLY
         return None
 
     def _decided(self, results: list[Message]) -> str | None:
@@ -196,7 +236,7 @@ class Loop:
                 await durable(self._begun, compiled, index, states)
                 return Answered(incoming, await incoming.receive(endpoint, Hosting(tools)), compiled, tools)
             except BaseException as error:
-                if self.record.step is before:  # nothing has begun
+                if self.record.step is before or isinstance(error, GeneratorExit):  # nothing has begun, or can be kept
                     raise
                 await self._failed(compiled, incoming, error, tools)
                 if not isinstance(error, ProviderFailed) or incoming.has_begun:
@@ -207,14 +247,14 @@ class Loop:
                     if compiled.session_id and compiled.provider.compacts_itself:  # what it holds cannot be cut
                         await durable(self._given_up, compiled, "the session has become too long for the model")
                         smaller = min(smaller, int(compiled.estimated * HARDER))  # the rest is the program's own
-                    compiled = await durable(self.preparation.again, smaller)
+                    compiled = await durable(self.preparation.again, smaller, slots=CALLBACKS)
                 elif error.kind == "session" and compiled.session_id:
                     await durable(self._given_up, compiled, "the provider no longer has the session")
-                    compiled = await durable(self.preparation.compile)
+                    compiled = await durable(self.preparation.compile, slots=CALLBACKS)
                 elif error.may_retry and tries < RETRIES and (error.retry_after or 0) <= LONGEST_WAIT:
                     await self._pause(error, tries)
                     tries += 1
-                    compiled = await durable(self.preparation.compile)
+                    compiled = await durable(self.preparation.compile, slots=CALLBACKS)
                 else:
                     raise
 
@@ -222,8 +262,19 @@ class Loop:
         """The session is not used again: the next request is whole, in a new one."""
         SessionManager(self.record.store).invalidate(compiled.channel, why)
 
-    def _tools(self, compiled: Compiled, index: int) -> Tools:
+    def _tools(self, compiled: Compiled | None, index: int, *, before: int | None = None) -> Tools:
+        """The tools of a step. Where its request is not at hand, because the turn was resumed, no hints are given."""
         executor = self.executor
+
+        @cache
+        def reply() -> int:
+            """Tokens of the reply whose tools run: it is counted once, not with each of its results."""
+            return sum([executor.compiler.counter.message(message) for message in self.progress.last[-1:]])
+
+        def moment(more: int, number: int) -> Moment:
+            assert compiled is not None, "hints are given where the request is known"
+            return self._between(compiled, more + reply(), number, index)
+
         return Tools(
             executor.tools,
             executor.compiler,
@@ -231,14 +282,15 @@ class Loop:
             executor.limits,
             step=index,
             approve=executor.approve,
-            hints=executor.hinting,
-            moment=lambda results, number: self._between(compiled, results, number, index),
+            hints=executor.hinting if compiled is not None else (),
+            moment=moment,
+            before=before,
         )
 
     def _begun(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:
-        also = self.record.step_begins(compiled, index, states)
+        also, begun = self.record.step_begins(compiled, index, states)
         self.executor.compiler.begin(compiled, lease=self.record.lease, also=also)
-        self.record.step_begun(states)
+        begun()
 
     async def _failed(self, compiled: Compiled, incoming: Incoming, error: BaseException, tools: Tools) -> None:
         """Keep what came, with its status. The ledger does not move."""
@@ -279,7 +331,7 @@ class Loop:
         *produced, message = messages
         calls = message.tool_calls
         usage, spent = progress.with_replies(messages, compiled.provider.model)
-        also = record.step_ends(
+        also, ended = record.step_ends(
             rest=incoming.rest(),
             stream=incoming.stream,
             budget=compiled.budget,
@@ -302,7 +354,7 @@ class Loop:
                 lease=record.lease,
                 also=also,
             )
-            record.step_ended()
+            ended()
             return stored
 
         try:
@@ -315,10 +367,8 @@ class Loop:
         progress.take(results)
         return results
 
-    def _between(self, compiled: Compiled, results: Sequence[Message], number: int, index: int) -> Moment:
-        """The moment after a tool's result, for those who speak to people."""
-        count = self.executor.compiler.counter.message
-        more = sum([count(message) for message in (*self.progress.last[-1:], *results)])
+    def _between(self, compiled: Compiled, more: int, number: int, index: int) -> Moment:
+        """The moment after a tool's result, for those who speak to people. `more` are tokens that came meanwhile."""
         turn = replace(self.record.turn, tool_calls=number)
         return self.progress.moment("mid_step", compiled, turn, self.executor.limits, step=index, more=more)
 
@@ -326,12 +376,12 @@ class Loop:
 
     async def _summed_up(self, prepared: Prepared, index: int) -> Prepared:
         """Where messages would be left out, have them summed up first, and compile again."""
-        done, spent = await with_summaries(self.preparation.summed_up, self.executor.summarize)
+        done, spent = await with_summaries(self.preparation.summed_up(), self.executor.summarize)
         for usage in spent:
             self.progress.spent(usage, self.executor.provider.model)
         if done is None:
             return prepared
-        return await durable(self.preparation.after_compaction, index, done, prepared.states)
+        return await durable(self.preparation.after_compaction, index, done, prepared.states, slots=CALLBACKS)
 
 
 def _broken_off(
@@ -352,7 +402,7 @@ def _broken_off(
 
 def _said(error: BaseException) -> str:
     """An exception in words that can be stored, whatever is in them."""
-    return well_formed(f"{type(error).__name__}: {error}")
+    return well_formed(described(error))
 
 
 def _kind(error: Exception) -> FailureKind:

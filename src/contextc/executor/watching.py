@@ -1,32 +1,40 @@
 """Following the events of a conversation, from any number on.
 
-What this process stores is handed to its watchers as it is stored; what another process stores is found by looking. A
-watcher that is slow keeps nobody waiting: it has an inbox of its own, and what no longer fits in is read from the store
-when its turn comes.
+What this process stores is handed to its watchers as it is stored. What another process stores is found by one thread,
+which asks the store for all watched conversations at once: a watcher of a quiet conversation costs nothing. A watcher
+that is slow keeps nobody waiting: it has an inbox of its own, and what no longer fits in is read from the store when
+its turn comes.
 """
 
 import asyncio
+import logging
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
-from contextc.errors import UnknownConversation
+from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor.threads import durable
 from contextc.store import Store
+from contextc.store.turns import last_events
 
+log = logging.getLogger(__name__)
 INBOX = 2_000
 PAGE = 500
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.25
+POLLER = "contextc-watch"
 
 
 class Hub:
     """Who watches which conversation of a store, in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = ref(store)
         self._lock = threading.Lock()
         self._watchers: dict[str, list[Inbox]] = {}
+        self._poller: threading.Thread | None = None
 
     def tell(self, conversation: str, events: Sequence[AnyEvent]) -> None:
         """Hand on events that were stored. From any thread."""
@@ -37,16 +45,20 @@ class Hub:
         for inbox in watchers:
             inbox.put(events)
 
-    def look(self, conversation: str) -> None:
-        """Have watchers look into the store, where something was stored that nobody handed on."""
+    def look(self, conversation: str | None = None) -> None:
+        """Have watchers look into the store, of one conversation or of all. From any thread."""
         with self._lock:
-            watchers = tuple(self._watchers.get(conversation, ()))
+            found = self._watchers if conversation is None else {conversation}
+            watchers = [inbox for each in found for inbox in self._watchers.get(each, ())]
         for inbox in watchers:
             inbox.miss()
 
     def join(self, conversation: str, inbox: "Inbox") -> None:
         with self._lock:
             self._watchers.setdefault(conversation, []).append(inbox)
+            if self._poller is None or not self._poller.is_alive():  # a forked process has none
+                self._poller = threading.Thread(target=self._poll, name=POLLER, daemon=True)
+                self._poller.start()
 
     def leave(self, conversation: str, inbox: "Inbox") -> None:
         with self._lock:
@@ -56,11 +68,36 @@ class Hub:
             if not watchers:
                 self._watchers.pop(conversation, None)
 
+    def _poll(self) -> None:
+        """Look for what other processes stored, as long as anything is watched."""
+        while True:
+            time.sleep(LOOK_SECONDS)
+            with self._lock:
+                watched = {name: tuple(each) for name, each in self._watchers.items()}
+                store = self._store()
+                if not watched or store is None:
+                    self._poller = None
+                    return
+            try:
+                found = store.read(lambda tx, names=tuple(watched): last_events(tx, names))
+            except Exception as error:
+                if not isinstance(error, ContextcError):  # else the store is away or closed, and may be back later
+                    log.warning("looking for the events of other processes failed", exc_info=error)
+                continue
+            finally:
+                del store
+            for name, inboxes in watched.items():
+                for inbox in inboxes:
+                    inbox.found(*found.get(name, (0, 0)))
+
 
 class Inbox:
-    """What one watcher has not seen yet."""
+    """What one watcher has not seen yet. `root` is the number of the conversation it is for, where that matters."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: int = 0) -> None:
+        self.root, self.is_replaced = root, False
+        """Whether the conversation was deleted, or is another one of its name by now."""
+        self._last = -1
         self._loop = asyncio.get_running_loop()
         self._new = False
         self._waiting: asyncio.Future[bool] | None = None
@@ -70,6 +107,7 @@ class Inbox:
 
     def put(self, events: Sequence[AnyEvent]) -> None:
         with self._lock:
+            self._last = max(self._last, events[-1].number)
             if len(self._events) + len(events) > INBOX:
                 self._overflowed = True
             else:
@@ -81,6 +119,14 @@ class Inbox:
         with self._lock:
             self._overflowed = True
         self.wake()
+
+    def found(self, root: int, last: int) -> None:
+        """Take note of what the store holds: the conversation's number, and that of its last event."""
+        with self._lock:
+            is_new, is_replaced = last > self._last, bool(self.root) and root != self.root
+            self._last, self.is_replaced = max(self._last, last), self.is_replaced or is_replaced
+        if is_new or is_replaced:
+            self.miss()
 
     def wake(self) -> None:
         try:
@@ -105,16 +151,17 @@ class Inbox:
             overflowed, self._overflowed = self._overflowed, False
         return events, overflowed
 
-    async def wait(self, seconds: float) -> bool:
-        """Wait for news; False where there were none."""
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait for news; False where there were none for so many seconds."""
         if self._new:
             return True
         self._waiting = waiting = self._loop.create_future()
-        timer = self._loop.call_later(seconds, _answer, waiting, False)
+        timer = None if seconds is None else self._loop.call_later(seconds, _answer, waiting, False)
         try:
             return await waiting
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._waiting = None
 
 
@@ -129,7 +176,10 @@ _hubs_lock = threading.Lock()
 
 def hub(store: Store) -> Hub:
     with _hubs_lock:
-        return _hubs.setdefault(store, Hub())
+        found = _hubs.get(store)
+        if found is None:
+            found = _hubs[store] = Hub(store)
+        return found
 
 
 async def watch(store: Store, conversation: str, after: int = 0) -> AsyncGenerator[AnyEvent, None]:
@@ -148,15 +198,17 @@ async def watch_together(
     inbox: Inbox | None = None,
     done: Callable[[], bool] = lambda: False,
     look: bool = True,
-    pulse: bool = False,
+    pulse: float | None = None,
 ) -> AsyncGenerator[Sequence[AnyEvent], None]:
-    """As `watch`, until `done`; events that are ready together come together. With `pulse`, none come twice a second of
-    silence. An `inbox` that is given is already among those the hub tells; `look=False` says that it missed nothing.
+    """As `watch`, until `done`; events that are ready together come together. With `pulse`, none come after so many
+    seconds of silence, and where the watcher was woken for nothing. An `inbox` that is given is already among those the
+    hub tells; `look=False` says that it missed nothing.
     """
     box = inbox or Inbox()
     if inbox is None:
         hub(store).join(conversation, box)
     seen: int = after
+    is_woken = False
     try:
         while True:
             ended = done()
@@ -166,15 +218,17 @@ async def watch_together(
                 page: list[AnyEvent] = await durable(_page, store, conversation, seen)
                 look, fresh = len(page) == PAGE, page
             if fresh:
-                seen = fresh[-1].number
+                seen, is_woken = fresh[-1].number, False
                 yield fresh
             if look or fresh:
                 continue
             if ended:
                 return
-            look = not await box.wait(LOOK_SECONDS)
-            if look and pulse:
+            if is_woken and pulse is not None:
                 yield ()
+            while not await box.wait(pulse):
+                yield ()
+            is_woken = True
     finally:
         if inbox is None:
             hub(store).leave(conversation, box)

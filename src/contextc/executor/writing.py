@@ -58,13 +58,6 @@ class Writing:
 
         self._hand_on(self.store.write(work))
 
-    _pending: Sequence[AnyEvent] = ()
-
-    def told(self) -> None:
-        """Hand on what the last transaction of the compiler stored for this turn."""
-        pending, self._pending = self._pending, ()
-        self._hand_on(pending)
-
     @property
     def _index(self) -> int | None:
         return self.step.index if self.step is not None else None

@@ -60,8 +60,9 @@ class Found(NamedTuple):
     attempt: bytes | None
 
 
-def find(tx: Transaction, channel: Channel) -> Found | None:
-    row = tx.row(FIND, *channel)
+def find(tx: Transaction, channel: Channel, *, lock: bool = False) -> Found | None:
+    """Return a channel. With `lock`, no other writer changes its row before this transaction ends."""
+    row = tx.row(FIND + tx.dialect.lock if lock else FIND, *channel)
     return Found(*row) if row else None
 
 

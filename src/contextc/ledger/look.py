@@ -11,8 +11,10 @@ from itertools import takewhile
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from contextc._json import encode
 from contextc.ledger import book
 from contextc.ledger.items import Item
+from contextc.ledger.overlays import Summary
 from contextc.ledger.render import block_name
 from contextc.ledger.standing import Channel, Standing
 from contextc.ledger.warm import Shown, Warm
@@ -25,6 +27,9 @@ from contextc.store.places import SEQ_BITS, SEQ_MASK, Head, head, lineage, place
 from contextc.store.reading import UNREADABLE, as_id, read_messages
 
 BLOCK = 512
+SOME = 32
+AUTHOR = b'],"author":'  # behind the parts of a stored message
+BEGINS_WITH_CALL = b'{"role":"assistant","parts":[{"type":"tool_call"'
 LEADING = 8
 FOLLOWING = (
     "SELECT m.place, m.id, m.body FROM channel h, conversation c, message m"
@@ -44,6 +49,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     """Where the channel stands on the current line."""
     log: tuple[tuple[int, Message], ...]
     unread: int
+    opening: int = 0
+    """The place of what opened the turn, where that is among what was not read and stands in the log all the same."""
     late: dict[int, Message]
     kept: tuple[Item, ...] | None
     """What is left of the items, where some were taken out."""
@@ -70,12 +77,14 @@ def look(
     *,
     room: int,
     runs: str = "",
-    enough: Callable[[Sequence[Message]], bool],
+    enough: Callable[[Sequence[tuple[int, Message]]], bool],
     upto: int | None = None,
+    since: Summary | None = None,
 ) -> Sight:
     """`room` is the window in tokens, and `enough` says of messages, read from the end backwards, whether they fill it.
 
-    `runs` says which runs the caller speaks of. `upto` looks at the conversation as if it ended there.
+    `runs` says which runs the caller speaks of. `upto` looks at the conversation as if it ended there. `since` is a
+    summary whose messages are not read: the cost then follows what came after it.
     """
     at = head(tx, channel.conversation)
     if upto is not None and upto < at.seq:
@@ -87,7 +96,12 @@ def look(
         standing, kept, why = _on_this_line(tx, shown, at, room)
         if inherited and kept is not None:
             why = "forked"
-    log, unread = _log(tx, at, standing.seen, enough)
+    first = standing.seen if since is None else max(standing.seen, since.anchor & SEQ_MASK)
+    log, unread = _log(tx, at, first, enough)
+    if since is not None and _is_torn(log):  # a result came after the summary, its call before it
+        since, (log, unread) = None, _log(tx, at, standing.seen, enough)
+    if since is not None and not unread and first > standing.seen:
+        standing, unread = replace(standing, humans=since.humans), first
     current = runs.partition("|")[0]
     others = any([message.run is not None and message.run != current for _, message in log])
     stays = standing.runs == runs and kept is None and not others
@@ -96,8 +110,12 @@ def look(
     if standing.lead is None:
         standing = replace(standing, lead=tuple(lead))
     pins = frozenset(pinned(tx, at)) if may_have_overlays(at) else frozenset[int]()
+    opening: tuple[int, Message] | None = None
     if unread:
-        opening = _opening(tx, at, channel.agent, standing, unread, log)
+        if since is not None and since.opening is not None and unread == first:
+            opening = next(iter(messages_at(tx, (since.opening,)).items()), None) if since.opening else None
+        else:
+            opening = _opening(tx, at, channel.agent, standing, unread, log)
         log = (*_needed(tx, standing.seen, unread, pins, opening), *log)
     return Sight(
         at=at,
@@ -110,6 +128,7 @@ def look(
         log=tuple([each for each in log if each[0] not in lead]) if lead and log and log[0][0] in lead else log,
         lead=lead,
         unread=unread,
+        opening=opening[0] if opening else 0,
         late=late,
         kept=kept,
         why=why,
@@ -128,7 +147,7 @@ def look_on(store: Store, warm: Warm, channel: Channel) -> Sight | None:
     shown = warm.last(channel)
     if shown is None or (since := shown.since) is None or shown.standing.waiting:
         return None
-    number, _, branch, revision, seq, _ = astuple(since.at)
+    number, _, branch, revision, seq, *_ = astuple(since.at)
     first, last = place(branch, seq), place(branch, SEQ_MASK)
     rows = store.read_one(FOLLOWING, shown.number, shown.version, number, branch, revision, first, last)
     if not rows or len(rows) == BLOCK or rows[-1][0] - first != len(rows):
@@ -313,7 +332,7 @@ def _within(line: dict[int, tuple[int, int]], where: int) -> bool:
 
 
 def _log(
-    tx: Transaction, at: Head, seen: int, enough: Callable[[Sequence[Message]], bool]
+    tx: Transaction, at: Head, seen: int, enough: Callable[[Sequence[tuple[int, Message]]], bool]
 ) -> tuple[tuple[tuple[int, Message], ...], int]:
     """The messages after `seen`, with their places; and the seq up to which they were not read, because what comes
     after fills the window.
@@ -326,9 +345,19 @@ def _log(
         first = max(seen, last - BLOCK)
         blocks.append(_between(tx, at, first, last))
         last = first
-        if enough([message for _, message in blocks[-1]]):
+        if enough(blocks[-1]):
             break
     return tuple(each for block in reversed(blocks) for each in block), last if last > seen else 0
+
+
+def _is_torn(log: Iterable[tuple[int, Message]]) -> bool:
+    """Whether there is a result whose call does not stand before it."""
+    calls: set[str] = set()
+    for _, message in log:
+        if any([result.call_id not in calls for result in message.tool_results]):
+            return True
+        calls.update([call.id for call in message.tool_calls])
+    return False
 
 
 def _needed(
@@ -351,15 +380,62 @@ def _opening(
     final = next((index for index, (_, message) in enumerate(log) if is_final(message)), len(log))
     if any([message.role == "user" for _, message in log[final:]]):
         return None
-    found: tuple[int, Message] | None = None
-    while unread > standing.seen:
-        for where, message in reversed(_between(tx, at, max(standing.seen, unread - BLOCK), unread)):
+    before, ended = [*stretches(lineage(tx, at.branch), standing.seen, unread)], False
+    for branch, first, last in reversed(before):
+        if (end := _last_reply(tx, agent, branch, first, last, is_final)) is not None:
+            before, ended = [*stretches(lineage(tx, at.branch), end, unread)], True
+            break
+    for branch, first, last in before if ended or standing.answered else ():
+        row = tx.row(
+            "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
+            " ORDER BY place LIMIT 1",
+            place(branch, first),
+            place(branch, last),
+            *_role_bounds("user"),
+        )
+        if row is not None:
+            return read_messages(tx, [row])[0]
+    return None
+
+
+def _last_reply(
+    tx: Transaction, agent: str, branch: int, first: int, last: int, is_final: Callable[[Message], bool]
+) -> int | None:
+    """Return the seq of the last message of a stretch that ended a turn of this agent.
+
+    A turn may be as long as the history, so the database sorts out by the bytes of a row what cannot be one: messages
+    with calls, and replies of other agents. It compares the beginning of every row with the role, which is cheap.
+    """
+    contains = "position(? in body)" if tx.dialect.name == "postgres" else "instr(body, ?)"
+    sql = (  # the first comparison decides for most rows: the names of all other roles sort behind it
+        "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body < ? AND body >= ?"
+        f" AND NOT (body >= ? AND body < ?) AND {contains} = 0 AND ({contains} = 0 OR {contains} > 0)"
+        f" ORDER BY place DESC LIMIT {SOME}"
+    )
+    while first <= last:
+        rows = tx.rows(
+            sql,
+            place(branch, first),
+            place(branch, last),
+            *reversed(_role_bounds("assistant")),
+            BEGINS_WITH_CALL,
+            BEGINS_WITH_CALL + b"\xff",
+            b'{"type":"tool_call","id":',
+            AUTHOR,
+            AUTHOR + encode(agent),
+        )
+        for where, message in read_messages(tx, rows):
             if is_final(message):
-                return found
-            if message.role == "user":
-                found = where, message
-        unread -= BLOCK
-    return found if standing.answered else None
+                return where & SEQ_MASK
+        if len(rows) < SOME:
+            return None
+        last = (rows[-1][0] & SEQ_MASK) - 1
+    return None
+
+
+def _role_bounds(role: str) -> tuple[bytes, bytes]:
+    """The bounds between which the stored messages of a role are: they begin with it."""
+    return b'{"role":"%b"' % role.encode(), b'{"role":"%b#' % role.encode()
 
 
 def _between(tx: Transaction, at: Head, after: int, upto: int) -> list[tuple[int, Message]]:

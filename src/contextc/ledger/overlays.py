@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.json import Decoder, Encoder
 
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, Head, lineage, stretches
+from contextc.store.places import Head, lineage, place, stretches
 from contextc.store.reading import read_as
 
 
@@ -21,12 +21,22 @@ class Summary(NamedTuple):
     anchor: int
     text: str
     tokens: int
+    humans: tuple[str, ...] = ()
+    """The authors of what people said up to the anchor."""
+    opening: int | None = 0
+    """The place of the message that opened the turn which was still going at the anchor; 0 where none was, None where
+    that is not known.
+    """
 
 
 class Overlay(Struct, frozen=True, kw_only=True):
+    """A summary as it is stored, with what the next one must know of the messages before it without reading them."""
+
     text: str
     made_by: str = ""
     time: int = 0
+    humans: tuple[str, ...] = ()
+    opening: int | None = None
 
 
 _encode = Encoder().encode
@@ -35,18 +45,19 @@ _decode = Decoder(Overlay).decode
 
 def latest(tx: Transaction, agent: str, at: Head, count: Callable[[str], int]) -> Summary | None:
     """The newest summary whose anchor is on the current line."""
-    rows = tx.rows("SELECT anchor, body FROM overlay WHERE tree = ? AND agent = ?", at.tree, agent)
-    if not rows:
-        return None
-    line = {branch: (first, last) for branch, first, last in stretches(lineage(tx, at.branch), 0, at.seq)}
-    best: Summary | None = None
-    for anchor, body in rows:
-        first, last = line.get(anchor >> SEQ_BITS, (1, 0))
-        seq = anchor & SEQ_MASK
-        if first <= seq <= last and (best is None or seq > best.anchor & SEQ_MASK):
-            text = read_as(_decode, body, "A summary").text
-            best = Summary(anchor, text, count(text))
-    return best
+    for branch, first, last in reversed([*stretches(lineage(tx, at.branch), 0, at.seq)]):
+        row = tx.row(
+            "SELECT anchor, body FROM overlay WHERE tree = ? AND agent = ? AND anchor BETWEEN ? AND ?"
+            " ORDER BY anchor DESC LIMIT 1",
+            at.tree,
+            agent,
+            place(branch, first),
+            place(branch, last),
+        )
+        if row is not None:
+            stored = read_as(_decode, row[1], "A summary")
+            return Summary(row[0], stored.text, count(stored.text), stored.humans, stored.opening)
+    return None
 
 
 def keep(tx: Transaction, at: Head, agent: str, anchor: int, overlay: Overlay) -> bool:

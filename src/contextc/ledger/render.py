@@ -42,7 +42,7 @@ def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> 
         item.role == message.role
         and not (item.prefix or item.limit or item.decayed or item.bare or item.blind or item.failed or item.only)
         and not item.inline
-        and (message.role != "user" or _is_harmless(message))
+        and (message.role != "user" or is_harmless(message))
     ):
         return message
     parts = message.parts
@@ -74,7 +74,8 @@ def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> 
     return replace(message, role=item.role, parts=parts)
 
 
-def _is_harmless(message: Message) -> bool:
+def is_harmless(message: Message) -> bool:
+    """Whether nothing in a message's texts has to be escaped."""
     return all([type(part) is not Text or escape(part.text) == part.text for part in message.parts])
 
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 
 from contextc._json import JSON, JSONObject, check, encode, parse_object, well_formed_json
-from contextc.errors import InvalidMessage
+from contextc.errors import InvalidMessage, described
 
 set_once = msgspec.structs.force_setattr
 
@@ -157,10 +157,11 @@ def _as_json(value: object) -> str:
         plain = msgspec.to_builtins(value, str_keys=True, builtin_types=(bytes, Part))
         problem = check(_lists(plain), "content")
         text = "" if problem else encode(well_formed_json(plain)).decode()
-    except (TypeError, RecursionError) as error:
+    except Exception as error:  # attributes of an object may raise anything
         kind = type(value).__name__
         raise InvalidMessage(
-            f"a {kind} cannot become a tool result ({error}). Return text, such as str(value), or what JSON can hold.",
+            f"a {kind} cannot become a tool result ({described(error)}). "
+            "Return text, such as str(value), or what JSON can hold.",
             field="content",
         ) from error
     if problem:

@@ -13,15 +13,17 @@ its form, also where a second person has joined since.
 """
 
 from collections.abc import Collection, Iterable
+from typing import cast
 
 from msgspec.structs import replace
 
 from contextc.draft import Draft, Entry, Left
 from contextc.formats.base import describe_media
 from contextc.ledger.items import Item
-from contextc.ledger.render import answering, has_media, has_reasoning, rendered, replaying, shown_parts
+from contextc.ledger.render import answering, has_media, has_reasoning, is_harmless, rendered, replaying, shown_parts
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
 from contextc.models.find import entry_of
+from contextc.store.places import SEQ_MASK
 
 NAMELESS = ""
 MADE_UP = 40  # about what a result takes that says there is none
@@ -76,8 +78,10 @@ def _is_plain(message: Message, draft: Draft) -> bool:
 def _seen(draft: Draft) -> Draft:
     view = _View(draft)
     produced = {item.place: item for item in draft.standing.produced}
-    for _, message in draft.log:
-        view.note_run(message)
+    needed = _unread(draft)
+    for _, message in draft.log[needed:]:
+        if message.run is not None:
+            view.note_run(message)
     for where, message in draft.log:
         if where in produced:
             view.add(produced[where], message)
@@ -86,10 +90,23 @@ def _seen(draft: Draft) -> Draft:
             view.see(where, message)
         else:
             view.waiting.append(where)
-    for where, message in draft.log:
+    for where, message in draft.log[:needed]:  # they stand alone: what came between them is not known
+        view.answered = draft.standing.answered
+        if where not in produced:
+            view.see(where, message)
+    if needed:
+        view.answered = draft.standing.answered and not draft.opening
+    for where, message in draft.log[needed:]:
         if where not in produced:
             view.see(where, message)
     return view.result(produced.keys())
+
+
+def _unread(draft: Draft) -> int:
+    """How many messages at the front of the log are from the part of it that was not read."""
+    if not draft.unread:
+        return 0
+    return sum([where & SEQ_MASK <= draft.unread for where, _ in draft.log])
 
 
 class _View:
@@ -141,6 +158,8 @@ class _View:
 
     def see(self, where: int, message: Message) -> None:
         """Add a message as it is seen, or say why it is not."""
+        if self._is_as_said(message) and self._added(where, message):
+            return
         why = self._hidden(where, message)
         if why:
             if where not in self.draft.late:  # it was said when it came
@@ -171,6 +190,59 @@ class _View:
             bare=foreign,
         )
         self.add(replaying(item, message, self.draft.options.replay), message)
+
+    def _is_as_said(self, message: Message) -> bool:
+        """Whether a message is of the usual kind, shown as it was said: the agent's own words, calls and results, or
+        those of the only person there is. What it says is right for `_added` alone; all others take the long way.
+        """
+        role = message.role
+        if (
+            role == "system"
+            or (message.author is not None and (message.author != self.agent or role == "user"))
+            or (message.run is not None and message.run != self.draft.run and self._is_going(message.run))
+            or not message.parts
+            or message.recipients
+            or message.extra is not None
+            or message.audience is not None
+            or message.as_role is not None
+            or message.status != "sent"
+            or message.redacted
+        ):
+            return False
+        for part in message.parts:
+            kind = type(part)
+            if kind is Text:
+                if not cast(Text, part).text:
+                    return False
+            elif kind is ToolResult:
+                if type(cast(ToolResult, part).content) is not str:
+                    return False
+            elif kind is not ToolCall:
+                return False
+        if role == "user":
+            self._meet(NAMELESS)
+            return len(self.humans) == 1 and is_harmless(message)
+        return True
+
+    def _added(self, where: int, message: Message) -> bool:
+        """Add a message as it was said; False where it is too long for that."""
+        role = message.role
+        tokens = self.draft.counts.get(where)
+        if tokens is None:
+            tokens = self.draft.counter.message(message)
+        if role == "user":
+            self.entries.append(Entry(Item(where, role, tokens, "message", self.answered), message))
+            self.turn += self.answered
+            self.answered = False
+        elif role == "assistant":
+            self.entries.append(Entry(Item(where, role, tokens), message))
+            self.answered = ToolCall not in map(type, message.parts)
+        elif tokens > self.oversized:
+            return False
+        else:
+            results = sum([type(part) is ToolResult for part in message.parts])
+            self.entries.append(Entry(Item(where, role, tokens, results=results), message))
+        return True
 
     def add(self, item: Item, message: Message) -> None:
         shown = rendered(item, message, fetchable=self.draft.fetchable)
@@ -345,8 +417,8 @@ class _View:
 
 def _with_made_up(entries: list[Entry]) -> list[Entry]:
     """The entries, each counted with the results that will be made up for calls in it that have none."""
-    calls = sum([len(message.tool_calls) for _, message in entries])
-    if not calls or calls == sum([len(message.tool_results) for _, message in entries]):
+    kinds = [type(part) for _, message in entries for part in message.parts]
+    if (calls := kinds.count(ToolCall)) == 0 or calls == kinds.count(ToolResult):
         return entries
     answered = {result.call_id for _, message in entries for result in message.tool_results}
     found: list[Entry] = []
@@ -384,5 +456,5 @@ def _in_order(entries: Iterable[Entry]) -> bool:
                     return False
                 calls.discard(result.call_id)
         else:
-            calls = {call.id for call in message.tool_calls}
+            calls = {part.id for part in message.parts if type(part) is ToolCall}
     return True

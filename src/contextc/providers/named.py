@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from contextc._json import JSONObject
-from contextc.config import PROVIDERS, masked, read_providers
+from contextc.config import PROVIDERS, check_provider, masked, read_providers
 from contextc.errors import FailureKind, InvalidSetting
 from contextc.formats.base import Formatter
 from contextc.formats.named import format_names
@@ -331,6 +331,7 @@ def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
     """The provider's first name, and the model's name there. A model's name may hold colons too."""
     before, colon, after = (each.strip() for each in spec.partition(":"))
     name = before.lower().replace("_", "-")
+    check_provider(name)
     written = _written()
     if name in _book().names or name in written:
         name = _book().names.get(name, name)

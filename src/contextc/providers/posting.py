@@ -13,6 +13,7 @@ from contextlib import aclosing, suppress
 from typing import Any, ClassVar, NoReturn, Protocol, cast
 
 from contextc._json import JSON, JSONObject, blob_name
+from contextc._threads import in_thread
 from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
 from contextc.formats.reading import is_error
 from contextc.providers.endpoint import Call, Endpoint
@@ -131,7 +132,7 @@ class Posting(Endpoint):
         """Have the client made on a thread: a loop that stands still for seconds keeps everybody waiting."""
         async with self._opening:
             if not self._is_open:
-                await asyncio.to_thread(self._opened)
+                await in_thread(self._opened)
             self._is_open = True
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:

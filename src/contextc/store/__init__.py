@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from contextc.config import masked
 from contextc.errors import InvalidSetting
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference
 from contextc.store.store import Store as AnyStore
@@ -20,7 +21,8 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
     """Open the store at an address, make or migrate its tables, and put right what dead processes left.
 
     `memory:`, `sqlite:///chat.db` (`sqlite:////var/lib/chat.db` for an absolute path, `?mode=ro` to read only),
-    `postgresql://user@host/database` (`?schema=name` for another schema than `contextc`), or a path to a SQLite file.
+    `postgresql://user@host/database` (`?schema=name` for another schema than `contextc`, `&pool=20` for more than 10
+    connections at once), or a path to a SQLite file.
     With `retention`, the content of older messages is redacted first.
     """
     if retention is not None and not isinstance(retention, timedelta):
@@ -45,6 +47,10 @@ def open_to_look(address: str) -> Store:
     return _backend(f"{address}?mode=ro" if read_only else address)
 
 
+def _shown(address: object) -> str:
+    return repr(masked(address) if isinstance(address, str) else address)
+
+
 # A back-end and its driver are imported when a store of that kind is opened.
 
 
@@ -55,7 +61,7 @@ def _backend(address: str | os.PathLike[str]) -> Store:
     if scheme not in BACKENDS:
         maybe = f" Did you mean sqlite:///{address}?" if isinstance(address, str) and address.endswith(".db") else ""
         raise InvalidSetting(
-            f"{address!r} is no store address. Use memory:, sqlite:///chat.db or postgresql://user@host/database.{maybe}"
+            f"{_shown(address)} is no store address. Use memory:, sqlite:///chat.db or postgresql://user@host/database.{maybe}"
         )
     return BACKENDS[scheme](address)
 

@@ -27,6 +27,8 @@ class Dialect(NamedTuple):
     lock: str  # appended to a SELECT, keeps others from changing its row until the transaction ends
     now: str  # the clock all writers share, in seconds
     check: str  # a query that finds damage in the files, one row each, or the one row "ok"; empty where there is none
+    unlocked: str = ""  # appended to a SELECT, takes the lock of those rows alone that nobody else has locked
+    hurry: str = ""  # a statement that lets the rest of the transaction wait but shortly for locks; empty where none is
 
     def ddl(self, statement: str) -> str:
         if self.name == "sqlite":

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.messages import Message, new_root
-from contextc.store.base import Branch, Conversation, Reference, Transaction
-from contextc.store.chain import Entry, create, free_uid, messages_between, new_branch, now_ms, place_messages
+from contextc.store.base import Branch, Conversation, Reference, Row, Transaction
+from contextc.store.chain import Entry, Verified, create, free_uid, messages_between, new_branch, now_ms, place_messages
 from contextc.store.forgetting import drop_channels
 from contextc.store.places import (
     SEQ_MASK,
@@ -26,7 +26,9 @@ from contextc.store.places import (
     on_branch,
     place,
     root,
+    turned,
 )
+from contextc.store.reading import as_id
 from contextc.store.redaction import drop_blobs
 from contextc.store.sync import Difference, compare
 from contextc.store.todos import copy as copy_todos
@@ -49,8 +51,44 @@ def describe(tx: Transaction, name: str) -> Conversation:
     )
 
 
+LISTING = (
+    "SELECT c.name, r.base_id, COALESCE(m.id, b.base_id), COALESCE(m.place, b.base_seq), c.branch, c.revision,"
+    " (SELECT max(place) FROM edge WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295),"
+    " c.created, m.place IS NULL OR m.place > c.branch * 4294967296 + b.base_seq"
+    " FROM conversation c"
+    " LEFT JOIN branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
+    " LEFT JOIN branch r ON r.number = c.tree"
+    " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+    " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
+    " ORDER BY c.name"
+)
+
+
 def listing(tx: Transaction) -> list[Conversation]:
-    return [describe(tx, row[0]) for row in tx.rows("SELECT name FROM conversation ORDER BY name")]
+    """Every conversation, in one query."""
+    return [_listed(tx, row) for row in tx.rows(LISTING)]
+
+
+def _listed(tx: Transaction, row: Row) -> Conversation:
+    name, first, tip, length, branch, revision, edge, created, is_sound = row
+    if first is None or not isinstance(length, int) or not is_sound:
+        return describe(tx, name)  # which raises, and says what is wrong
+    return Conversation(
+        name=name,
+        root=as_id(first).hex(),
+        tip=as_id(tip).hex(),
+        length=length & SEQ_MASK,
+        branch=branch,
+        revision=revision,
+        edge=0 if edge is None else edge & SEQ_MASK,
+        created=created,
+    )
+
+
+def branch_counts(tx: Transaction) -> dict[str, int]:
+    """How many branches each conversation has."""
+    sql = "SELECT conversation, count(*) FROM branch WHERE conversation IS NOT NULL GROUP BY conversation"
+    return {name: number for name, number in tx.rows(sql)}
 
 
 def branches(tx: Transaction, conversation: str) -> list[Branch]:
@@ -92,11 +130,13 @@ def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conve
     except UnknownMessage:
         spot = find(tx, source, here, here.seq if at is None else at, anywhere=True)
         line = spot.branch
+    moment = now_ms()
     made = tx.run(
-        "INSERT INTO conversation (name, tree, branch, created) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO conversation (name, tree, branch, created, spoken) VALUES (?, ?, 0, ?, ?) ON CONFLICT DO NOTHING",
         name,
         here.tree,
-        now_ms(),
+        moment,
+        moment // 1000,
     )
     if not made:
         raise ConversationExists(name)
@@ -134,17 +174,19 @@ def switch(tx: Transaction, conversation: str, branch: int) -> Conversation:
     return describe(tx, conversation)
 
 
-def reconcile(tx: Transaction, conversation: str, theirs: Sequence[Message]) -> Difference:
+def reconcile(
+    tx: Transaction, conversation: str, theirs: Sequence[Message], verified: Verified | None = None
+) -> Difference:
     """Turn to the line that a client's history continues: the current one, another, or a new one that leaves the
     nearest.
     """
     here = head(tx, conversation, lock=True)
-    best, line = compare(messages_between(tx, here.branch, 0, here.seq), theirs), here.branch
+    best, line = compare(messages_between(tx, here.branch, 0, here.seq, verified), theirs), here.branch
     if not best.rewrites:
         return best
     for branch in reversed(branches(tx, conversation)):
         try:
-            other = compare(messages_between(tx, branch.number, 0, branch.length), theirs)
+            other = compare(messages_between(tx, branch.number, 0, branch.length, verified), theirs)
         except StoreCorrupt:  # a branch that was left behind: nobody goes back to what cannot be read
             continue
         if (other.tail, other.rewrites) < (best.tail, best.rewrites):
@@ -222,3 +264,4 @@ def edge_of(tx: Transaction, branch: int, upto: int) -> int:
 
 def _turn_to(tx: Transaction, conversation: str, branch: int) -> None:
     tx.run("UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?", branch, conversation)
+    turned(tx, conversation)

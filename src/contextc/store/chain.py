@@ -31,35 +31,40 @@ from contextc.store.base import Reference, Transaction
 from contextc.store.places import (
     MAX_NAME,
     SEQ_BITS,
+    SEQ_MASK,
     UID,
     Head,
+    base_of,
     by_name,
     check_name,
     check_new_name,
     find,
     find_head,
+    gap_in,
     head,
     lineage,
+    missing,
     on_branch,
     place,
     root,
+    spoken_at,
     stretches,
 )
-from contextc.store.reading import UNREADABLE, read_message, read_messages
+from contextc.store.reading import UNREADABLE, as_id, mismatched, read_message
 from contextc.store.sync import EDITED
-
-LOOK_BACK = 10_000
 
 
 class Entry(Struct, frozen=True, gc=False):
     """A message on its way in, with what stays the same if its transaction has to be run again.
 
-    Its uid is the one it brought, or its place and `mark`, which is random.
+    Its uid is the one it brought, or its place and `mark`, which is random. `tried` holds each place it was given, with
+    the id it had there: a transaction that is run again looks there, and nowhere else, for what it may have stored.
     """
 
     admitted: Admitted
     mark: int
     time: int
+    tried: list[tuple[int, bytes]]
 
 
 def now_ms() -> int:
@@ -79,7 +84,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def entry(admitted: Admitted) -> Entry:
-    return Entry(admitted, next(marks), admitted.message.time or time_ns() // 1_000_000)
+    return Entry(admitted, next(marks), admitted.message.time or time_ns() // 1_000_000, [])
 
 
 def new_uid() -> str:
@@ -87,18 +92,83 @@ def new_uid() -> str:
     return f"{now_ms():012x}{os.urandom(10).hex()}"
 
 
-def messages_between(tx: Transaction, branch: int, after: int, upto: int) -> list[Message]:
-    """The messages of a chain that ends on `branch`, those after seq `after` up to seq `upto`."""
+class Verified:
+    """The stretch of each branch whose rows a store handle has read and found to match their ids."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}
+
+    def unknown(self, branch: int, first: int, last: int) -> int:
+        """Return the first seq from `first` to `last` that was not verified yet; behind `last` where all were."""
+        low, high = self._known.get(branch, (0, 0))
+        return high + 1 if low <= first <= high else first
+
+    def add(self, branch: int, first: int, last: int) -> None:
+        low, high = self._known.get(branch, (first, last))
+        if first <= high + 1 and last >= low - 1:
+            self._known[branch] = min(low, first), max(high, last)
+        elif last - first > high - low:
+            self._known[branch] = first, last
+
+
+def messages_between(
+    tx: Transaction, branch: int, after: int, upto: int, verified: Verified | None = None
+) -> list[Message]:
+    """Return the messages of a chain that ends on `branch`, those after seq `after` up to seq `upto`.
+
+    A row that is missing, or that does not match its id, is `StoreCorrupt`. Rows that `verified` knows are not verified
+    again.
+    """
     found: list[Message] = []
     for number, first, last in stretches(lineage(tx, branch), after, upto):
-        low, high = place(number, first), place(number, last)
-        rows = tx.rows("SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
-        try:
-            found += [from_json(body) for (body,) in rows]
-        except UNREADABLE:  # once more, to say which
-            read_messages(tx, tx.rows("SELECT place, body FROM message WHERE place BETWEEN ? AND ?", low, high))
-            raise
+        unknown = first if verified is None else verified.unknown(number, first, last)
+        if first < unknown:
+            found += _known(tx, number, first, min(last, unknown - 1))
+        if unknown <= last:
+            found += _checked(tx, number, unknown, last)
+            if verified is not None:
+                verified.add(number, first, last)
     return found
+
+
+def _known(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
+    """Messages of a branch that were verified before."""
+    low, high = place(branch, first), place(branch, last)
+    rows = tx.rows("SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    try:
+        if len(rows) == last - first + 1:
+            return [from_json(body) for (body,) in rows]
+    except UNREADABLE:
+        pass
+    return _checked(tx, branch, first, last)  # which says what is wrong with which
+
+
+def _checked(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
+    """Messages of a branch, each there and matching its id."""
+    low, high = place(branch, first), place(branch, last)
+    rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    if len(rows) != last - first + 1:
+        raise gap_in(tx, branch, [where for where, _, _ in rows], first, last)
+    found, before = list[Message](), _id_before(tx, branch, first)
+    for where, stored, body in rows:
+        message, identity = read_message(tx, where, body), as_id(stored)
+        is_right = message.id == identity.hex() and message.seq == where & SEQ_MASK
+        if not is_right or not (message.redacted or chain_id(before, content_of(message)) == identity):
+            raise mismatched(tx, where)
+        found.append(message)
+        before = identity
+    return found
+
+
+def _id_before(tx: Transaction, branch: int, seq: int) -> bytes:
+    """The id that the message `seq` of a branch was chained to."""
+    row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, seq - 1))
+    if row is not None:
+        return as_id(row[0])
+    base, base_id = base_of(tx, branch)
+    if base != seq - 1:
+        raise gap_in(tx, branch, [], seq - 1, seq - 1)
+    return base_id
 
 
 def load(
@@ -109,6 +179,7 @@ def load(
     after: Reference | None = None,
     upto: Reference | None = None,
     branch: int | None = None,
+    verified: Verified | None = None,
 ) -> list[Message]:
     at = head(tx, conversation)
     if branch is not None and branch != at.branch:
@@ -119,7 +190,7 @@ def load(
         if not isinstance(last, int) or last < 0:
             raise InvalidInput(f"last={last!r}: ask for 0 or more messages.")
         low = max(low, high - last)
-    return messages_between(tx, at.branch, low, high)
+    return messages_between(tx, at.branch, low, high, verified)
 
 
 class Window(NamedTuple):
@@ -152,7 +223,7 @@ def append(
 ) -> list[Message]:
     """Put messages at the end of the conversation, which is made if there is none yet."""
     at = find_head(tx, conversation, True) or create(tx, conversation)
-    if tx.again and (stored := stored_before(tx, at, entries)):
+    if tx.again and (stored := stored_before(tx, entries)):
         return stored
     if key is not None and (known := _by_key(tx, conversation, key, entries[0])):
         return [known]
@@ -175,7 +246,9 @@ def place_messages(tx: Transaction, conversation: str, at: Head, entries: Sequen
         if entry.admitted.blobs:
             keep_blobs(tx, conversation, row[0], entry.admitted.blobs)
         stored.append(message)
-        at = Head(at.conversation, at.tree, at.branch, at.revision, message.seq, row[1])
+        at = Head(at.conversation, at.tree, at.branch, at.revision, message.seq, row[1], at.spoken)
+    if stored:
+        spoken_at(tx, at, stored[-1].time)
     return stored
 
 
@@ -183,9 +256,14 @@ def placed(at: Head, entry: Entry) -> tuple[Message, tuple[int, bytes, int, byte
     """The message that follows the end of a conversation, and its row: place, id, time, body."""
     message, moment = entry.admitted.message, entry.time
     branch, seq, identity = at.branch, at.seq + 1, chain_id(at.id, entry.admitted.content)
-    uid = message.uid or f"{branch:x}-{seq:x}-{entry.mark:016x}"
-    message = replace(message, uid=uid, id=identity.hex(), seq=seq, time=moment)
-    return message, (branch << SEQ_BITS | seq, identity, moment, to_json(message))
+    message = replace(message, uid=_uid(entry, branch, seq), id=identity.hex(), seq=seq, time=moment)
+    where = branch << SEQ_BITS | seq
+    entry.tried.append((where, identity))
+    return message, (where, identity, moment, to_json(message))
+
+
+def _uid(entry: Entry, branch: int, seq: int) -> str:
+    return entry.admitted.message.uid or f"{branch:x}-{seq:x}-{entry.mark:016x}"
 
 
 APPEND_AT_TIP = (
@@ -200,16 +278,17 @@ def create(tx: Transaction, conversation: str, root_id: bytes | None = None) -> 
     check_new_name(conversation)
     root_id, moment = root_id or new_root(), now_ms()
     made = tx.row(
-        "INSERT INTO conversation (name, tree, branch, created) VALUES (?, 0, 0, ?) ON CONFLICT DO NOTHING"
+        "INSERT INTO conversation (name, tree, branch, created, spoken) VALUES (?, 0, 0, ?, ?) ON CONFLICT DO NOTHING"
         " RETURNING number",
         conversation,
         moment,
+        moment // 1000,
     )
     if made is None:  # another writer was faster; its transaction is over by now
         return head(tx, conversation, lock=True)
     branch = new_branch(tx, conversation, tree=None, parent=None, base_seq=0, base_id=root_id)
     tx.run("UPDATE conversation SET tree = ?, branch = ? WHERE name = ?", branch, branch, conversation)
-    return Head(made[0], branch, branch, 0, 0, root_id)
+    return Head(made[0], branch, branch, 0, 0, root_id, moment // 1000)
 
 
 def new_branch(
@@ -255,23 +334,36 @@ def keep_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
         tx.run("INSERT INTO blob_use (name, place) VALUES (?, ?)", name, where)
 
 
-def stored_before(tx: Transaction, at: Head, entries: Sequence[Entry]) -> list[Message]:
-    """What an earlier try of the same transaction left, whose answer was lost on the way."""
-    recent = messages_between(tx, at.branch, max(0, at.seq - LOOK_BACK), at.seq)
-    marks = {entry.admitted.message.uid or f"{entry.mark:016x}" for entry in entries}
-    return [message for message in recent if message.uid in marks or message.uid.rpartition("-")[2] in marks]
+def stored_before(tx: Transaction, entries: Sequence[Entry]) -> list[Message]:
+    """Return what an earlier try of the same transaction stored, whose answer was lost on the way.
+
+    A row is ours where it stands at a place that was tried, with the id and the uid that were tried there.
+    """
+    return [message for entry in entries if (message := _stored(tx, entry)) is not None]
+
+
+def _stored(tx: Transaction, entry: Entry) -> Message | None:
+    for where, identity in entry.tried:
+        row = tx.row("SELECT body FROM message WHERE place = ? AND id = ? AND time = ?", where, identity, entry.time)
+        if row is not None:
+            message = read_message(tx, where, row[0])
+            if message.uid == _uid(entry, where >> SEQ_BITS, where & SEQ_MASK):
+                return message
+    return None
 
 
 def _by_key(tx: Transaction, conversation: str, key: str, wanted: Entry) -> Message | None:
     check_name(key, "key")
     row = tx.row(
-        "SELECT m.place, m.body FROM append_key k JOIN message m ON m.place = k.place"
+        "SELECT k.place, m.body FROM append_key k LEFT JOIN message m ON m.place = k.place"
         " WHERE k.conversation = ? AND k.key = ?",
         conversation,
         key,
     )
     if row is None:
         return None
+    if row[1] is None:
+        raise missing(conversation, row[0] & SEQ_MASK)
     stored = read_message(tx, *row)
     if not stored.redacted and content_of(stored) != wanted.admitted.content:
         raise KeyReused(conversation, key, seq=stored.seq)

@@ -1,8 +1,9 @@
 """Runs work in transactions: connections, retries, migration. What differs between back-ends is added by a subclass.
 
-A transaction has no effect but its own, so one that lost a race, or whose connection was cut, is run again. A
-connection serves one transaction at a time and is kept for the next, so a store may be used from many threads; a
-forked process makes its own.
+A transaction has no effect but its own, so one that lost a race, or whose connection was cut, is run again. While the
+server is away the operation waits for it, with growing pauses. Where the answer to a commit was lost, the back-end is
+asked what became of it. A connection serves one transaction at a time and is kept for the next, so a store may be used
+from many threads; a forked process makes its own.
 """
 
 import os
@@ -11,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
 from contextc.errors import SchemaTooNew, StoreError, StoreUnavailable
@@ -20,6 +21,11 @@ from contextc.store.keeper import Keeper
 from contextc.store.migrations import Migration, migrations
 
 TRIES = 8
+"""Lost races in a row, until an operation gives up."""
+OUTAGE_SECONDS = 60.0
+"""Time that an operation waits for a server that is away."""
+LONGEST_PAUSE = 1.0
+"""Seconds between two attempts to connect. Where connections are made, and then cut, the next one is made sooner."""
 
 
 def jitter(seconds: float) -> float:
@@ -32,10 +38,34 @@ class Again(Exception):
 
 
 class Cut(Exception):
-    """The connection broke. `committing` says that the answer to a commit was lost, so its outcome is not known."""
+    """The connection broke, or none could be made for now.
 
-    def __init__(self, *, committing: bool) -> None:
-        self.committing = committing
+    `committing` says that the answer to a commit was lost. `mark` then identifies the transaction for `_was_stored`,
+    and `result` is what its work returned. `error` is raised where the outage does not end.
+    """
+
+    def __init__(
+        self, *, committing: bool, mark: object = None, result: object = None, error: StoreUnavailable | None = None
+    ) -> None:
+        self.committing, self.mark, self.result, self.error = committing, mark, result, error
+
+
+class Patience:
+    """Growing pauses between tries, for a limited time from the first one on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._end, self._pause = seconds, 0.0, 0.02
+
+    def pause(self, longest: float) -> bool:
+        """Sleep for a moment; False, at once, where the time is over."""
+        now = time.monotonic()
+        self._end = self._end or now + self._seconds
+        if now >= self._end:
+            return False
+        pause = min(longest, self._pause)
+        time.sleep(min(self._end - now, pause / 4 + jitter(pause)))
+        self._pause *= 2
+        return True
 
 
 Connection = TypeVar("Connection")
@@ -43,6 +73,7 @@ Connection = TypeVar("Connection")
 
 class Engine(ABC, Generic[Connection]):
     dialect: Dialect
+    outage_seconds = OUTAGE_SECONDS
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -60,7 +91,7 @@ class Engine(ABC, Generic[Connection]):
         """Run work in one transaction. Where it loses a race it is run again, so it must have no other effect.
 
         `repeatable` work looks at `tx.again` and finds what it did before: it may be run again even where the
-        connection broke while committing.
+        connection broke while committing, and the server cannot tell the outcome.
         """
         return self._attempt(work, writing=True, repeatable=repeatable)
 
@@ -68,8 +99,7 @@ class Engine(ABC, Generic[Connection]):
         """Close every connection. Leases that are still held run out by themselves."""
         self._closed = True
         self._keeper.stop()
-        while self._idle:
-            self._disconnect(self._idle.pop())
+        self._drop_idle()
 
     def __enter__(self) -> Self:
         return self
@@ -109,46 +139,55 @@ class Engine(ABC, Generic[Connection]):
         self.write(work)
 
     def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
+        races, again, patience = 0, False, Patience(self.outage_seconds)
         cut: Cut | None = None
-        again = False
-        for attempt in range(TRIES):
+        unknown: Cut | None = None  # a commit whose outcome has to be found out
+        while races < TRIES:
+            connection: Connection | None = None
             try:
                 connection = self._take()
-            except StoreUnavailable:
-                if cut is None or self._closed:
-                    raise
-                time.sleep(jitter(min(2, 0.1 * 2**attempt)))  # it broke a moment ago, and may be back in another
-                continue
-            try:
+                if unknown is not None:
+                    stored = self._was_stored(connection, unknown)
+                    if stored:
+                        self._give_back(connection)
+                        return cast(T, unknown.result)
+                    if stored is None and not repeatable:
+                        self._give_back(connection)
+                        break
+                    again, unknown = again or stored is None, None
                 result = self._run(connection, work, writing=writing, again=again)
             except Again:
-                self._give_back(connection)
-                time.sleep(jitter(0.001 * 2**attempt))
+                if connection is not None:
+                    self._give_back(connection)
+                time.sleep(jitter(0.001 * 2**races))
+                races += 1
                 continue
             except Cut as error:
-                cut = error
+                cut, unknown = error, error if error.committing else unknown
                 self._drop_all(connection)
-                if cut.committing and not repeatable:
+                if not patience.pause(LONGEST_PAUSE if error.error is not None else LONGEST_PAUSE / 10):
                     break
-                again = again or cut.committing
-                time.sleep(jitter(0.02 * 2**attempt))
                 continue
-            except StoreError:
-                self._drop_all(connection)
+            except StoreError as error:
+                if connection is not None:
+                    self._after_failure(connection, error)
                 raise
             except BaseException:
-                self._give_back(connection)
+                if connection is not None:
+                    self._give_back(connection)
                 raise
             self._give_back(connection)
             return result
-        if cut is not None and (again or cut.committing):
+        if again or unknown is not None:
             raise StoreUnavailable(
                 f"The connection to {self.address} broke while committing, so whether the last change was stored is "
                 "not known. Look before you repeat it."
-            ) from cut.__cause__
+            ) from (cut.__cause__ if cut else None)
+        if cut is not None and cut.error is not None:
+            raise cut.error from cut.__cause__
         raise StoreUnavailable(
-            f"{self.address} cut the connection, or refused the transaction, {TRIES} times in a row. Nothing was "
-            "stored. Try again when it is back."
+            f"{self.address} cut the connection for {self.outage_seconds:g} s, or refused the transaction {TRIES} "
+            "times in a row. Nothing was stored. Try again when it is back."
         ) from (cut.__cause__ if cut else None)
 
     def write_one(self, sql: str, *values: object) -> bool:
@@ -186,11 +225,27 @@ class Engine(ABC, Generic[Connection]):
         self._inherited += self._idle
         self._idle, self._keeper = [], Keeper()
 
-    def _drop_all(self, connection: Connection) -> None:
+    def _drop_all(self, connection: Connection | None) -> None:
         """After a failure of the store itself no connection is trusted any more."""
-        self._disconnect(connection)
-        while self._idle:
-            self._disconnect(self._idle.pop())
+        if connection is not None:
+            self._disconnect(connection)
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        with suppress(IndexError):  # other threads take from it, too
+            while True:
+                self._disconnect(self._idle.pop())
+
+    def _after_failure(self, connection: Connection, error: StoreError) -> None:
+        """Decide what becomes of the connection on which an operation failed."""
+        self._drop_all(connection)
+
+    def _was_stored(self, connection: Connection, lost: Cut) -> bool | None:
+        """Find out whether a transaction was committed whose answer was lost; None where that cannot be known.
+
+        Raises `Cut` where the server has not decided yet.
+        """
+        return None
 
     def _version(self, tx: Transaction) -> int:
         if not self._has_schema(tx):
@@ -222,6 +277,9 @@ class Engine(ABC, Generic[Connection]):
     @abstractmethod
     def _scrub(self) -> None:
         """Make removed content unreadable in the files too, as far as the back-end allows."""
+
+    def _erases(self, tx: Transaction) -> None:
+        """Note, with the change itself, that it removes content which is still to leave the files."""
 
 
 _OPEN: "WeakSet[Engine[Any]]" = WeakSet()

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 Thing = TypeVar("Thing")
+KEEPER = "contextc-keeper"
+"""The name of the thread. A store with a limit on connections keeps one for it."""
 
 
 class _Task(NamedTuple):
@@ -46,7 +48,7 @@ class Keeper:
             number = self._count
             self._tasks[number] = task
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="contextc-keeper", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=KEEPER, daemon=True)
                 self._thread.start()
             self._changed.notify()
 

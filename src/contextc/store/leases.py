@@ -1,25 +1,30 @@
 """Turns, one at a time: leases that end by themselves, and the repair of what a dead turn left behind.
 
-A lease has a number that only grows. Every write of a turn carries it, and is refused once the lease was released, ran
-out, or was taken over. Taking over and opening a store both put right what the dead turn left: its unfinished messages
-enter the chain as `error`, and calls that nobody will answer any more get a result that says so. No tool is run again.
+A lease has a number that only grows. Every write of a turn carries it, and is refused once the lease was released or
+taken over, which changes the number. A lease that has run out and was not taken over is only late: its process was
+suspended, or kept waiting by a lock, and goes on. Taking over and opening a store both put right what the dead turn
+left: its unfinished messages enter the chain as `error`, and calls that may have run get a result that says so. Calls
+that were never started stay open. No tool is run again.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
-from contextc.messages import Message, admit, tool_result
+from contextc.messages import Message, ToolCall, admit, tool_result
 from contextc.pairing import open_calls
 from contextc.store import streams, turns
 from contextc.store.base import Lease, Recovered, Transaction
 from contextc.store.chain import append, create, entry, free_uid, load, now_ms
-from contextc.store.holder import current_holder, is_gone
+from contextc.store.holder import current_holder, is_alive, is_gone
 from contextc.store.places import branch_base, find_head, head
 
 DIED = "The process that was running this turn ended before the turn was over."
+SILENT = "The process that was running this turn did not renew its lease, and the turn was taken over."
 LEFT_OPEN = "The turn ended before this message was complete."
 FAILED = (
     "Interrupted: the turn ended with an error before the tool's result was stored. "
@@ -29,23 +34,42 @@ UNANSWERED = (
     "Interrupted: the process that was running this turn ended before the tool's result was stored. "
     "Whether the tool ran is not known; it was not run again."
 )
+TAKEN_OVER = (
+    "Interrupted: the turn was taken over from a process that did not renew its lease, before the tool's result was "
+    "stored. Whether the tool ran is not known; it was not run again."
+)
+
+Holds: TypeAlias = Callable[[str, str, int], bool]
+"""Whether this process runs the turn of a conversation, an agent and a lease's number."""
 
 
-def acquire(tx: Transaction, conversation: str, agent: str, ttl: float) -> tuple[Lease, Recovered | None]:
-    """The lease, and what a dead turn before it had left."""
+def holds_none(conversation: str, agent: str, number: int) -> bool:
+    return False
+
+
+def is_over(lease: tuple[str, str, int], holder: str, left: float, holds: Holds, *, wanted: bool) -> bool:
+    """Whether a lease may be taken from its holder: one that is gone, or one that is late.
+
+    A late one that is seen to live keeps it until another process wants that turn; this one, as long as it runs it.
+    """
+    if left > 0:
+        return is_gone(holder)
+    if holder == current_holder():
+        return not holds(*lease)
+    return wanted or not is_alive(holder)
+
+
+def acquire(
+    tx: Transaction, conversation: str, agent: str, ttl: float, holds: Holds = holds_none, *, patient: bool = False
+) -> tuple[Lease, Recovered | None]:
+    """The lease, and what a dead turn before it had left. Who is `patient` lets a late process that lives renew its."""
     here, recovered = find_head(tx, conversation, True) or create(tx, conversation), None
-    row = tx.row(
-        f"SELECT number, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ?",
-        conversation,
-        agent,
-    )
-    number, holder, left = row or (0, "", 0.0)
+    number, holder, left = standing(tx, conversation, agent)
     if holder:
-        if left > 0 and not is_gone(holder):
-            raise ConversationBusy(conversation, agent, number=number, seconds=left)
-        recovered = recover(tx, conversation, agent, number)
+        if is_over((conversation, agent, number), holder, left, holds, wanted=not patient):
+            recovered = _put_right(tx, conversation, agent, number, holds, wanted=not patient)
         if recovered is None:
-            raise ConversationBusy(conversation, agent, number=number, seconds=left)
+            raise ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
         here, number = head(tx, conversation, lock=True), number + 1
     number += 1
     tx.run(
@@ -67,6 +91,16 @@ def acquire(tx: Transaction, conversation: str, agent: str, ttl: float) -> tuple
     return lease, recovered
 
 
+def standing(tx: Transaction, conversation: str, agent: str, *, lock: str = "") -> tuple[int, str, float]:
+    """The number of the last lease, its holder (empty: it was released), and the seconds it has left."""
+    row = tx.row(
+        f"SELECT number, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ?{lock}",
+        conversation,
+        agent,
+    )
+    return (row[0], row[1], row[2]) if row else (0, "", 0.0)
+
+
 def check(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
     """Refuse the write of an outlived turn, or of a turn of another conversation; else where it began: branch and seq.
 
@@ -86,25 +120,34 @@ def check(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
 
 
 def renew(tx: Transaction, held: Iterable[Lease]) -> list[Lease]:
-    """Let leases live on; those that had ended already.
+    """Let leases live on, late ones too; those that were lost: taken over, or gone with their conversation.
 
-    No conversation is locked, so nobody who writes to one waits for all. Whoever takes a lease over has found it ended,
-    and so does this; the rows are changed in one order, so that two who renew never wait for each other.
+    No conversation is locked, so no writer to one delays all. A lease that another transaction has locked is left for
+    the next time; one that was released is left as it is.
     """
-    return [
-        lease
-        for lease in sorted(held, key=lambda lease: (lease.conversation, lease.agent))
-        if not tx.run(
-            f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE conversation = ? AND agent = ? AND number = ?"
-            f" AND holder <> '' AND expires > {tx.dialect.now}"
+    lock = f"{tx.dialect.lock} SKIP LOCKED" if tx.dialect.lock else ""
+    whose = "conversation = ? AND agent = ? AND number = ?"
+    lost: list[Lease] = []
+    for lease in held:
+        name = (lease.conversation, lease.agent, lease.number)
+        if lock and not tx.row(f"SELECT 1 FROM lease WHERE {whose}{lock}", *name):
+            renewed = 0
+        else:
+            renewed = tx.run(
+                f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE {whose} AND holder <> ''"
+                " AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)",
+                lease.ttl,
+                *name,
+                lease.root,
+            )
+        if not renewed and not tx.row(
+            f"SELECT 1 FROM lease WHERE {whose}"
             " AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)",
-            lease.ttl,
-            lease.conversation,
-            lease.agent,
-            lease.number,
+            *name,
             lease.root,
-        )
-    ]
+        ):
+            lost.append(lease)
+    return lost
 
 
 def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
@@ -131,7 +174,7 @@ def _held(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
         row = tx.row(
             "SELECT l.branch, l.seq FROM conversation c, lease l WHERE c.name = ? AND c.number = ?"
             " AND l.conversation = c.name AND l.agent = ? AND l.number = ?"
-            f" AND l.holder <> '' AND l.expires > {tx.dialect.now}",
+            " AND l.holder <> ''",
             lease.conversation,
             lease.root,
             lease.agent,
@@ -142,8 +185,7 @@ def _held(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
     if here is None or here[0] != lease.root:
         return None
     row = tx.row(
-        "SELECT branch, seq FROM lease WHERE conversation = ? AND agent = ? AND number = ?"
-        f" AND holder <> '' AND expires > {tx.dialect.now}",
+        "SELECT branch, seq FROM lease WHERE conversation = ? AND agent = ? AND number = ? AND holder <> ''",
         lease.conversation,
         lease.agent,
         lease.number,
@@ -151,33 +193,53 @@ def _held(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
     return (row[0], row[1]) if row else None
 
 
-def ended(tx: Transaction) -> list[tuple[str, str, int]]:
-    """The turns whose lease has run out or whose process is gone: conversation, agent, number."""
+def ended(tx: Transaction, holds: Holds = holds_none) -> list[tuple[str, str, int]]:
+    """The turns whose process is gone, or is late and not seen to live: conversation, agent, number.
+
+    It locks nothing, and reads the leases that are held alone.
+    """
     rows = tx.rows(
         f"SELECT conversation, agent, number, holder, expires - {tx.dialect.now} FROM lease WHERE holder <> ''"
     )
-    return [(name, agent, number) for name, agent, number, holder, left in rows if left <= 0 or is_gone(holder)]
+    return [
+        (name, agent, number)
+        for name, agent, number, holder, left in rows
+        if is_over((name, agent, number), holder, left, holds, wanted=False)
+    ]
 
 
-def recover(tx: Transaction, conversation: str, agent: str, number: int) -> Recovered | None:
+def holder_of(tx: Transaction, conversation: str, agent: str) -> str:
+    """The process that holds the lease of an agent; empty where none does."""
+    row = tx.row("SELECT holder FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
+    return row[0] if row else ""
+
+
+def recover(tx: Transaction, conversation: str, agent: str, number: int, holds: Holds = holds_none) -> Recovered | None:
     """Close one dead turn; None where another process did so first, or the holder came back in time."""
-    here = find_head(tx, conversation, True)
-    if here is None:
+    if find_head(tx, conversation, True) is None:
         return None
-    row = tx.row(
-        f"SELECT branch, seq, holder, expires - {tx.dialect.now} FROM lease"
-        " WHERE conversation = ? AND agent = ? AND number = ? AND holder <> ''",
-        conversation,
-        agent,
-        number,
-    )
-    if row is None or (row[3] > 0 and not is_gone(row[2])):
+    return _put_right(tx, conversation, agent, number, holds, wanted=False)
+
+
+def _put_right(
+    tx: Transaction, conversation: str, agent: str, number: int, holds: Holds, *, wanted: bool
+) -> Recovered | None:
+    """End the turn of a lease that is over: what it wrote enters the chain, and its number is good no more.
+
+    The lease is locked and looked at again: it may have been renewed a moment ago.
+    """
+    now, holder, left = standing(tx, conversation, agent, lock=tx.dialect.lock)
+    row = tx.row("SELECT branch, seq FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
+    lease = (conversation, agent, number)
+    if row is None or now != number or not holder or not is_over(lease, holder, left, holds, wanted=wanted):
         return None
-    ending = Message(role="assistant", status="error", error=DIED)
+    here = head(tx, conversation, lock=True)
+    why, answer = (DIED, UNANSWERED) if is_gone(holder) else (SILENT, TAKEN_OVER)
+    ending = Message(role="assistant", status="error", error=why)
     open_streams = streams.open_under(tx, conversation, agent, number)
     messages = [message for uid in open_streams for message in close_stream(tx, conversation, uid, ending)]
-    messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), UNANSWERED)
-    turns.interrupt(tx, here.conversation, agent, now_ms(), len(messages), DIED)
+    messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), answer)
+    turns.interrupt(tx, here.conversation, agent, now_ms(), len(messages), why)
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
     )
@@ -200,12 +262,29 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
 def _answer_open_calls(
     tx: Transaction, conversation: str, agent: str, since: tuple[int, int], saying: str
 ) -> list[Message]:
-    """Results for the calls a turn has left open; those without an author are its own if no other turn is running."""
+    """Results for the calls a turn has left open; those without an author are its own if no other turn is running.
+
+    Calls that are known not to have been started stay open: the turn may be resumed, and they are asked for again.
+    """
     here = head(tx, conversation)
     start = since[1] if since[0] == here.branch else min(since[1], branch_base(tx, here.branch))
+    turn = turns.last_turn(tx, here.conversation, agent)
+    turn = turn if turn is not None and turn.state == "running" else None
+    if turn is not None:  # it may have been resumed, after the reply that asks
+        start = max(0, min(start, turn.opened - 1, here.seq))
     written = load(tx, conversation, after=start)
     others = tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent <> ? AND holder <> ''", conversation, agent)
     authors = (agent,) if others else (agent, None)
+
+    @cache
+    def started(seq: int) -> set[str] | None:
+        return turns.started(tx, here.conversation, turn.number, seq) if turn is not None else None
+
+    def may_have_run(message: Message, call: ToolCall) -> bool:
+        if turn is None or message.turn != turn.number:
+            return True
+        return (ids := started(message.seq)) is None or call.id in ids
+
     results = [
         tool_result(
             call.id,
@@ -218,6 +297,6 @@ def _answer_open_calls(
             step=message.step,
         )
         for message, call in open_calls(written)
-        if message.author in authors
+        if message.author in authors and may_have_run(message, call)
     ]
     return append(tx, conversation, [entry(admit(result)) for result in results]) if results else []

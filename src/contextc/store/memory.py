@@ -1,6 +1,7 @@
 """A store that lives as long as its process: SQLite without a file, so that it behaves like the durable one in
 everything but durability."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ class MemoryStore(SQLiteStore):
 
     def __init__(self) -> None:
         super().__init__(":memory:")
-        self.address = "memory:"
+        self.address, self.path = "memory:", ""
         self._turn = threading.RLock()
         self._only = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
 
@@ -46,8 +47,15 @@ class MemoryStore(SQLiteStore):
     def _look_at_file(self) -> None:
         """There is no file that could go."""
 
+    def _erases(self, tx: Transaction) -> None:
+        """There is no file from which content has to go."""
+
     def _scrub(self) -> None:
         """There is no file that could remember."""
+
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        with self._turn:
+            super().backup(target)
 
     def close(self) -> None:
         super().close()

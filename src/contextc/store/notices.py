@@ -8,6 +8,7 @@ goes back from the end, and stops where it has as many as were asked for.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from contextc.errors import StoreCorrupt
 from contextc.events import (
     AnyEvent,
     Event,
@@ -21,7 +22,7 @@ from contextc.events import (
 )
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_MASK, place
-from contextc.store.reading import read_as
+from contextc.store.reading import LOOK, read_as
 from contextc.store.turns import TurnRecord, turns_at
 
 Told = TypeVar("Told", bound=Event)
@@ -54,7 +55,10 @@ def happened(
     opened = turns_at(tx, conversation, {spoken.turn for _, spoken in told if isinstance(spoken, TurnStart)})
     found: list[Happened[Told]] = []
     for event, spoken in told:
-        assert isinstance(event, tuple(kinds)), "a row of another kind begins otherwise"
+        if not isinstance(event, tuple(kinds)):
+            raise StoreCorrupt(
+                f"Event: its type must be the one its row begins with, got {type(event).__name__}. {LOOK}"
+            )
         found.append(Happened(event, *_named(spoken, opened)))
     return found
 

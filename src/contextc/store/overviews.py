@@ -1,6 +1,8 @@
 """Conversations as a list shows them: the one that was last spoken in first, a page at a time.
 
-A page costs what it shows: everything about its conversations is read at once, whatever the length of their histories.
+A page costs what it shows, whatever the number of conversations and the length of their histories: it is read along an
+index, and everything about its conversations at once. Of those that were spoken in within one second, the one that was
+made last comes first.
 What cannot be read is passed over here; the doctor speaks of it.
 """
 
@@ -12,25 +14,26 @@ from msgspec import Struct
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.messages import Message, from_json
 from contextc.store.base import Row, Transaction
-from contextc.store.places import SEQ_MASK, check_name, place, stretches
+from contextc.store.places import SEQ_MASK, check_name, head, place, stretches
 from contextc.store.reading import UNREADABLE
 from contextc.store.turns import last_steps
 
 LARGEST_PAGE = 500
 LATEST = 1 << 53
-"""A moment in milliseconds that no message has."""
+"""A second that no message has, and a number that no conversation has."""
 OPENING = 8
 """Among how many messages the first one of a person is looked for, which gives a conversation its title."""
 TITLE = 80
 
 LIST = (
-    "SELECT c.number, c.name, c.tree, c.branch, c.created, b.base_seq, COALESCE(m.time, c.created), m.place,"
+    "SELECT c.number, c.name, c.tree, c.branch, c.created, b.base_seq, c.spoken, m.place,"
     " COALESCE(m.time, p.time, 0)"
     " FROM conversation c JOIN branch b ON b.number = c.branch"
     " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
     " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
     " LEFT JOIN message p ON p.place = b.parent * 4294967296 + b.base_seq"
 )
+ORDER = "ORDER BY c.spoken DESC, c.number DESC"
 
 
 class Overview(Struct, frozen=True, kw_only=True):
@@ -61,7 +64,8 @@ class Page(NamedTuple):
 class Listed(NamedTuple):
     """A conversation in its place in the list, before anything else is known of it.
 
-    `moved` is when something was last said in it, or it was made. `last` is the place of its last own message.
+    `moved` is the second in which something was last said in it, or it was made. `last` is the place of its last own
+    message, `spoken` the time of the last one on its line.
     """
 
     number: int
@@ -110,6 +114,7 @@ def overview(tx: Transaction, name: str) -> Overview:
     check_name(name)
     rows = tx.rows(f"{LIST} WHERE c.name = ?", name)
     if not rows:
+        head(tx, name)  # raises, and says whether the conversation or its branch is missing
         raise UnknownConversation(name)
     return described(tx, [Listed(*rows[0])])[0]
 
@@ -135,11 +140,26 @@ def mark_of(written: str) -> Mark | None:
 
 def listed(tx: Transaction, after: Mark | None, limit: int) -> list[Listed]:
     """Conversations in the order of the list."""
-    order = f"ORDER BY COALESCE(m.time, c.created) DESC, c.number DESC LIMIT {limit:d}"
+    which, values = _which(after)
+    return [Listed(*row) for row in tx.rows(f"{LIST} {which} {ORDER} LIMIT {limit:d}", *values)]
+
+
+def names_after(tx: Transaction, after: Mark | None) -> list[tuple[int, str]]:
+    """The numbers and names of all conversations in the order of the list."""
+    which, values = _which(after)
+    rows = tx.rows(f"SELECT number, name FROM conversation c {which} {ORDER}", *values)
+    return [(number, name) for number, name in rows]
+
+
+def listed_as(tx: Transaction, numbers: Sequence[int]) -> list[Listed]:
+    """Some conversations by their numbers, in the order of the list."""
+    return [Listed(*row) for row in tx.rows(f"{LIST} WHERE c.number IN ({_marks(numbers)}) {ORDER}", *numbers)]
+
+
+def _which(after: Mark | None) -> tuple[str, tuple[int, ...]]:
     if after is None:
-        return [Listed(*row) for row in tx.rows(f"{LIST} {order}")]
-    which = f"WHERE (COALESCE(m.time, c.created), c.number) {'<=' if after.upto else '<'} (?, ?)"
-    return [Listed(*row) for row in tx.rows(f"{LIST} {which} {order}", after.moved, after.number)]
+        return "", ()
+    return f"WHERE (c.spoken, c.number) {'<=' if after.upto else '<'} (?, ?)", (after.moved, after.number)
 
 
 def described(tx: Transaction, some: Sequence[Listed]) -> list[Overview]:

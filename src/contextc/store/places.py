@@ -30,6 +30,8 @@ class Head(Struct, frozen=True, gc=False):
     revision: int
     seq: int
     id: bytes
+    spoken: int = 0
+    """The second that the conversation's row has as the one it was last spoken in; 0 where that is not known."""
 
 
 class Spot(Struct, frozen=True, gc=False):
@@ -72,7 +74,7 @@ def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
     if lock and tx.dialect.lock:
         tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.lock}", conversation)
     row = tx.row(
-        "SELECT c.number, c.tree, c.branch, c.revision, b.base_seq, b.base_id, m.place, m.id"
+        "SELECT c.number, c.tree, c.branch, c.revision, c.spoken, b.base_seq, b.base_id, m.place, m.id"
         " FROM conversation c"
         " LEFT JOIN branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
         " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
@@ -82,14 +84,32 @@ def find_head(tx: Transaction, conversation: str, lock: bool) -> Head | None:
     )
     if row is None:
         return None
-    number, tree, branch, revision, base, root_id, last, tip = row
+    number, tree, branch, revision, spoken, base, root_id, last, tip = row
     if not isinstance(base, int):
         raise StoreCorrupt(f"{conversation!r} goes on with branch {branch}, which is not there, or not its own. {LOOK}")
     if last is None:
-        return Head(number, tree, branch, revision, base, as_id(root_id))
+        return Head(number, tree, branch, revision, base, as_id(root_id), spoken)
     if last & SEQ_MASK <= base:
         raise StoreCorrupt(f"Branch {branch} of {conversation!r} ends before it begins, at {base}. {LOOK}")
-    return Head(number, tree, branch, revision, last & SEQ_MASK, as_id(tip))
+    return Head(number, tree, branch, revision, last & SEQ_MASK, as_id(tip), spoken)
+
+
+LAST_SPOKEN = (
+    "COALESCE((SELECT time FROM message WHERE place = (SELECT max(place) FROM message"
+    " WHERE place BETWEEN branch * 4294967296 AND branch * 4294967296 + 4294967295)), created) / 1000"
+)
+
+
+def turned(tx: Transaction, conversation: str) -> None:
+    """Set when a conversation was last spoken in, after it was turned to another branch."""
+    tx.run(f"UPDATE conversation SET spoken = {LAST_SPOKEN} WHERE name = ?", conversation)
+
+
+def spoken_at(tx: Transaction, at: Head, time: int) -> None:
+    """Set when a conversation was last spoken in, after a message was put at its end; `time` is in milliseconds."""
+    if (second := time // 1000) != at.spoken:
+        sql = "UPDATE conversation SET spoken = ? WHERE number = ? AND branch = ? AND spoken <> ?"
+        tx.run(sql, second, at.conversation, at.branch, second)
 
 
 def lock_tree(tx: Transaction, conversation: str) -> None:
@@ -105,14 +125,15 @@ def branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
         place(branch, 0),
         place(branch, SEQ_MASK),
     )
-    return (last[0] & SEQ_MASK, as_id(last[1])) if last is not None else _base(tx, branch)
+    return (last[0] & SEQ_MASK, as_id(last[1])) if last is not None else base_of(tx, branch)
 
 
 def branch_base(tx: Transaction, branch: int) -> int:
-    return _base(tx, branch)[0]
+    return base_of(tx, branch)[0]
 
 
-def _base(tx: Transaction, branch: int) -> tuple[int, bytes]:
+def base_of(tx: Transaction, branch: int) -> tuple[int, bytes]:
+    """The seq and the id after which a branch begins."""
     row = tx.row("SELECT base_seq, base_id FROM branch WHERE number = ?", branch)
     if row is None:
         raise StoreCorrupt(f"Branch {branch} is not there, and others stand on it. {LOOK}")
@@ -133,6 +154,8 @@ def lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
         ") SELECT number, base_seq, parent FROM line ORDER BY depth",
         branch,
     )
+    if not rows:
+        raise StoreCorrupt(f"Branch {branch} is not there, and others stand on it. {LOOK}")
     if strange := [number for number, base, _ in rows if not isinstance(base, int)]:
         raise StoreCorrupt(f"Where branch {strange[0]} begins is no number. {LOOK}")
     if rows and rows[-1][2] is not None and rows[-1][1] != 0:
@@ -159,7 +182,7 @@ def find(tx: Transaction, conversation: str, at: Head, reference: Reference, *, 
     if isinstance(reference, int):
         if not 0 <= reference <= at.seq:
             raise UnknownMessage(conversation, reference, hint=f"It has messages 1 to {at.seq}.")
-        return _by_seq(tx, at, reference)
+        return _by_seq(tx, conversation, at, reference)
     wanted = reference.uid if isinstance(reference, Message) else reference
     spots = by_name(tx, at.tree, wanted)
     here = list(stretches(lineage(tx, at.branch), 0, at.seq)) if spots else []
@@ -172,12 +195,26 @@ def find(tx: Transaction, conversation: str, at: Head, reference: Reference, *, 
     raise UnknownMessage(conversation, wanted, hint=hint)
 
 
-def _by_seq(tx: Transaction, at: Head, seq: int) -> Spot:
+def _by_seq(tx: Transaction, conversation: str, at: Head, seq: int) -> Spot:
+    if seq == 0:
+        return Spot(at.tree, 0, root(tx, at.tree))
     for branch, first, _ in stretches(lineage(tx, at.branch), seq - 1, seq):
         row = tx.row("SELECT id FROM message WHERE place = ?", place(branch, first))
         if row is not None:
             return Spot(branch, seq, as_id(row[0]))
-    return Spot(at.tree, 0, root(tx, at.tree))
+    raise missing(conversation, seq)
+
+
+def missing(conversation: str | None, seq: int) -> StoreCorrupt:
+    """The error for a row that must be there, and is not."""
+    return StoreCorrupt(f"Conversation {conversation!r}: message {seq} is missing from the store. {LOOK}")
+
+
+def gap_in(tx: Transaction, branch: int, there: Sequence[int], first: int, last: int) -> StoreCorrupt:
+    """The error for the first row from `first` to `last` of a branch that is not among those `there`."""
+    found = {where & SEQ_MASK for where in there}
+    row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
+    return missing(row[0] if row else None, next(seq for seq in range(first, last + 1) if seq not in found))
 
 
 def by_name(tx: Transaction, tree: int, name: str) -> list[Spot]:
@@ -198,7 +235,15 @@ def by_name(tx: Transaction, tree: int, name: str) -> list[Spot]:
 def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
     if not name.isprintable():
         return []
-    found: list[int] = [row[0] for row in tx.rows("SELECT place FROM early_uid WHERE tree = ? AND uid = ?", tree, name)]
+    early = tx.rows(
+        "SELECT e.place, m.place FROM early_uid e LEFT JOIN message m ON m.place = e.place"
+        " WHERE e.tree = ? AND e.uid = ?",
+        tree,
+        name,
+    )
+    if any(there is None for _, there in early):
+        raise StoreCorrupt(f"Message {name!r} is missing from the store. {LOOK}")
+    found: list[int] = [where for where, _ in early]
     if match := UID.fullmatch(name):
         branch = int(match[1], 16)
         found += [place(branch, int(match[2], 16))] if branch < 1 << (SEQ_BITS - 1) else []
@@ -215,7 +260,7 @@ def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
 
 
 def root(tx: Transaction, tree: int) -> bytes:
-    return _base(tx, tree)[1]
+    return base_of(tx, tree)[1]
 
 
 def on_branch(tx: Transaction, conversation: str, at: Head, branch: int) -> Head:

@@ -1,17 +1,23 @@
 """PostgreSQL: many machines, one truth. The same SQL, over psycopg 3.
 
 Our tables live in a schema of their own (`contextc`), so they may share a database with an application's. A writer
-locks its conversation's row first, so writers of one conversation queue up and writers of others do not notice. A
-transaction whose connection is cut is run again; if the cut came while committing, the message's uid tells whether it
-is there.
+locks its conversation's row first, so writers of one conversation queue up and writers of others do not notice.
+
+Nothing depends on the session: every name is qualified with the schema, and every setting is local to its transaction.
+Statements are prepared only on a connection that leads to the server itself. So consecutive transactions may run on
+different sessions, as behind a pooler in transaction mode. A transaction whose connection is cut is run again; if the
+cut came while committing, the server is asked whether that transaction was committed.
 """
 
+import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import LiteralString, cast
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from typing import Any, LiteralString, NamedTuple, cast
+from urllib.parse import unquote
 
+from contextc.config import masked, split_query
 from contextc.errors import (
     ContextcError,
     InvalidSetting,
@@ -23,19 +29,63 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.store.base import Dialect, Row, T, Transaction
-from contextc.store.engine import Again, Cut
+from contextc.store.engine import OUTAGE_SECONDS, Again, Cut
+from contextc.store.keeper import KEEPER
+from contextc.store.pool import Slots
 from contextc.store.store import Store
 
 try:
     import psycopg
     from psycopg import errors as pg
-    from psycopg import sql as pg_sql
+    from psycopg.conninfo import conninfo_to_dict
     from psycopg.pq import TransactionStatus
 except ImportError as error:
     raise InvalidSetting("A postgresql:// store needs psycopg: pip install 'contextc[postgres]'.") from error
 
-POSTGRES = Dialect(name="postgres", lock=" FOR UPDATE", now="extract(epoch FROM clock_timestamp())::float8", check="")
+POSTGRES = Dialect(
+    name="postgres",
+    lock=" FOR UPDATE",
+    now="extract(epoch FROM clock_timestamp())::float8",
+    check="",
+    unlocked=" FOR UPDATE SKIP LOCKED",
+    hurry="SET LOCAL lock_timeout = 2000",
+)
 SCHEMA_LOCK = 0x636F6E7465787463
+CONNECTION: dict[str, str | int] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""How soon a peer that answers no more is noticed, unless the address says otherwise."""
+
+
+PREPARE = 5
+"""Executions after which a statement is prepared on a direct connection."""
+
+
+class Options(NamedTuple):
+    """Our own parameters of an address. Timeouts are in seconds.
+
+    `prepare` is the number of executions after which a statement is prepared; 0 for PREPARE, and never behind a pooler.
+    """
+
+    schema: str = "contextc"
+    pool: int = 10
+    prepare: int = 0
+    outage_timeout: float = OUTAGE_SECONDS
+    lock_timeout: float = 15.0
+    idle_timeout: float = 10.0
+    statement_timeout: float = 120.0
+
+
+class Mark(NamedTuple):
+    """A transaction as the server knows it: its number, and when it began by the server's clock."""
+
+    xid: int
+    began: float
 
 
 class PostgresTransaction:
@@ -43,42 +93,67 @@ class PostgresTransaction:
 
     dialect = POSTGRES
 
-    def __init__(self, connection: "psycopg.Connection[Row]", again: bool) -> None:
+    def __init__(self, connection: "psycopg.Connection[Row]", schema: str, again: bool) -> None:
         self.again = again
+        self._schema = schema
         self._cursor = connection.cursor(binary=True)
 
     def run(self, sql: str, *values: object) -> int:
-        return self._cursor.execute(_spelled(sql), values).rowcount
+        return self._cursor.execute(_spelled(sql, self._schema), values).rowcount
 
     def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        self._cursor.executemany(_spelled(sql), rows)
+        self._cursor.executemany(_spelled(sql, self._schema), rows)
 
     def rows(self, sql: str, *values: object) -> list[Row]:
-        return self._cursor.execute(_spelled(sql), values).fetchall()
+        return self._cursor.execute(_spelled(sql, self._schema), values).fetchall()
 
     def row(self, sql: str, *values: object) -> Row | None:
-        return self._cursor.execute(_spelled(sql), values).fetchone()
+        return self._cursor.execute(_spelled(sql, self._schema), values).fetchone()
 
 
 class PostgresStore(Store["psycopg.Connection[Row]"]):
     dialect = POSTGRES
 
     def __init__(self, url: str) -> None:
-        self._url, self._schema = _take_schema(url)
-        super().__init__(_without_password(self._url))
+        _check_login(url)
+        self._url, self._options = _take_options(url)
+        super().__init__(masked(self._url))
+        self._schema, self.outage_seconds = self._options.schema, self._options.outage_timeout
+        self._slots, self._reserve = Slots(self._options.pool), Slots(1)
+        self._was_reached = False
+        self._beginnings = _beginnings(self._options)
+
+    def _attempt(self, work: Callable[[Transaction], T], *, writing: bool, repeatable: bool) -> T:
+        if self._closed:
+            self._take()  # raises
+        # Leases are renewed on time even where every other operation waits for a lock.
+        slots = self._reserve if threading.current_thread().name == KEEPER else self._slots
+        with slots.take(self.outage_seconds):
+            return super()._attempt(work, writing=writing, repeatable=repeatable)
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._slots, self._reserve = Slots(self._options.pool), Slots(1)
 
     def _connect(self) -> "psycopg.Connection[Row]":
         try:
-            connection = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
-            quoted = pg_sql.Identifier(self._schema)
-            connection.execute(pg_sql.SQL("SET search_path TO {}").format(quoted))
-            connection.execute("SET synchronous_commit TO on")
-            return connection
+            given = conninfo_to_dict(self._url)
+            settings: dict[str, Any] = {name: value for name, value in CONNECTION.items() if name not in given}
+            threshold = self._options.prepare or None
+            connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=threshold, **settings)
+            if not threshold and _is_direct(connection):
+                connection.prepare_threshold = PREPARE
         except psycopg.Error as error:
-            raise StoreUnavailable(
-                f"{self.address} cannot be reached: {_one_line(error)}. Check that the server runs and the address, "
-                "user and password are right."
-            ) from error
+            said = _one_line(error)
+            failure = StoreUnavailable(
+                f"{self.address} cannot be reached: {self._without_secrets(said)}. Check that the server runs and the "
+                "address, user and password are right."
+            )
+            if self._was_reached or any(each in said for each in FOR_NOW):
+                raise Cut(committing=False, error=failure) from error
+            raise failure from error
+        self._was_reached = True
+        return connection
 
     def _disconnect(self, connection: "psycopg.Connection[Row]") -> None:
         with suppress(psycopg.Error):
@@ -87,16 +162,21 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
     def _run(
         self, connection: "psycopg.Connection[Row]", work: Callable[[Transaction], T], *, writing: bool, again: bool
     ) -> T:
+        mark: Mark | None = None
+        result: T | None = None
         committing = False
         try:
-            connection.execute("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            result = work(PostgresTransaction(connection, again))
+            begun = connection.execute(self._beginnings[writing])
+            if writing:
+                begun.nextset()
+                xid, began, *_ = begun.fetchone() or (0, 0.0)
+                mark = Mark(xid, began)
+            result = work(PostgresTransaction(connection, self._schema, again))
             committing = writing
-            connection.execute("COMMIT")
-            return result
+            ended = connection.execute("COMMIT").statusmessage
         except psycopg.Error as error:
-            if connection.closed or connection.broken:
-                raise Cut(committing=committing) from error
+            if connection.closed or connection.broken or _is_lost(error):
+                raise Cut(committing=committing, mark=mark, result=result) from error
             self._roll_back(connection)
             if isinstance(error, LOST_RACES):
                 raise Again from error
@@ -104,6 +184,39 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         except BaseException:
             self._roll_back(connection)
             raise
+        if ended != "COMMIT":
+            raise StoreError(f"{self.address}: an earlier statement of the transaction failed. Nothing was written.")
+        return result
+
+    def _was_stored(self, connection: "psycopg.Connection[Row]", lost: Cut) -> bool | None:
+        """Ask for the status of the transaction.
+
+        A crash may lose the numbers of transactions that left nothing on disk, and the server then gives them out
+        again. So "committed" counts only where no crash came between; a crash resets the statistics.
+        """
+        if not isinstance(lost.mark, Mark):
+            return None
+        try:
+            row = connection.execute(
+                "SELECT txid_status(%s), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())::float8 < %s",
+                lost.mark,
+            ).fetchone()
+        except pg.InvalidParameterValue:  # no transaction had that number yet: a crash has lost it
+            return False
+        except psycopg.Error as error:
+            raise Cut(committing=False) from error
+        status, is_sure = row or (None, None)
+        if status == "in progress":
+            raise Cut(committing=False)
+        if status == "aborted":
+            return False
+        return True if status == "committed" and is_sure else None
+
+    def _after_failure(self, connection: "psycopg.Connection[Row]", error: StoreError) -> None:
+        if isinstance(error, StoreBusy | StoreReadOnly):
+            self._give_back(connection)
+        else:
+            self._drop_all(connection)
 
     def _is_clean(self, connection: "psycopg.Connection[Row]") -> bool:
         return connection.info.transaction_status == TransactionStatus.IDLE
@@ -120,7 +233,10 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         return row is not None
 
     def _lock_schema(self, tx: Transaction) -> None:
+        """Wait for another process that migrates; one that is frozen is ended by the server. Then take all the time."""
+        tx.run(f"SET LOCAL lock_timeout = {_milliseconds(self.outage_seconds)}")
         tx.row("SELECT pg_advisory_xact_lock(?)", SCHEMA_LOCK)
+        tx.run("SET LOCAL statement_timeout = 0")
         tx.run(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"')
 
     def _scrub(self) -> None:
@@ -132,6 +248,28 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
                 return kind(f"{self.address}: {_one_line(error)}. {advice}")
         return StoreError(f"{self.address}: {_one_line(error)} ({error.sqlstate}). Nothing was written.")
 
+    def _without_secrets(self, text: str) -> str:
+        for secret in _secrets(self._url):
+            text = text.replace(secret, "***")
+        return text
+
+
+LOST_CONNECTIONS = ("08", "57P", "25P03", "53300")
+"""How the codes of errors begin after which a session is over. pgbouncer reports a server that is away with 08P01."""
+
+FOR_NOW = (
+    "starting up",
+    "shutting down",
+    "recovery",
+    "not yet accepting connections",
+    "too many clients",
+    "too many connections",
+    "remaining connection slots",
+    "no more connections allowed",
+    "login has been failing",
+    "pgbouncer cannot connect",
+)
+"""Reasons to refuse a connection that pass, even where no connection was made before."""
 
 LOST_RACES = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 
@@ -152,28 +290,116 @@ ERRORS: tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], str], ...
 )
 
 
+def _is_lost(error: psycopg.Error) -> bool:
+    """Whether the session ended, or the driver can no longer tell its state: then there is no code of the server."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.sqlstate.startswith(LOST_CONNECTIONS)
+
+
+TABLES = re.compile(
+    r"((?<!\bFOR )(?<!\bDO )(?<!\bDISTINCT )"
+    r"\b(?:FROM|JOIN|INTO|UPDATE|USING|TABLE(?: IF(?: NOT)? EXISTS)?|INDEX \w+ ON)\s+)"
+    r"([a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?(?:\s*,\s*[a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?)*)"
+)
+"""Where a statement names tables: a keyword, then one, or several with commas between them, each with or without an
+alias. Keywords are written in capitals in this package, and names in small letters."""
+NAME = re.compile(r"(^|,\s*)([a-z_]\w*)")
+DEFINED = re.compile(r"(?:\bWITH(?: RECURSIVE)?|,)\s+([a-z_]\w*)\s*(?:\([^()]*\)\s*)?AS \(")
+
+
 @cache
-def _spelled(sql: str) -> LiteralString:
-    """Our SQL with psycopg's placeholders. It is all written in this package; values never become part of it."""
-    return cast(LiteralString, sql.replace("%", "%%").replace("?", "%s"))
+def _spelled(sql: str, schema: str) -> LiteralString:
+    """Our SQL with psycopg's placeholders, and every table with its schema, but for those of the server (`pg_…`).
+
+    It is all written in this package; values never become part of it.
+    """
+    defined = {*DEFINED.findall(sql)}
+
+    def qualified(match: re.Match[str]) -> str:
+        return match[0] if match[2] in defined or match[2].startswith("pg_") else f'{match[1]}"{schema}".{match[2]}'
+
+    named = TABLES.sub(lambda match: match[1] + NAME.sub(qualified, match[2]), sql)
+    return cast(LiteralString, named.replace("%", "%%").replace("?", "%s"))
+
+
+def _beginnings(options: Options) -> tuple[LiteralString, LiteralString]:
+    """What begins a transaction that reads, and one that writes, with the settings that hold in it: one round trip.
+
+    A reader locks nothing that a writer waits for, so it may be idle for as long as a statement may take. A writer gets
+    its number at once, so that its outcome can be asked for.
+    """
+    reads, writes = (
+        f"set_config('lock_timeout', '{_milliseconds(options.lock_timeout)}', true),"
+        f" set_config('statement_timeout', '{_milliseconds(options.statement_timeout)}', true),"
+        f" set_config('idle_in_transaction_session_timeout', '{_milliseconds(idle)}', true)"
+        for idle in (options.statement_timeout, options.idle_timeout)
+    )
+    return (
+        cast(LiteralString, f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {reads}"),
+        cast(
+            LiteralString,
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT txid_current(), extract(epoch FROM now())::float8,"
+            f" {writes}, set_config('synchronous_commit', 'on', true)",
+        ),
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
 
 
 def _one_line(error: psycopg.Error) -> str:
     return " ".join(str(error).split()).rstrip(".")
 
 
-def _take_schema(url: str) -> tuple[str, str]:
-    """Our own `?schema=` taken out of an address; the rest is the driver's business."""
-    pieces = urlsplit(url)
-    query = dict(parse_qsl(pieces.query, keep_blank_values=True))
-    schema = query.pop("schema", "contextc")
+def _is_direct(connection: "psycopg.Connection[Row]") -> bool:
+    """Return whether a connection leads to the server itself. A pooler hands out process numbers of its own."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] == connection.info.backend_pid
+
+
+def _take_options(url: str) -> tuple[str, Options]:
+    """Our own parameters taken out of an address; the rest is for the driver, exactly as it was written."""
+    address, query = split_query(url)
+    ours: dict[str, Any] = {}
+    rest: list[str] = []
+    for piece in query[1:].split("&"):
+        name, _, value = piece.partition("=")
+        if name in Options._fields:
+            ours[name] = unquote(value)
+        else:
+            rest.append(piece)
+    schema = ours.get("schema", Options().schema)
     if not schema.replace("_", "").isalnum() or not schema.isascii() or len(schema) > 63:
         raise InvalidSetting(f"schema={schema!r}: use letters, digits and underscores.")
-    return urlunsplit(pieces._replace(query=urlencode(query, quote_via=quote))), schema
+    for name, default in Options()._asdict().items():
+        if name != "schema" and name in ours:
+            ours[name] = _number(name, ours[name], type(default) is int)
+    return f"{address}?{'&'.join(rest)}" if any(rest) else address, Options(**ours)
 
 
-def _without_password(url: str) -> str:
-    pieces = urlsplit(url)
-    if pieces.password is None:
-        return url
-    return urlunsplit(pieces._replace(netloc=pieces.netloc.replace(f":{pieces.password}@", ":***@")))
+def _number(name: str, value: str, is_whole: bool) -> float:
+    try:
+        number = int(value) if is_whole else float(value)
+    except ValueError:
+        number = 0
+    if not 0 < number <= 1_000_000:  # also false for NaN
+        kind = "a whole number" if is_whole else "a number of seconds"
+        raise InvalidSetting(f"{name}={value!r}: expected {kind} above 0, up to 1000000.")
+    return number
+
+
+def _check_login(url: str) -> None:
+    login, at, _ = split_query(url)[0].partition("://")[2].rpartition("@")
+    if at and "/" in login and ":" in login.partition("/")[0]:
+        raise InvalidSetting(f"{masked(url)}: a password must not contain a plain slash. Write it as %2F.")
+
+
+def _secrets(url: str) -> list[str]:
+    """Return what `masked` hides in an address, as it is written there and decoded, the longest first."""
+    address, query = split_query(url)
+    parameters = [piece.partition("=") for piece in query[1:].split("&")]
+    hidden = [value for name, _, value in parameters if masked(f"?{name}=x") != f"?{name}=x"]
+    hidden.append(address.partition("://")[2].rpartition("@")[0].partition(":")[2])
+    return sorted({form for each in hidden for form in (each, unquote(each)) if form}, key=len, reverse=True)

@@ -40,10 +40,19 @@ def read_messages(tx: Transaction, rows: Sequence[tuple[int, bytes]]) -> list[tu
 
 
 def unreadable(tx: Transaction, where: int, error: Exception) -> StoreCorrupt:
+    return StoreCorrupt(f"{_named(tx, where)} cannot be read: {_told(error)} {LOOK}")
+
+
+def mismatched(tx: Transaction, where: int) -> StoreCorrupt:
+    """The error for a row whose content was changed after it was stored."""
+    return StoreCorrupt(f"{_named(tx, where)} does not match its hash: the row was changed or damaged. {LOOK}")
+
+
+def _named(tx: Transaction, where: int) -> str:
     branch, seq = where >> SEQ_BITS, where & SEQ_MASK
     row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
     whose = f" of {row[0]!r}" if row and row[0] else ""
-    return StoreCorrupt(f"Message {seq} on branch {branch}{whose} cannot be read: {_told(error)} {LOOK}")
+    return f"Message {seq} on branch {branch}{whose}"
 
 
 def read_as(decode: Callable[[Source], Value], body: Source, what: str) -> Value:

@@ -71,9 +71,14 @@ def healed_note(message: Message) -> JSONObject:
     return cast(JSONObject, note) if isinstance(note, dict) else {}
 
 
-def expire(tx: Transaction, before: int, limit: int) -> int:
-    """Redact up to `limit` messages from before a moment (milliseconds); how many it were."""
-    rows = tx.rows("SELECT place FROM message WHERE redacted = 0 AND time < ? LIMIT ?", before, limit)
+def expire(tx: Transaction, before: int, limit: int, after: int) -> tuple[int, int]:
+    """Redact up to `limit` messages from before a moment (ms), behind a place; how many, and the last place."""
+    rows = tx.rows(
+        "SELECT place FROM message WHERE place > ? AND redacted = 0 AND time < ? ORDER BY place LIMIT ?",
+        after,
+        before,
+        limit,
+    )
     trees: set[int] = set()
     for branch in sorted({where >> SEQ_BITS for (where,) in rows}):
         found = tx.row("SELECT tree FROM branch WHERE number = ?", branch)
@@ -85,7 +90,7 @@ def expire(tx: Transaction, before: int, limit: int) -> int:
     for tree in sorted(trees):
         forget_shown(tx, tree, {where for (where,) in rows})
         forget_words(tx, tree, uids)
-    return len(rows)
+    return len(rows), rows[-1][0] if rows else after
 
 
 def drop_blobs(tx: Transaction, low: int, high: int) -> None:

@@ -22,7 +22,9 @@ from contextc.store.overviews import (
     described,
     lines_of,
     listed,
+    listed_as,
     mark_of,
+    names_after,
     read_or_none,
 )
 from contextc.store.places import place, stretches
@@ -30,7 +32,7 @@ from contextc.store.places import place, stretches
 WORK = 40_000
 """How many messages one search reads at most; asking for some counts as `ASKING` more."""
 ASKING = 20
-CHUNK, CONVERSATIONS, EVERY = 500, 200, 1 << 30
+CHUNK, CONVERSATIONS = 500, 200
 BEFORE, AFTER = 40, 100
 
 
@@ -50,9 +52,10 @@ def search(tx: Transaction, words: str, *, before: str = "", limit: int = 50, wo
     begin, hits = mark_of(before), list[tuple[Listed, str]]()
     check_limit(limit)
     if begin is None or begin.named:
-        named = [each for each in listed(tx, begin, EVERY) if wanted in each.name.casefold()][:limit]
+        numbers = [number for number, name in names_after(tx, begin) if wanted in name.casefold()][:limit]
+        named = listed_as(tx, numbers) if numbers else []
         hits = [(each, "") for each in named]
-        if len(hits) == limit:
+        if len(numbers) == limit and named:
             return _page(tx, hits, Mark(named[-1].moved, named[-1].number, named=1))
         begin = None
     return _page(tx, *_said(tx, wanted, begin, hits, limit, work))
@@ -126,5 +129,15 @@ def _excerpt(body: bytes, wanted: str) -> str:
     at = text.casefold().find(wanted)
     if at < 0:
         return ""
-    first, last = max(0, at - BEFORE), at + len(wanted) + AFTER
+    begin, end = _unfolded(text, at), _unfolded(text, at + len(wanted) - 1) + 1
+    first, last = max(0, begin - BEFORE), end + AFTER
     return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
+
+
+def _unfolded(text: str, at: int) -> int:
+    """The index in a text of the character that stands at an index of its case-folded form, which may be longer."""
+    for index, character in enumerate(text):
+        at -= len(character.casefold())
+        if at < 0:
+            return index
+    return len(text)

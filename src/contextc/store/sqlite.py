@@ -22,9 +22,12 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from contextc.store.backup import PRIVATE, copy_to
 from contextc.store.base import Dialect, Row, T, Transaction
+from contextc.store.chain import now_ms
 from contextc.store.engine import jitter
 from contextc.store.group import Line, Outcome
+from contextc.store.keeper import warn
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
 
@@ -32,6 +35,8 @@ SQLITE = Dialect(
     name="sqlite", lock="", now="((julianday('now') - 2440587.5) * 86400.0)", check="PRAGMA integrity_check"
 )
 BUSY_SECONDS = 60
+ERASE_WAIT = 0.2  # who redacts waits as long for readers, and other writers with it
+ERASE_SECONDS = 1.0
 LOOK_SECONDS = 0.02  # a look costs as much as a small write, so a burst of writes shares one
 OLDEST = (3, 35, 0)
 
@@ -65,10 +70,11 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         path = os.path.expanduser(path)
         super().__init__(f"sqlite:///{path}")
-        self._path, self._read_only = path, read_only
+        self.path, self._read_only = path, read_only
         self._file: tuple[int, int] | None = None
         self._looked = 0.0
         self._line = Line(self._together)
+        self._stop_erasing: Callable[[], None] | None = None
         if sqlite3.sqlite_version_info < OLDEST:
             raise StoreUnavailable(
                 f"This Python has SQLite {sqlite3.sqlite_version}; contextc needs 3.35 or newer. Use a newer Python."
@@ -117,9 +123,10 @@ class SQLiteStore(Store[sqlite3.Connection]):
         """Another thread of the parent may have led the writers; nobody here does."""
         super()._forked()
         self._line = Line(self._together)
+        self._stop_erasing = None
 
     def _connect(self) -> sqlite3.Connection:
-        folder = os.path.dirname(os.path.abspath(self._path))
+        folder = os.path.dirname(os.path.abspath(self.path))
         if not os.path.isdir(folder):
             raise StoreUnavailable(
                 f"{self.address}: the folder {folder} does not exist. Make it, or choose another path."
@@ -131,24 +138,30 @@ class SQLiteStore(Store[sqlite3.Connection]):
         except sqlite3.Error as error:
             raise self._ours(error) from error
         if self._file is None:
-            self._file = _identity(self._path)
+            self._file = _identity(self.path)
         return connection
 
     def _open_file(self) -> sqlite3.Connection:
         if not self._read_only:
+            self._make_private()
             return self._open("mode=rwc", "journal_mode = WAL", "synchronous = FULL", "secure_delete = ON")
         try:
             return self._open("mode=ro", "schema_version")
         except sqlite3.OperationalError:
-            if os.path.exists(f"{self._path}-wal") or not os.path.exists(self._path):
+            if os.path.exists(f"{self.path}-wal") or not os.path.exists(self.path):
                 raise
             # A reader of a WAL file makes a small file beside it, which a read-only folder refuses; with no log left to
             # read, the file can be taken as it is.
             return self._open("mode=ro&immutable=1", "schema_version")
 
+    def _make_private(self) -> None:
+        """Make a new file that its owner alone can read. SQLite gives the same mode to the files it puts beside it."""
+        with suppress(OSError):  # it is there, or cannot be made: then opening it says why
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+
     def _open(self, how: str, *pragmas: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{_quote(self._path)}?{how}",
+            f"file:{_quote(self.path)}?{how}",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,
@@ -219,7 +232,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _look_at_file(self) -> None:
         """Refuse to go on in a file that nobody can open any more."""
         self._looked = monotonic()
-        found = _identity(self._path)
+        found = _identity(self.path)
         if found != self._file:
             self._closed = True
             what = "was replaced by another file" if found else "was removed"
@@ -228,9 +241,23 @@ class SQLiteStore(Store[sqlite3.Connection]):
                 "back or restore a copy, then open it again; opening a path with no file makes a new, empty store."
             )
 
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        connection = self._take()
+        try:
+            copy_to(connection, os.fspath(target))
+        except sqlite3.Error as error:
+            raise self._ours(error) from error
+        finally:
+            self._give_back(connection)
+
+    def schema(self) -> int:
+        """The version of the schema; 0 where there is none."""
+        return self.read(self._version)
+
     def ready(self) -> None:
         if not self._read_only:
             super().ready()
+            self._scrub()  # what a process left that ended before the log could be emptied
         elif (version := self.read(self._version)) != (known := migrations()[-1].version):
             if version > known:
                 raise SchemaTooNew(self.address, found=version, known=known)
@@ -250,15 +277,51 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _lock_schema(self, tx: Transaction) -> None:
         """BEGIN IMMEDIATE has already taken the one write lock there is."""
 
+    def _erases(self, tx: Transaction) -> None:
+        tx.run("INSERT INTO erasure (time) VALUES (?)", now_ms())
+
+    @property
+    def pending_erasure(self) -> int:
+        return self.read(lambda tx: tx.rows("SELECT count(*) FROM erasure")[0][0])
+
     def _scrub(self) -> None:
-        """Freed pages are zeroed as they are freed; the log of older pages is emptied here, when no reader needs it."""
+        """Empty the log of older pages; where a reader still needs it, try again in the background until it is empty.
+
+        Freed pages of the file itself are zeroed as they are freed.
+        """
+        if self._erase(ERASE_WAIT) or self._stop_erasing is not None:
+            return
+        warn(
+            f"{self.address}: content that was redacted or deleted stays in the write-ahead log while another "
+            "connection reads from it. It is removed as soon as that is over."
+        )
+        self._stop_erasing = self._keeper.every(ERASE_SECONDS, self._erase_again)
+
+    def _erase_again(self) -> None:
+        if self._erase(0) and self._stop_erasing is not None:
+            self._stop_erasing()
+            self._stop_erasing = None
+
+    def _erase(self, wait: float) -> bool:
+        """Empty the log, and wait so many seconds for readers; whether nothing that was erased before is left in it."""
         connection = self._take()
         try:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.Error as error:
-            raise self._ours(error) from error
-        finally:
-            self._give_back(connection)
+            ((last,),) = connection.execute("SELECT max(number) FROM erasure").fetchall()
+            busy = 0
+            if last is not None:
+                connection.execute(f"PRAGMA busy_timeout = {wait * 1000:.0f}")
+                ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+        except sqlite3.Error:  # the change itself is stored; what is left to do is noted, and tried again
+            self._drop_all(connection)
+            return False
+        self._give_back(connection)
+        if busy or last is None:
+            return not busy
+        with suppress(StoreError):  # then it is done once more
+            self.write(lambda tx: tx.run("DELETE FROM erasure WHERE number <= ?", last))
+            return True
+        return False
 
     def _ours(self, error: sqlite3.Error) -> ContextcError:
         name = getattr(error, "sqlite_errorname", "") or ""
@@ -278,7 +341,11 @@ ERRORS: tuple[tuple[str, type[StoreError], str], ...] = (
         "The file or its folder may not be written. Change its permissions, or copy it.",
     ),
     ("SQLITE_BUSY", StoreBusy, f"Other writers held the lock for {BUSY_SECONDS} s. Nothing was written; try again."),
-    ("SQLITE_CORRUPT", StoreCorrupt, "The file is damaged. Restore a copy, or recover it with the sqlite3 program."),
+    (
+        "SQLITE_CORRUPT",
+        StoreCorrupt,
+        "The file is damaged. Restore a backup with `contextc restore`, or recover it with the sqlite3 program.",
+    ),
     ("SQLITE_NOTADB", StoreCorrupt, "This is not a SQLite file. Choose another path; it was not touched."),
     ("SQLITE_CANTOPEN", StoreUnavailable, "The file cannot be opened. Check the path and its permissions."),
     (

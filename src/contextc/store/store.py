@@ -1,10 +1,13 @@
 """The one interface of every back-end. Each method is one transaction: durable when it returns, or never happened."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -15,7 +18,9 @@ from contextc.errors import (
     InvalidMessage,
     InvalidSetting,
     LeaseLost,
+    StoreBusy,
     StoreCorrupt,
+    StoreUnavailable,
 )
 from contextc.events import AnyEvent
 from contextc.messages import Admitted, AnyPart, Message, admit
@@ -25,19 +30,23 @@ from contextc.store import search as searching
 from contextc.store import todos as todo_lists
 from contextc.store import turns as running
 from contextc.store.base import Branch, Conversation, Lease, Recovered, Reference, Transaction
-from contextc.store.engine import Connection, Engine, jitter
+from contextc.store.engine import Connection, Engine
 from contextc.store.keeper import warn
 from contextc.store.overviews import Overview, Page
 from contextc.store.places import Head, check_name
 from contextc.store.reading import LOOK, as_bytes
 from contextc.store.transcripts import TranscriptKey
 from contextc.store.turns import Queued, QueueKind, StepRecord, TurnRecord
+from contextc.store.waiting import Waiting
 from contextc.todos import Todo, TodoChange, TodoState, check_text, numbered
 
 DEFAULT_AGENT = "assistant"
 EXPIRE_BATCH = 500
 TIPS_KEPT = 10_000
 RECOVERED_KEPT = 100
+CLOSING_SECONDS = 5.0
+RECOVERY_SECONDS = 10
+"""Time after which opening a store waits for no more locked conversations."""
 
 
 class Store(Engine[Connection]):
@@ -46,10 +55,13 @@ class Store(Engine[Connection]):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._renewals: dict[Lease, Callable[[], None]] = {}
+        self._losses: dict[Lease, Callable[[], None]] = {}
+        self.waiting = Waiting()
         self._streams: dict[str, streams.Stream] = {}
         self.recovered: tuple[Recovered, ...] = ()
         """What dead turns had left, and this handle put right."""
         self._tips: dict[str, Head] = {}
+        self._verified = chain.Verified()
 
     def ready(self) -> None:
         """Bring the schema up to date, then put right what dead turns left."""
@@ -96,8 +108,18 @@ class Store(Engine[Connection]):
         upto: Reference | None = None,
         branch: int | None = None,
     ) -> list[Message]:
-        """The messages of a conversation in order: all, those after one and up to another, or the last few of these."""
-        return self.read(lambda tx: chain.load(tx, conversation, last=last, after=after, upto=upto, branch=branch))
+        """The messages of a conversation in order: all, those after one and up to another, or the last few of these.
+
+        A message that is missing, or does not match its hash, raises `StoreCorrupt`. An open store verifies each row
+        once, when it first loads it; `contextc doctor` verifies every row.
+        """
+
+        def work(tx: Transaction) -> list[Message]:
+            return chain.load(
+                tx, conversation, last=last, after=after, upto=upto, branch=branch, verified=self._verified
+            )
+
+        return self.read(work)
 
     def sync(self, conversation: str, history: Iterable[Message]) -> list[Message]:
         """Take in a history that a client sends whole each time, and return what was new in it.
@@ -114,11 +136,13 @@ class Store(Engine[Connection]):
             here = places.find_head(tx, conversation, True)
             if here is None:
                 return chain.append(tx, conversation, entries) if entries else []
-            if tx.again and (stored := chain.stored_before(tx, here, tails[-1])):
+            if tx.again and (stored := chain.stored_before(tx, tails[-1])):
                 return stored
             open_now = streams.open_in(tx, conversation)  # a page may send what is still being written
             mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]
-            difference = branches.reconcile(tx, conversation, [entry.admitted.message for entry in mine])
+            difference = branches.reconcile(
+                tx, conversation, [entry.admitted.message for entry in mine], self._verified
+            )
             tail = mine[len(mine) - difference.tail :]
             tails.append([branches.renamed(tx, here.tree, entry) for entry in tail])
             return chain.append(tx, conversation, tails[-1]) if tails[-1] else []
@@ -161,6 +185,13 @@ class Store(Engine[Connection]):
             raise StoreCorrupt(f"What is stored as blob {name!r} are no bytes. {LOOK}")
         return data
 
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        """Write a copy of the whole store, as it is at one moment, into a new file; others may go on writing.
+
+        SQLite and `memory:` only. `contextc restore` puts it back.
+        """
+        raise InvalidSetting(f"{self.address}: backup copies SQLite stores only. Use pg_dump and pg_restore.")
+
     # ── branches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def branches(self, conversation: str) -> list[Branch]:
@@ -202,15 +233,32 @@ class Store(Engine[Connection]):
         )
 
     def delete(self, conversation: str) -> None:
-        """Delete a conversation and its messages, except those that a fork of it still stands on."""
-        self.write(lambda tx: branches.delete(tx, conversation))
+        """Delete a conversation and its messages, except those that a fork of it still stands on.
+
+        `pending_erasure` says whether its content is still in the files of the store.
+        """
+
+        def work(tx: Transaction) -> None:
+            branches.delete(tx, conversation)
+            self._erases(tx)
+
+        self.write(work)
         self._scrub()
 
     # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def redact(self, conversation: str, target: Reference) -> Message:
-        """Take the content of one message away for good. Its id and its place stay."""
-        message = self.write(lambda tx: redaction.redact(tx, conversation, target))
+        """Take the content of one message away for good. Its id and its place stay.
+
+        `pending_erasure` says whether the content is still in the files of the store.
+        """
+
+        def work(tx: Transaction) -> Message:
+            message = redaction.redact(tx, conversation, target)
+            self._erases(tx)
+            return message
+
+        message = self.write(work)
         self._scrub()
         return message
 
@@ -221,17 +269,45 @@ class Store(Engine[Connection]):
         """
         if not isinstance(age, timedelta) or age <= timedelta(0):
             raise InvalidSetting(f"{age!r} is no age. Give a timedelta above zero, such as timedelta(days=90).")
-        before, total = chain.now_ms() - int(age.total_seconds() * 1000), 0
-        while count := self.write(lambda tx: redaction.expire(tx, before, EXPIRE_BATCH)):
-            total += count
-        if self.write(lambda tx: transcripts.expire(tx, before)) or total:
+        before, total, after = chain.now_ms() - int(age.total_seconds() * 1000), 0, -1
+
+        def work(tx: Transaction) -> tuple[int, int]:
+            count, last = redaction.expire(tx, before, EXPIRE_BATCH, after)
+            if count:
+                self._erases(tx)
+            return count, last
+
+        def drop(tx: Transaction) -> int:
+            count = transcripts.expire(tx, before)
+            if count:
+                self._erases(tx)
+            return count
+
+        while (found := self.write(work))[0]:
+            total, after = total + found[0], found[1]
+        if self.write(drop) or total:
             self._scrub()
         return total
 
     def drop_transcript(self, key: TranscriptKey) -> None:
         """Remove a provider's own record of a session for good: of a part of it, or of all."""
-        self.write(lambda tx: transcripts.drop(tx, key), repeatable=True)
+
+        def work(tx: Transaction) -> None:
+            transcripts.drop(tx, key)
+            self._erases(tx)
+
+        self.write(work, repeatable=True)
         self._scrub()
+
+    @property
+    def pending_erasure(self) -> int:
+        """How many redactions and deletions are stored, and have not left the files of the store yet.
+
+        A SQLite store keeps older pages in its write-ahead log while a reader needs them. The store goes on removing
+        them in the background, and when it is next opened. Other back-ends answer 0: what a PostgreSQL server keeps of
+        a removed row goes with its next vacuum.
+        """
+        return 0
 
     # ── todos ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -295,36 +371,73 @@ class Store(Engine[Connection]):
         check_name(agent, "agent")
         if ttl <= 0:
             raise InvalidInput(f"ttl={ttl}: a lease needs some time to live.")
-        deadline = time.monotonic() + wait
-        while True:
-            try:
-                lease, recovered = self.write(lambda tx: leases.acquire(tx, conversation, agent, ttl))
-                break
-            except ConversationBusy:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-                time.sleep(min(left, 0.02 + jitter(0.08)))
+        woken = threading.Event()
+        with self.waiting.join(conversation, agent, woken.set, wait=wait, ttl=ttl) as waiter:
+            while True:
+                woken.clear()
+                try:
+                    if not waiter.is_first:
+                        raise self.busy(conversation, agent)
+                    return self.acquire_now(conversation, agent, ttl=ttl, patient=waiter.is_patient)
+                except ConversationBusy as busy:
+                    seconds = waiter.pause(busy, held_here=self.holds(conversation, agent, busy.number))
+                woken.wait(seconds)
+
+    def acquire_now(self, conversation: str, agent: str, *, ttl: float, patient: bool = False) -> Lease:
+        """Take the lease where it can be had at once. Who is `patient` leaves a late process that lives its own."""
+        lease, recovered = self.write(
+            lambda tx: leases.acquire(tx, conversation, agent, ttl, self._holds_here, patient=patient)
+        )
         if recovered is not None:
             self.recovered = (*self.recovered, recovered)[-RECOVERED_KEPT:]
         self._renewals[lease] = self._keeper.every_for(ttl / 3, lease, self._renew)
+        _HOLDING[self.address, conversation, agent, lease.number] = self
         return lease
+
+    def busy(self, conversation: str, agent: str) -> ConversationBusy:
+        """Why a turn cannot begin, where another one runs or waits."""
+        number, _, left = self.read(lambda tx: leases.standing(tx, conversation, agent))
+        return ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
+
+    def holds(self, conversation: str, agent: str, number: int) -> bool:
+        """Whether this handle holds, and renews, that lease."""
+        return any(
+            (lease.conversation, lease.agent, lease.number) == (conversation, agent, number)
+            for lease in list(self._renewals)
+        )
+
+    def on_loss(self, lease: Lease, call: Callable[[], None]) -> None:
+        """Call something, on another thread, when a lease turns out to be lost. Once, and not where it is released."""
+        self._losses[lease] = call
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
         """End the turn. What it was still writing ends as `error`; calls that a `failed` one left open are answered."""
         self._release(lease, failed=failed)
 
     def releases(self, tx: Transaction, lease: Lease) -> None:
-        """End a turn inside a transaction. The lease is renewed no longer, whatever becomes of that."""
-        self._stop_renewing(lease)
+        """End a turn inside a transaction. Call `released` when that is committed."""
         leases.release(tx, lease, failed=False)
 
+    def released(self, lease: Lease) -> None:
+        """Renew a lease no longer, because it has been released; the turn that waits first looks at once."""
+        self._stop_renewing(lease)
+        self.waiting.wake(lease.conversation, lease.agent)
+
+    def stop_renewing(self, lease: Lease) -> None:
+        """Let a lease end at its time, because no turn runs under it any more. Writes nothing."""
+        self._stop_renewing(lease)
+
     def close(self) -> None:
-        """End the turns of this handle, and close every connection."""
+        """End the turns of this handle, and close every connection. A server that is away is waited for but shortly."""
         if not self._closed:
+            self.outage_seconds = min(self.outage_seconds, CLOSING_SECONDS)
             for lease in list(self._renewals):
-                with suppress(ContextcError):
+                try:
                     self._release(lease, failed=True)
+                except StoreUnavailable:
+                    break
+                except ContextcError:
+                    continue
         super().close()
 
     def _release(self, lease: Lease, *, failed: bool) -> None:
@@ -339,6 +452,7 @@ class Store(Engine[Connection]):
                 self._streams.pop(uid, None)
         self._stop_renewing(lease)
         self.write(lambda tx: leases.release(tx, lease, failed=failed))
+        self.released(lease)
 
     def stream(self, lease: Lease, head: Message | None = None) -> streams.Stream:
         """Begin a message whose content is still coming in. It enters the chain when it ends.
@@ -421,13 +535,31 @@ class Store(Engine[Connection]):
         return self.read(lambda tx: running.queued(tx, places.head(tx, conversation).conversation, agent))
 
     def recover(self) -> list[Recovered]:
-        """Put right what turns left whose process died. Done on open; a live turn is never touched."""
+        """Put right what turns left whose process died. Done on open; a live turn is never touched.
+
+        It is cheap where there is nothing to do (one query, of the leases that are held), so a server may call it
+        every few seconds. Events say what was done. A conversation that another session keeps locked is left as it is,
+        until its next turn begins.
+        """
+
+        def work(tx: Transaction, turn: tuple[str, str, int]) -> Recovered | None:
+            if tx.dialect.hurry:
+                tx.run(tx.dialect.hurry)
+            return leases.recover(tx, *turn, self._holds_here)
+
         recovered: list[Recovered] = []
-        for turn in self.read(leases.ended):
+        ended = self.read(lambda tx: leases.ended(tx, self._holds_here))
+        end = time.monotonic() + RECOVERY_SECONDS
+        for index, turn in enumerate(ended):
             try:
-                found = self.write(lambda tx, turn=turn: leases.recover(tx, *turn))
-            except (InvalidMessage, StoreCorrupt) as error:  # one bad turn must not keep everybody out
+                found = self.write(lambda tx, turn=turn: work(tx, turn))
+            except (InvalidMessage, StoreCorrupt, StoreBusy) as error:  # one bad turn must not keep everybody out
+                if isinstance(error, StoreBusy) and not self.dialect.hurry:
+                    raise
                 warn(f"what a dead turn of {turn[1]!r} left in {turn[0]!r} could not be put right: {error}")
+                if isinstance(error, StoreBusy) and time.monotonic() > end:
+                    warn(f"{len(ended) - index - 1} more dead turns were left for later: too many were locked.")
+                    break
                 continue
             recovered += [found] if found is not None else []
         return recovered
@@ -435,14 +567,26 @@ class Store(Engine[Connection]):
     def _renew(self, due: list[Lease]) -> None:
         for lease in self.write(lambda tx: leases.renew(tx, due), repeatable=True):
             if lease in self._renewals:  # else it was given back meanwhile
-                self._stop_renewing(lease)
+                call = self._losses.get(lease)
+                self.released(lease)
                 warn(str(LeaseLost(lease.conversation, lease.agent, number=lease.number)))
+                if call is not None:
+                    call()
+
+    def _holds_here(self, conversation: str, agent: str, number: int) -> bool:
+        """Whether this process holds a lease, by this handle or by another one of the same store."""
+        key = self.address, conversation, agent, number
+        other = _HOLDING.get(key) if self.address != "memory:" else None  # of which each is a store by itself
+        return any(not each._closed and each.holds(*key[1:]) for each in (self, other) if each is not None)
 
     def _forked(self) -> None:
         super()._forked()
-        self._renewals, self._streams = {}, {}
+        self._renewals, self._losses, self._streams = {}, {}, {}
+        self.waiting = Waiting()
 
     def _stop_renewing(self, lease: Lease) -> None:
+        self._losses.pop(lease, None)
+        _HOLDING.pop((self.address, lease.conversation, lease.agent, lease.number), None)
         if stop := self._renewals.pop(lease, None):
             stop()
 
@@ -453,12 +597,12 @@ class Store(Engine[Connection]):
         needed.
         """
         tip = self._tips.get(conversation)
-        if tip is None or entry.admitted.blobs or entry.admitted.message.uid:
+        if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.spoken:
             return None
         message, values = chain.placed(tip, entry)
         if not self._run_alone(chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)):
             return None
-        self._tips[conversation] = Head(tip.conversation, tip.tree, tip.branch, tip.revision, message.seq, values[1])
+        self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message
 
     def ends_at(self, conversation: str, end: Head) -> None:
@@ -490,6 +634,10 @@ class Store(Engine[Connection]):
                 self._tips.clear()
             self._tips[conversation] = ends[-1]
         return stored
+
+
+_HOLDING: "WeakValueDictionary[tuple[str, str, str, int], Store[Any]]" = WeakValueDictionary()
+"""Which handle of this process holds a lease: by its store's address, and conversation, agent and number."""
 
 
 def _spoken(message: Message, lease: Lease) -> Message:

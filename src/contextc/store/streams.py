@@ -230,7 +230,11 @@ class Stream:
         self._save, self._close = save, close
         self._waiting: list[AnyPart] = []
         self._batches = 0
+        self._ending = False
         self._lock = threading.Lock()
+        """Guards the fields above. It is never held while the store writes, so `write` never waits for a disk."""
+        self._saving = threading.Lock()
+        """Held while the store writes what is waiting: one batch after the other, then the end."""
         self._lost: ContextcError | None = None
         self._pid = os.getpid()
         self.stop: Callable[[], None] = lambda: None
@@ -245,7 +249,7 @@ class Stream:
         with self._lock:
             if self._lost is not None:
                 raise self._lost
-            if self.message is not None:
+            if self.message is not None or self._ending:
                 raise InvalidInput("This stream has ended; what comes now belongs to another message.")
             self._waiting.append(sound)
 
@@ -261,16 +265,21 @@ class Stream:
 
     def flush(self) -> None:
         """Journal what has been written so far. The store does this by itself, four times a second."""
-        with self._lock:
-            if not self._waiting or self.message is not None or self._pid != os.getpid():
+        if self._pid != os.getpid():
+            return
+        with self._saving:
+            with self._lock:
+                taken = list(self._waiting)
+            if not taken or self.message is not None:
                 return
             try:
-                self._save(self._batches, list(join(self._waiting)))
+                self._save(self._batches, list(join(taken)))
             except LeaseLost as error:
                 self._lost = error
                 self.stop()
                 raise
-            self._batches, self._waiting = self._batches + 1, []
+            with self._lock:
+                self._batches, self._waiting = self._batches + 1, self._waiting[len(taken) :]
 
     def end(
         self,
@@ -293,9 +302,14 @@ class Stream:
             finish=finish or final.finish,
             usage=usage or final.usage,
         )
-        with self._lock:
+        with self._saving:
             if self.message is None:
-                self.message = self._close(self._batches, list(join(self._waiting)), final)
+                with self._lock:
+                    self._ending, taken = True, list(self._waiting)
+                try:
+                    self.message = self._close(self._batches, list(join(taken)), final)
+                finally:
+                    self._ending = False
                 self.stop()
             return self.message
 

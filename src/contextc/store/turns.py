@@ -13,7 +13,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode, encode, well_formed_json
-from contextc.events import WORDS, AnyEvent, Interrupted, QueuedInput, event_from_json, event_to_json
+from contextc.events import (
+    WORDS,
+    AnyEvent,
+    Interrupted,
+    QueuedInput,
+    StepFinish,
+    ToolStart,
+    event_from_json,
+    event_to_json,
+)
 from contextc.messages import Message, Usage, from_json, to_json
 from contextc.store.base import Transaction
 from contextc.store.chain import now_ms
@@ -110,6 +119,21 @@ def last_number(tx: Transaction, table: str, conversation: int) -> int:
         place(conversation, SEQ_MASK),
     )
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
+
+
+def last_events(tx: Transaction, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """The number of each conversation that exists, and the number of its last event (0 for none), by name."""
+    found: dict[str, tuple[int, int]] = {}
+    for start in range(0, len(names), 500):
+        some = names[start : start + 500]
+        rows = tx.rows(
+            "SELECT c.name, c.number, (SELECT max(place) FROM event"
+            " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
+            f" FROM conversation c WHERE c.name IN ({', '.join('?' for _ in some)})",
+            *some,
+        )
+        found |= {name: (number, (last or 0) & SEQ_MASK) for name, number, last in rows}
+    return found
 
 
 def forget_words(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
@@ -218,6 +242,29 @@ def interrupt(tx: Transaction, conversation: int, agent: str, time: int, message
             save_step(tx, conversation, replace(step, state="failed", error=why))
     save_turn(tx, conversation, replace(turn, state="interrupted", ended=time))
     tell(tx, conversation, [Interrupted(time=time, agent=agent, turn=turn.number, messages=messages)])
+
+
+def started(tx: Transaction, conversation: int, turn: int, seq: int) -> set[str] | None:
+    """The ids of the calls of a reply whose tools were started: it is stored before they are.
+
+    None where message `seq` is no complete reply of that turn, so that what became of its calls is not known.
+    """
+    if not any(step.state == "finished" and step.seq == seq for step in steps(tx, conversation, turn)):
+        return None
+    found: set[str] = set()
+    last = place(conversation, SEQ_MASK)
+    while rows := tx.rows(
+        "SELECT place, body FROM event WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 200",
+        place(conversation, 0),
+        last,
+    ):
+        last = rows[-1][0] - 1
+        for event in read_all(event_from_json, [body for _, body in rows], "An event"):
+            if isinstance(event, StepFinish) and event.turn == turn and event.seq == seq:
+                return found
+            if isinstance(event, ToolStart) and event.turn == turn:
+                found.add(event.id)
+    return None
 
 
 def open_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:

@@ -12,8 +12,16 @@ from contextc.tokens.calibration import Calibration
 AT_ONCE = 500
 
 
+class Dialect(Protocol):
+    @property
+    def unlocked(self) -> str: ...
+
+
 class Transaction(Protocol):
     """As much of a store's transaction as is needed here."""
+
+    @property
+    def dialect(self) -> Dialect: ...
 
     def run(self, sql: str, *values: object) -> int: ...
 
@@ -52,10 +60,20 @@ def load_calibration(tx: Transaction, model: str) -> Calibration:
 
 
 def save_calibration(tx: Transaction, model: str, calibration: Calibration) -> None:
-    tx.run(
-        "INSERT INTO calibration (model, factor, samples) VALUES (?, ?, ?) "
-        "ON CONFLICT (model) DO UPDATE SET factor = excluded.factor, samples = excluded.samples",
-        model,
-        calibration.factor,
-        calibration.samples,
-    )
+    """Keep what was learned about a model.
+
+    All conversations share the row, so it is left as it is where another transaction is changing it: a writer must not
+    wait for all others that use the model, nor for one that is frozen.
+    """
+    learned = calibration.factor, calibration.samples
+    if tx.rows("SELECT 1 FROM calibration WHERE model = ?", model):
+        tx.run(
+            "UPDATE calibration SET factor = ?, samples = ? WHERE model IN"
+            f" (SELECT model FROM calibration WHERE model = ?{tx.dialect.unlocked})",
+            *learned,
+            model,
+        )
+    else:
+        tx.run(
+            "INSERT INTO calibration (model, factor, samples) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", model, *learned
+        )

@@ -4,7 +4,10 @@ An async function runs on the event loop and is cancelled when its time is over.
 thread to itself, which nobody can stop: when its time is over the thread is left behind and `context.cancelled` is set,
 so that the function can stop itself. A thread that was left behind never stands in the way of the next call.
 
-Whatever becomes of a call, the result is one that a store takes. Only `asyncio.CancelledError` passes through.
+How many threads run tools at a time is bounded for the whole process. A tool that is called while another one waits for
+it (an agent that is a tool) is not counted, so that the two cannot wait for each other.
+
+Whatever becomes of a call, the result is one that a store takes. Only a cancellation and a user's Ctrl-C pass through.
 """
 
 import asyncio
@@ -14,17 +17,18 @@ import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.errors import ContextcError, InvalidInput, InvalidMessage
+from contextc._threads import Slots, limit_from_environment, run_soon
+from contextc.errors import ContextcError, InvalidInput, InvalidMessage, described, is_interrupt
 from contextc.messages import Message, ToolCall, ToolResult, admit
 from contextc.toolbox.complaints import usage
 from contextc.toolbox.context import ToolContext
 from contextc.toolbox.parameters import Function, Parameters
-from contextc.toolbox.threads import run_soon
 
 log = logging.getLogger("contextc.toolbox")
 
@@ -32,6 +36,9 @@ GRACE = 0.5
 LONGEST_ERROR = 4_000
 LONGEST_RESULT = 10_000_000
 MANY_NAMES = 40
+LONGEST_NAME = 64
+THREADS = Slots(limit_from_environment("CONTEXTC_TOOL_THREADS", 256))
+_in_a_tool: contextvars.ContextVar[bool] = contextvars.ContextVar("contextc_in_a_tool", default=False)
 
 
 class Outcome(Struct, frozen=True):
@@ -73,7 +80,7 @@ def unknown_tool(call: ToolCall, names: Iterable[str]) -> ToolResult:
     """The answer to a call of a tool that there is not."""
     known = sorted(names)
     lowered = {name.lower(): name for name in known}
-    alike = [lowered[each] for each in difflib.get_close_matches(call.name.lower(), lowered, 3)]
+    alike = [lowered[each] for each in difflib.get_close_matches(call.name[:LONGEST_NAME].lower(), lowered, 3)]
     hint = f" Did you mean {' or '.join(alike)}?" if alike else ""
     some = ", ".join(known[:MANY_NAMES]) + (f" and {len(known) - MANY_NAMES} more" if len(known) > MANY_NAMES else "")
     return failed(
@@ -91,9 +98,10 @@ def result_of(call: ToolCall, value: object) -> ToolResult:
             result = ToolResult(call_id=call.id, name=call.name, content=cast(str, value))
         if not isinstance(result.content, str):
             admit(Message(role="tool", parts=(replace(result, call_id="any", name="any"),)))
-    except InvalidMessage as error:
+    except Exception as error:  # an object of a user may raise anything when it is looked at
         log.debug("tool %s, call %s returned what cannot be stored", call.name, call.id, exc_info=error)
-        return failed(call, f"{call.name} ran, but what it returned cannot be passed on: {error}")
+        why = error if isinstance(error, InvalidMessage) else described(error)
+        return failed(call, f"{call.name} ran, but what it returned cannot be passed on: {why}")
     size = len(result.text)
     if size > LONGEST_RESULT:
         return failed(call, f"{call.name} ran, but returned {size:,} characters, which is too much. Ask for less.")
@@ -110,9 +118,11 @@ async def _ended(
 ) -> Outcome | None:
     """How the work ended; None where it did not in time."""
     loop = asyncio.get_running_loop()
-    started = loop.time()
-    waiting = loop.create_task(_on_loop(work)) if on_loop else _in_thread(work, context)
-    outcome = await _within(waiting, context, seconds)
+    counted: AbstractAsyncContextManager[None] = nullcontext() if on_loop or _in_a_tool.get() else THREADS.taken()
+    async with counted:  # the time of a tool begins when it does
+        started = loop.time()
+        waiting = loop.create_task(_on_loop(work)) if on_loop else _in_thread(work, context)
+        outcome = await _within(waiting, context, seconds)
     if outcome is not None and inspect.isawaitable(outcome.value):  # a plain function that returned a coroutine
         value = cast(Awaitable[object], outcome.value)
         left = None if seconds is None else max(0.0, seconds - (loop.time() - started))
@@ -145,7 +155,11 @@ async def _stop(waiting: "asyncio.Future[Outcome]", context: ToolContext) -> Non
 async def _on_loop(work: Callable[[], object]) -> Outcome:
     try:
         return Outcome(await cast(Awaitable[object], work()))
-    except (Exception, SystemExit) as error:
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         return Outcome(error=error)
 
 
@@ -153,7 +167,7 @@ def _in_thread(work: Callable[[], object], context: ToolContext) -> "asyncio.Fut
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Outcome] = loop.create_future()
     variables = contextvars.copy_context()
-
+    variables.run(_in_a_tool.set, True)
     outcomes: list[Outcome] = []
 
     def end() -> None:
@@ -181,16 +195,10 @@ def _in_thread(work: Callable[[], object], context: ToolContext) -> "asyncio.Fut
 
 def _words(error: BaseException) -> str:
     """An exception as a model reads it. Ours speak for themselves; of the others the type says most."""
-    kind = type(error).__name__
-    try:
-        said = str(error).strip()
-    except Exception:
-        said = ""
+    kind, separator, said = described(error).partition(": ")
     if len(said) > LONGEST_ERROR:
         said = f"{said[:LONGEST_ERROR]}… [{len(said) - LONGEST_ERROR:,} characters more]"
-    if isinstance(error, ContextcError) and said:
-        return said
-    return f"{kind}: {said}" if said else kind
+    return said if isinstance(error, ContextcError) and said else f"{kind}{separator}{said}"
 
 
 def _expected(call: ToolCall, parameters: Parameters) -> str:

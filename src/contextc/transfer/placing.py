@@ -18,7 +18,7 @@ from contextc.messages import Message, admit, from_json
 from contextc.store import Conversation, Store, branches, chain, places
 from contextc.store.base import Transaction
 from contextc.store.chain import Entry
-from contextc.store.holder import is_gone
+from contextc.store.leases import holds_none, is_over
 from contextc.transfer.found import Origin, origin_in
 from contextc.transfer.lines import CHUNK, Progress
 from contextc.transfer.similar import Similar
@@ -285,10 +285,10 @@ class _Placing:
     def _may_write(self, tx: Transaction) -> None:
         """Whoever runs a turn has the conversation to itself."""
         left = f"expires - {tx.dialect.now}"
-        for agent, holder, seconds in tx.rows(
-            f"SELECT agent, holder, {left} FROM lease WHERE conversation = ? AND holder <> ''", self.name
+        for agent, number, holder, seconds in tx.rows(
+            f"SELECT agent, number, holder, {left} FROM lease WHERE conversation = ? AND holder <> ''", self.name
         ):
-            if seconds > 0 and not is_gone(holder):
+            if not is_over((self.name, agent, number), holder, seconds, holds_none, wanted=False):
                 raise Conflict(
                     f"A turn of {agent!r} is running in conversation {self.name!r}, so nothing was added to it. Import "
                     "it again when the turn is over."

@@ -189,6 +189,7 @@ class _Import:
                     if self.progress:
                         self.progress(done, self.header.messages)
         self._write_messages(tx, tree[0], batch)
+        places.turned(tx, self.name)
         if self.progress:
             self.progress(self.header.messages, self.header.messages)
         return describe(tx, self.name)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, check, decode, encode, well_formed
-from contextc.errors import ContextcError, InvalidInput
+from contextc.errors import ContextcError, InvalidInput, described, is_interrupt
 from contextc.triggers.base import Kind, Moment, Say, Trigger
 
 MAX_STATE = 16_384
@@ -67,7 +67,9 @@ def evaluate(triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, J
             if moment.when in trigger.at:
                 say, after = _ask(trigger, moment, before)
             standing = bool(trigger.group) and trigger.active(_own(after))
-        except Exception as error:
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             say, after = None, {**before, "failed": _told(error)}
             if after != before:
                 failures.append((trigger.name, after["failed"]))
@@ -190,6 +192,6 @@ def _checked_say(trigger: Trigger, say: object) -> Say:
     )
 
 
-def _told(error: Exception) -> str:
-    text = str(error) if isinstance(error, ContextcError) else f"It raised {type(error).__name__}: {error}".rstrip(": ")
+def _told(error: BaseException) -> str:
+    text = str(error) if isinstance(error, ContextcError) else f"It raised {described(error)}"
     return well_formed(text)[:MAX_FAILURE]

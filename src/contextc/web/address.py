@@ -9,6 +9,9 @@ from urllib.parse import unquote, urlsplit
 from starlette.types import Scope
 
 API = "/api"
+ADMIT = "contextc.admit"
+"""The key in an ASGI scope's `state` of the function that the guard calls when a request was authenticated.
+It returns False where the server has no room for it."""
 WHOLE = (b"http://", b"https://")
 
 

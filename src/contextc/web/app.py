@@ -1,5 +1,6 @@
 """The whole as one ASGI application: the API below `/api/`, the page everywhere else."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -22,10 +23,12 @@ def application(store: Store, options: Options | None = None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        recovering = asyncio.create_task(desk.keep_recovering(), name="recovering turns")
         try:
             yield
         finally:
-            desk.ending.set()
+            recovering.cancel()
+            desk.end()
             await desk.running.close()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,7 @@
 """What the server works with: a store, whom it talks to unless told otherwise, and the turns that run."""
 
 import asyncio
+import logging
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,15 +9,23 @@ from msgspec import Struct
 
 from contextc.agents.made import Choice, made
 from contextc.agents.whom import Whom, find
+from contextc.errors import ContextcError
 from contextc.executor import AgentExecutor, Limits
+from contextc.executor.threads import durable
+from contextc.executor.watching import hub
 from contextc.providers import Endpoint
 from contextc.store import Store
 from contextc.store.base import DEFAULT_AGENT
+from contextc.store.holder import described
+from contextc.store.leases import holder_of
+from contextc.store.turns import TurnRecord
 from contextc.web.problems import Refused
 from contextc.web.running import RECORDED, Running
 from contextc.web.watchers import Watchers
 
+log = logging.getLogger(__name__)
 LARGEST = 32 << 20
+RECOVER_SECONDS = 2.0
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -48,9 +57,43 @@ class Desk:
     def __init__(self, store: Store, options: Options) -> None:
         self.store, self.options = store, options
         self.running = Running(store, self._made, agent=options.agent, model=options.model, root=options.root)
-        self.watchers = Watchers()
+        self.watchers = Watchers(store)
         self.ending = asyncio.Event()
         """Set when the server is about to stop: whoever waits for something to happen need not any longer."""
+
+    def recover(self) -> None:
+        """Close the turns of other processes that have ended, and have their watchers see it. It reads the store."""
+        for each in self.store.recover():
+            hub(self.store).look(each.conversation)
+
+    async def keep_recovering(self) -> None:
+        """Look again and again for turns whose process has ended."""
+        while True:
+            await asyncio.sleep(RECOVER_SECONDS)
+            try:
+                await durable(self.recover)
+            except ContextcError as error:
+                log.warning("Turns of ended processes could not be closed: %s", error)
+
+    def last_turn(self, conversation: str) -> TurnRecord | None:
+        """The last turn, wherever it ran. One whose process has ended is closed first. It reads the store.
+
+        Raises `UnknownConversation`.
+        """
+        turns = self.store.turns(conversation, last=1)
+        if turns and turns[0].state == "running" and self.running.turn(conversation) is None:
+            self.recover()
+            turns = self.store.turns(conversation, last=1)
+        return turns[0] if turns else None
+
+    def process_of(self, conversation: str, agent: str) -> str:
+        """Name the process that runs a turn."""
+        return described(self.store.read(lambda tx: holder_of(tx, conversation, agent)))
+
+    def end(self) -> None:
+        """Have every stream end: the server is about to stop."""
+        self.ending.set()
+        hub(self.store).look()
 
     def _made(self, whom: Whom) -> tuple[AgentExecutor, Endpoint]:
         """An agent as this server is wanted, and the line it speaks on."""

@@ -6,6 +6,7 @@ ours (`Host`: a page that points its own name here gets nothing), from a page of
 itself, in which there is nothing of anybody's, may be opened from elsewhere and without a token.
 """
 
+import asyncio
 import hmac
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -13,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contextc.web.address import below, is_api, name_and_port, plain
+from contextc.web.address import ADMIT, below, is_api, name_and_port, plain
 from contextc.web.desk import Options
 from contextc.web.problems import Refused
 from contextc.web.problems import answer as refused
@@ -31,7 +32,15 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 """On every answer, unless it says otherwise itself."""
-WITH_TOKEN = "open the address with ?token=… that `contextc serve` printed"
+MOST_HEADERS = 200
+RETRY = {"Retry-After": "5", "Connection": "close"}
+BODY_SECONDS = 120.0
+"""Seconds in which the body of a request has to be there."""
+WITHOUT_TOKEN = (
+    "Authentication required: send Authorization: Bearer <token>. `contextc serve` printed the token when it started. "
+    "In a browser, open the link that it printed."
+)
+WRONG_TOKEN = "Wrong token. `contextc serve` makes a new one at each start: open the link that it printed last."
 
 
 class Guard:
@@ -68,10 +77,14 @@ class Guard:
     def _check(self, scope: Scope, headers: Headers) -> None:
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST:
             raise Refused(414, f"The address is longer than {LONGEST:,} bytes. Send what is long as a body.", "TooLong")
+        if len(scope["headers"]) > MOST_HEADERS:
+            raise Refused(431, f"A request may have {MOST_HEADERS} headers. Send fewer.", "TooManyHeaders")
         self._check_host(headers)
         self._check_origin(scope, headers)
         if scope["method"] != "OPTIONS" and is_api(scope):
             self._check_token(headers)
+            if (admit := scope.get("state", {}).get(ADMIT)) and not admit():
+                raise Refused(503, "The server has too many open connections. Retry later.", "Overloaded", RETRY)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.options.largest:
             raise self._too_large()
@@ -103,7 +116,7 @@ class Guard:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if any(map(self._is_token, [given.strip()] if kind.lower() == "bearer" else _cookies(headers))):
             return
-        raise _without_token(f"This server wants a token. Send it as Authorization: Bearer …, or {WITH_TOKEN}.")
+        raise _without_token(WITHOUT_TOKEN)
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(errors="replace"), self.options.token.encode())
@@ -113,10 +126,12 @@ class Guard:
         given = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token")
         if not self.options.token or given is None or below(scope) != "/":
             return None
-        if not self._is_token(given):
-            raise _without_token(f"That is not the token of this server. To get in, {WITH_TOKEN}.")
         there = quote(scope["path"])  # the same, without what is asked for
         answer = Response(status_code=303, headers={"Location": there, "Cache-Control": "no-store"})
+        if not self._is_token(given):
+            if _opens_the_page(scope, headers):
+                return answer  # the page says what to do
+            raise _without_token(WRONG_TOKEN)
         name = cookie_name(headers.get("host", ""))
         answer.set_cookie(name, quote(self.options.token, safe=""), path=there, httponly=True, samesite="strict")
         return answer
@@ -126,13 +141,24 @@ class Guard:
         return origin if origin in self.options.origins else ""
 
     def _limited(self, receive: Receive) -> Receive:
-        """Whatever was said about its length, no more of a body is taken than may be."""
-        taken = 0
+        """Limit a body in size, whatever its length was said to be, and in the time that it takes to come."""
+        taken, is_whole, deadline = 0, False, asyncio.get_running_loop().time() + BODY_SECONDS
 
         async def receiving() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
+            nonlocal taken, is_whole
+            if is_whole:  # what comes now is that the client left
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise Refused(
+                    408,
+                    f"The body was not there within {BODY_SECONDS:.0f} seconds. Send it at once.",
+                    "TooSlow",
+                    {"Connection": "close"},
+                ) from None
+            taken, is_whole = taken + len(message.get("body", b"")), not message.get("more_body", False)
             if taken > self.options.largest:
                 raise self._too_large()
             return message

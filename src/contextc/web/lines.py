@@ -61,9 +61,12 @@ class Lines:
         return Line(*self._make(find(spec or None)))
 
     async def _trim(self) -> None:
-        idle = [spec for spec, line in self._lines.items() if not line.users]
-        for spec in idle[: max(0, len(self._lines) - KEPT)]:
-            await self._lines.pop(spec).endpoint.close()
+        """Close the idle lines used longest ago while too many are open. Closing waits, so each is chosen anew."""
+        while len(self._lines) > KEPT:
+            idle = next((spec for spec, line in self._lines.items() if not line.users), None)
+            if idle is None:
+                return
+            await self._lines.pop(idle).endpoint.close()
 
     async def close(self) -> None:
         while self._lines:

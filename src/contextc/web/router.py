@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from contextc.errors import InvalidRequest
-from contextc.executor.threads import durable
+from contextc.executor.threads import REQUESTS, durable
 from contextc.web import api
 from contextc.web.address import segments
 from contextc.web.desk import Desk
@@ -63,7 +63,7 @@ class Router:
             given["query"] = _read(dict(request.query_params), found.takes["query"], "the query")
         if "body" in given:
             given["body"] = await _body(request, found.takes["body"])
-        answer = await (found.work(**given) if found.is_async else durable(lambda: found.work(**given)))
+        answer = await (found.work(**given) if found.is_async else durable(lambda: found.work(**given), slots=REQUESTS))
         return await _without_body(found, answer) if request.method == "HEAD" else _response(found, answer)
 
     def _find(self, method: str, asked: list[str]) -> tuple[Endpoint, dict[str, str]]:

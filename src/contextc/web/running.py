@@ -7,13 +7,14 @@ turn runs, and the first answer counts. Nothing of a turn is kept here once it i
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 from msgspec import Struct
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, canonical
 from contextc.agents.deeds import described
 from contextc.agents.whom import find
 from contextc.compiler.compaction import Compaction
@@ -21,13 +22,12 @@ from contextc.errors import ContextcError
 from contextc.executor import Turn
 from contextc.executor.door import Given, as_message
 from contextc.executor.threads import durable
-from contextc.executor.tools import Answer, Approve
+from contextc.executor.tools import Answer, Questions
 from contextc.executor.watching import hub
 from contextc.messages import ToolCall
 from contextc.store import Store
 from contextc.store.places import head
 from contextc.store.turns import Queued, QueueKind, last_steps
-from contextc.toolbox import FunctionTool
 from contextc.web.lines import Lines, Make
 from contextc.web.problems import Refused
 
@@ -45,27 +45,57 @@ RECORDED = "replay"
 NOTHING = "There is nothing to answer: nobody has said anything since the last answer, and nothing waits."
 ENDING = "The server is ending."
 STOPPED = "It was stopped before it had begun. Nothing of it was stored."
-LATE = "UnknownApproval"
-"""The kind of refusal that meets a word which comes too late."""
-ELSEWHERE = "Another process runs this turn, and only that process can stop it."
+LATE, CHANGED = "UnknownApproval", "ApprovalChanged"
+"""The kinds of refusal that an answer meets which comes too late, or which is about something else."""
+NOT_PENDING = "No pending approval {!r}: already answered, or the turn has ended."
+OTHERWISE = (
+    "Approval {!r}: the hash does not match what would run now, got {!r}. Load the conversation again, and answer with "
+    "the hash of what it shows."
+)
+ELSEWHERE = "Turn {turn} of conversation {name!r} runs in another process ({process}). Stop or answer it there."
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """A call that waits for a person's word: what it would do, in words and line by line."""
+    """A call that waits for a person's word: what it would do, in words and line by line.
+
+    `id` is this approval's own, and unguessable; `call` is the model's name of the call, which it may use again.
+    `hash` is of the name, the arguments, `what` and `lines`: of exactly what is shown.
+    """
 
     id: str
+    call: str
     name: str
     arguments: JSONObject
     what: str
     lines: list[str]
+    hash: str
 
 
 class Question:
     """A call that somebody is asked about. `answer` is what they say."""
 
-    def __init__(self, call: ToolCall) -> None:
-        self.call = call
+    def __init__(self, approval: str, call: ToolCall) -> None:
+        self.approval, self.call = approval, call
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+
+class Asker(Questions):
+    """Asks about the calls of one conversation: questions are open until they are answered or their turn has ended."""
+
+    def __init__(self, questions: dict[str, dict[str, Question]], conversation: str) -> None:
+        self._questions, self._conversation = questions, conversation
+
+    @contextmanager
+    def asked(self, approval: str, call: ToolCall) -> Generator[Awaitable[Answer]]:
+        question = Question(approval, call)
+        self._questions.setdefault(self._conversation, {})[approval] = question
+        try:
+            yield question.answer
+        finally:
+            left = self._questions[self._conversation]
+            del left[approval]
+            if not left:
+                del self._questions[self._conversation]
 
 
 class Begun(Struct, frozen=True):
@@ -102,7 +132,7 @@ class Running:
         self.lines = Lines(make)
         self._turns: dict[str, Begun] = {}
         self._followers: dict[str, int] = {}
-        self._questions: dict[str, list[Question]] = {}
+        self._questions: dict[str, dict[str, Question]] = {}
         self._asked: dict[asyncio.Task[None], Asked] = {}
         self._models: OrderedDict[str, str] = OrderedDict()
         self._closing = False
@@ -155,7 +185,7 @@ class Running:
             spec = await self._spec(conversation, model)
             async with self.lines.use(spec) as shared:
                 self._refuse_if_stopped(asked)
-                executor = shared.asking(self._asker(conversation))
+                executor = shared.asking(Asker(self._questions, conversation))
                 turn = executor.resume(conversation) if resume else executor.start(conversation, given)
                 asked.turn = turn
                 first = await turn.begun()
@@ -248,34 +278,42 @@ class Running:
 
     def approvals(self, conversation: str) -> list[Approval]:
         """What waits for a person's word. It reads files: not for the event loop."""
-        found: list[Approval] = []
-        for question in list(self._questions.get(conversation, ())):
-            call = question.call
-            what, lines = described(call, self.root)
-            found.append(Approval(id=call.id, name=call.name, arguments=call.arguments, what=what, lines=lines))
-        return found
+        questions = list(self._questions.get(conversation, {}).values())
+        return [self._shown(question) for question in questions if not question.answer.done()]
+
+    def _shown(self, question: Question) -> Approval:
+        call = question.call
+        what, lines = described(call, self.root)
+        digest = sha256(canonical([call.name, call.arguments, what, lines])).hexdigest()
+        return Approval(
+            id=question.approval,
+            call=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            what=what,
+            lines=lines,
+            hash=digest,
+        )
+
+    async def answer_shown(self, conversation: str, id: str, hash: str, approve: bool, why: str = "") -> None:
+        """Say yes or no to what was shown; refused where the call would do something else by now."""
+        shown = await durable(self._shown, self._question(conversation, id))
+        if shown.hash != hash:
+            raise Refused(409, OTHERWISE.format(id, hash[:100]), CHANGED)
+        self.answer(conversation, id, approve, why)
 
     def answer(self, conversation: str, id: str, approve: bool, why: str = "") -> None:
         """Say yes or no to a call, with the reason, which the model is told."""
-        for question in self._questions.get(conversation, ()):
-            if question.call.id == id and not question.answer.done():
-                question.answer.set_result(approve or why or False)
-                return
-        raise Refused(409, f"No call {id!r} waits for a word: it was answered, or its turn is over.", LATE)
+        self._question(conversation, id).answer.set_result(approve or why or False)
 
-    def _asker(self, conversation: str) -> Approve:
-        async def ask(call: ToolCall, _: FunctionTool) -> Answer:
-            question = Question(call)
-            self._questions.setdefault(conversation, []).append(question)
-            try:
-                return await question.answer
-            finally:
-                left = self._questions[conversation]
-                left.remove(question)
-                if not left:
-                    del self._questions[conversation]
+    def is_pending(self, conversation: str, id: str) -> bool:
+        question = self._questions.get(conversation, {}).get(id)
+        return question is not None and not question.answer.done()
 
-        return ask
+    def _question(self, conversation: str, id: str) -> Question:
+        if not self.is_pending(conversation, id):
+            raise Refused(409, NOT_PENDING.format(id), LATE)
+        return self._questions[conversation][id]
 
     # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

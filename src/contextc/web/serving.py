@@ -4,6 +4,7 @@ A signal ends it: streams are told first (`desk.ending`), requests get a few sec
 brought to theirs, so that what was said stays.
 """
 
+import asyncio
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -12,9 +13,12 @@ import uvicorn
 from starlette.applications import Starlette
 
 from contextc.errors import InvalidSetting
+from contextc.web.connections import Connections
 from contextc.web.desk import Desk
 
 PATIENCE = 3
+TICKS = 10
+"""Ticks of uvicorn, each 0.1 s, between two looks at pending connections."""
 LARGEST_HEAD = 64 << 10
 BACKLOG = 2048
 MOST = 65_535
@@ -23,9 +27,10 @@ MOST = 65_535
 class Server(uvicorn.Server):
     """Ends as wanted, not as killed: a signal that asks it to stop is answered with exit code 0."""
 
-    def __init__(self, config: uvicorn.Config, desk: Desk, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, desk: Desk, connections: Connections, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self.desk, self._ready = desk, ready
+        self.connections = connections
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit  # asked twice, it does not wait for anybody
@@ -35,8 +40,13 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self._ready()
 
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS == 0:
+            self.connections.close_late(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.desk.ending.set()
+        self.desk.end()
         await super().shutdown(sockets)
 
 
@@ -44,9 +54,10 @@ def server(app: Starlette, ready: Callable[[], None] = lambda: None) -> Server:
     """A server for an application; `run([listen(…)])` runs it until it is told to stop. `ready` is called when it can
     be asked, and stopped.
     """
+    connections = Connections()
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=connections.protocol,  # pyright: ignore[reportArgumentType]  # whatever makes a protocol will do
         ws="none",
         log_level="warning",
         access_log=False,  # a log of addresses would hold what is in them
@@ -55,7 +66,7 @@ def server(app: Starlette, ready: Callable[[], None] = lambda: None) -> Server:
         timeout_graceful_shutdown=PATIENCE,
         h11_max_incomplete_event_size=LARGEST_HEAD,
     )
-    return Server(config, app.state.desk, ready)
+    return Server(config, app.state.desk, connections, ready)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -90,6 +90,9 @@ def view(desk: Desk, name: str) -> View:
     """Raises `UnknownConversation`."""
     agent = desk.options.agent
     stored = desk.store.read(lambda tx: _stored(tx, name, agent))
+    if stored.running is not None and desk.running.turn(name) is None:
+        desk.last_turn(name)  # is closed where its process has ended
+        stored = desk.store.read(lambda tx: _stored(tx, name, agent))
     return View(
         **{field: getattr(stored, field) for field in stored.__struct_fields__},
         approvals=desk.running.approvals(name),

@@ -1,16 +1,20 @@
 """Who watches which conversation, to be told when there is nothing more to watch: it was deleted.
 
-A stream of events has no end of its own. Whoever deletes a conversation says so here, and its streams end at once; one
-that another process deletes is found by those who look.
+A stream of events has no end of its own. Whoever deletes a conversation says so here, and its streams end at once; what
+another process deletes is found by the thread that looks for its events (`executor.watching`).
 """
 
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from contextc.executor.watching import hub
+from contextc.store import Store
+
 
 class Watchers:
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._leaving: dict[str, set[asyncio.Event]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -41,3 +45,4 @@ class Watchers:
     def _tell(self, conversation: str) -> None:
         for gone in self._leaving.get(conversation, ()):
             gone.set()
+        hub(self._store).look(conversation)  # they wait for events, and wake up

@@ -1,7 +1,8 @@
 """Asking a person before a tool runs: exactly what would be done is shown, and then the question.
 
 Everything shown stands behind a bar at the left, broken to the width of the terminal, with what cannot be seen spelled
-out: nothing a model writes can look like the question, or hide a part of the command.
+out: nothing a model writes can look like the question, or hide a part of the command. A yes counts for what was shown:
+where a file has changed meanwhile, what would be done now is shown, and asked about again.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from contextc.agents.deeds import described
 from contextc.cli.chat.keyboard import Keyboard
 from contextc.cli.chat.screen import Screen
 from contextc.cli.chat.words import folded
+from contextc.executor.threads import durable
 from contextc.messages import ToolCall
 from contextc.toolbox import FunctionTool
 
@@ -28,11 +30,15 @@ class Approval:
         self.screen, self.keyboard, self.root = screen, keyboard, root
 
     async def __call__(self, call: ToolCall, tool: FunctionTool) -> bool | str:
-        what, lines = described(call, self.root)
-        whole = len(lines) <= MOST
-        self._show(what, lines if whole else lines[:MOST])
+        shown, rows = None, list[Text]()
         while True:
-            rest = "" if whole else f"   a shows the other {len(lines) - MOST:,} lines"
+            if (now := await durable(described, call, self.root)) != shown:
+                if shown is not None:
+                    self.screen.warn("What it would do has changed since it was shown. It is now:")
+                shown, rows = now, self._rows(now[1])
+                self._show(now[0], rows[:MOST])
+                rows = rows[MOST:]
+            rest = f"   a shows the other {len(rows):,} lines" if rows else ""
             question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, or why not{rest}: ")
             self.keyboard.forget()
             self.screen.around.print(question, end="", soft_wrap=True)
@@ -41,16 +47,25 @@ class Approval:
             except asyncio.CancelledError:
                 self.screen.around.print()
                 raise
-            if answer.lower() in ALL and not whole:
-                self._show(what, lines)
-                whole = True
-                continue
-            return True if answer.lower() in YES else False if answer.lower() in NO else answer
+            if answer.lower() in ALL and rows:
+                self._show(now[0], self._rows(now[1]))
+                rows = []
+            elif answer.lower() in YES:
+                if await durable(described, call, self.root) == shown:
+                    return True
+            else:
+                return False if answer.lower() in NO else answer
 
-    def _show(self, what: str, lines: list[str]) -> None:
-        around = self.screen.around
+    def _rows(self, lines: list[str]) -> list[Text]:
+        """The lines as they are printed, broken to the width of the terminal."""
+        width = self.screen.around.width - 3
+        return [
+            Text.assemble(("│ ", "yellow"), (piece, STYLES.get(line[:1], "")))
+            for line in lines
+            for piece in folded(line, width)
+        ]
+
+    def _show(self, what: str, rows: list[Text]) -> None:
         self.screen.line(what, "bold yellow", "? ")
-        for line in lines:
-            style = STYLES.get(line[:1], "")
-            for piece in folded(line, around.width - 3):
-                around.print(Text.assemble(("│ ", "yellow"), (piece, style)), soft_wrap=True)
+        for row in rows:
+            self.screen.around.print(row, soft_wrap=True)

@@ -13,6 +13,7 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from contextc._json import JSONObject
+from contextc._threads import in_thread
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.reading import note
 from contextc.providers.claude_code.failing import refusal
@@ -66,7 +67,7 @@ class ClaudeCodeEndpoint(Endpoint):
         if self._loop is not (loop := asyncio.get_running_loop()):
             self._begin(loop)  # programs ended with the loop they were started on
         if self._in_memory is None:
-            self._in_memory = await asyncio.to_thread(_loaded)
+            self._in_memory = await in_thread(_loaded)
         asked = wish(call, prompt=cast(str, self.prompt), retries=self.retries, env=self.env)
         session = call.session or str(uuid4())
         lock = self._locks.setdefault(session, asyncio.Lock())

@@ -6,13 +6,13 @@ between has then changed nothing. What was said elsewhere is appended behind the
 one finds it there and leaves it out again.
 """
 
-import asyncio
 import os
 from time import time
 from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import uuid4
 
 from contextc._json import JSONObject
+from contextc._threads import in_thread
 from contextc.errors import ProviderFailed
 from contextc.formats.claude_code.entries import NOBODY, transcript_entries
 from contextc.providers.claude_code.local import holds
@@ -53,7 +53,7 @@ async def prepared(call: Call, wish: Wish, session: str, store: "SessionStore") 
     if call.revert and (lines := answered(found.behind, wish.history, wish.prompt)):
         return Start(session, {}, (RECORDED,), (*lines, ending(lines)))
     if not found.behind and not wish.history:
-        is_local = await asyncio.to_thread(holds, _key(wish, session), entries, wish.env)
+        is_local = await in_thread(holds, _key(wish, session), entries, wish.env)
         return Start(session, {"resume": session}, is_local=is_local)
     notes = _broken_off(wish)
     if found.behind:

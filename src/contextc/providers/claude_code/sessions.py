@@ -97,6 +97,7 @@ def _folding(key: "SessionKey") -> transcripts.Fold:
 
 
 async def _on_thread(work: Callable[[], T]) -> T:
+    from anyio import CapacityLimiter
     from anyio.to_thread import run_sync  # the SDK's own, so that it works on every loop the SDK works on
 
-    return await run_sync(work)
+    return await run_sync(work, limiter=CapacityLimiter(1))  # not the limiter that all code of a process shares

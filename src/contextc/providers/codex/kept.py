@@ -4,12 +4,12 @@ They stand in the first line of the thread's own record, so that another process
 that are asked for.
 """
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 from contextc._json import JSONObject, canonical, parse_object
+from contextc._threads import in_thread
 
 LONGEST = 1 << 24
 
@@ -17,7 +17,7 @@ LONGEST = 1 << 24
 async def tools_of(thread: JSONObject) -> list[JSONObject] | None:
     """The tools that a thread began with; None where its record does not say."""
     path = thread.get("path")
-    return await asyncio.to_thread(_read, Path(path)) if isinstance(path, str) else None
+    return await in_thread(_read, Path(path)) if isinstance(path, str) else None
 
 
 def are_the_same(tools: Sequence[JSONObject] | None, others: Sequence[JSONObject] | None) -> bool:

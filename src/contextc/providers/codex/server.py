@@ -137,11 +137,17 @@ class AppServer:
         return cast(asyncio.StreamWriter, self.process.stdin)
 
     async def _read(self) -> None:
-        rest = b""
+        begun: list[bytes] = []
+        """Pieces of a line whose end has not come: joined once, because a line may have megabytes."""
         output = cast(asyncio.StreamReader, self.process.stdout)
         try:
             while piece := await output.read(CHUNK):
-                *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else (rest + piece,)
+                first, *lines = piece.split(b"\n")
+                begun.append(first)
+                if not lines:
+                    continue
+                *lines, rest = b"".join(begun), *lines
+                begun = [rest]
                 for line in lines:
                     with suppress(msgspec.DecodeError):  # what is not JSON is not for us
                         self._take(msgspec.json.decode(line, type=JSONObject))

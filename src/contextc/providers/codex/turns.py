@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from contextc._json import JSONObject
+from contextc._threads import in_thread
 from contextc.errors import ProviderFailed
 from contextc.formats.reading import note
 from contextc.providers.codex import failing, hosting
@@ -52,7 +53,7 @@ class Turn:
             async for event in self._take_in(asked.history):
                 yield event
             known = {str(item["call_id"]) for item in asked.history if "call_id" in item}
-            self._untold = await asyncio.to_thread(Untold, self.path, known)
+            self._untold = await in_thread(Untold, self.path, known)
             params = {**asked.turn, "threadId": self.thread, "input": asked.input, "cwd": asked.thread["cwd"]}
             params["clientUserMessageId"] = asked.name
             starting = asyncio.ensure_future(self.server.request("turn/start", params))

@@ -12,6 +12,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
+from contextc._threads import in_thread
 from contextc.config import Settings, read_settings
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.anthropic import AnthropicEndpoint
@@ -58,7 +59,7 @@ class LocalEndpoint(Endpoint):
                 loop.call_soon_threadsafe(self.progress, text)
 
         window = self.provider.model.window
-        return await asyncio.to_thread(ensure_server, self.file, window, idle=self.idle, progress=tell)
+        return await in_thread(lambda: ensure_server(self.file, window, idle=self.idle, progress=tell))
 
     async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
         for tries in range(TRIES):

@@ -1,6 +1,8 @@
 """The folder that file tools are kept in: a path from a model is inside it, or is refused with words.
 
-Links are followed before the question is asked, so one that leads outside leads nowhere. Writing replaces a file as a
+Links are followed before the question is asked, so one that leads outside leads nowhere. A hard link cannot be seen: a
+private file (not readable by group and others) that has a second name is refused, because that name may be outside.
+Shared files with several names are usual, since package managers link what they install. Writing replaces a file as a
 whole or not at all: the new text is written beside the old one, and then takes its name and its mode.
 """
 
@@ -57,6 +59,11 @@ class Folder:
             raise InvalidInput(f"{path} is a folder. Use list_files to see what is in it.")
         if not stat.S_ISREG(mode):
             raise InvalidInput(f"{path} is not a plain file, and is left alone.")
+        if is_linked_secret(place.stat()):
+            raise InvalidInput(
+                f"{path} is a private file with another name, which may be outside the folder you may work in. Ask the "
+                "user to copy it."
+            )
         return place
 
     def text(self, path: str) -> tuple[Path, str]:
@@ -123,6 +130,11 @@ def _name_new(beside: Path, place: Path) -> None:
         if place.exists():
             raise FileExistsError(errno.EEXIST, "File exists") from error
         beside.replace(place)
+
+
+def is_linked_secret(found: os.stat_result) -> bool:
+    """Return whether a file is readable by its owner alone and has more than one name."""
+    return found.st_nlink > 1 and not found.st_mode & (stat.S_IRGRP | stat.S_IROTH)
 
 
 def is_binary(sample: bytes) -> bool:

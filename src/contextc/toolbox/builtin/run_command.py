@@ -4,18 +4,21 @@ The command is the leader of a process group of its own. When it ends, when its 
 more, the whole group is ended by that one number: nothing that it started in the background goes on. What it prints is
 kept as a beginning and an end of bounded size, however much there is.
 
-A command inherits the environment without the variables that look like secrets, because what it prints is stored and
-shown to a model.
+A command gets an allow-list of the environment, because what it prints is stored and shown to a model: paths, locale,
+terminal, time zone, tool chains. Any other variable may hold a credential (PGPASSWORD, DATABASE_URL, AWS_…), and no
+list of forbidden names is complete.
 """
 
+import ctypes
 import os
 import re
 import selectors
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Annotated, cast
@@ -35,7 +38,26 @@ TICK = 0.05
 MOMENT = 0.005
 PATIENCE = 1.0
 SHORT = 0.2
-SECRET = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)($|_)", re.I)
+PASSED = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "TMP", "TEMP", "TZ"),
+        *("LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "CI"),
+        *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_ROOT", "PYENV_VERSION", "PYTHONPATH"),
+        *("PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "UV_CACHE_DIR"),
+        *("NVM_DIR", "NODE_PATH", "NODE_ENV", "PNPM_HOME", "JAVA_HOME", "GRADLE_USER_HOME", "M2_HOME", "MAVEN_HOME"),
+        *("GOPATH", "GOROOT", "GOCACHE", "GOMODCACHE", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"),
+        *("GEM_HOME", "GEM_PATH", "RBENV_ROOT", "ASDF_DIR", "ASDF_DATA_DIR", "HOMEBREW_PREFIX"),
+        *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PKG_CONFIG_PATH", "MANPATH"),
+        *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+        *("GIT_SSL_CAINFO", "PIP_CERT", "SYSTEMROOT", "COMSPEC", "PATHEXT", "APPDATA", "LOCALAPPDATA", "USERPROFILE"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    }
+)
+"""Names of the variables that a command gets. Those that begin with LC_ are passed, too."""
+PR_SET_DUMPABLE = 4
+LOGIN = re.compile(r"://[^/\s]*@")
 COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 
@@ -45,14 +67,16 @@ def command_tool(
     timeout: float = SECONDS,
     output: int = OUTPUT,
     environment: Mapping[str, str] | None = None,
+    variables: Iterable[str] = (),
     approval: bool = True,
 ) -> FunctionTool:
     """The tool that runs shell commands in `root`: each for at most `timeout` seconds, with `output` characters shown.
 
-    `environment` is what commands see; by default ours, without the variables that look like keys.
+    `environment` is all that commands see. Without it they see the variables of this process that PASSED names, and
+    those that `variables` names.
     """
     folder = Folder(root)
-    visible = dict(environment) if environment is not None else without_secrets(os.environ)
+    visible = dict(environment) if environment is not None else passed_environment(os.environ, variables)
 
     @tool(timeout=timeout + 10, approval=approval, parallel=False)
     def run_command(
@@ -71,13 +95,24 @@ def command_tool(
     return run_command
 
 
-def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what looks like a secret, and without what makes a shell run other things first."""
+def passed_environment(environment: Mapping[str, str], variables: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables that a command gets. Addresses with a login in them, such as a proxy's, are not passed."""
+    asked = frozenset(variables)
     return {
         name: value
         for name, value in environment.items()
-        if not SECRET.search(name) and name not in ("BASH_ENV", "ENV")
+        if name in asked or ((name in PASSED or name.startswith("LC_")) and not LOGIN.search(value))
     }
+
+
+def hide_environment() -> None:
+    """Keep commands from reading the environment of this process, with its keys, through `/proc` (Linux; not as root).
+
+    Nobody but root can attach a debugger to this process afterwards, and it leaves no core dumps.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 class Command:

@@ -113,7 +113,8 @@ def search(root: str, start: str, pattern: re.Pattern[str], glob: str | None) ->
 
 def _text(path: str) -> str:
     try:
-        if os.path.getsize(path) > LARGEST:
+        found = os.stat(path)
+        if found.st_size > LARGEST or (found.st_nlink > 1 and not found.st_mode & 0o044):  # as Folder.file refuses it
             return ""
         with open(path, "rb") as handle:
             data = handle.read(LARGEST)

@@ -18,7 +18,7 @@ from contextc.web.desk import Desk
 from contextc.web.endpoint import Stream, endpoint
 from contextc.web.histories import check, unknown
 from contextc.web.problems import Refused
-from contextc.web.running import LATE, Begun
+from contextc.web.running import LATE, NOT_PENDING, Begun
 from contextc.web.streams.agui import OneRun
 from contextc.web.streams.agui_messages import read, shown
 from contextc.web.streams.sse import event_number, followed
@@ -88,16 +88,20 @@ def _taken_in(store: Store, body: Run) -> tuple[list[Message], list[Message]]:
 def _answered(desk: Desk, body: Run) -> tuple[Begun, int]:
     """The turn that goes on because a person has answered, and after which event."""
     begun, after = desk.running.turn(body.threadId), 0
-    if begun is None:
-        raise Refused(409, "The turn that asked for this word is over.", LATE)
+    words: dict[str, tuple[bool, str]] = {}
     for each in body.resume:
-        number, _, call = each.interruptId.partition(":")
+        number, _, approval = each.interruptId.partition(":")
         if (told := event_number(number)) is None:
             raise InvalidRequest(f"there is no interrupt {each.interruptId!r}.", path="resume")
+        if begun is None or not desk.running.is_pending(body.threadId, approval):
+            raise Refused(409, NOT_PENDING.format(approval), LATE)
         said = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
         approve = each.status == "resolved" and said.get("approved") is True
-        desk.running.answer(body.threadId, call, approve, str(said.get("why") or ""))
+        words.setdefault(approval, (approve, str(said.get("why") or "")))
         after = told
+    assert begun is not None, "each of these answers is waited for"
+    for approval, (approve, why) in words.items():  # all of them, or none
+        desk.running.answer(body.threadId, approval, approve, why)
     return begun, after
 
 

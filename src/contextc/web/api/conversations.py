@@ -8,7 +8,7 @@ from contextc.agents.naming import names_by_time
 from contextc.errors import ConversationExists
 from contextc.store.overviews import LARGEST_PAGE, Overview
 from contextc.web.desk import Desk
-from contextc.web.endpoint import Nothing, endpoint
+from contextc.web.endpoint import endpoint
 from contextc.web.view import View, view
 
 
@@ -65,12 +65,21 @@ def look(desk: Desk, name: str) -> View:
     return view(desk, name)
 
 
+class Deleted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`pending_erasure` is there where the content is still in the files of the store: another program reads from them.
+
+    The store removes it as soon as that is over.
+    """
+
+    pending_erasure: int = 0
+
+
 @endpoint("DELETE", "/conversations/{name}")
-def delete(desk: Desk, name: str) -> Nothing:
+def delete(desk: Desk, name: str) -> Deleted:
     """Delete a conversation for good, except what a fork of it still stands on."""
     desk.store.conversation(name)  # that there is one
     with desk.store.lease(name, desk.options.agent):  # and no turn that still writes
         pass
     desk.store.delete(name)
     desk.watchers.deleted(name)
-    return Nothing()
+    return Deleted(pending_erasure=desk.store.pending_erasure)

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from contextc.executor.threads import durable
 from contextc.messages import Message
+from contextc.store.turns import QueueKind, TurnRecord
 from contextc.web.desk import Desk
 from contextc.web.endpoint import Nothing, endpoint
 from contextc.web.problems import Refused
@@ -41,26 +42,29 @@ class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """The number under which input waits."""
+    """The number under which input waits, and whether a turn runs that will read it, here or in another process."""
 
     number: int
+    running: bool
 
 
-class Cancelled(Struct, frozen=True, kw_only=True):
-    """Whether there was a turn to stop."""
+class Cancelled(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether there was a turn to stop. `interrupted`: the process of the last turn ended before the turn did."""
 
     cancelled: bool
+    interrupted: bool = False
 
 
 class Decision(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A person's word. The model is told why, where it is no."""
+    """A person's word. The model is told why, where it is no. `hash` is that of what was shown, from `approvals`."""
 
     approve: bool
+    hash: str
     why: str = ""
 
 
 class Word(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A person's word, and the `id` of the call it is about."""
+    """A person's word, and the `id` of the approval it is about."""
 
     id: str
 
@@ -90,41 +94,54 @@ async def cancel_turn(desk: Desk, name: str, body: Nothing) -> Cancelled:
     """Stop the turn that runs. What was said so far stays, with its status, and open calls are answered."""
     if desk.running.cancel(name):
         return Cancelled(cancelled=True)
-    turns = await durable(lambda: desk.store.turns(name, last=1))
-    if turns and turns[0].state == "running":
-        raise Refused(409, ELSEWHERE, "RunsElsewhere")
-    return Cancelled(cancelled=False)
+    turn = await durable(_not_elsewhere, desk, name)
+    return Cancelled(cancelled=False, interrupted=turn is not None and turn.state == "interrupted")
+
+
+def _not_elsewhere(desk: Desk, name: str) -> TurnRecord | None:
+    """The last turn. Refuses where another process runs it: only that one can do what is asked for."""
+    turn = desk.last_turn(name)
+    if turn is not None and turn.state == "running" and desk.running.turn(name) is None:
+        process = desk.process_of(name, turn.agent)
+        raise Refused(409, ELSEWHERE.format(turn=turn.number, name=name, process=process), "RunsElsewhere")
+    return turn
 
 
 @endpoint("POST", "/conversations/{name}/steer")
 async def steer_turn(desk: Desk, name: str, body: Words) -> Waiting:
     """Say something to the turn that runs: the model sees it with its next step. Where none runs, it waits."""
-    return Waiting(number=(await desk.running.queue(name, body.text, "steer")).number)
+    return await _queued(desk, name, body, "steer")
 
 
 @endpoint("POST", "/conversations/{name}/follow-up")
 async def follow_up(desk: Desk, name: str, body: Words) -> Waiting:
     """Say something that waits until the turn is over, and then opens the next."""
-    return Waiting(number=(await desk.running.queue(name, body.text, "follow-up")).number)
+    return await _queued(desk, name, body, "follow-up")
+
+
+async def _queued(desk: Desk, name: str, body: Words, kind: QueueKind) -> Waiting:
+    queued = await desk.running.queue(name, body.text, kind)
+    turn = await durable(desk.last_turn, name)
+    return Waiting(number=queued.number, running=turn is not None and turn.state == "running")
 
 
 @endpoint("POST", "/conversations/{name}/approvals/{id}")
 async def decide(desk: Desk, name: str, id: str, body: Decision) -> Nothing:
-    """Say yes or no to a call that waits for it. The first word counts."""
+    """Say yes or no to a call that waits for it. The first word counts, and only for what was shown."""
     return await _decided(desk, name, id, body)
 
 
 @endpoint("POST", "/conversations/{name}/approvals")
 async def decide_named(desk: Desk, name: str, body: Word) -> Nothing:
-    """The same, for ids that cannot stand in an address: a browser takes `.` and `..` for a folder."""
+    """The same, with the `id` of the approval in the body."""
     return await _decided(desk, name, body.id, body)
 
 
 async def _decided(desk: Desk, name: str, id: str, said: Decision) -> Nothing:
     try:
-        desk.running.answer(name, id, said.approve, said.why)
+        await desk.running.answer_shown(name, id, said.hash, said.approve, said.why)
     except Refused:
-        await durable(desk.store.conversation, name)  # that there is one
+        await durable(_not_elsewhere, desk, name)  # nor where there is no such conversation
         raise
     return Nothing()
 

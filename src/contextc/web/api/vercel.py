@@ -21,7 +21,7 @@ from contextc.web.desk import Desk
 from contextc.web.endpoint import Content, Stream, endpoint
 from contextc.web.histories import check, placed
 from contextc.web.problems import Refused
-from contextc.web.running import LATE, Begun
+from contextc.web.running import LATE, NOT_PENDING, Begun
 from contextc.web.streams.sse import event_number, followed
 from contextc.web.streams.vercel import HEADERS, Chunks
 
@@ -39,9 +39,9 @@ class Chat(Struct, frozen=True, kw_only=True):
 
 
 class Answered(Struct, frozen=True):
-    """A person's word, as it stands in a message: about which call, and what was told up to there."""
+    """A person's word, as it stands in a message: to which approval, and what was told up to there."""
 
-    call: str
+    approval: str
     after: int
     approve: bool
     why: str
@@ -80,9 +80,10 @@ async def _goes_on(desk: Desk, name: str, last: JSONObject) -> Stream:
     if not words:
         raise InvalidRequest("the last message is the assistant's, and answers nothing.", path="messages")
     if begun is None:
-        raise Refused(409, "The turn that asked for this word is over.", LATE)
-    for word in words:
-        desk.running.answer(name, word.call, word.approve, word.why)
+        raise Refused(409, NOT_PENDING.format(words[-1].approval), LATE)
+    pending = {word.approval: word for word in words if desk.running.is_pending(name, word.approval)}
+    for word in pending.values() or words[-1:]:  # a message may still hold an answer that was taken before
+        desk.running.answer(name, word.approval, word.approve, word.why)
     seen = [cast(str, part["toolCallId"]) for part in parts]
     telling = Chunks(message=str(last.get("id") or ""), seen=seen, one=True)
     return Stream(followed(desk, begun, words[-1].after, telling), headers=HEADERS)
@@ -107,11 +108,11 @@ def _tool_parts(message: JSONObject) -> list[JSONObject]:
 
 def _word(part: JSONObject) -> Answered | None:
     told = ui.told(part)
-    number, colon, call = str(told["approvalId"]).partition(":") if told is not None else ("", "", "")
+    number, colon, approval = str(told["approvalId"]).partition(":") if told is not None else ("", "", "")
     after = event_number(number)
     if told is None or not colon or after is None:
         return None
-    return Answered(call, after, told.get("approved") is True, str(told.get("reason") or ""))
+    return Answered(approval, after, told.get("approved") is True, str(told.get("reason") or ""))
 
 
 def _taken_in(store: Store, agent: str, name: str, theirs: list[Message]) -> list[Message]:

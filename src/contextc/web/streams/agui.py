@@ -286,13 +286,17 @@ def _said(event: AnyEvent) -> list[JSONObject]:
 
 
 def _interrupt(event: ApprovalRequest) -> JSONObject:
-    """A question to a person. Its number comes first in its name, so that the answer says where to go on."""
+    """A question to a person. Its number comes first in its name, so that the answer says where to go on.
+
+    What would run is in `metadata`, because a model may use the id of a call again.
+    """
     return {
-        "id": f"{event.number}:{event.id}",
+        "id": f"{event.number}:{event.approval}",
         "reason": "tool_call",
         "message": f"{event.name} waits for your word.",
         "toolCallId": event.id,
         "responseSchema": RESPONSE,
+        "metadata": {"contextc": {"name": event.name, "arguments": event.arguments}},
     }
 
 

@@ -6,7 +6,6 @@ what it has not taken is read from the store when its turn comes.
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from time import monotonic
 from typing import Protocol, TypeAlias
 
 from starlette.requests import Request
@@ -14,14 +13,18 @@ from starlette.requests import Request
 from contextc.errors import InvalidRequest, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor.threads import durable
-from contextc.executor.watching import watch_together
+from contextc.executor.watching import Inbox, hub, watch_together
 from contextc.store import Store
+from contextc.store.places import head
 from contextc.store.reading import SEQ_MASK
 from contextc.web.desk import Desk
 from contextc.web.running import Begun
 
 HEARTBEAT = b": still here\n\n"
 HEARTBEAT_SECONDS = 15.0
+
+NONE = -1
+"""The number of a conversation that does not exist."""
 
 Encode: TypeAlias = Callable[[AnyEvent], bytes]
 """An event as frames."""
@@ -51,36 +54,31 @@ def event_number(said: str) -> int | None:
 
 async def told(desk: Desk, conversation: str, after: int, encode: Encode) -> AsyncGenerator[bytes]:
     """Everything that happens in a conversation after event `after`, until it is deleted or the server ends."""
-    began, silence = await durable(_begun, desk.store, conversation), Silence()
-    with desk.watchers.watching(conversation) as gone:
-        source = watch_together(desk.store, conversation, after, pulse=True)
-        async with aclosing(source):
-            async for events in source:
-                if desk.ending.is_set() or gone.is_set():
-                    return
-                if events:
-                    silence.broken()
-                    yield b"".join([encode(event) for event in events])
-                elif silence.is_long():
-                    if await durable(_begun, desk.store, conversation) != began:
+    inbox, watched = Inbox(await durable(_number, desk.store, conversation)), hub(desk.store)
+    watched.join(conversation, inbox)
+    try:
+        if desk.ending.is_set():
+            return
+        with desk.watchers.watching(conversation) as gone:
+            source = watch_together(desk.store, conversation, after, inbox=inbox, pulse=HEARTBEAT_SECONDS)
+            async with aclosing(source):
+                async for events in source:
+                    if desk.ending.is_set() or gone.is_set() or inbox.is_replaced:
                         return
-                    yield HEARTBEAT
+                    yield b"".join([encode(event) for event in events]) or HEARTBEAT
+    finally:
+        watched.leave(conversation, inbox)
 
 
 async def followed(desk: Desk, begun: Begun, after: int, telling: "Telling") -> AsyncGenerator[bytes]:
     """A turn after event `after`, and those that follow it, to its end or to where it waits for a person."""
-    silence = Silence()
     with desk.running.following(begun), desk.watchers.watching(begun.turn.conversation) as gone:
-        source = begun.turn.together(after=after, pulse=True)
+        source = begun.turn.together(after=after, pulse=HEARTBEAT_SECONDS)
         async with aclosing(source):
             async for events in source:
                 if desk.ending.is_set() or gone.is_set():
                     break
-                if events:
-                    silence.broken()
-                    yield _told_of(events, telling)
-                elif silence.is_long():
-                    yield HEARTBEAT
+                yield _told_of(events, telling) if events else HEARTBEAT
                 if telling.waits:
                     break
         yield telling.ended()
@@ -93,24 +91,6 @@ def _told_of(events: Sequence[AnyEvent], telling: "Telling") -> bytes:
         if telling.waits:
             break
     return b"".join(told)
-
-
-class Silence:
-    """How long nothing was said."""
-
-    def __init__(self) -> None:
-        self._since = monotonic()
-
-    def broken(self) -> None:
-        self._since = monotonic()
-
-    def is_long(self) -> bool:
-        """Whether it is time to say that we are still here; from then on it is another one."""
-        now = monotonic()
-        if now - self._since < HEARTBEAT_SECONDS:
-            return False
-        self._since = now
-        return True
 
 
 class Telling(Protocol):
@@ -126,9 +106,9 @@ class Telling(Protocol):
         ...
 
 
-def _begun(store: Store, conversation: str) -> int | None:
-    """When a conversation was begun, by which it is told from another one of its name; None where there is none."""
+def _number(store: Store, conversation: str) -> int:
+    """The number of a conversation. One that is deleted and made again under the same name has another."""
     try:
-        return store.conversation(conversation).created
+        return store.read(lambda tx: head(tx, conversation).conversation)
     except UnknownConversation:
-        return None
+        return NONE

@@ -78,8 +78,8 @@ class Chunks:
                 told += [*self._closed(), *self._shown(event.id, event.name, {}), _answered(event)]
             case ApprovalRequest():
                 self.waits = True
-                asked: JSONObject = {"approvalId": f"{event.number}:{event.id}", "toolCallId": event.id}
-                told += [*self._closed(), *self._shown(event.id, event.name, event.arguments)]
+                asked: JSONObject = {"approvalId": f"{event.number}:{event.approval}", "toolCallId": event.id}
+                told += [*self._closed(), *self._asked(event)]
                 told.append({"type": "tool-approval-request", **asked})
             case TurnFinish() | Interrupted():
                 self._last = event
@@ -159,9 +159,12 @@ class Chunks:
         if id in self._seen:
             return []
         self._seen.add(id)
-        return [
-            {"type": "tool-input-available", "toolCallId": id, "toolName": name, "input": arguments, "dynamic": True}
-        ]
+        return [_input(id, name, arguments)]
+
+    def _asked(self, event: ApprovalRequest) -> list[JSONObject]:
+        """Exactly what would run. The SDK tells calls apart by their ids, which a model may use for several."""
+        self._seen.add(event.id)
+        return [_input(event.id, event.name, event.arguments)]
 
     def _step_ended(self) -> list[JSONObject]:
         ended, self._in_step = self._in_step, False
@@ -169,6 +172,10 @@ class Chunks:
 
     def _gauge(self) -> JSONObject:
         return {"type": "data-context", "id": "context", "data": dict(self._context)}
+
+
+def _input(id: str, name: str, arguments: JSONObject) -> JSONObject:
+    return {"type": "tool-input-available", "toolCallId": id, "toolName": name, "input": arguments, "dynamic": True}
 
 
 def _answered(event: ToolAnswer) -> JSONObject:

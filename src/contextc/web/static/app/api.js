@@ -102,7 +102,7 @@ function tokenGiven(refused) {
       answer: async (token) => {
         asking = null;
         tokenWanted.value = null;
-        if (!token) return reject(new ApiError(401, "NoToken", "This server wants a token, which it printed at its start."));
+        if (!token) return reject(new ApiError(401, "NoToken", "Authentication required: open the link that `contextc serve` printed when it started."));
         sessionStorage.setItem(TOKEN, token);
         const page = new URL(document.baseURI);
         page.hash = "";

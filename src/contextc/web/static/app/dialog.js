@@ -13,7 +13,7 @@ export function Dialog({ title, onClose, children, footer, class: className = ""
     dialog.querySelector("[data-focus]")?.focus();
     return () => {
       dialog.close();
-      if (before?.isConnected) before.focus?.();
+      giveFocusBack(before, dialog);
     };
   }, []);
   const cancel = (event) => {
@@ -30,6 +30,13 @@ export function Dialog({ title, onClose, children, footer, class: className = ""
       ${children}
       ${footer && html`<footer>${footer}</footer>`}
     </dialog>`;
+}
+
+/** Return the focus, unless it has moved on: an effect's clean-up can run after the next key was pressed. */
+export function giveFocusBack(element, closed) {
+  const now = document.activeElement;
+  const stays = now && now !== document.body && !closed.contains(now);
+  if (!stays && element?.isConnected) element.focus();
 }
 
 const question = signal(null);

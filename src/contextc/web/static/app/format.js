@@ -74,12 +74,14 @@ export const plural = (count, one, many = `${one}s`) => `${number(count)} ${coun
 
 const trimmed = (value, digits) => value.toFixed(digits).replace(/\.0+$/, "");
 
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+/* Joiners and the selectors of emoji stay: they stand in names and in code that people write. */
+const HIDDEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 const OVERRIDES = /[\u202a-\u202e]/g;
 
 /** A text for deciding: what cannot be seen, or turns the direction of what is read, is spelled out. */
 export function visible(text) {
-  return String(text ?? "").replace(HIDDEN, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return String(text ?? "").replace(HIDDEN, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
 /** A text for reading: what would turn the order of the letters around is a mark. */

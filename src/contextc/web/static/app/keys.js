@@ -37,6 +37,7 @@ export const isCovered = () => drawer.value || Boolean(document.querySelector("d
 
 export function focusSearch() {
   if (isNarrow()) drawer.value = true;
+  document.getElementById("search")?.focus(); // at once, so that the next letter is not taken for a shortcut
   requestAnimationFrame(() => document.getElementById("search")?.focus());
 }
 

@@ -50,20 +50,26 @@ function Gone() {
     </div>`;
 }
 
+/** The token of a link that was pasted whole; anything else is the token itself. */
+function tokenOf(pasted) {
+  return URL.canParse(pasted) ? new URL(pasted).searchParams.get("token") ?? pasted : pasted;
+}
+
 function TokenDialog() {
   const [token, setToken] = useState("");
   const wanted = tokenWanted.value;
   if (!wanted) return null;
   const submit = (event) => {
     event.preventDefault();
-    wanted.answer(token.trim());
+    wanted.answer(tokenOf(token.trim()));
     setToken("");
   };
   return html`
-    <${Dialog} title="This server wants a token" onClose=${() => wanted.answer("")} data-testid="token-dialog">
+    <${Dialog} title="Authentication required" onClose=${() => wanted.answer("")} data-testid="token-dialog">
       <form onSubmit=${submit}>
         <div class="body">
-          <p class="soft">${wanted.again ? "That was not the one. " : ""}It was printed where <code>contextc serve</code> was started.</p>
+          <p class="soft">${wanted.again ? "That token is not valid. " : ""}Open the link that <code>contextc serve</code> printed
+            when it started, or paste its token here. A server that was restarted has a new token.</p>
           <label class="labelled"><span>Token</span>
             <input class="field" type="password" autocomplete="off" value=${token} data-focus
               onInput=${(event) => setToken(event.target.value)} />

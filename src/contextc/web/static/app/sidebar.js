@@ -1,6 +1,7 @@
 /** Conversations: found by search, newest first, with what can be done to each. A drawer where the screen is narrow. */
 import { html, useEffect, useRef } from "./html.js";
 import { address, conversationPath } from "./api.js";
+import { giveFocusBack } from "./dialog.js";
 import { Icon, IconButton, Mark } from "./icons.js";
 import { Menu } from "./menu.js";
 import { ago, dateTime, oneLine, visible } from "./format.js";
@@ -22,8 +23,9 @@ export function Sidebar() {
   useEffect(() => {
     if (!isOpen || side.current.contains(document.activeElement)) return undefined;
     const before = document.activeElement;
-    side.current.querySelector("a").focus();
-    return () => before?.isConnected && before.focus?.();
+    const opened = side.current;
+    opened.querySelector("a").focus();
+    return () => giveFocusBack(before, opened);
   }, [isOpen]);
   const leave = (event) => {
     if (event.key === "Escape" && !event.defaultPrevented) drawer.value = false;

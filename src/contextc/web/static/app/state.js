@@ -89,7 +89,9 @@ export async function deleteConversation(entry) {
     body: `“${entry.title || entry.name}” goes with all its branches and everything that was sent to models. This cannot be undone.`,
     action: "Delete",
   });
-  if (!sure || !(await attempt(() => remove(conversationPath(entry.name))))) return;
+  const deleted = sure && (await attempt(() => remove(conversationPath(entry.name))));
+  if (!deleted) return;
+  if (deleted.pending_erasure) say("Deleted. Its content leaves the store's files when another program stops reading them.");
   batch(() => {
     const items = conversations.value.items?.filter((each) => each.name !== entry.name) ?? null;
     conversations.value = { ...conversations.value, items };

@@ -1,31 +1,50 @@
 /**
- * A call that waits for a person: what it would do, and yes or no. Nothing here is shown as it was written: what cannot be
- * seen is spelled out.
+ * A call that waits for a person: what it would do, and yes or no. The server spells out what cannot be seen, and an answer
+ * names what was shown: the approval's own id, and the hash. A press right after the buttons appear counts for nothing, since
+ * it may have been meant for what stood there before.
  */
 import { html, useEffect, useRef, useState } from "../html.js";
 import { Code } from "../code.js";
 import { attempt } from "../dialog.js";
 import { Icon } from "../icons.js";
-import { visible } from "../format.js";
+import { plural, visible } from "../format.js";
+
+/** Milliseconds for which a call must have been shown before it can be answered. */
+const SETTLED = 500;
+/** Milliseconds after which the server is asked again what a call would do. */
+const AGAIN = 2_000;
+/** From so many lines or characters on, it is said how much there is. */
+const [MANY_LINES, MANY_CHARACTERS] = [12, 1_000];
 
 export function Approval({ approval, session, first }) {
-  const { id, name, arguments: given, what, lines } = approval;
+  const { hash, name, arguments: given, what, lines } = approval;
   const [denying, setDenying] = useState(false);
   const [why, setWhy] = useState("");
+  const [settled, setSettled] = useState("");
   const [sent, setSent] = useState(false);
+  const sending = useRef(false);
   const field = useRef(null);
+  const isShown = Boolean(hash) && settled === hash;
   const answer = async (approve) => {
+    if (!isShown || sending.current) return;
+    sending.current = true;
     setSent(true);
-    const done = await attempt(() => session.answer(id, approve, approve ? "" : why.trim()).then(() => true));
-    if (!done) setSent(false);
+    const done = await attempt(() => session.answer(approval, approve, approve ? "" : why.trim()).then(() => true));
+    if (done) return;
+    sending.current = false;
+    setSent(false);
   };
+  useEffect(() => {
+    const timer = hash ? setTimeout(() => setSettled(hash), SETTLED) : setInterval(() => session.refresh(), AGAIN);
+    return () => clearTimeout(timer);
+  }, [hash]);
   useEffect(() => {
     if (denying) field.current?.focus();
   }, [denying]);
   useEffect(() => {
     if (!first) return undefined;
     const onKey = (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, dialog")) return;
+      if (event.repeat || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, dialog")) return;
       if (event.key === "a") answer(true);
       else if (event.key === "d") setDenying(true);
       else return;
@@ -33,14 +52,16 @@ export function Approval({ approval, session, first }) {
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
-  }, [first]);
+  });
   const shown = lines ? lines.join("\n") : JSON.stringify(given ?? {}, null, 2);
+  const isLong = lines?.length > MANY_LINES || shown.length > MANY_CHARACTERS;
   const language = lines ? (lines.some((line) => /^[+-]|^@@/.test(line)) ? "diff" : "bash") : "json";
   return html`
     <section class="approval" aria-label=${`Approval: ${visible(name)}`} data-testid="approval">
-      <h2><${Icon} name="warning" /> <span>${visible(what) || `Run ${visible(name)}?`}</span></h2>
+      <h2><${Icon} name="warning" /> <span>${what || `Run ${visible(name)}?`}</span></h2>
       <p class="faint"><code>${visible(name)}</code> waits for your word.</p>
       <${Code} text=${shown} language=${language} bare limit=${12_000} />
+      ${isLong && html`<p class="faint">${plural(shown.split("\n").length, "line")}, ${plural(shown.length, "character")} in all.</p>`}
       ${denying && html`
         <form onSubmit=${(event) => { event.preventDefault(); answer(false); }}>
           <label class="labelled"><span>Why not? The model is told.</span>
@@ -49,10 +70,10 @@ export function Approval({ approval, session, first }) {
           </label>
         </form>`}
       <div class="approval-actions">
-        <button type="button" class="button primary" disabled=${sent} onClick=${() => answer(true)}>
+        <button type="button" class="button primary" disabled=${!isShown || sent} onClick=${() => answer(true)}>
           Allow ${first && html`<kbd>A</kbd>`}
         </button>
-        <button type="button" class="button" disabled=${sent} onClick=${() => (denying ? answer(false) : setDenying(true))}>
+        <button type="button" class="button" disabled=${!isShown || sent} onClick=${() => (denying ? answer(false) : setDenying(true))}>
           ${denying ? "Deny" : "Deny…"} ${first && !denying && html`<kbd>D</kbd>`}
         </button>
       </div>

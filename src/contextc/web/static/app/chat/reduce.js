@@ -61,7 +61,7 @@ export function reduce(state, action) {
     case "sending": return { ...state, sending: [...state.sending, action.message] };
     case "not-sent": return { ...state, sending: state.sending.filter((each) => each.uid !== action.uid) };
     case "withdrawn": return { ...state, queued: state.queued.filter((each) => each.number !== action.number) };
-    case "answered": return decided(state, action.id);
+    case "answered": return { ...state, approvals: state.approvals.filter((each) => each.id !== action.id) };
     case "weighing": return state.gauge ? { ...state, gauge: { ...state.gauge, isOld: true } } : state;
     case "weighed": return { ...state, gauge: { ...state.gauge, ...action.gauge, isOld: false } };
     default: return state;
@@ -204,9 +204,10 @@ const HANDLERS = {
   "tool-progress": (state, { id, text }) => worked(state, id, { progress: text }),
   "tool-result": (state, event) => answered(state, event, "done"),
   "tool-error": (state, event) => answered(state, event, "error"),
-  "approval-request"(state, { id, name, arguments: given = {} }) {
-    const approvals = [...decided(state, id).approvals, { id, name, arguments: given, what: "", lines: null }];
-    return worked({ ...state, approvals, stale: state.stale + 1 }, id, { state: "waiting", name });
+  "approval-request"(state, { id: call, name, arguments: given = {}, approval: id = "" }) {
+    const waits = { id, call, name, arguments: given, what: "", lines: null, hash: "" }; // the view says what it would do
+    const approvals = state.approvals.some((each) => each.id === id) ? state.approvals : [...decided(state, call).approvals, waits];
+    return worked({ ...state, approvals, stale: state.stale + 1 }, call, { state: "waiting", name });
   },
   "system-message-created": (state, { seq }) => ({ ...state, known: Math.max(state.known, seq) }),
   "system-hint": noted,
@@ -260,7 +261,7 @@ function withNotices(state, more) {
 }
 
 /** Nobody waits any more for a word on a call. */
-const decided = (state, id) => ({ ...state, approvals: state.approvals.filter((each) => each.id !== id) });
+const decided = (state, call) => ({ ...state, approvals: state.approvals.filter((each) => each.call !== call) });
 
 function worked(state, id, change) {
   return { ...state, tools: new Map(state.tools).set(id, { ...state.tools.get(id), ...change }) };

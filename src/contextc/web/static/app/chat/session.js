@@ -289,8 +289,15 @@ export class Session {
     this.dispatch({ type: "withdrawn", number });
   }
 
-  async answer(id, approve, why) {
-    await post(this.path("approvals"), { id, approve, ...(why ? { why } : {}) });
+  /** Yes or no to exactly what was shown. One that is over is gone; one that would do something else by now is shown anew. */
+  async answer({ id, hash }, approve, why) {
+    try {
+      await post(this.path("approvals"), { id, hash, approve, ...(why ? { why } : {}) });
+    } catch (error) {
+      if (error.status === 409) await this.refresh();
+      if (error.kind === "UnknownApproval") this.dispatch({ type: "answered", id });
+      throw error;
+    }
     this.dispatch({ type: "answered", id });
   }
 

@@ -1,0 +1,188 @@
+"""Threads for blocking work, none of them from asyncio's default pool.
+
+The default pool is small, and code of users and SDKs fills it: `asyncio.to_thread`, name look-ups. Work that waits for
+one of its threads while holding another can wait for ever. So all blocking work of this package runs on the threads
+below, and no thread ever waits for an event loop.
+
+A thread runs one piece of work at a time. Work that never ends keeps its thread, and the next piece gets another one.
+`Slots` bound how many pieces of one kind run at a time.
+"""
+
+import asyncio
+import contextvars
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import TypeAlias, TypeVar, TypeVarTuple, Unpack
+
+from contextc.errors import InvalidSetting, described
+
+T = TypeVar("T")
+Given = TypeVarTuple("Given")
+Work: TypeAlias = Callable[[], None]
+IDLE_SECONDS = 10.0
+
+_idle: "list[_Worker]" = []
+
+
+def run_soon(work: Work, deliver: Work) -> None:
+    """Run work on a thread of its own, then `deliver` there, when the thread is free for others. Neither may raise.
+
+    Raises RuntimeError where no thread can be started.
+    """
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+        worker.start()
+    worker.given.put((work, deliver))
+
+
+async def in_thread(work: Callable[[Unpack[Given]], T], *given: *Given) -> T:
+    """Run blocking work on a thread of its own and return its result. Replaces `asyncio.to_thread`.
+
+    A caller that is cancelled does not wait: the thread is left to end by itself.
+    """
+    loop = asyncio.get_running_loop()
+    context = contextvars.copy_context()
+    ended: asyncio.Future[None] = loop.create_future()
+    values: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            values.append(context.run(work, *given))
+        except BaseException as error:
+            errors.append(error)
+
+    def end() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    def deliver() -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(end)
+
+    run_soon(run, deliver)
+    await ended
+    if errors:
+        raise as_exception(errors[0])
+    return values[0]
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return the error, as an Exception that an event loop can deliver to one task.
+
+    SystemExit and KeyboardInterrupt end a whole event loop. Raised on a worker thread, they come from the code that ran
+    there and never from a user's Ctrl-C, which Python delivers to the main thread alone.
+    """
+    if isinstance(error, Exception):
+        return error
+    made = RuntimeError(f"the code that ran raised {described(error)}")
+    made.__cause__ = error
+    return made
+
+
+class Slots:
+    """A bound on how many pieces of work of one kind run at a time. Those that wait go on in the order they came."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)  # a forked process has none of these threads
+
+    def _reset(self) -> None:
+        self._free, self._waiting, self._lock = self.limit, deque[Work](), threading.Lock()
+
+    def take(self, then: Work) -> None:
+        """Call `then` as soon as a slot is free: now, or later on the thread that frees one."""
+        with self._lock:
+            if not self._free:
+                self._waiting.append(then)
+                return
+            self._free -= 1
+        then()
+
+    def give(self) -> None:
+        """Give a slot back, to the next one that waits."""
+        with self._lock:
+            if not self._waiting:
+                self._free += 1
+                return
+            then = self._waiting.popleft()
+        then()
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncGenerator[None, None]:
+        """Hold a slot; wait for one on the event loop, without a thread."""
+        loop = asyncio.get_running_loop()
+        ours: asyncio.Future[None] = loop.create_future()
+        has_left = False
+
+        def mark() -> None:
+            if has_left:
+                self.give()
+            elif not ours.done():
+                ours.set_result(None)
+
+        def then() -> None:
+            try:
+                loop.call_soon_threadsafe(mark)
+            except RuntimeError:  # the loop was closed while this one waited
+                self.give()
+
+        with self._lock:
+            is_free = self._free > 0
+            if is_free:
+                self._free -= 1
+            else:
+                self._waiting.append(then)
+        try:
+            if not is_free:
+                await ours
+        except BaseException:
+            has_left = True
+            if ours.done() and not ours.cancelled():  # the slot came together with the cancellation
+                self.give()
+            raise
+        try:
+            yield
+        finally:
+            self.give()
+
+
+def limit_from_environment(name: str, default: int) -> int:
+    """Read a number of threads from an environment variable."""
+    value = os.environ.get(name, "").strip() or str(default)
+    if not value.isdecimal() or not int(value[:9]) > 0:
+        raise InvalidSetting(f"{name} must be a whole number above 0, got {value!r}. Set it to {default}, or unset it.")
+    return int(value[:9])
+
+
+class _Worker(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name="contextc-worker", daemon=True)
+        self.given: SimpleQueue[tuple[Work, Work]] = SimpleQueue()
+
+    def run(self) -> None:
+        while True:
+            try:
+                work, deliver = self.given.get(timeout=IDLE_SECONDS)
+            except Empty:
+                try:
+                    _idle.remove(self)
+                except ValueError:
+                    continue  # it was taken just now, and work is on its way
+                return
+            work()
+            _idle.append(self)
+            deliver()
+            del work, deliver  # what they hold is not to live until the next work comes
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # a forked process has none of these threads

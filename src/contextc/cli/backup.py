@@ -1,0 +1,42 @@
+"""`contextc backup` and `contextc restore`: a copy of the whole store in one file, and back."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from contextc.cli.terminal import StoreOption, count, opened, out, plain
+from contextc.config import read_settings
+from contextc.errors import InvalidSetting
+from contextc.store.backup import restore
+
+
+def run(
+    file: Annotated[str, typer.Argument(help="The file to write. It must not exist yet.")],
+    store: StoreOption = None,
+) -> None:
+    """Copy a SQLite store into one file, while it is in use. For PostgreSQL, use pg_dump."""
+    with opened(store) as handle:
+        handle.backup(file)
+        found = len(handle.conversations())
+    out.print(f"wrote [bold]{plain(file)}[/]: {count(found, 'conversation')}, {os.path.getsize(file):,} bytes")
+
+
+def run_restore(
+    file: Annotated[str, typer.Argument(help="A file that `contextc backup` wrote.")],
+    store: StoreOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")] = False,
+) -> None:
+    """Put a copy in the place of a SQLite store. The former store is kept beside it, under another name."""
+    address = read_settings(store).store.value
+    if not yes:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise InvalidSetting("restore replaces the store. Add --yes where there is no terminal to confirm it.")
+        if not typer.confirm(f"Replace {address} with {file}?"):
+            out.print("nothing was changed")
+            return
+    aside = restore(file, address)
+    out.print(f"restored [bold]{plain(address)}[/] from {plain(file)}", soft_wrap=True)
+    if aside is not None:
+        out.print(f"the former store is kept as {plain(aside)}", soft_wrap=True)

@@ -1,0 +1,49 @@
+"""`contextc trust`: use the settings of a project's `contextc.toml`, after looking at them."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contextc.cli.terminal import err, out, plain
+from contextc.config import FILE, ProjectFile, distrust, project_file
+from contextc.config import trust as remember
+from contextc.errors import InvalidSetting
+
+
+def run(
+    folder: Annotated[Path, typer.Argument(help="The project's folder.")] = Path("."),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Trust it no longer.")] = False,
+) -> None:
+    """Trust the contextc.toml of a project: show what it changes, ask, and remember it until the file changes."""
+    path = folder.expanduser() / FILE
+    if forget:
+        out.print("trusted no longer" if distrust(str(path)) else "it was not trusted", soft_wrap=True)
+        return
+    if not path.is_file():
+        raise InvalidSetting(f"{path}: not found. Name the folder that holds the project's {FILE}.")
+    file = project_file(folder=str(folder.expanduser()))
+    if file is None:
+        out.print(f"{plain(str(path))} needs no trust: it changes nothing that could do harm, or is trusted already")
+    elif yes or ask(file):
+        remember(file)
+        out.print("trusted, until the file changes")
+    else:
+        raise typer.Exit(1)
+
+
+def ask(file: ProjectFile) -> bool:
+    """Show what a project's file changes and ask a person whether to use it."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidSetting(f"{file.path}: no terminal to ask at. Read the file, then add --yes.")
+    show(file)
+    return typer.confirm("Use these settings from now on, until the file changes?", default=False, err=True)
+
+
+def show(file: ProjectFile) -> None:
+    err.print(f"The settings of {plain(os.path.abspath(file.path))} are not trusted yet:", soft_wrap=True)
+    for change in file.changes:
+        err.print(f"  {plain(change)}", soft_wrap=True)

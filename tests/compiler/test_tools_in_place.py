@@ -1,0 +1,65 @@
+"""Tools that a caller changes in place between two requests: the model is told what they say now."""
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject, decode
+
+
+def lookup(**properties: JSONObject) -> cc.Tool:
+    return cc.Tool(name="look_up", parameters={"type": "object", "properties": dict(properties)})
+
+
+def sent(compiler: cc.MessageCompiler, *tools: cc.Tool | cc.NativeTool) -> list[JSONObject]:
+    return decode(compiler.compile("demo", tools=[*tools]).body)["tools"]
+
+
+@pytest.fixture
+def compiler() -> cc.MessageCompiler:
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("Where is it?"))
+    return cc.MessageCompiler(store, "anthropic:claude-sonnet-4-5", fetch=False)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id": {"type": "integer", "default": 1}, "city": {"type": "string"}},
+        {"id": {"type": "integer", "default": True}},  # equal to the 1 that was there
+        {},
+    ],
+)
+def test_a_schema_that_is_changed_in_place_is_sent_as_it_is_now(
+    compiler: cc.MessageCompiler, changed: JSONObject
+) -> None:
+    """A program that adds a parameter to a tool it holds must not go on sending the schema of before."""
+    tool = lookup(id={"type": "integer", "default": 1})
+    before = compiler.compile("demo", tools=[tool])
+    tool.parameters["properties"] = changed
+    after = compiler.compile("demo", tools=[tool])
+    assert str(after.params["tools"][0]["input_schema"]) == str(tool.parameters)
+    assert after.body != before.body
+    assert after.standing.head.tools != before.standing.head.tools
+
+
+def test_a_native_tool_that_is_changed_in_place_is_sent_as_it_is_now(compiler: cc.MessageCompiler) -> None:
+    """What is passed on to a provider as it is may be changed by its owner as well."""
+    tool = cc.NativeTool(provider="anthropic", data={"type": "web_search_20250305", "name": "web_search"})
+    assert sent(compiler, tool) == [{"type": "web_search_20250305", "name": "web_search"}]
+    tool.data["max_uses"] = 3
+    assert sent(compiler, tool) == [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]
+
+
+def test_an_equal_tool_is_not_sent_with_the_changes_of_another(compiler: cc.MessageCompiler) -> None:
+    """What is kept for a content must not hold the object of a caller: that one has another content by now."""
+    one, two = lookup(id={"type": "integer"}), lookup(id={"type": "integer"})
+    compiler.compile("demo", tools=[one])
+    one.parameters["properties"]["city"] = {"type": "string"}
+    [told] = compiler.compile("demo", tools=[two], output=100).params["tools"]
+    assert told["input_schema"]["properties"] == {"id": {"type": "integer"}}
+
+
+def test_tools_that_stay_the_same_are_prepared_once(compiler: cc.MessageCompiler) -> None:
+    """Comparing the content must not make an agent's next step encode and count its tools again."""
+    tools = [lookup(id={"type": "integer"})]
+    assert compiler.compile("demo", tools=tools).tools is compiler.compile("demo", tools=tools).tools
