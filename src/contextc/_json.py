@@ -68,7 +68,7 @@ def _is_sound(value: JSON) -> bool:
     for _ in range(MAX_DEPTH):
         inside: list[JSON] = []
         for item in level:
-            kind = type(item)
+            kind = cast(object, type(item))
             if kind is str or item is None or kind is bool:
                 continue
             if kind is dict:
