@@ -2,7 +2,7 @@
 # make test   sets up, then runs every check
 # make bench  sets up the peers in an environment of their own, then measures against them
 # make prove  runs the long proofs, and writes what they counted to docs/proofs.md
-# make stress runs turns on PostgreSQL under load, restarts and kills, and compares what was acknowledged with what is stored
+# make stress runs the long fault, load and size tests
 # make rules  writes docs/rules.md from the rules themselves
 # make lock   resolves requirements.lock and requirements-model.lock anew (needs uv)
 

@@ -5,13 +5,14 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
 
 import contextc as cc
 from contextc.web import connections, guard, serving
-from contextc.web.connections import Connections, most_connections
+from contextc.web.connections import Connection, Connections, most_connections
 from contextc.web.desk import Options
 from tests.web.conftest import Served
 from tests.web.listening import listening, until
@@ -69,6 +70,33 @@ def test_half_open_connections_do_not_keep_out_who_has_the_token(server: Served)
             asked = httpx.post(f"{server.url}/api/conversations/demo/steer", json={"text": "second"}, headers=KNOWN)
             assert asked.status_code == 200
             assert until(stream, lambda frame: frame.event == "queued-input")[-1].json["text"] == "second"
+
+
+def test_a_burst_of_clients_with_the_token_is_let_in() -> None:
+    """More connections than may be pending for long arrive at once: none of them is cut off before it was read."""
+    connections = Connections(MOST, MOST_PENDING)
+    arrived = [FakeConnection() for _ in range(MOST)]
+    for each in arrived:
+        connections.add(cast(Connection, each), now=100.0)
+    connections.close_late(now=101.0)
+    assert not any(each.closed for each in arrived)
+    assert [connections.admit(cast(Connection, each)) for each in arrived] == [True] * 6 + [False] * 6
+    connections.close_late(now=102.5)
+    assert not any(each.closed for each in arrived)
+    more = [FakeConnection() for _ in range(MOST_PENDING)]
+    for each in more:
+        connections.add(cast(Connection, each), now=103.0)
+    assert [each.closed for each in arrived] == [False] * 6 + [True] * 6
+
+
+class FakeConnection:
+    """The transport of a connection, of which only the end counts."""
+
+    def __init__(self) -> None:
+        self.transport, self.closed = self, False
+
+    def abort(self) -> None:
+        self.closed = True
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET", HALF, b"POST /api/conversations HTTP/1.1\r\nContent-Length: 9\r\n"])

@@ -1,9 +1,10 @@
 """Limits on connections, so that clients which send nothing, or read nothing, cannot keep others out.
 
 A connection is pending until its request was authenticated, and again when the answer was sent. Pending connections are
-few and short-lived: the oldest is closed when there are too many, and each is closed after some seconds. A client with
-the token is never pending for longer than its request head takes. Those that were let in may stay, like streams of
-events; their number is limited by the files that the process may open.
+few and short-lived: the oldest are closed when there are too many, and each is closed after some seconds. A burst of
+clients may be many for a moment, as long as there is room: a request that has arrived is not cut off before it was
+read. A client with the token is never pending for longer than its request head takes. Those that were let in may stay,
+like streams of events; their number is limited by the files that the process may open.
 """
 
 import asyncio
@@ -20,6 +21,8 @@ from contextc.web.address import ADMIT
 PENDING_SECONDS = 30.0
 """How long a connection may stay pending: sending a request head, or taking in a file of the page."""
 MOST_PENDING = 256
+BURST_SECONDS = 2.0
+"""How long more connections than that may be pending."""
 MOST = 10_000
 SPARE_FILES = 128
 """Files that are kept for the store, for providers and for tools."""
@@ -31,16 +34,16 @@ class Connections:
     def __init__(self, most: int | None = None, most_pending: int | None = None) -> None:
         most = most_connections() if most is None else most
         self.most_pending = min(MOST_PENDING, most // 2) if most_pending is None else most_pending
-        self.most_admitted = most - self.most_pending
+        self.most, self.most_admitted = most, most - self.most_pending
         self._pending: OrderedDict[Connection, float] = OrderedDict()
         self._admitted: set[Connection] = set()
 
     def add(self, connection: "Connection", now: float) -> None:
-        """Take note of a pending connection. The oldest is closed where there are too many."""
+        """Take note of a pending connection. The oldest is closed where there is no room for another."""
         self._admitted.discard(connection)
         self._pending[connection] = now
         self._pending.move_to_end(connection)
-        if len(self._pending) > self.most_pending:
+        if len(self._pending) + len(self._admitted) > self.most:
             self.close_oldest()
 
     def admit(self, connection: "Connection") -> bool:
@@ -62,8 +65,11 @@ class Connections:
         self._pending.popitem(last=False)[0].transport.abort()
 
     def close_late(self, now: float) -> None:
-        """Close the connections that have been pending for too long."""
-        while self._pending and next(iter(self._pending.values())) <= now - PENDING_SECONDS:
+        """Close the connections that have been pending for too long, sooner where they are many."""
+        while self._pending:
+            waited = now - next(iter(self._pending.values()))
+            if waited < (BURST_SECONDS if len(self._pending) > self.most_pending else PENDING_SECONDS):
+                break
             self.close_oldest()
 
     def protocol(
