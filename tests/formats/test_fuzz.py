@@ -26,6 +26,7 @@ FOUND: list[Case] = [
     Case("gemini", {"tools": [{"functionDeclarations": [{"name": "x", "parametersJsonSchema": [2]}]}]}),
     Case("gemini", {"toolConfig": {"functionCallingConfig": {"mode": [], "allowedFunctionNames": 3}}}),
     Case("mistral", {"messages": [{"role": {}, "type": "x"}]}),
+    Case("mistral", [{"role": "user", "content": [{"type": "text", "text": "", "unknown": []}]}]),
     Case("mistral", {"model": [], "messages": [{"role": "user", "content": "hi"}]}),
     Case("ollama", {"options": {"temperature": {}, "stop": "x"}, "messages": [{"role": "user", "content": "hi"}]}),
     Case("ollama", [{"role": "system", "tool_calls": [{"function": {"name": "look"}}]}]),

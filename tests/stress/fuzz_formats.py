@@ -229,7 +229,7 @@ def _add(draw: Draw, spot: Spot) -> None:
 
 def _reword(draw: Draw, spot: Spot) -> None:
     """Give a role or a type another word."""
-    named = [each for each in draw.spots if each[1] in WORDS]
+    named = [each for each in draw.spots if draw.samples.words.get(each[1])]
     if named:
         holder, key = draw.random.choice(named)
         holder[key] = draw.random.choice(draw.samples.words[key])

@@ -63,7 +63,7 @@ def the_assistant_says_something(request: Sketch) -> Iterable[Finding]:
             yield at(turn.path, "the assistant says nothing here, and asks for nothing.")
 
 
-@rule(4, errors.EXTRA)
+@rule(4, errors.EXTRA, mend=mends.with_known_chunks)
 def fields_are_known(request: Sketch) -> Iterable[Finding]:
     """Messages, chunks, calls and tools have no other fields than those of Mistral.
 
