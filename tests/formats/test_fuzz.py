@@ -28,6 +28,7 @@ FOUND: list[Case] = [
     Case("mistral", {"messages": [{"role": {}, "type": "x"}]}),
     Case("mistral", {"model": [], "messages": [{"role": "user", "content": "hi"}]}),
     Case("ollama", {"options": {"temperature": {}, "stop": "x"}, "messages": [{"role": "user", "content": "hi"}]}),
+    Case("ollama", [{"role": "system", "tool_calls": [{"function": {"name": "look"}}]}]),
     Case("openai_chat", {"messages": [{"role": "assistant", "unknown": "x"}]}),
     Case("openai_chat", {"messages": [{"role": "user", "content": "\ud83d"}, {"role": "tool", "content": "\udc00"}]}),
     Case("openai_chat", {"messages": [{"role": "user", "content": [{"\ud800": 1}]}]}),

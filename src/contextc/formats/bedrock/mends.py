@@ -121,7 +121,7 @@ def with_few_images(body: JSONObject) -> JSONObject:
     """Each message with its last images, as many as there may be; a line in the place of each before them."""
 
     def shown(blocks: list[JSONObject]) -> list[JSONObject]:
-        places = [index for index, block in enumerate(blocks) if "image" in block][:-MOST_IMAGES]
+        places = {*[index for index, block in enumerate(blocks) if "image" in block][:-MOST_IMAGES]}
         return [described(block) if index in places else block for index, block in enumerate(blocks)]
 
     return {**body, "messages": [{**each, "content": shown(each["content"])} for each in body["messages"]]}

@@ -247,11 +247,11 @@ def allowed_functions_are_there(request: Sketch) -> Iterable[Finding]:
         "ANY", "allowedFunctionNames": ["find"]}}, "contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     Repair: the name is taken off the list; without any name left, all functions are allowed.
     """
-    known = [function.get("name") for function in mends.functions(request.body)]
+    known = {str(function.get("name")) for function in mends.functions(request.body)}
     if request.body.get("cachedContent") or request.body.get("cached_content"):
         return  # the functions are in the cache
     for path, name in mends.allowed(request.body):
-        if name not in known:
+        if str(name) not in known:
             yield at(path, f"there is no function {name!r}.", name=name, where=place(path))
 
 

@@ -300,10 +300,11 @@ def _as_data(name: str, value: JSON) -> JSON:
     given = inside.get("response")
     response = cast(JSONObject, given or {}) if isinstance(given, dict | None) else {"output": given}
     media = [part for _, part in listed(inside.get("parts"), ())]
-    if not any(_misfit_of_media(part) for part in media):
-        return {**inside, "response": response}
     sound = [part for part in media if not _misfit_of_media(part)]
-    return {**inside, "response": {**response, "parts": [part for part in media if part not in sound]}, "parts": sound}
+    if len(sound) == len(media):
+        return {**inside, "response": response}
+    others = [part for part in media if _misfit_of_media(part)]
+    return {**inside, "response": {**response, "parts": others}, "parts": sound}
 
 
 def listed(value: JSON, path: Path) -> Iterator[tuple[Path, JSON]]:

@@ -246,6 +246,10 @@ def with_trigger_last(body: JSONObject) -> JSONObject:
     return {**body, "input": [*(item for item in items if item.get("type") != "compaction_trigger"), triggers[-1]]}
 
 
+def _is_shown(block: JSONObject) -> bool:
+    return block["type"] in sketch.INPUT and "text" not in block
+
+
 def _on_its_side(item: JSONObject) -> list[JSONObject]:
     content: JSON = item.get("content")
     if item.get("role") not in sketch.ROLES or not isinstance(content, list):
@@ -253,8 +257,8 @@ def _on_its_side(item: JSONObject) -> list[JSONObject]:
     blocks = cast(list[JSONObject], content)
     if item["role"] != "assistant":
         return [{**item, "content": [_turned(block, "input_text", sketch.OUTPUT) for block in blocks]}]
-    shown = [block for block in blocks if block["type"] in sketch.INPUT and "text" not in block]
-    said = [_turned(block, "output_text", sketch.INPUT) for block in blocks if block not in shown]
+    shown = [block for block in blocks if _is_shown(block)]
+    said = [_turned(block, "output_text", sketch.INPUT) for block in blocks if not _is_shown(block)]
     own = [{**item, "content": said}] if said or not shown else []
     return [*own, *([{"role": "user", "content": shown}] if shown else [])]
 

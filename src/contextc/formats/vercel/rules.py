@@ -210,11 +210,11 @@ def parts_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
         "text", "value": "1"}}]}]
     Repair: what a model said becomes the assistant's, results get a tool message; what has no place becomes text.
     """
-    orphans = [piece for _, piece in sketch.pairs(request.turns).orphans]
+    orphans = {piece.path for _, piece in sketch.pairs(request.turns).orphans}
     ran = sketch.ran_by_provider(request.turns)
     for turn in request.turns:
         for piece in mends.strangers(turn, ran):
-            if piece not in orphans:
+            if piece.path not in orphans:
                 yield at(piece.path, f"a `{piece.wire['type']}` part cannot stand in a message of role {turn.role}.")
 
 
