@@ -23,6 +23,7 @@ FOUND: list[Case] = [
     Case("anthropic", {"messages": [{"role": "user", "content": "hi"}], "tools": [{"name": "a"}, {"name": "a"}]}),
     Case("bedrock", {"messages": [[]], "text": {}}),
     Case("bedrock", {"messages": [{"role": "user", "content": [{}]}], "inferenceConfig": {"maxTokens": "x"}}),
+    Case("bedrock", [{}, {"role": "system", "content": [{"video": {"format": "mp4", "source": {"bytes": "AAAA"}}}]}]),
     Case("gemini", {"tools": [{"functionDeclarations": [{"name": "x", "parametersJsonSchema": [2]}]}]}),
     Case("gemini", {"toolConfig": {"functionCallingConfig": {"mode": [], "allowedFunctionNames": 3}}}),
     Case("mistral", {"messages": [{"role": {}, "type": "x"}]}),
