@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode, parse_object
-from contextc.formats.checking import Fields, Finding, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.checking import Fields, Finding, Path, Piece, Sketch, Turn, at, known, misfit, strangers
 from contextc.formats.media import from_data_url
 from contextc.formats.ollama import errors
 from contextc.formats.ollama.calls import Calls, speaks
@@ -71,6 +71,15 @@ def read(body: JSON) -> Sketch:
     turns = [turn for number, wire in enumerate(listed) for turn in reader.turn(wire, (*base, number))]
     tools = tuple(reader.tools(whole.get("tools")))
     return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of messages and calls that Ollama does not have, and would ignore."""
+    for turn in sketch.turns:
+        yield from strangers(turn.wire, known(MESSAGE), turn.path)
+        for call in turn.of("call"):
+            yield from strangers(call.wire, known(CALL, "type"), call.path)
+            yield from strangers(call.wire.get("function"), known(FUNCTION), (*call.path, "function"))
 
 
 def until_the_next_reply(turns: Sequence[Turn], index: int) -> Sequence[Turn]:

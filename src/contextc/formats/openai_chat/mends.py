@@ -7,7 +7,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.media import unpacked
-from contextc.formats.openai_chat.sketch import KINDS, block, called
+from contextc.formats.openai_chat.sketch import CAMEL, FIELDS, KINDS, block, called
 from contextc.formats.signatures import is_sound
 from contextc.formats.spelling import Spelling
 
@@ -25,6 +25,16 @@ FERNET_VERSION, FERNET_FRAME, FERNET_BLOCK = b"\x80", 57, 16
 
 def with_a_message(body: JSONObject) -> JSONObject:
     return {**body, "messages": [{"role": "user", "content": NOTHING_SAID}]}
+
+
+def without_unknown_fields(body: JSONObject) -> JSONObject:
+    return {**body, "messages": [_with_known_fields(message) for message in body["messages"]]}
+
+
+def _with_known_fields(message: JSONObject) -> JSONObject:
+    """The message without fields that OpenAI does not have; those in camel case get the names they have here."""
+    renamed = {CAMEL[name]: value for name, value in message.items() if name in CAMEL}
+    return {**renamed, **{name: value for name, value in message.items() if name in FIELDS}}
 
 
 def without_empty_content(body: JSONObject) -> JSONObject:

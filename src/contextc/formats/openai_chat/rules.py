@@ -9,7 +9,19 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, Turn, at, match, reasons, repeated, run_of
+from contextc.formats.checking import (
+    Finding,
+    Piece,
+    RuleBook,
+    Sketch,
+    Turn,
+    at,
+    match,
+    reasons,
+    repeated,
+    run_of,
+    strangers,
+)
 from contextc.formats.openai_chat import errors, mends, sketch
 from contextc.formats.openai_chat.sketch import house, placed
 
@@ -21,7 +33,15 @@ INSTEAD_OF_CONTENT = (
 )
 results_at_once = run_of("tool")
 
-BOOK = RuleBook("OAC", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="openai")
+BOOK = RuleBook(
+    "OAC",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    house="openai",
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 
@@ -406,6 +426,22 @@ def pictures_are_for_models_that_see(request: Sketch) -> Iterable[Finding]:
         for piece in turn.of("media"):
             if piece.wire["type"] == mends.PICTURE:
                 yield at(piece.path, "this model takes text alone.")
+
+
+@rule(25, errors.UNKNOWN_PARAMETER, mend=mends.without_unknown_fields)
+def fields_are_known(request: Sketch) -> Iterable[Finding]:
+    """A message has no other fields than those of OpenAI, and of the endpoints that speak its API.
+
+    A field in the spelling of another library, such as `toolCalls`, hides calls and results. Not checked where `model`
+    names a model of another vendor, whose endpoint may take more.
+
+    Example: [{"role": "user", "content": "hi", "createdAt": "2026-11-16"}]
+    Repair: `toolCalls`, `toolCallId` and `functionCall` get the names they have here; other fields are left out.
+    """
+    if house(request.body) != "other":
+        for turn in request.turns:
+            for finding in strangers(turn.wire, sketch.FIELDS, turn.path):
+                yield at(finding.path, finding.message, where=placed(finding.path))
 
 
 def _calls(request: Sketch) -> Iterator[Piece]:
