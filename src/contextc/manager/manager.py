@@ -18,7 +18,7 @@ from contextc.errors import InvalidMessage, InvalidSetting, StaleCompile, Unknow
 from contextc.formats.base import Formatter, as_json
 from contextc.formats.named import tool_formatter
 from contextc.manager.own_format import HistoryFormatter, PlainFormatter
-from contextc.manager.reading import Calls, read, read_call
+from contextc.manager.reading import Calls, content_field, read, read_call
 from contextc.manifest import Manifest, Record
 from contextc.messages import Content, Message, ToolCall, assistant, tool_result, user
 from contextc.models import Model, model
@@ -57,12 +57,13 @@ class MessageManager:
             raise InvalidSetting(
                 f"max_tokens={max_tokens!r}: give the tokens that system prompt and messages may take."
             )
-        self.formatter = formatter
         self._system_prompt = system_prompt or None
         self._tools: tuple[Tool | NativeTool, ...] = ()
         self._calls, self._calls_at, self._length = Calls(), "", 0
+        self._held: list[JSONObject] = []
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
         self._max_tokens, self._model = max_tokens, model
+        self.formatter = formatter
         self._compiler: MessageCompiler | None = None
         self._sent: Compiled | None = None
 
@@ -85,6 +86,7 @@ class MessageManager:
                 + ". Give cc.OpenAIFormatter(), cc.AnthropicFormatter() or an object with `format` and "
                 "`get_system_prompt`."
             )
+        self._store_held()
         self._formatter = formatter
         self._form = formatter if isinstance(formatter, Formatter) else PlainFormatter()
 
@@ -93,17 +95,37 @@ class MessageManager:
 
         A dict is in the shape of the formatter's own provider, of OpenAI's chat, or of chat with `toolCalls` and
         `toolCallId`. One dict may become several messages: results and the text beside them, the steps of a
-        `UIMessage`. All of it is stored, or `InvalidMessage` names the field that has no place.
+        `UIMessage`. All of it is stored, or `InvalidMessage` names the field that has no place. A reasoning item of
+        the Responses API is stored with the item after it, which it belongs to; until then the message has no `id`.
         """
         if isinstance(message, Message):
             return self._add([message])
         if isinstance(message, str):
             raise InvalidMessage('a text alone does not say who said it. Write add_user_message("…").')
+        plain = as_json(message)
         form = self._form if self._form is self._formatter else None
-        read_messages = read(as_json(message), form, self._known_calls())
-        if form is not None:
-            read_messages = [form.spelling.named(each, self._tools) for each in read_messages]
-        return self._add(read_messages)
+        found = read(plain, form, self._known_calls(), self._held)
+        if found.form is form and found.waits:
+            self._held.append(plain)
+            return found.messages[-1]
+        messages = [found.form.spelling.named(each, self._tools) for each in found.messages]
+        held = self._held
+        self._held = [] if found.form is form else held
+        try:
+            return self._add_read(messages)
+        except InvalidMessage as error:
+            self._held = held
+            if error.field != "parts":
+                raise
+            raise InvalidMessage(error.problem, field=content_field(plain)) from error  # `parts` is our name for it
+
+    def _add_read(self, messages: Sequence[Message]) -> Message:
+        try:
+            return self._add(messages)
+        except InvalidMessage as error:
+            if error.field != "uid":
+                raise
+        return self._add([replace(each, uid="") for each in messages])  # in older SDKs one reply's messages share an id
 
     def add_user_message(self, content: Content) -> Message:
         return self.add_message(user(content))
@@ -167,6 +189,7 @@ class MessageManager:
             return Manifest(self._made_compiler().channel(self._conversation), record, tuple)
 
     def _compiled(self) -> Compiled:
+        self._store_held()
         return self._made_compiler().compile(
             self._conversation, system_prompt=self._system_prompt, tools=self._tools, budget=self._max_tokens
         )
@@ -189,6 +212,7 @@ class MessageManager:
         )
 
     def _add(self, messages: Sequence[Message]) -> Message:
+        self._store_held()
         stored = self._stored(messages)
         alone = stored[0].seq == self._length + 1  # else another one wrote in between, and the calls are read again
         for message in stored:
@@ -197,6 +221,12 @@ class MessageManager:
             log.debug("message %d says: %s", message.seq, message.text)
         self._calls_at, self._length = stored[-1].id if alone else "", stored[-1].seq
         return stored[-1]
+
+    def _store_held(self) -> None:
+        """Store what waited for an item that did not come."""
+        held, self._held = self._held, []
+        if held:
+            self._add(self._form.decode_request(held).messages)
 
     def _stored(self, messages: Sequence[Message]) -> list[Message]:
         """Append messages, all or none; an answer to what was handed out last, with what that was."""
@@ -243,6 +273,7 @@ class MessageManager:
 
     def reset(self) -> None:
         """Begin anew. On a store, what was said stays in the record."""
+        self._store_held()
         if gone := self.messages:
             self._store.reset(self._conversation)
             self._sent, self._calls, self._calls_at = None, Calls(), ""
@@ -251,11 +282,12 @@ class MessageManager:
     @property
     def messages(self) -> list[Message]:
         """What was said since the beginning, or since the last reset."""
+        held = self._form.decode_request(self._held).messages if self._held else ()
         try:
             edge = self._store.conversation(self._conversation).edge
         except UnknownConversation:
-            return []
-        return self._store.load(self._conversation, after=edge)
+            return [*held]
+        return [*self._store.load(self._conversation, after=edge), *held]
 
 
 def _spoken(formatter: Formatter, model_name: str | None) -> Provider:

@@ -4,6 +4,7 @@ A dict may be in the shape of the formatter's own provider, of OpenAI's chat, or
 (`toolCalls`, `toolCallId`). The shapes are tried in this order. A shape fits where it has a place for every field.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
@@ -14,11 +15,15 @@ from contextc.errors import InvalidMessage
 from contextc.formats.base import Formatter
 from contextc.formats.checking import Finding, spelled
 from contextc.formats.named import formatter as named_formatter
-from contextc.messages import AnyPart, Message, ToolCall, ToolResult
+from contextc.messages import AnyPart, Message, Reasoning, ToolCall, ToolResult
 from contextc.pairing import open_calls
 
 CHAT = "openai_chat"
 CAMEL = {"toolCalls": "tool_calls", "toolCallId": "tool_call_id", "functionCall": "function_call"}
+NAMED = re.compile(r"(?:nothing here is called |the field |there is no )?`(\w+)`")
+"""How a finding names the field that is wrong."""
+REPLY = {"usage", "stop_reason", "choices", "candidates", "output"}
+"""What whole replies have."""
 UNKNOWN = ("", "unknown")
 """What decoders write for an id or a name that is not given."""
 
@@ -38,16 +43,35 @@ class Calls:
 
 
 class _Misfit(NamedTuple):
-    """Why a dict does not have the shape of a format."""
+    """Why a dict does not have the shape of a format. `nearly`: only its unknown fields are wrong."""
 
     form: Formatter
     finding: Finding
+    nearly: bool
 
 
-def read(given: JSONObject, form: Formatter | None, calls: Calls) -> list[Message]:
+class Read(NamedTuple):
+    """The messages of a dict, and the format that it is in."""
+
+    messages: list[Message]
+    form: Formatter
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing of it can be sent without the dict after it: a reasoning item, which belongs to the next."""
+        parts = [part for message in self.messages for part in message.parts]
+        return (
+            bool(parts)
+            and all(isinstance(part, Reasoning) for part in parts)
+            and not any(self.form.encode([message]).messages for message in self.messages)
+        )
+
+
+def read(given: JSONObject, form: Formatter | None, calls: Calls, before: Sequence[JSONObject] = ()) -> Read:
     """The messages of one dict, with the ids and names of `calls` where the dict leaves them out.
 
-    `form` is the format of the provider; None where only OpenAI's chat is understood.
+    `form` is the format of the provider; None where only OpenAI's chat is understood. `before` are dicts in that format
+    that waited for this one, and are read with it.
     """
     if problem := check(given, ""):
         raise InvalidMessage(problem[1], field=problem[0].removeprefix("."))
@@ -57,19 +81,19 @@ def read(given: JSONObject, form: Formatter | None, calls: Calls) -> list[Messag
         shaped = _as_chat(wire) if each.name == CHAT else wire
         sketch = each.rules.read([shaped])
         if finding := next(iter([*sketch.misshapen, *each.rules.unknown(sketch)]), None):
-            misfits.append(_Misfit(each, finding))
+            misfits.append(_Misfit(each, finding, not sketch.misshapen))
             continue
-        request = each.decode_request([shaped])
+        request = each.decode_request([*(before if each is form else ()), shaped])
         messages = [*([request.system] if request.system is not None else []), *request.messages]
         if not messages:
-            raise InvalidMessage("the message says nothing.", field=_content_field(given))
-        return list(_completed(messages, shaped, each, calls))
+            raise InvalidMessage("the message says nothing.", field=content_field(given))
+        return Read(list(_completed(messages, shaped, each, calls)), each)
     raise _refused(given, misfits)
 
 
 def read_call(given: JSONObject) -> ToolCall:
     """A call as OpenAI's chat writes it, or with `name` and `arguments` beside its `id`."""
-    (message,) = read({"role": "assistant", "tool_calls": [given]}, None, Calls())
+    ((message,), _) = read({"role": "assistant", "tool_calls": [given]}, None, Calls())
     (call,) = message.tool_calls
     return call
 
@@ -131,20 +155,22 @@ def _as_chat_call(call: JSON) -> JSON:
 
 
 def _refused(given: JSONObject, misfits: list[_Misfit]) -> InvalidMessage:
-    """The error about the shape that fits best: the one whose fault is deepest in the dict."""
-    finding = max(misfits, key=lambda each: len(each.finding.path)).finding
+    """The error about the shape that fits best: all but its unknown fields, else the one whose fault is deepest."""
+    finding = max(misfits, key=lambda each: (each.nearly, len(each.finding.path))).finding
     path = finding.path[1:]
+    if (named := NAMED.match(finding.message)) and path[-1:] != (named[1],):
+        path = (*path, named[1])
+    meant = {name: camel for camel, name in CAMEL.items() if camel in given}
+    field = spelled(tuple(meant.get(str(step), step) for step in path))
     names = " or ".join(dict.fromkeys(each.form.name for each in misfits))
-    field = spelled(path)
-    for camel, name in CAMEL.items():
-        field = field.replace(name, camel) if camel in given else field
+    reply = " Add a whole reply with add_reply." if REPLY & given.keys() else ""
     return InvalidMessage(
-        f"{finding.message} Give the message in the shape of {names}, without fields that it does not have.",
-        field=field or "message",
+        f"{finding.message} Give the message in the shape of {names}.{reply}",
+        field=field or ("role" if "role" in given else "message"),
     )
 
 
-def _content_field(given: JSONObject) -> str:
+def content_field(given: JSONObject) -> str:
     return next((name for name in ("content", "parts", "message", "text") if name in given), "message")
 
 
