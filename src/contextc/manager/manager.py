@@ -76,15 +76,10 @@ class MessageManager:
     def formatter(self, formatter: HistoryFormatter) -> None:
         lacking = [name for name in ("format", "get_system_prompt") if not callable(getattr(formatter, name, None))]
         if lacking or isinstance(formatter, type):
+            why = f"it has no method {' and no method '.join(lacking)}" if lacking else "it is a class"
             raise InvalidSetting(
-                f"formatter: {formatter!r} is not a formatter"
-                + (
-                    f", it has no method {' and no '.join(lacking)}"
-                    if lacking and not isinstance(formatter, str)
-                    else ""
-                )
-                + ". Give cc.OpenAIFormatter(), cc.AnthropicFormatter() or an object with `format` and "
-                "`get_system_prompt`."
+                f"formatter: {formatter!r} is not a formatter, {why}. Give one such as cc.OpenAIFormatter(), or an "
+                "object with `format` and `get_system_prompt`."
             )
         self._store_held()
         self._formatter = formatter

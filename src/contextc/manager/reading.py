@@ -15,11 +15,11 @@ from contextc.errors import InvalidMessage
 from contextc.formats.base import Formatter
 from contextc.formats.checking import Finding, spelled
 from contextc.formats.named import formatter as named_formatter
+from contextc.formats.openai_chat.sketch import CAMEL
 from contextc.messages import AnyPart, Message, Reasoning, ToolCall, ToolResult
 from contextc.pairing import open_calls
 
 CHAT = "openai_chat"
-CAMEL = {"toolCalls": "tool_calls", "toolCallId": "tool_call_id", "functionCall": "function_call"}
 NAMED = re.compile(r"(?:nothing here is called |the field |there is no )?`(\w+)`")
 """How a finding names the field that is wrong."""
 REPLY = {"usage", "stop_reason", "choices", "candidates", "output"}

@@ -7,7 +7,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.media import unpacked
-from contextc.formats.openai_chat.sketch import CAMEL, FIELDS, KINDS, block, called
+from contextc.formats.openai_chat.sketch import FIELDS, KINDS, block, called
 from contextc.formats.signatures import is_sound
 from contextc.formats.spelling import Spelling
 
@@ -28,13 +28,9 @@ def with_a_message(body: JSONObject) -> JSONObject:
 
 
 def without_unknown_fields(body: JSONObject) -> JSONObject:
-    return {**body, "messages": [_with_known_fields(message) for message in body["messages"]]}
-
-
-def _with_known_fields(message: JSONObject) -> JSONObject:
-    """The message without fields that OpenAI does not have; those in camel case get the names they have here."""
-    renamed = {CAMEL[name]: value for name, value in message.items() if name in CAMEL}
-    return {**renamed, **{name: value for name, value in message.items() if name in FIELDS}}
+    messages = cast(list[JSONObject], body["messages"])
+    known = [{name: value for name, value in message.items() if name in FIELDS} for message in messages]
+    return {**body, "messages": known}
 
 
 def without_empty_content(body: JSONObject) -> JSONObject:

@@ -432,11 +432,10 @@ def pictures_are_for_models_that_see(request: Sketch) -> Iterable[Finding]:
 def fields_are_known(request: Sketch) -> Iterable[Finding]:
     """A message has no other fields than those of OpenAI, and of the endpoints that speak its API.
 
-    A field in the spelling of another library, such as `toolCalls`, hides calls and results. Not checked where `model`
-    names a model of another vendor, whose endpoint may take more.
+    Not checked where `model` names a model of another vendor, whose endpoint may take more.
 
     Example: [{"role": "user", "content": "hi", "createdAt": "2026-11-16"}]
-    Repair: `toolCalls`, `toolCallId` and `functionCall` get the names they have here; other fields are left out.
+    Repair: the field is left out.
     """
     if house(request.body) != "other":
         for turn in request.turns:

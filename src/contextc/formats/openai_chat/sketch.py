@@ -229,9 +229,11 @@ class _Reader:
 
 
 def _misplaced(message: JSONObject) -> tuple[str, ...] | None:
-    """What another role has: the id of a call that is answered, or calls beside it."""
+    """What another role has, or another library: the id of a call that is answered, calls beside it, camel case."""
     if message["role"] != "tool" and message.get("tool_call_id") is not None:
         return "tool_call_id", "only a tool message has a `tool_call_id`.", errors.UNKNOWN_PARAMETER
+    if camel := next((name for name in CAMEL if message.get(name)), None):
+        return camel, f"`{camel}` is called `{CAMEL[camel]}` here.", errors.UNKNOWN_PARAMETER
     if message["role"] == "tool" and (message.get("tool_calls") or message.get("function_call")):
         return "tool_calls", "a result cannot ask for tools.", errors.NOT_THE_ASSISTANT.format(what="tool calls")
     return None
@@ -290,7 +292,7 @@ def reshape(value: JSON, path: Path) -> JSON:
 
 def _reshaped_message(value: JSON, turn: str | int) -> JSON:
     given = cast(JSONObject, value if isinstance(value, dict) else {})
-    wire = {name: each for name, each in given.items() if each is not None}
+    wire = {CAMEL.get(name, name): each for name, each in given.items() if each is not None}
     content: JSON = wire.get("content", "")
     if not wire or ("content" not in wire and wire.keys() - WORDLESS):
         return cast(JSON, value)
