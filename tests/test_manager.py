@@ -8,6 +8,7 @@ from google.genai.types import GenerateContentResponse
 from openai.types.chat import ChatCompletion
 
 import contextc as cc
+from contextc._json import JSONObject
 
 
 def fill(manager: cc.MessageManager) -> None:
@@ -328,8 +329,10 @@ def test_a_reset_and_a_new_prompt_are_logged(
 
 def test_an_empty_reply_is_stored_and_not_sent_on() -> None:
     """A model that is shown an empty answer of its own tends to give another one, and some endpoints refuse it."""
-    chat = {"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ""}}]}
-    forms: list[tuple[cc.Formatter, dict[str, object]]] = [
+    chat: JSONObject = {
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ""}}]
+    }
+    forms: list[tuple[cc.Formatter, JSONObject]] = [
         (cc.OpenAIFormatter(), chat),
         (cc.OpenAIFormatter(reasoning_field="reasoning_content"), chat),
         (cc.MistralFormatter(), chat),

@@ -56,7 +56,7 @@ def test_recorded_requests_are_taken_message_by_message(name: str) -> None:
             continue
         manager = cc.MessageManager(form)
         try:
-            for message in messages:
+            for message in cast(list[JSONObject], messages):
                 manager.add_message(message)
         except cc.InvalidMessage as error:
             assert "needs text" in error.problem, exchange.case  # noqa: PT017  # an empty reply is the only one refused
@@ -143,7 +143,7 @@ def test_reasoning_waits_for_the_item_it_belongs_to() -> None:
     """OpenAI refuses reasoning without the item after it, so the two are one message."""
     manager = cc.MessageManager(cc.OpenAIResponsesFormatter())
     manager.add_user_message("go")
-    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VjcmV0"}
+    thought: JSONObject = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VjcmV0"}
     assert manager.add_message(thought).id == ""
     assert [message.role for message in manager.messages] == ["user", "assistant"]
     call = {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "f", "arguments": "{}"}
@@ -175,6 +175,6 @@ def test_a_call_with_a_field_of_its_own_is_refused() -> None:
 
 def test_a_whole_reply_is_refused_with_the_way_out() -> None:
     manager = cc.MessageManager(cc.AnthropicFormatter())
-    reply = {"id": "msg_1", "role": "assistant", "content": [{"type": "text", "text": "hi"}], "usage": {}}
+    reply: JSONObject = {"id": "msg_1", "role": "assistant", "content": [{"type": "text", "text": "hi"}], "usage": {}}
     with pytest.raises(cc.InvalidMessage, match=r"^id: .*add_reply"):
         manager.add_message(reply)

@@ -87,7 +87,7 @@ def test_blocks_are_checked_too() -> None:
 
 def fields(kind: object) -> set[str]:
     """The fields of a TypedDict, or of all in a union."""
-    return set().union(*map(fields, given)) if (given := get_args(kind)) else set(get_type_hints(kind))
+    return {name for each in get_args(kind) or (kind,) for name in get_type_hints(each)}
 
 
 def test_every_field_of_the_sdks_types_is_known() -> None:

@@ -59,7 +59,8 @@ class MessageManager:
             )
         self._system_prompt = system_prompt or None
         self._tools: tuple[Tool | NativeTool, ...] = ()
-        self._calls, self._calls_at, self._length = Calls(), "", 0
+        self._calls, self._length = Calls(), 0
+        self._calls_at: str = ""
         self._held: list[JSONObject] = []
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
         self._max_tokens, self._model = max_tokens, model

@@ -77,7 +77,7 @@ def read_message(wire: JSONObject) -> Message:
 
 def _filled(part: AnyPart, blobs: Mapping[str, bytes]) -> AnyPart:
     """The part with the bytes of its media, where the store gave them."""
-    if isinstance(part, Media) and part.blob in blobs:
+    if isinstance(part, Media) and part.blob is not None and part.blob in blobs:
         return replace(part, data=blobs[part.blob], blob=None)
     if isinstance(part, ToolResult) and not isinstance(part.content, str):
         return replace(part, content=tuple([_filled(each, blobs) for each in part.content]))

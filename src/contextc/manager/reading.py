@@ -145,12 +145,12 @@ def _as_chat_call(call: JSON) -> JSON:
     if not {"function", "custom"} & wire.keys() and "name" in wire:
         inside = {name: value for name, value in wire.items() if name in ("name", "arguments")}
         wire = {**{name: value for name, value in wire.items() if name not in inside}, "function": inside}
-    function: JSON = wire.get("function")
-    if isinstance(function, dict):
+    if isinstance(wire.get("function"), dict):
+        function = cast(JSONObject, wire["function"])
         arguments: JSON = function.get("arguments")
         if not isinstance(arguments, str):
             text = "{}" if arguments is None else encode(arguments).decode()
-            wire = {**wire, "function": {**cast(JSONObject, function), "arguments": text}}
+            wire = {**wire, "function": {**function, "arguments": text}}
     return wire
 
 

@@ -106,8 +106,9 @@ def unknown(sketch: Sketch) -> Iterator[Finding]:
     for piece in [piece for turn in sketch.turns for piece in turn.pieces]:
         for name, value in piece.wire.items():
             fields = INSIDE.get(camel(name))
-            for each in value if fields is not None and isinstance(value, dict) else ():
-                if camel(each) not in fields:
+            inside = cast(JSONObject, value) if fields is not None and isinstance(value, dict) else {}
+            for each in inside:
+                if camel(each) not in (fields or ()):
                     yield at((*piece.path, name, each), f"`{each}` is not a field here.", name=each)
 
 
