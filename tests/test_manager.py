@@ -344,7 +344,9 @@ def test_an_empty_reply_is_stored_and_not_sent_on() -> None:
     for form, reply in forms:
         manager = cc.MessageManager(form)
         manager.add_user_message("one")
+        manager.get_formatted_messages()  # so that the reply answers what was handed out
         manager.add_reply(reply)
         manager.add_user_message("two")
-        roles = {message["role"] for message in manager.get_formatted_messages()}
-        assert (form.name, len(manager.messages), roles) == (form.name, 3, {"user"})
+        for sent in (manager.get_formatted_messages(), form.format(manager.messages)):
+            roles = {message["role"] for message in sent}
+            assert (form.name, len(manager.messages), roles) == (form.name, 3, {"user"})

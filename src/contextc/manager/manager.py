@@ -20,7 +20,16 @@ from contextc.formats.named import tool_formatter
 from contextc.manager.own_format import HistoryFormatter, PlainFormatter
 from contextc.manager.reading import Calls, content_field, read, read_call
 from contextc.manifest import Manifest, Record
-from contextc.messages import Content, Message, ToolCall, assistant, tool_result, user
+from contextc.messages import (
+    Content,
+    Message,
+    ToolCall,
+    assistant,
+    chain_id,
+    content_of,
+    tool_result,
+    user,
+)
 from contextc.models import Model, model
 from contextc.providers import Provider
 from contextc.store import Store, open_store
@@ -59,7 +68,7 @@ class MessageManager:
             )
         self._system_prompt = system_prompt or None
         self._tools: tuple[Tool | NativeTool, ...] = ()
-        self._calls, self._length = Calls(), 0
+        self._calls = Calls()
         self._calls_at: str = ""
         self._held: list[JSONObject] = []
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
@@ -210,13 +219,19 @@ class MessageManager:
     def _add(self, messages: Sequence[Message]) -> Message:
         self._store_held()
         stored = self._stored(messages)
-        alone = stored[0].seq == self._length + 1  # else another one wrote in between, and the calls are read again
+        alone = self._follows(stored[0])
         for message in stored:
             self._calls.add(message)
             log.info("added message %d: %s", message.seq, message.role)
             log.debug("message %d says: %s", message.seq, message.text)
-        self._calls_at, self._length = stored[-1].id if alone else "", stored[-1].seq
+        self._calls_at = stored[-1].id if alone else ""
         return stored[-1]
+
+    def _follows(self, message: Message) -> bool:
+        """Whether a stored message comes right after those whose calls are known."""
+        if not self._calls_at:
+            return message.seq == 1
+        return chain_id(bytes.fromhex(self._calls_at), content_of(message)).hex() == message.id
 
     def _store_held(self) -> None:
         """Store what waited for an item that did not come."""
@@ -226,13 +241,14 @@ class MessageManager:
 
     def _stored(self, messages: Sequence[Message]) -> list[Message]:
         """Append messages, all or none; an answer to what was handed out last, with what that was."""
-        self._known_calls()
         sent, self._sent = self._sent, None
         if sent is not None and messages[0].role == "assistant" and sent.is_new and self._compiler is not None:
             try:
                 return self._compiler.commit(sent, produced=messages)
             except StaleCompile:  # another one wrote in between
                 pass
+        if len(messages) == 1:
+            return [self._store.append(self._conversation, messages[0])]
         return self._store.extend(self._conversation, messages)
 
     def _known_calls(self) -> Calls:
@@ -243,7 +259,7 @@ class MessageManager:
             return self._calls
         if stands.tip != self._calls_at:
             self._calls = Calls(self._store.load(self._conversation, after=stands.edge))
-            self._calls_at, self._length = stands.tip, stands.length
+            self._calls_at = stands.tip
         return self._calls
 
     def get_formatted_system_prompt(self) -> str | None:

@@ -5,6 +5,7 @@ A dict may be in the shape of the formatter's own provider, of OpenAI's chat, or
 """
 
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
@@ -177,7 +178,7 @@ def content_field(given: JSONObject) -> str:
 def _completed(messages: Sequence[Message], wire: JSONObject, form: Formatter, calls: Calls) -> Iterator[Message]:
     """The messages with ids and names for what the dict left out, from the calls that wait for a result."""
     written = set(_texts(wire))
-    names = dict(calls.names)
+    names: ChainMap[str, str] = ChainMap({}, calls.names)
     waiting = list(calls.open)
     renamed: dict[str, str] = {}
 
@@ -217,11 +218,11 @@ def _answer(
     return replace(result, call_id=fits[0].id, name=fits[0].name)
 
 
-def _free(call_id: str, names: dict[str, str]) -> str:
+def _free(call_id: str, names: ChainMap[str, str]) -> str:
     """An id that no call has, made from one that a decoder made: `call_1` becomes `call_7`."""
     stem, _, digits = call_id.rpartition("_")
     stem = stem if digits.isdigit() else call_id
-    number = len(names) + 1
+    number = sum(map(len, names.maps)) + 1  # mostly free already
     while f"{stem}_{number}" in names:
         number += 1
     return f"{stem}_{number}"
