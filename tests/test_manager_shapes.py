@@ -173,6 +173,22 @@ def test_a_call_with_a_field_of_its_own_is_refused() -> None:
     assert (message.tool_calls[0].name, message.tool_calls[0].arguments) == ("f", {"at": 1})
 
 
+def test_what_stands_around_a_message_is_refused_where_it_is_not_stored() -> None:
+    """Lines and events have ids and times of their own, which no message has a place for."""
+    said = {"role": "user", "content": "hi"}
+    item = {"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}
+    for form, wire, field in (
+        (cc.ClaudeCodeFormatter(), {"type": "user", "message": said, "uuid": "1"}, "uuid"),
+        (cc.ClaudeCodeFormatter(), {"type": "user", "message": {**said, "id": "1"}}, "message.id"),
+        (cc.CodexFormatter(), {"method": "item/completed", "params": {"item": item, "turnId": "1"}}, "item"),
+        (cc.OllamaFormatter(), {**said, "images": ["not base64!"]}, "images[0].images"),
+    ):
+        manager = cc.MessageManager(form)
+        with pytest.raises(cc.InvalidMessage) as caught:
+            manager.add_message(wire)
+        assert (caught.value.field, manager.messages) == (field, [])
+
+
 def test_a_whole_reply_is_refused_with_the_way_out() -> None:
     manager = cc.MessageManager(cc.AnthropicFormatter())
     reply: JSONObject = {"id": "msg_1", "role": "assistant", "content": [{"type": "text", "text": "hi"}], "usage": {}}

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply
-from contextc.formats.checking import RuleBook, Sketch
+from contextc.formats.checking import Finding, RuleBook, Sketch
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy, replayed
 from contextc.formats.settings import SettingsTable, named, renamed
@@ -208,6 +208,10 @@ class Formatter(ABC):
             messages=tuple(in_their_order([self.spelling.read(message) for message in messages])),
             tools=tuple([self.spelling.read_tool(tool) for tool in request.tools]),
         )
+
+    def around(self, message: JSONObject) -> Iterable[Finding]:
+        """What stands around a message and is not read with it, in a file of lines or a stream of events."""
+        return ()
 
     @abstractmethod
     def _decode_request(self, body: JSONObject) -> Request: ...

@@ -81,7 +81,7 @@ def read(given: JSONObject, form: Formatter | None, calls: Calls, before: Sequen
     for each in _shapes(form):
         shaped = _as_chat(wire) if each.name == CHAT else wire
         sketch = each.rules.read([shaped])
-        if finding := next(iter([*sketch.misshapen, *each.rules.unknown(sketch)]), None):
+        if finding := next(iter([*sketch.misshapen, *each.rules.unknown(sketch), *each.around(shaped)]), None):
             misfits.append(_Misfit(each, finding, not sketch.misshapen))
             continue
         request = each.decode_request([*(before if each is form else ()), shaped])

@@ -13,8 +13,9 @@ from contextc.formats.claude_code.lines import SAID, is_answer, is_aside, is_sai
 from contextc.formats.reading import NOTE
 
 block = anthropic.block
-REPLY = frozenset(("id", "type", "model", "usage", "stop_reason", "stop_sequence", "stop_details", "container"))
-"""What the message of a line has besides, where a model wrote it."""
+FIELDS = frozenset(("role", "content", "type"))
+REPLY = FIELDS | {"id", "model", "usage", "stop_reason", "stop_details", "container"}
+"""What the message of a line has, and where a model wrote it and says what it used."""
 
 
 def read(body: JSON) -> Sketch:
@@ -36,9 +37,10 @@ def read(body: JSON) -> Sketch:
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of messages and their blocks that neither Anthropic nor a reply of it has."""
+    """The fields of messages and their blocks that are not read."""
     for turn in sketch.turns:
-        yield from strangers(turn.wire, anthropic.FIELDS | REPLY, (*turn.path, "message"))
+        replied = turn.role == "assistant" and isinstance(turn.wire.get("usage"), dict)
+        yield from strangers(turn.wire, REPLY if replied else FIELDS, (*turn.path, "message"))
         for piece in turn.pieces:
             yield from anthropic.unknown_in_block(piece.wire, piece.path)
 
