@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
-from contextc.formats.checking import RuleBook
+from contextc.formats.checking import Finding, RuleBook, Sketch
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy, replayed
 from contextc.formats.settings import SettingsTable, named, renamed
@@ -30,6 +30,15 @@ NOWHERE = sys.maxsize
 """The place of a result that is not in the order of the calls: none comes after it."""
 ODD = (LookupError, TypeError, AttributeError, StopIteration, RuntimeError, OverflowError)
 """What a decoder raises where a request does not have the shape of its format."""
+NO_RULES = RuleBook(
+    "",
+    lambda body: Sketch(turns=(), body=cast(JSONObject, body) if isinstance(body, dict) else {}),
+    reshape=lambda value, path: value,
+    message=lambda text: {"role": "user", "content": text},
+    block=lambda text: {"type": "text", "text": text},
+)
+NO_SETTINGS = SettingsTable({"model": "model", "max_output_tokens": "max_tokens"})
+ANY_SPELLING = Speller("")
 Done: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged", "changed", "kept"]
 
 
@@ -73,15 +82,16 @@ class Written(NamedTuple):
 class Formatter(ABC):
     """One wire format, and the endpoint it is spoken to. `provider` names whose reasoning and native blocks go back.
 
-    A format gives the methods with an underscore; what everybody calls is derived from them here.
+    A format gives `name`, `provider`, `assemble`, `encode_tool` and the methods with an underscore; everything else is
+    derived from them, or has a default. docs/formats.md shows a whole one.
     """
 
     name: ClassVar[str]
-    rules: ClassVar[RuleBook]
-    settings: ClassVar[SettingsTable]
+    rules: ClassVar[RuleBook] = NO_RULES
+    settings: ClassVar[SettingsTable] = NO_SETTINGS
     messages_key: ClassVar[str] = "messages"
     system_among_messages: ClassVar[bool] = False
-    spelling: ClassVar[Speller]
+    spelling: ClassVar[Speller] = ANY_SPELLING
     unique_ids: ClassVar[bool] = False
     user_first: ClassVar[bool] = False
     """Whether a conversation must begin with the user; `join` then puts `OPENING` before one that does not."""
@@ -132,13 +142,13 @@ class Formatter(ABC):
     @abstractmethod
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded: ...
 
-    @abstractmethod
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         """The messages of a request, from sealed segments, none of which is changed.
 
         `before` are the last messages of those already joined, back to a reply at least. They come first in what is
-        returned, some of them replaced where the first segment had to be merged into them.
+        returned, some of them replaced where the first segment had to be merged into them (`merges`).
         """
+        return [*before, *(message for segment in segments for message in segment.messages)]
 
     def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
         """Joined messages, with what the settings of the request demand of them. No message depends on others."""
@@ -208,6 +218,10 @@ class Formatter(ABC):
             tools=tuple([self.spelling.read_tool(tool) for tool in request.tools]),
         )
 
+    def around(self, message: JSONObject) -> Iterable[Finding]:
+        """What stands around a message and is not read with it, in a file of lines or a stream of events."""
+        return ()
+
     @abstractmethod
     def _decode_request(self, body: JSONObject) -> Request: ...
 
@@ -237,9 +251,9 @@ class Formatter(ABC):
         """What reads one reply of a provider while it comes."""
         raise InvalidInput(f"No provider streams the format {self.name}; `decode_stream` reads what is stored of one.")
 
-    @abstractmethod
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         """A reply as it would have come whole, from the events of its stream."""
+        raise InvalidInput(f"format {self.name}: streams cannot be read. Define `_gather`, or decode a whole reply.")
 
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
         """The `messages` of a request, as the vendor's own SDK takes them."""

@@ -36,6 +36,7 @@ THINKING_FIRST = (
 MAX_TOKENS = "max_tokens: Field required"
 NO_PREFILL = "This model does not support assistant message prefill. The conversation must end with a user message."
 FORCED_CHOICE = 'tool_choice: type "tool" and "any" are not supported for this model.'
+UNKNOWN_FIELD = "{where}: Extra inputs are not permitted"
 SERVER_ORPHAN = (
     "{where}: unexpected `tool_use_id` found in `{kind}` blocks: {id}. Each `{kind}` block must have a corresponding "
     "`server_tool_use` block before it."

@@ -26,7 +26,13 @@ ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}
 
 
 BOOK = RuleBook(
-    "ANT", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="anthropic"
+    "ANT",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    house="anthropic",
+    unknown=sketch.unknown,
 )
 rule = BOOK.rule
 
@@ -412,3 +418,17 @@ def tools_are_not_forced(request: Sketch) -> Iterable[Finding]:
     kind = mends.choice(request.body).get("type")
     if kind in ("any", "tool") and not request.facts.forced_tool_choice:
         yield at(("tool_choice",), f"`tool_choice` of type {kind!r} is not taken by this model.")
+
+
+@rule(26, errors.UNKNOWN_FIELD, mend=mends.without_unknown_fields)
+def fields_are_known(request: Sketch) -> Iterable[Finding]:
+    """Messages and blocks have no other fields than those of Anthropic.
+
+    Anthropic refuses what other providers add: `name`, `reasoning_content`, the `id` and `usage` of a reply. Not
+    checked where `model` names a model of another vendor, whose endpoint may take more.
+
+    Example: [{"role": "user", "name": "ada", "content": "hi"}]
+    Repair: the field is left out.
+    """
+    if mends.is_claude(request.body):
+        yield from sketch.unknown(request)

@@ -522,6 +522,9 @@ def names_are_known(request: Sketch) -> Iterable[Finding]:
             yield at(each.path, each.message, where=where, name=each.path[-1], known=each.what)
 
 
+BOOK.unknown = names_are_known
+
+
 @rule(30, errors.TOO_MANY_DOCUMENTS, mend=mends.with_few_documents)
 def documents_are_few(request: Sketch) -> Iterable[Finding]:
     """There are at most five documents in a request.

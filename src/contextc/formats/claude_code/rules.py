@@ -12,7 +12,14 @@ from contextc.formats.anthropic import rules as anthropic
 from contextc.formats.checking import Finding, RuleBook, Sketch, Turn, at, match
 from contextc.formats.claude_code import errors, mends, sketch
 
-BOOK = RuleBook("CLC", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block)
+BOOK = RuleBook(
+    "CLC",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 

@@ -22,7 +22,15 @@ from contextc.formats.gemini.sketch import camels, listed, place
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 
-BOOK = RuleBook("GEM", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, key="contents")
+BOOK = RuleBook(
+    "GEM",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    key="contents",
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 

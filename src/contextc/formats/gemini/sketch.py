@@ -14,7 +14,19 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, spelled
+from contextc.formats.checking import (
+    Fields,
+    Finding,
+    Kind,
+    Path,
+    Piece,
+    Sketch,
+    Turn,
+    at,
+    known,
+    misfit,
+    spelled,
+)
 from contextc.formats.gemini import errors
 from contextc.formats.open_calls import OpenCalls
 from contextc.messages import tool_call
@@ -43,6 +55,20 @@ BESIDE: Fields = {
     "speechMetadata?": dict,
 }
 BESIDE_DATA = {name.removesuffix("?") for name in BESIDE}
+INSIDE = {
+    name: known(DATA[name], *more)
+    for name, more in {
+        "inlineData": ("displayName",),
+        "fileData": ("displayName",),
+        "functionCall": ("partialArgs", "willContinue"),
+        "functionResponse": ("scheduling", "willContinue"),
+        "executableCode": ("id", "language"),
+        "codeExecutionResult": ("id", "outcome"),
+        "toolCall": ("toolType",),
+        "toolResponse": ("toolType",),
+    }.items()
+}
+"""What the data of a part may have; what a part and a content may have is checked as their shape."""
 ELSEWHERE = ("type", "cache_control")  # what parts of other providers have, and means nothing here
 IN_RESULTS, IN_SYSTEM = ("inlineData", "fileData"), ("text", "inlineData", "fileData")
 SYSTEM, TOOLS = ("systemInstruction", "system_instruction"), ("functionDeclarations", "function_declarations")
@@ -74,6 +100,17 @@ def read(body: JSON) -> Sketch:
         tools=tuple(reader.functions(whole.get("tools"))),
         misshapen=tuple(reader.misshapen),
     )
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields inside the data of parts that Google does not have."""
+    for piece in [piece for turn in sketch.turns for piece in turn.pieces]:
+        for name, value in piece.wire.items():
+            fields = INSIDE.get(camel(name))
+            inside = cast(JSONObject, value) if fields is not None and isinstance(value, dict) else {}
+            for each in inside:
+                if camel(each) not in (fields or ()):
+                    yield at((*piece.path, name, each), f"`{each}` is not a field here.", name=each)
 
 
 class _Reader:

@@ -85,6 +85,9 @@ def fields_are_known(request: Sketch) -> Iterable[Finding]:
         yield from _unknown((*tool.path, "function"), tool.wire["function"], DEFINED)
 
 
+BOOK.unknown = fields_are_known
+
+
 @rule(5, errors.EXTRA, mend=mends.without_openais_settings)
 def settings_are_mistrals(request: Sketch) -> Iterable[Finding]:
     """Settings that only OpenAI has are not sent.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Piece, Sketch, Turn
+from contextc.formats.checking import Piece, Sketch, Turn, without
 from contextc.formats.media import unpacked
 from contextc.formats.openai_responses import sketch
 from contextc.formats.signatures import SHORTEST
@@ -176,6 +176,10 @@ def without_foreign_ids(body: JSONObject) -> JSONObject:
         return [_nameless(item)] if item.get("type") != "reasoning" else []  # nobody else can read it
 
     return _changed(body, own)
+
+
+def without_unknown_fields(body: JSONObject) -> JSONObject:
+    return without(body, sketch.unknown(sketch.read(body)))
 
 
 def is_openais(body: JSONObject) -> bool:

@@ -18,7 +18,14 @@ HISTORIES = ("previous_response_id", "conversation", "prompt")
 
 
 BOOK = RuleBook(
-    "OAR", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, key="input", house="openai"
+    "OAR",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    key="input",
+    house="openai",
+    unknown=sketch.unknown,
 )
 rule = BOOK.rule
 
@@ -289,6 +296,20 @@ def sampling_is_left_alone(request: Sketch) -> Iterable[Finding]:
     for setting in mends.SAMPLING:
         if request.body.get(setting) not in (None, 1) and reasons(request.facts, effort):
             yield at((setting,), f"`{setting}` is not taken by a model that reasons.", setting=setting)
+
+
+@rule(19, errors.UNKNOWN_PARAMETER, mend=mends.without_unknown_fields)
+def fields_are_known(request: Sketch) -> Iterable[Finding]:
+    """Messages, calls and results have no other fields than those of OpenAI.
+
+    Not checked where `model` names a model of another vendor, nor in items that OpenAI made itself.
+
+    Example: [{"role": "user", "content": "hi", "name": "ada"}]
+    Repair: the field is left out.
+    """
+    if "model" not in request.body or mends.is_openais(request.body):
+        for finding in sketch.unknown(request):
+            yield at(finding.path, finding.message, where=named(finding.path))
 
 
 def _words(piece: Piece) -> str:

@@ -8,7 +8,20 @@ from collections.abc import Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, spelled
+from contextc.formats.checking import (
+    Fields,
+    Finding,
+    Kind,
+    Path,
+    Piece,
+    Sketch,
+    Turn,
+    at,
+    known,
+    misfit,
+    spelled,
+    strangers,
+)
 
 ROLES = ("user", "assistant", "system", "developer")
 ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
@@ -75,6 +88,25 @@ SET = ("configuration_update", "compaction_trigger")
 INPUT = ("input_text", "input_image", "input_file", "input_audio", "input_video")
 OUTPUT = ("output_text", "refusal")
 IN_RESULTS = {kind: BLOCKS[kind] for kind in INPUT}
+MESSAGE_FIELDS = frozenset(("type", "role", "content", "id", "status", "phase"))
+ITEM_FIELDS = {
+    "function_call": known(ITEMS["function_call"], "type", "id", "status", "namespace", "caller", "async"),
+    "function_call_output": known(
+        ITEMS["function_call_output"], "type", "id", "status", "namespace", "caller", "async", "name"
+    ),
+    "reasoning": known(ITEMS["reasoning"], "type", "id", "status"),
+}
+BLOCK_FIELDS = {
+    kind: known(BLOCKS[kind], "type", "prompt_cache_breakpoint", *more)
+    for kind, more in {
+        "input_text": (),
+        "input_image": ("detail",),
+        "input_file": ("detail",),
+        "output_text": ("logprobs",),
+        "refusal": (),
+    }.items()
+}
+"""What the items and blocks may have that a client writes itself; those that OpenAI made go back as they came."""
 KINDS: dict[str, Kind] = {"input_text": "text", "output_text": "text", "input_image": "media", "input_file": "media"}
 
 
@@ -97,6 +129,18 @@ def read(body: JSON) -> Sketch:
         reader.refuse(("instructions",), "", "the instructions must be a text.")
     tools = tuple(reader.tools(whole.get("tools")))
     return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of messages, calls and results that this API does not have."""
+    for turn in sketch.turns:
+        kind = str(turn.wire.get("type") or "message")
+        fields = MESSAGE_FIELDS if kind == "message" else ITEM_FIELDS.get(kind)
+        if fields is not None:
+            yield from strangers(turn.wire, fields, turn.path)
+        for piece in turn.pieces if kind == "message" else ():
+            if (fields := BLOCK_FIELDS.get(str(piece.wire.get("type")))) is not None:
+                yield from strangers(piece.wire, fields, piece.path)
 
 
 def named(path: Path) -> str:
@@ -134,7 +178,7 @@ class _Reader:
             message = f"nobody here is called {item['role']!r}: `role` is user, assistant, system or developer."
             self.refuse(path, "role", message, item["role"])
             return
-        for name in ("tool_calls", "tool_call_id", "function_call"):
+        for name in ("tool_calls", "tool_call_id", "function_call", "toolCalls", "toolCallId"):
             if item.get(name):
                 self.refuse(path, name, f"a message has no `{name}` here: calls and results are items of their own.")
                 return

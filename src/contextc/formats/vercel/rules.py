@@ -12,7 +12,14 @@ from contextc.formats.checking import Finding, RuleBook, Sketch, at
 from contextc.formats.settings import inner
 from contextc.formats.vercel import errors, mends, reshape, sketch
 
-BOOK = RuleBook("VER", sketch.read, reshape=reshape.reshape, message=reshape.message, block=reshape.block)
+BOOK = RuleBook(
+    "VER",
+    sketch.read,
+    reshape=reshape.reshape,
+    message=reshape.message,
+    block=reshape.block,
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 
