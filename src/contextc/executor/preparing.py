@@ -6,7 +6,7 @@ longer in it is said again. What is said is stored, and the request is compiled 
 very step.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from contextc._json import JSONObject
@@ -18,8 +18,9 @@ from contextc.executor.limits import Limits
 from contextc.executor.progress import Progress
 from contextc.executor.record import Record
 from contextc.ledger.look import messages_at
-from contextc.messages import system
+from contextc.messages import Message
 from contextc.store.turns import TurnRecord
+from contextc.todos import Todo
 from contextc.triggers import Moment, Say, Shown, Trigger, Verdict, When, evaluate, restate
 
 SUPERSEDED = "superseded"
@@ -27,6 +28,8 @@ SHORTENED = "contextc.shortened"
 """The state that holds the last request after which a provider had compacted its own session."""
 COMPACTED = "contextc.compacted"
 """The state that holds the last summary after which triggers were asked."""
+ROUNDS = 3
+"""How often a request that starts an epoch is looked at, because what was said of it has changed it."""
 
 
 class Prepared(NamedTuple):
@@ -69,6 +72,8 @@ class Preparation:
         self._of_channel = [each for each in triggers if each.scope == "channel"]
         self._due: list[When] = []
         """The moments of this step at which triggers about usage are asked."""
+        self._todos: list[Todo] | None = None
+        """As they were when a trigger was first asked in this step."""
         self._shortened = False
         """Whether the provider compacted its own session with the request before this step."""
 
@@ -76,7 +81,7 @@ class Preparation:
         """The request of a step, counted from 1."""
         if index > 1:
             self.record.steer()
-        self._due, self._shortened = [], False
+        self._due, self._todos, self._shortened = [], None, False
         whens: list[When] = ["session_start"] if index == 1 and self._starts_session() else []
         return self._asking([*whens, "before_step"], index)
 
@@ -88,21 +93,26 @@ class Preparation:
     def again(self, index: int, budget: int | None = None) -> Prepared:
         """The request once more, as it is now; within a harder budget, which then holds for the rest of the turn.
 
-        Where what must stay needs more than that, the budget is what it needs.
+        Where what must stay needs more than that, this one request takes what it needs.
         """
-        self.progress.budget = budget or self.progress.budget
+        before = self.progress.budget
+        self.progress.budget = budget or before
         try:
             compiled = self.compile()
         except ContextOverflow as over:
             if budget is None:
                 raise
             self.progress.budget = over.needed + over.system + over.tools + over.reserve + over.margin
-            compiled = self.compile()
+            prepared = Prepared(self.compile(), {})
+            self.progress.budget = before
+            return prepared
         return self.settled(Prepared(compiled, {}), index)
 
-    def compile(self) -> Compiled:
+    def compile(self, upcoming: Sequence[Message] = ()) -> Compiled:
+        """The request as it is now; or, only to look at, as it would be with `upcoming` messages."""
         again = self.progress.finish == "pause"
-        return self.compiler.compile(self.record.conversation, budget=self.progress.budget, again=again, **self._asked)
+        asked = {**self._asked, "upcoming": upcoming, "dry_run": True} if upcoming else self._asked
+        return self.compiler.compile(self.record.conversation, budget=self.progress.budget, again=again, **asked)
 
     def summed_up(self) -> Generator[Wanted, str, Compaction | None]:
         """Have what is old summed up; None where there is nothing to sum up."""
@@ -112,41 +122,60 @@ class Preparation:
             return None
         return Compaction(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
 
-    def settled(self, prepared: Prepared, index: int) -> Prepared:
-        """The request with what there is to say about its usage and, where it starts an epoch, what is said again."""
+    def settled(self, prepared: Prepared, index: int, *, sums_up: bool = False) -> Prepared:
+        """The request with what there is to say about its usage and, where it starts an epoch, what is said again.
+
+        What is said takes room. Where an epoch starts for that, or a cut goes further, the request is looked at again;
+        `sums_up`: unless messages are summed up first.
+        """
         compiled, states, *_ = prepared
         if not self.triggers or not compiled.is_new:
             return prepared
-        shown = self._shown(compiled) if compiled.draft.epoch else None
-        said = self._usage(compiled, index, states, shown, more=0)
-        if said.says:  # what is said takes room, and its figures are those of the request that holds it
-            tokens = sum([self.compiler.counter.message(system(say.text)) for _, say in said.says])
-            exact = self._usage(compiled, index, states, shown, more=int(tokens * self.compiler.factor))
-            if [trigger.name for trigger, _ in exact.says] == [trigger.name for trigger, _ in said.says]:
-                said = exact
-        for verdict in said.verdicts:
-            self.record.report(verdict, step=index)
-        states = states | said.states
-        if said.says:
-            self.record.speak(said.says, states, step=index if index > 1 else None)
-            compiled, states = self.compile(), {}
-        stop = next((verdict.stop for verdict in said.verdicts if verdict.stop is not None), None)
-        return Prepared(compiled, states, stop)
+        for _ in range(ROUNDS):
+            starts = bool(compiled.draft.epoch)
+            said = self._said(compiled, index, states)
+            states |= said.states
+            self._shortened = False
+            for verdict in said.verdicts:
+                self.record.report(verdict, step=index)
+            stop = next((verdict.stop for verdict in said.verdicts if verdict.stop is not None), None)
+            if said.says:
+                self.record.speak(said.says, states, step=index if index > 1 else None)
+                compiled, states = self.compile(), {}
+            if stop is not None:
+                return Prepared(compiled, states, stop)
+            if not said.says or not compiled.draft.epoch:
+                break
+            if sums_up and not starts and cuts(compiled):
+                return Prepared(compiled, states, sums_up=True)
+        return Prepared(compiled, states)
 
-    def _usage(
-        self, compiled: Compiled, index: int, before: dict[str, JSONObject], shown: Shown | None, *, more: int
-    ) -> Said:
-        """What triggers of the channel say of a request, with `more` tokens in it, and what is said again."""
+    def _said(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> Said:
+        """What is said of a request, with the figures that it will have together with that."""
+        said = self._usage(compiled, index, before)
+        for _ in range(ROUNDS if said.says else 0):
+            exact = self._usage(self.compile(self.record.messages(said.says)), index, before)
+            names, texts = ([(trigger.name, say.text) for trigger, say in each.says] for each in (said, exact))
+            if [name for name, _ in names] != [name for name, _ in texts]:
+                break
+            said = exact
+            if names == texts:
+                break
+        return said
+
+    def _usage(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> Said:
+        """What triggers of the channel say of a request and, where it starts an epoch, what is said again."""
         said = Said([], {}, [])
+        shown = self._shown(compiled) if compiled.draft.epoch else None
         for when in self._due:
-            moment = self._moment(when, compiled, index, after_cut=True, more=more)
+            moment = self._moment(when, compiled, index, after_cut=True)
             verdict = evaluate(self._of_channel, moment, self.record.states | before | said.states, shown)
             said.says.extend(verdict.says)
             said.states.update(verdict.states)
             said.verdicts.append(verdict)
         if shown is None and not self._shortened:
             return said
-        moment = self._moment("before_step", compiled, index, after_cut=True, more=more)
+        moment = self._moment("before_step", compiled, index, after_cut=True)
         known = [*(shown or ()), *[(trigger.name, say.closes) for trigger, say in said.says]]
         verdict = restate(self.triggers, moment, self.record.states | before | said.states, known)
         said.says.extend(verdict.says)
@@ -187,7 +216,7 @@ class Preparation:
             return Prepared(compiled, states, self.progress.finish or "stop")
         if self._summarizes and before is None and cuts(compiled):
             return Prepared(compiled, states, sums_up=True)
-        return self.settled(Prepared(compiled, states), index)
+        return self.settled(Prepared(compiled, states), index, sums_up=self._summarizes and before is None)
 
     def _compacted(self, compiled: Compiled) -> list[tuple[str, JSONObject]]:
         """The compactions that this request is the first to follow: the provider's own, and a new summary."""
@@ -199,11 +228,12 @@ class Preparation:
             found.append((COMPACTED, {"anchor": summary.anchor}))
         return found
 
-    def _moment(self, when: When, compiled: Compiled, index: int, *, after_cut: bool = False, more: int = 0) -> Moment:
+    def _moment(self, when: When, compiled: Compiled, index: int, *, after_cut: bool = False) -> Moment:
         turn = self.record.turn
-        todos = self.record.store.todos(self.record.conversation, turn.agent)
+        if self._todos is None:
+            self._todos = self.record.store.todos(self.record.conversation, turn.agent)
         return self.progress.moment(
-            when, compiled, turn, self.limits, step=index, todos=todos, after_cut=after_cut, more=more
+            when, compiled, turn, self.limits, step=index, todos=self._todos, after_cut=after_cut
         )
 
     def _starts_session(self) -> bool:

@@ -51,18 +51,7 @@ class Record(Ends):
         A message for the model, an event alone for people.
         """
         spoken = [(trigger, say) for trigger, say in says if say.kind == "system"]
-        entries = [
-            self._entry(
-                system(
-                    say.text,
-                    audience=self.audience(trigger.name),
-                    turn=self.turn.number,
-                    step=step,
-                    meta={"trigger": trigger.name, **({"closes": True} if say.closes else {})},
-                )
-            )
-            for trigger, say in spoken
-        ]
+        entries = [self._entry(message) for message in self.messages(says, step=step)]
 
         def work(tx: Transaction) -> list[AnyEvent]:
             number = self._checked(tx)
@@ -78,6 +67,20 @@ class Record(Ends):
         told = self.store.write(work)
         self.states |= states
         self._hand_on(told)
+
+    def messages(self, says: Sequence[tuple[Trigger, Say]], *, step: int | None = None) -> list[Message]:
+        """Return what triggers say to the model as messages, which are not stored yet."""
+        return [
+            system(
+                say.text,
+                audience=self.audience(trigger.name),
+                turn=self.turn.number,
+                step=step,
+                meta={"trigger": trigger.name, **({"closes": True} if say.closes else {})},
+            )
+            for trigger, say in says
+            if say.kind == "system"
+        ]
 
     def report(self, verdict: Verdict, *, step: int) -> None:
         """Log the triggers that failed, and store an event for each."""

@@ -142,6 +142,10 @@ class Trigger(Struct, frozen=True, kw_only=True):
         """Return what still holds of what it said, to be said again where a request no longer shows it."""
         return None
 
+    def take_back(self, moment: Moment, state: JSONObject) -> Say | None:
+        """Return what says that a warning is over which a request still shows; None where it is not over."""
+        return None
+
 
 Words: TypeAlias = str | Callable[[Moment], str]
 
@@ -189,6 +193,12 @@ class Threshold(Trigger, frozen=True, kw_only=True):
         value = self.value(moment) if self.active(state) else None
         holds = value is not None and value >= self.exit
         return Say(text=_written(self.text, moment), title=self.title) if holds else None
+
+    def take_back(self, moment: Moment, state: JSONObject) -> Say | None:
+        value = None if self.active(state) else self.value(moment)
+        if value is None or value >= self.enter or not (text := _written(self.exit_text, moment)):
+            return None
+        return Say(text=text, title=self.exit_title, closes=True)
 
 
 def _written(words: Words, moment: Moment) -> str:

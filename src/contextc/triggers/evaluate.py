@@ -97,30 +97,35 @@ def evaluate(
 
 
 def restate(triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, JSONObject], shown: Shown) -> Verdict:
-    """Return what is said again at the start of an epoch: what still holds, and is not in the request any more.
+    """Return what is said at the start of an epoch so that what the request shows is true.
 
-    Of one group it is the highest level that holds, unless the group's last message in the request is that level's.
+    What still holds and is not in the request any more is said again: of one group the highest level that holds, unless
+    the group's last message in the request is that level's. Where none holds, and that message is a warning, it is
+    taken back.
     """
-    triggers = sorted(check_triggers(triggers), key=lambda each: each.priority)
-    last = _last_of_each_group(triggers, shown)
+    last = _last_of_each_group(triggers := check_triggers(triggers), shown)
     best: dict[str, tuple[Trigger, Say]] = {}
     failures: list[tuple[str, str]] = []
-    for trigger in triggers:
+    for trigger in sorted(triggers, key=lambda each: each.priority):
         stored, key = states.get(trigger.name, {}), _group(trigger)
-        if stored.get("heard") is not True:
-            continue
         try:
-            found = trigger.repeat(moment, _own(stored))
+            found = trigger.repeat(moment, _own(stored)) if stored.get("heard") is True else None
+            if found is None and last.get(key):
+                found = trigger.take_back(moment, _own(stored))
             say = None if found is None else _checked_say(trigger, found)
         except BaseException as error:
             if is_interrupt(error):
                 raise
             failures.append((trigger.name, _told(error)))
             continue
-        if say is not None and say.kind == "system" and (key not in best or say.level > best[key][1].level):
+        if say is not None and say.kind == "system" and (key not in best or _rank(say) > _rank(best[key][1])):
             best[key] = trigger, say
-    says = tuple([each for key, each in best.items() if last.get(key) != each[0].name])
-    return Verdict(says=says, failures=tuple(failures))
+    says = [(trigger, say) for trigger, say in best.values() if say.closes or last.get(_group(trigger)) != trigger.name]
+    return Verdict(says=tuple(says), failures=tuple(failures))
+
+
+def _rank(say: Say) -> tuple[bool, int]:
+    return not say.closes, say.level
 
 
 def _group(trigger: Trigger) -> str:
