@@ -111,7 +111,7 @@ class Preparation:
     def compile(self, upcoming: Sequence[Message] = ()) -> Compiled:
         """The request as it is now; or, only to look at, as it would be with `upcoming` messages."""
         again = self.progress.finish == "pause"
-        asked = {**self._asked, "upcoming": upcoming, "dry_run": True} if upcoming else self._asked
+        asked: dict[str, Any] = {**self._asked, "upcoming": upcoming, "dry_run": True} if upcoming else self._asked
         return self.compiler.compile(self.record.conversation, budget=self.progress.budget, again=again, **asked)
 
     def summed_up(self) -> Generator[Wanted, str, Compaction | None]:
