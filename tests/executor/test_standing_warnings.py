@@ -35,7 +35,8 @@ class Reading(Scripted):
 
     def __init__(self, steps: int, lines: dict[int, Line] | None = None) -> None:
         super().__init__([self.next])
-        self.steps, self.lines, self.done = steps, lines or {}, 0
+        self.steps, self.lines = steps, lines or {}
+        self.done: int = 0
 
     def next(self, request: JSONObject) -> Say | Exception:
         line = self.lines.pop(self.done + 1, None)
@@ -224,7 +225,8 @@ def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> No
     random, held = Random(seed), list[float]()
 
     class Model(Reading):
-        share, asked = 0.5, -1
+        share: float = 0.5
+        asked: int = -1
 
         def next(self, request: JSONObject) -> Say:
             held.append(self.share)
@@ -266,8 +268,8 @@ def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> No
 
     assert sum(bool(start.why) for start in starts) > 2
     for start, body, memory in zip(starts, line.bodies, held, strict=True):
-        said_last = [found[-1] if (found := re.findall(rb"Memory (\w+):", body)) else b"", *WORD.findall(body)[-1:]]
-        assert memory < 0.85 or said_last[0] == b"warning"
-        assert memory >= 0.75 or said_last[0] != b"warning"
-        low, high = MARKS[said_last[1][0] if len(said_last) > 1 else b""]
+        on_memory, on_context = (re.findall(rb"%s (\w+): \d" % lead, body)[-1:] for lead in (b"Memory", b"Context"))
+        assert memory < 0.85 or on_memory == [b"warning"]
+        assert memory >= 0.75 or on_memory != [b"warning"]
+        low, high = MARKS[b"".join(on_context)]
         assert low - ROOM <= start.used / start.available < high + ROOM
