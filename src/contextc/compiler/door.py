@@ -61,6 +61,7 @@ def check_ask(
     edit: object,
     rewind: object,
     dry_run: bool,
+    upcoming: object = (),
 ) -> None:
     check_name(agent, "agent")
     if system_prompt is not None and not isinstance(system_prompt, str):
@@ -81,6 +82,8 @@ def check_ask(
             raise InvalidInput(f"settings: {name} is what is compiled, and cannot be set.")
     if (edit is not None or rewind is not None) and not dry_run:
         raise InvalidInput("edit and rewind are for dry_run=True: store.edit and store.rewind do it for real.")
+    if upcoming and not dry_run:
+        raise InvalidInput("upcoming is for dry_run=True. Append the messages to the store to have them sent.")
     if edit is not None and rewind is not None:
         raise InvalidInput("Ask for an edit or for a rewind, not for both at once.")
     if edit is not None and not _is_edit(edit):

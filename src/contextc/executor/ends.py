@@ -66,7 +66,7 @@ class Ends(Writing):
         ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
             number = self._checked(tx)
             previous = turns.last_turn(tx, number, self.agent)
-            states = turns.trigger_states(tx, number, self.agent)
+            states = self._read_states(tx, number)
             waiting = turns.queued(tx, number, self.agent)
             if resume and previous is not None and self._is_open(tx, previous):
                 turn = replace(previous, state="running", ended=0)

@@ -25,11 +25,13 @@ from contextc.executor import door
 from contextc.executor.door import Given
 from contextc.executor.handle import Turn
 from contextc.executor.limits import Limits
+from contextc.executor.preparing import SHORTENED
 from contextc.executor.summarizing import Summed, summary, with_summaries
 from contextc.executor.threads import durable
 from contextc.executor.tools import Approve
 from contextc.executor.watching import hub, watch
 from contextc.executor.writing import now
+from contextc.ledger.standing import Channel
 from contextc.messages import Message
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint, endpoint
@@ -54,7 +56,8 @@ class AgentExecutor:
     needs it runs. `summarize` is how old messages are summed up before they would be left out: by the model itself, by
     a function of messages and the summary before them, or (None) not at all. `on_prepare_messages` gets a copy of each
     request and may return another. `should_continue` is asked after tools have run. `resources` is what reads memory
-    and CPU, where a trigger asks. Options that are not named here are the compiler's.
+    and CPU, where a trigger asks. A turn that begins more than `session_gap` seconds after the last one of this agent
+    begins a session. Options that are not named here are the compiler's.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class AgentExecutor:
         endpoint: Endpoint | None = None,
         resources: Callable[[], Resources] = read_resources,
         lease_seconds: float = 30,
+        session_gap: float = 3600,
         **options: object,
     ) -> None:
         door.check_names(AgentExecutor.__init__, options)
@@ -99,6 +103,7 @@ class AgentExecutor:
         spoken = check_triggers(triggers if triggers is not None else ())
         self.speaking = [each for each in spoken if each.at != ("mid_step",)]
         self.hinting = [each for each in spoken if "mid_step" in each.at]
+        self.of_channel = frozenset([each.name for each in spoken if each.scope == "channel"]) | {SHORTENED}
         self.limits = door.checked_limits(limits)
         door.check_callback("approve", approve, takes=("call", "tool"))
         door.check_callback("on_prepare_messages", on_prepare_messages, takes=("request", "step"))
@@ -106,6 +111,8 @@ class AgentExecutor:
         door.check_callback("resources", resources, takes=(), sync=True)
         door.check_endpoint(endpoint)
         door.check_seconds("lease_seconds", lease_seconds)
+        door.check_seconds("session_gap", session_gap)
+        self.session_gap = session_gap
         if isinstance(summarize, str) and summarize != "model":
             raise InvalidSetting(f'summarize={summarize!r}: write "model", or give a function, or None for none.')
         if not isinstance(summarize, str):
@@ -214,6 +221,10 @@ class AgentExecutor:
         provider = self.provider
         prose = {} if has_tools else provider.prose_settings
         return {**provider.settings, **provider.stream_settings, **prose}
+
+    def channel(self, conversation: str) -> Channel:
+        """Return the channel that its requests are sent on."""
+        return self.compiler.channel(conversation, agent=self.agent, directory=self.directory or None)
 
     # ── for the turns ─────────────────────────────────────────────────────────────────────────────────────────────────
 
