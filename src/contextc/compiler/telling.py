@@ -108,13 +108,14 @@ def _shared(sight: Sight, draft: Draft, assembled: Assembled, head: Head) -> tup
 
 def _fragments(ask: Ask, draft: Draft) -> Callable[[], Sequence[Fragment]]:
     def read() -> list[Fragment]:
-        shown = any(entry.item.kind == "dynamic" for entry in draft.tail) or ask.options.placement == "head"
+        shown = {entry.item.fragment for entry in draft.tail} if draft.resume else draft.standing.fragments.keys()
+        at_head = ask.options.placement == "head"
         static = not draft.resume or ask.provider.resends_head
         return [
             Fragment(
                 id=each.id,
                 lifecycle=each.lifecycle,
-                shown=static if each.lifecycle == "static" else shown,
+                shown=static if each.lifecycle == "static" else at_head or each.id in shown,
                 hash=each.hash,
                 tokens=ask.counter.text(each.text),
             )

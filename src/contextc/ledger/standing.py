@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from contextc.ledger.items import Item, Row
+from contextc.ledger.items import Copy, Item, Row
 
 
 class Channel(NamedTuple):
@@ -83,7 +83,9 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     above: int = 0
     """The tokens of the system prompt and the tools, by our count."""
     dynamic: str = ""
-    """The hash of the dynamic fragments as they were last shown."""
+    """Set by older versions, which sent all dynamic fragments as one block: such a block stands in this epoch."""
+    fragments: dict[str, Copy] = {}
+    """The latest copy of each dynamic fragment in this epoch, by its id."""
     answered: bool = True
     """Whether the last turn has ended."""
     turn: int = 0

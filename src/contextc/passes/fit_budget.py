@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from contextc.draft import Draft, Left
 from contextc.errors import ContextOverflow
-from contextc.ledger.items import Item
+from contextc.ledger.items import Item, latest_copies
 from contextc.messages import Message, Text, ToolResult
 from contextc.store.places import SEQ_MASK
 from contextc.tokens import next_input
@@ -75,6 +75,8 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
     before = [item for each in draft.sealed for item in each.row.items]
     as_it_was = _first_difference(before, shown) if reason in BRANCHED and draft.changed < 0 and not cut else 0
     items = _latest_dynamic([*shown, *(entry.item for entry in draft.tail)], as_it_was)
+    if draft.options.placement == "head":
+        items = [item for item in items if item.kind != "dynamic"]
     left: tuple[Left, ...] = draft.left
     budget = draft.budget
     if cut:
@@ -96,6 +98,7 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
             replace(item, bare=True) if item.signed and index >= changed else item for index, item in enumerate(items)
         ]
     standing = replace(draft.standing, pending=_still_pending(draft, items)) if cut else draft.standing
+    standing = replace(standing, fragments=latest_copies(items))
     if len(left) > len(draft.left) or draft.unread:
         standing = replace(standing, cut=True)
     return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left, standing=standing)
@@ -126,16 +129,25 @@ def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
 
 
 def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
-    """A new epoch keeps of the dynamic blocks only the latest. Its head says what an update said in a session.
+    """A new epoch keeps only the latest copy of each dynamic fragment, and none of those that were withdrawn. Its head
+    says what an update said in a session.
 
     On a branch or a fork so many items at the front are as they were: the cache, and reasoning that is bound to them,
     outlives it.
     """
-    latest = next((item for item in reversed(items) if item.kind == "dynamic"), None)
+    copies = [item for item in items if item.kind == "dynamic"]
+    latest = {item.fragment: item for item in copies}
+    in_front = {item.fragment for item in items[:as_it_was]}
+
+    def stays(item: Item) -> bool:
+        if not item.fragment:  # a block of an older version, with all fragments of its time
+            return item is copies[-1]
+        return item is latest[item.fragment] and (bool(item.hash) or item.fragment in in_front)
+
     return [
         item
         for index, item in enumerate(items)
-        if item.kind != "update" and (item.kind != "dynamic" or item is latest or index < as_it_was)
+        if item.kind != "update" and (item.kind != "dynamic" or index < as_it_was or stays(item))
     ]
 
 
