@@ -82,6 +82,8 @@ class Budget(Struct, frozen=True, kw_only=True):
     used: int = 0
     exact: bool = False
     measured: bool = False
+    overhead: int = 0
+    """What the provider counts on this channel beyond our own count, and no correction explains; part of `used`."""
     wanted: int = 0
     """What the messages would have taken, where they were cut down."""
 

@@ -142,6 +142,11 @@ class Manifest:
             + (f", session {record.session}" if record.session else ""),
             f"input {budget.input:,} tokens ({how}): system {budget.system:,}, tools {budget.tools:,}, messages "
             f"{budget.used:,} of {budget.available:,} available ({budget.share:.0%}); reserve {budget.reserve:,}",
+            *(
+                [f"overhead {budget.overhead:,} tokens: the provider counts so many more than are sent"]
+                if budget.overhead
+                else []
+            ),
             f"shared with the request before: {record.shared:,} tokens, {record.shared_bytes:,} bytes",
         ]
         rows = [("", "seq", "role", "tokens", "what", "why")]

@@ -31,6 +31,7 @@ from contextc.executor.tools import Approve
 from contextc.executor.watching import hub, watch
 from contextc.executor.writing import now
 from contextc.messages import Message
+from contextc.prompts import Surroundings
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint, endpoint
 from contextc.store import Store, turns
@@ -54,7 +55,9 @@ class AgentExecutor:
     needs it runs. `summarize` is how old messages are summed up before they would be left out: by the model itself, by
     a function of messages and the summary before them, or (None) not at all. `on_prepare_messages` gets a copy of each
     request and may return another. `should_continue` is asked after tools have run. `resources` is what reads memory
-    and CPU, where a trigger asks. Options that are not named here are the compiler's.
+    and CPU, where a trigger asks. `surroundings` is the prompt context that fragments are rendered with: recipient,
+    delegations, agents, project. Without a recipient it is the author of the message that opens the turn. `run` names
+    the run that its messages belong to. Options that are not named here are the compiler's.
     """
 
     def __init__(
@@ -71,6 +74,8 @@ class AgentExecutor:
         budget: int | None = None,
         output: int | None = None,
         directory: str | None = None,
+        surroundings: Surroundings | None = None,
+        run: str | None = None,
         limits: Limits | None = None,
         approve: Approve | None = None,
         summarize: Summarize | Literal["model"] | None = "model",
@@ -105,6 +110,7 @@ class AgentExecutor:
         door.check_callback("should_continue", should_continue, takes=("reply", "results"), sync=True)
         door.check_callback("resources", resources, takes=(), sync=True)
         door.check_endpoint(endpoint)
+        door.check_context(surroundings, run)
         door.check_seconds("lease_seconds", lease_seconds)
         if isinstance(summarize, str) and summarize != "model":
             raise InvalidSetting(f'summarize={summarize!r}: write "model", or give a function, or None for none.')
@@ -120,6 +126,8 @@ class AgentExecutor:
             "settings": {**self._own_settings(has_tools=bool(self.tools or native)), **(settings or {})},
             "output": output,
             "directory": directory,
+            "surroundings": surroundings,
+            "run": run,
         }
         self.directory = directory or ""
         self._given_endpoint = endpoint
@@ -147,7 +155,7 @@ class AgentExecutor:
 
     def start(self, conversation: str, given: Given = None, *, wait: float = 0) -> Turn:
         """Begin a turn that runs by itself. Keep the handle: it says what happens, stops it, and has the result."""
-        return self._turn(conversation, door.as_messages(given), resume=False, wait=wait)
+        return self._turn(conversation, door.as_messages(given, self.agent), resume=False, wait=wait)
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
         """Go on with a turn whose process died; where there is none, as `start` without input."""
@@ -272,7 +280,7 @@ class AgentExecutor:
         hub(self.store).look(conversation)
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> Queued:
-        message = door.as_message(given)
+        message = door.as_message(given, self.agent)
         begins = any(turn.conversation == conversation and not turn.done for turn in self._begun)
 
         def work() -> Queued:

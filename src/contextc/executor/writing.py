@@ -37,8 +37,12 @@ def now() -> int:
 class Writing:
     """What is written, under one lease, of one turn. Methods are called one after the other, from any thread."""
 
-    def __init__(self, store: Store, conversation: str, agent: str, lease: Lease) -> None:
-        self.store, self.conversation, self.agent, self.lease = store, conversation, agent, lease
+    def __init__(
+        self, store: Store, conversation: str, agent: str, lease: Lease, *, run: str | None = None
+    ) -> None:
+        self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
+        self.sender: str | None = None
+        """The author of the message that opened the turn."""
         self._hub = hub(store)
         self.turn = TurnRecord(number=0, agent=agent)
         self.step: StepRecord | None = None
@@ -68,6 +72,8 @@ class Writing:
         return self.lease.root
 
     def _entry(self, message: Message) -> chain.Entry:
+        if self.run is not None and message.role in ("assistant", "tool") and message.author == self.agent:
+            message = replace(message, run=message.run or self.run)
         return chain.entry(admit(message))
 
     def _stamped(self, event: AnyEvent, turn: TurnRecord | None = None, *, step: int | None = None) -> AnyEvent:

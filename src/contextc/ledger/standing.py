@@ -103,6 +103,8 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Why there is no session any more."""
     input: int = 0
     """What the provider counted as the input of the last request of this epoch; 0 where it did not say."""
+    overhead: int = 0
+    """What the provider counts on this channel beyond our count, and more than a correction factor explains."""
     replaced: bool = False
     """Somebody sent another request in place of the one that was compiled, so the prefix is not what the rows say."""
     again: bool = False

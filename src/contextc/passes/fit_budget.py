@@ -17,6 +17,7 @@ A message that was too much, and was never answered, is the new one only until t
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
+from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,19 +56,14 @@ def fit_budget(draft: Draft) -> Draft:
 def _measured(draft: Draft, tail: int) -> Draft:
     """The draft with what its messages take: by the provider's own figure for the last request, where it gave one."""
     before = draft.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
-    budget, last = draft.budget, draft.standing.input
+    budget, last = replace(draft.budget, overhead=draft.standing.overhead), draft.standing.input
     if last and not draft.epoch:
-        counted = budget.system + budget.tools + before
-        if not draft.provider.runs_tools:  # such a program has a prompt of its own, which takes its room
-            last = min(
-                max(last, counted // 2), counted * 2
-            )  # what is further off was counted otherwise than we mean it
         own = {item.place for item in draft.standing.produced}
         replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
         total = next_input(last, replayed, int((tail - replayed) * draft.factor))
         used = max(0, total - budget.system - budget.tools)
         return replace(draft, budget=replace(budget, used=used, measured=True))
-    return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor)))
+    return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor) + budget.overhead))
 
 
 def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
@@ -82,12 +78,13 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
     if cut:
         counted = sum([item.tokens for item in items])
         is_ours = counted and budget.measured and not draft.provider.runs_tools
-        factor = max(draft.factor, draft.budget.used / counted) if is_ours else draft.factor
+        factor = max(draft.factor, (budget.used - budget.overhead) / counted) if is_ours else draft.factor
         room = _Room(draft, items, factor)
         items, budget = room.made(), replace(room.budget, wanted=draft.budget.used)
         left += tuple(room.left)
     else:
-        budget = replace(budget, used=int(sum([item.tokens for item in items]) * draft.factor))
+        used = int(sum([item.tokens for item in items]) * draft.factor)
+        budget = replace(budget, used=used + budget.overhead)
     if not as_it_was:
         items = _fewer_media(items, draft.options.keep_media)
     changed = _first_difference(before, items)
@@ -189,8 +186,10 @@ class _Room:
     def __init__(self, draft: Draft, items: list[Item], factor: float) -> None:
         self.draft, self.options, self.factor = draft, draft.options, factor
         self.slots = [_Slot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
-        self.total = sum([item.tokens for item in items])
         self.budget = draft.budget
+        self.overhead = ceil(self.budget.overhead / factor)
+        """What the provider counts beyond our messages, as if we had counted it: no cut makes it smaller."""
+        self.total = self.overhead + sum([item.tokens for item in items])
         self.left: list[Left] = []
 
     def made(self) -> list[Item]:
@@ -243,7 +242,7 @@ class _Room:
         staying = [*step, waiting[-1], *([self.slots[start]] if step else [])]
         staying += [slot for slot in self.slots if slot.pinned and not any(slot is each for each in staying)]
         room = int((self.budget.available + max(0, self.budget.reserve - SMALLEST_RESERVE)) / self.factor)
-        room -= sum([slot.item.tokens for slot in staying])
+        room -= self.overhead + sum([slot.item.tokens for slot in staying])
         gone = [slot for slot in waiting[:-1] if slot.item.tokens > room and self._drop(slot, "too long to be shown")]
         if not gone:
             return
@@ -263,7 +262,7 @@ class _Room:
         if self.options.strategy != "chunked":
             return room
         last, opening = self._staying()
-        must = sum([slot.item.tokens for index, slot in enumerate(self.slots)
+        must = self.overhead + sum([slot.item.tokens for index, slot in enumerate(self.slots)
                     if slot.pinned or index >= last or index == opening])  # fmt: skip
         low = int(room * self.options.low)
         return low if must < low * 3 // 4 else max(low, must + (room - must) // 2)
