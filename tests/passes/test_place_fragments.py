@@ -137,7 +137,7 @@ def test_only_the_fragment_that_changed_is_sent_again_and_says_that_it_replaces_
     talk.add(cc.user("two"))
     second = talk.compile(state("busy"), cc.PromptFragment("clock", "one", "dynamic"))
     assert said(second.params["messages"])[-2:] == [("user", "two"), ("system", f"## Clock {NEW}\none")]
-    assert [(each.id, each.shown) for each in second.manifest.fragments] == [("state", True), ("clock", True)]
+    assert [(each.id, each.shown) for each in second.manifest.fragments] == [("state", False), ("clock", True)]
 
 
 def test_a_fragment_that_becomes_empty_is_withdrawn_once_in_words() -> None:

@@ -108,7 +108,7 @@ def _shared(sight: Sight, draft: Draft, assembled: Assembled, head: Head) -> tup
 
 def _fragments(ask: Ask, draft: Draft) -> Callable[[], Sequence[Fragment]]:
     def read() -> list[Fragment]:
-        shown = {entry.item.fragment for entry in draft.tail} if draft.resume else draft.standing.fragments.keys()
+        shown = {entry.item.fragment for entry in draft.tail}
         at_head = ask.options.placement == "head"
         static = not draft.resume or ask.provider.resends_head
         return [

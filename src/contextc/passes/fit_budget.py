@@ -219,6 +219,7 @@ class _Room:
                 tools=self.budget.tools,
                 reserve=self.budget.reserve,
                 margin=self.budget.margin,
+                overhead=self.budget.overhead,
                 pinned=int(sum([slot.item.tokens for slot in self.slots if slot.pinned]) * self.factor),
             )
         return [slot.item for slot in self.slots if not slot.gone]
