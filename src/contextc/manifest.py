@@ -68,13 +68,18 @@ class Line(Struct, frozen=True, kw_only=True):
     kind: str
     role: str
     shown: bool
+    sent: bool = True
+    """Whether it went out with this request. On resume the session holds what went before, which is shown all the same."""
     tokens: int = 0
     why: str = ""
     text: str = ""
 
 
 class Manifest:
-    """The account of a request, in figures, as a table (`str`) and as JSON (`as_json`)."""
+    """The account of a request, in figures, as a table (`str`) and as JSON (`as_json`).
+
+    In the table `+` is what was sent, `=` what the session held already, `-` what was left out.
+    """
 
     def __init__(
         self,
@@ -151,13 +156,13 @@ class Manifest:
         ]
         rows = [("", "seq", "role", "tokens", "what", "why")]
         rows += [
-            ("+", "", "system", f"{each.tokens:,}", f"{each.lifecycle} fragment {each.id}", "")
+            ("+" if each.shown else "=", "", "system", f"{each.tokens:,}", f"{each.lifecycle} fragment {each.id}", "")
             for each in self.fragments
             if each.lifecycle == "static"
         ]
         rows += [
             (
-                "+" if line.shown else "-",
+                "+" if line.sent else "=" if line.shown else "-",
                 str(line.seq or ""),
                 line.role,
                 f"{line.tokens:,}" if line.tokens else "",
