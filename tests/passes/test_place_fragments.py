@@ -205,7 +205,10 @@ def test_within_a_turn_they_are_shown_again_only_if_they_changed() -> None:
     talk.add(cc.tool_result("a", "read", "A"))
     assert said(talk.step(state("busy"), reply=asks("b")))[-1] == ("tool", "A")
     talk.add(cc.tool_result("b", "read", "B"))
-    assert said(talk.step(state("bored"), reply=asks("c")))[-2:] == [("tool", "B"), ("system", f"## State {NEW}\nbored")]
+    assert said(talk.step(state("bored"), reply=asks("c")))[-2:] == [
+        ("tool", "B"),
+        ("system", f"## State {NEW}\nbored"),
+    ]
     talk.add(cc.tool_result("c", "read", "C"))
     assert said(talk.step(state("bored")))[-1] == ("tool", "C")
 

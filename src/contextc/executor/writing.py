@@ -37,9 +37,7 @@ def now() -> int:
 class Writing:
     """What is written, under one lease, of one turn. Methods are called one after the other, from any thread."""
 
-    def __init__(
-        self, store: Store, conversation: str, agent: str, lease: Lease, *, run: str | None = None
-    ) -> None:
+    def __init__(self, store: Store, conversation: str, agent: str, lease: Lease, *, run: str | None = None) -> None:
         self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
         self.sender: str | None = None
         """The author of the message that opened the turn."""
