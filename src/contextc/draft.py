@@ -38,7 +38,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     failed: Literal["exclude", "annotate"] = "exclude"
     placement: Literal["tail", "head"] = "tail"
     refresh: int = 20_000
-    """A dynamic fragment is sent again, at the start of a turn, where its latest copy lies more tokens back than this."""
+    """A dynamic fragment is sent again, when a turn begins, where its latest copy lies more tokens back than this."""
     static_change: Literal["update", "new session"] = "update"
     keep_media: int = 2
     fetch: bool = True

@@ -69,7 +69,7 @@ class Line(Struct, frozen=True, kw_only=True):
     role: str
     shown: bool
     sent: bool = True
-    """Whether it went out with this request. On resume the session holds what went before, which is shown all the same."""
+    """Whether it went out with this request. On resume the session holds what went before."""
     tokens: int = 0
     why: str = ""
     text: str = ""

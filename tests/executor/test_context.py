@@ -1,6 +1,7 @@
 """What an executor is given besides messages: prompt context, a run, and what other agents say to its agent."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
 @pytest.mark.parametrize(
     ("option", "words"), [({"surroundings": {"project": "x"}}, "cc.Surroundings"), ({"run": 7}, "non-empty string")]
 )
-def test_a_context_that_is_none_is_refused(option: dict[str, object], words: str) -> None:
+def test_a_context_that_is_none_is_refused(option: dict[str, Any], words: str) -> None:
     """It would fail in the middle of a turn."""
     with pytest.raises(InvalidSetting, match=words):
         cc.AgentExecutor(cc.open_store("memory:"), SONNET, **option)

@@ -87,8 +87,10 @@ class Ends(Writing):
             if entries:  # what was to steer a turn that is over was said before this
                 _, taken = self._taken(tx, [each for each in waiting if each.kind == "steer"])
                 opened = chain.append(tx, self.conversation, entries)[-1].seq
-            elif waiting or (unanswered := self._unanswered(tx)):
-                opened, taken = self._taken(tx, waiting[:1]) if waiting else (unanswered, [])
+            elif waiting:
+                opened, taken = self._taken(tx, waiting[:1])
+            elif unanswered := self._unanswered(tx):
+                opened, taken = unanswered, list[AnyEvent]()
             else:
                 return None, previous, before, [], states
             turn = self._opened(tx, opened)

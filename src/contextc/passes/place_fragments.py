@@ -55,7 +55,8 @@ def _due(draft: Draft, *, begins: bool, now: int) -> list[Item]:
     for fragment in draft.prompt.dynamic:
         copy = shown.get(fragment.id)
         is_same = copy is not None and copy.hash == fragment.hash
-        if is_same and not every and not (begins and now - copy.at > draft.options.refresh):
+        is_far = begins and copy is not None and now - copy.at > draft.options.refresh
+        if is_same and not every and not is_far:
             continue
         title = f"## {fragment.title}"
         if (copy is not None or draft.standing.dynamic) and not (is_same and every):
