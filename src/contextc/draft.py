@@ -37,6 +37,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A result above this share of what is available is shown by its head and its tail."""
     failed: Literal["exclude", "annotate"] = "exclude"
     placement: Literal["tail", "head"] = "tail"
+    refresh: int = 20_000
+    """A dynamic fragment is sent again, when a turn begins, where its latest copy lies more tokens back than this."""
     static_change: Literal["update", "new session"] = "update"
     keep_media: int = 2
     fetch: bool = True
@@ -80,6 +82,8 @@ class Budget(Struct, frozen=True, kw_only=True):
     used: int = 0
     exact: bool = False
     measured: bool = False
+    overhead: int = 0
+    """What the provider counts on this channel beyond our own count, and no correction explains; part of `used`."""
     wanted: int = 0
     """What the messages would have taken, where they were cut down."""
 

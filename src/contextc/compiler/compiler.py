@@ -403,8 +403,9 @@ class MessageCompiler:
         if self.provider.runs_tools:  # its own prompt is in the figure, and is no error of ours
             return None
         counted = committing.measured(compiled, usage)
-        if not counted or self._reader.calibration is None:
+        if not counted or self._reader.calibration is None or compiled.replaced:
             return None
+        counted -= committing.overhead_after(compiled, usage)
         learned = self._reader.calibration.learned(compiled.estimated, counted)
         if learned.samples > EVERY_SAMPLE and abs(learned.factor - self._reader.calibration.factor) < 0.005:
             return None

@@ -48,6 +48,8 @@ def as_options(given: Mapping[str, object]) -> Options:
         )
     if not (0 <= options.recent <= 1 and 0 < options.oversized <= 1 and options.keep_media >= 0):
         raise InvalidSetting("recent and oversized are shares between 0 and 1, and keep_media is a number of messages.")
+    if options.refresh < 0:
+        raise InvalidSetting(f"refresh: expected a number of tokens, got {options.refresh}. Give 0 or more.")
     return options
 
 

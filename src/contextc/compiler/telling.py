@@ -3,7 +3,7 @@
 And what the lines of any manifest say: every message and inserted text, shown or not, as what, and why.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from contextc.compiler.ask import Ask
 from contextc.compiler.assembly import Assembled
@@ -108,13 +108,14 @@ def _shared(sight: Sight, draft: Draft, assembled: Assembled, head: Head) -> tup
 
 def _fragments(ask: Ask, draft: Draft) -> Callable[[], Sequence[Fragment]]:
     def read() -> list[Fragment]:
-        shown = any(entry.item.kind == "dynamic" for entry in draft.tail) or ask.options.placement == "head"
+        shown = {entry.item.fragment for entry in draft.tail}
+        at_head = ask.options.placement == "head"
         static = not draft.resume or ask.provider.resends_head
         return [
             Fragment(
                 id=each.id,
                 lifecycle=each.lifecycle,
-                shown=static if each.lifecycle == "static" else shown,
+                shown=static if each.lifecycle == "static" else at_head or each.id in shown,
                 hash=each.hash,
                 tokens=ask.counter.text(each.text),
             )
@@ -131,7 +132,9 @@ def _lines(ask: Ask, draft: Draft) -> list[Line]:
     else:
         items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
     left = ask.left_before(ask.sight) | {each.place: each.why for each in draft.left}
-    return lines_of(items, left, lambda places: ask.fetch(places, ()).messages, dict(draft.log))
+    held = sum([len(each.row.items) for each in draft.sealed]) if draft.resume else 0
+    produced = [item.place for item in draft.standing.produced] if draft.resume else ()
+    return lines_of(items, left, lambda places: ask.fetch(places, ()).messages, dict(draft.log), held, produced)
 
 
 def lines_of(
@@ -139,8 +142,13 @@ def lines_of(
     left: Mapping[int, str],
     read: Callable[[Sequence[int]], Mapping[int, Message]],
     known: Mapping[int, Message] = {},
+    held: int = 0,
+    produced: Collection[int] = (),
 ) -> list[Line]:
-    """Everything shown, then what was not, with the words of each."""
+    """Everything shown, then what was not, with the words of each.
+
+    A session held the first `held` items before this request, and what it produced itself, by place.
+    """
     items = list(items)
     places = {item.place for item in items}
     hidden = sorted([where for where in left if where not in places], key=lambda where: where & SEQ_MASK)
@@ -152,11 +160,12 @@ def lines_of(
             kind=item.kind,
             role=item.role,
             shown=True,
+            sent=index >= held and item.place not in produced,
             tokens=item.tokens,
             why=_how(item),
             text=words(messages.get(item.place)) if item.kind == "message" else item.text,
         )
-        for item in items
+        for index, item in enumerate(items)
     ]
     lines += [
         Line(
@@ -164,6 +173,7 @@ def lines_of(
             kind="message",
             role=messages[where].role if where in messages else "",
             shown=False,
+            sent=False,
             why=left[where],
             text=words(messages.get(where)),
         )

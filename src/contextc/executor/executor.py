@@ -33,6 +33,7 @@ from contextc.executor.watching import hub, watch
 from contextc.executor.writing import now
 from contextc.ledger.standing import Channel
 from contextc.messages import Message
+from contextc.prompts import Surroundings
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint, endpoint
 from contextc.store import Store, turns
@@ -57,7 +58,9 @@ class AgentExecutor:
     a function of messages and the summary before them, or (None) not at all. `on_prepare_messages` gets a copy of each
     request and may return another. `should_continue` is asked after tools have run. `resources` is what reads memory
     and CPU, where a trigger asks. A turn that begins more than `session_gap` seconds after the last one of this agent
-    begins a session. Options that are not named here are the compiler's.
+    begins a session. `surroundings` is the prompt context that fragments are rendered with: recipient, delegations,
+    agents, project. Without a recipient it is the author of the message that opens the turn. `run` names the run that
+    its messages belong to. Options that are not named here are the compiler's.
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class AgentExecutor:
         budget: int | None = None,
         output: int | None = None,
         directory: str | None = None,
+        surroundings: Surroundings | None = None,
+        run: str | None = None,
         limits: Limits | None = None,
         approve: Approve | None = None,
         summarize: Summarize | Literal["model"] | None = "model",
@@ -110,6 +115,7 @@ class AgentExecutor:
         door.check_callback("should_continue", should_continue, takes=("reply", "results"), sync=True)
         door.check_callback("resources", resources, takes=(), sync=True)
         door.check_endpoint(endpoint)
+        door.check_context(surroundings, run)
         door.check_seconds("lease_seconds", lease_seconds)
         door.check_seconds("session_gap", session_gap)
         self.session_gap = session_gap
@@ -127,6 +133,8 @@ class AgentExecutor:
             "settings": {**self._own_settings(has_tools=bool(self.tools or native)), **(settings or {})},
             "output": output,
             "directory": directory,
+            "surroundings": surroundings,
+            "run": run,
         }
         self.directory = directory or ""
         self._given_endpoint = endpoint
@@ -154,7 +162,7 @@ class AgentExecutor:
 
     def start(self, conversation: str, given: Given = None, *, wait: float = 0) -> Turn:
         """Begin a turn that runs by itself. Keep the handle: it says what happens, stops it, and has the result."""
-        return self._turn(conversation, door.as_messages(given), resume=False, wait=wait)
+        return self._turn(conversation, door.as_messages(given, self.agent), resume=False, wait=wait)
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
         """Go on with a turn whose process died; where there is none, as `start` without input."""
@@ -283,7 +291,7 @@ class AgentExecutor:
         hub(self.store).look(conversation)
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> Queued:
-        message = door.as_message(given)
+        message = door.as_message(given, self.agent)
         begins = any(turn.conversation == conversation and not turn.done for turn in self._begun)
 
         def work() -> Queued:

@@ -172,6 +172,7 @@ class Turn:
                 self.conversation,
                 agent,
                 lease,
+                run=self.executor.asked["run"],
                 channel=str(self.executor.channel(self.conversation)),
                 of_channel=self.executor.of_channel,
             )

@@ -30,6 +30,7 @@ from contextc.executor.threads import CALLBACKS, durable
 from contextc.executor.tools import Hosting, Tools
 from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
+from contextc.prompts import Surroundings
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint
 from contextc.store.streams import has_run, written
@@ -65,7 +66,10 @@ class Loop:
         self._begin()
 
     def _begin(self) -> None:
-        executor = self.executor
+        executor, asked = self.executor, self.executor.asked
+        context = asked["surroundings"] or Surroundings()
+        if context.responding_to is None and self.record.sender is not None:
+            asked = {**asked, "surroundings": replace(context, responding_to=self.record.sender)}
         self.progress = Progress(self.record.turn, executor.budget, executor.resources)
         self.preparation = Preparation(
             executor.compiler,
@@ -73,7 +77,7 @@ class Loop:
             self.progress,
             executor.limits,
             executor.speaking,
-            executor.asked,
+            asked,
             gap=executor.session_gap,
             summarizes=executor.summarizes,
         )

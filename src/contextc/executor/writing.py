@@ -44,10 +44,13 @@ class Writing:
         agent: str,
         lease: Lease,
         *,
+        run: str | None = None,
         channel: str = "",
         of_channel: Collection[str] = (),
     ) -> None:
-        self.store, self.conversation, self.agent, self.lease = store, conversation, agent, lease
+        self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
+        self.sender: str | None = None
+        """The author of the message that opened the turn."""
         self.channel, self._of_channel = channel, frozenset(of_channel)
         """The channel that requests are sent on, and the triggers whose states and messages belong to it."""
         self._hub = hub(store)
@@ -91,6 +94,8 @@ class Writing:
         return self.lease.root
 
     def _entry(self, message: Message) -> chain.Entry:
+        if self.run is not None and message.role in ("assistant", "tool") and message.author == self.agent:
+            message = replace(message, run=message.run or self.run)
         return chain.entry(admit(message))
 
     def _stamped(self, event: AnyEvent, turn: TurnRecord | None = None, *, step: int | None = None) -> AnyEvent:
