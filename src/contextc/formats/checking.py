@@ -283,6 +283,20 @@ def _placed(turns: Sequence[Turn], result: tuple[int, Piece]) -> tuple[Turn, Pie
     return turns[result[0]], result[1]
 
 
+def joined(turns: Iterable[Turn], side: Callable[[Turn], str] = lambda turn: turn.role) -> list[Turn]:
+    """The turns with neighbours of one side as one, for providers that join them before they check pairs."""
+    found: list[list[Turn]] = []
+    for turn in turns:
+        if found and side(found[-1][0]) == side(turn):
+            found[-1].append(turn)
+        else:
+            found.append([turn])
+    return [
+        group[0] if len(group) == 1 else replace(group[0], pieces=tuple(piece for turn in group for piece in turn.pieces))
+        for group in found
+    ]
+
+
 def next_turn(turns: Sequence[Turn]) -> Sequence[int]:
     """Results stand in the very next message."""
     return range(2, len(turns) + 2)

@@ -133,6 +133,8 @@ class _Reader:
     def part(self, part: JSONObject) -> tuple[str, ...] | None:
         kind = cast(str, part["type"])
         fields = {**PARTS_ELSEWHERE, **PARTS}.get(kind)
+        if fields is None and self.house == "other":
+            return None
         if fields is None:
             what = errors.WRONG_VALUE.format(value=kind, known=_listed(PARTS))
             return "type", f"there is no part of type {kind!r} here.", what
