@@ -13,7 +13,9 @@ from tests.formats.traffic import accepted
 from tests.formats.traffic import normal as plain
 
 CASES = [
-    pytest.param(name, body, id=f"{name}: {which}") for name, bodies in SAMPLES.items() for which, body in bodies.items()
+    pytest.param(name, body, id=f"{name}: {which}")
+    for name, bodies in SAMPLES.items()
+    for which, body in bodies.items()
 ]
 RECORDED = [
     pytest.param(name, each.request, id=f"{name} {number}")

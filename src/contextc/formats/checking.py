@@ -283,16 +283,33 @@ def _placed(turns: Sequence[Turn], result: tuple[int, Piece]) -> tuple[Turn, Pie
     return turns[result[0]], result[1]
 
 
-def joined(turns: Iterable[Turn], side: Callable[[Turn], str] = lambda turn: turn.role) -> list[Turn]:
-    """The turns with neighbours of one side as one, for providers that join them before they check pairs."""
+def side(turn: Turn) -> str:
+    """Who speaks: the model, the system, or others. Whoever asks for tools is the model, and who answers is not."""
+    if turn.of("call"):
+        return "model"
+    if turn.of("result"):
+        return "user"
+    return {"assistant": "model", "model": "model", "system": "system"}.get(turn.role, "user")
+
+
+def joined(turns: Iterable[Turn]) -> list[Turn]:
+    """The turns with neighbours of one side as one, for providers that join them before they check pairs.
+
+    Results that come after other words of their side begin anew: something stands between them and their calls.
+    """
     found: list[list[Turn]] = []
+    speaks, answers = "", False
     for turn in turns:
-        if found and side(found[-1][0]) == side(turn):
+        result = bool(turn.of("result"))
+        if found and side(turn) == speaks and (answers or not result):
             found[-1].append(turn)
         else:
             found.append([turn])
+        speaks, answers = side(turn), result or (answers and side(turn) == speaks)
     return [
-        group[0] if len(group) == 1 else replace(group[0], pieces=tuple(piece for turn in group for piece in turn.pieces))
+        group[0]
+        if len(group) == 1
+        else replace(group[0], pieces=tuple(piece for turn in group for piece in turn.pieces))
         for group in found
     ]
 

@@ -101,7 +101,7 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
 
 @rule(7, errors.RESULTS_FIRST)
 def results_come_first(request: Sketch) -> Iterable[Finding]:
-    """Results stand before anything else in their message, and in those of the user right before it.
+    """Results stand before anything else in their message.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
         "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "text", "text": "Here:"}, {"type":
@@ -160,8 +160,8 @@ def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
 def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
     """Calls and thinking are the assistant's, results are the user's, and system messages are text.
 
-    Example: [{"role": "user", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text",
-        "text": "hi"}]}]
+    Example: [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]}, {"role":
+        "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: what a model said becomes the assistant's, results become the user's.
     """
     for turn in request.turns:
@@ -190,6 +190,8 @@ def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
 def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
     """A system message follows the user's and is last, or followed by the assistant's.
 
+    So it is never the first: what comes before everything else is the system prompt, in `system`.
+
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello!"}, {"role": "system",
         "content": "Be brief."}]
     Repair: it becomes text of the user, in `<system-reminder>`.
@@ -205,7 +207,7 @@ def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
         after = others[place][1] if place < len(others) else None
         ran = before is not None and before.pieces and "tool" in str(before.pieces[-1].wire.get("type"))
         follows = before is not None and (before.role == "user" or (ran and not before.of("call")))
-        if index and not (follows and (after is None or after.role == "assistant")):
+        if not (follows and (after is None or after.role == "assistant")):
             yield at(turn.path, "a system message cannot stand here.")
 
 

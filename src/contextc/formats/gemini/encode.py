@@ -58,7 +58,9 @@ def encode_segment(
     encoder = _Encoder(provider, signatures, blobs)
     wire: list[JSONObject] = []
     for message in segment:
-        role = cast(str, kept(message.extra, provider).get(ROLE) or ("model" if message.role == "assistant" else "user"))
+        role = cast(
+            str, kept(message.extra, provider).get(ROLE) or ("model" if message.role == "assistant" else "user")
+        )
         blocks = encoder.system(message) if message.role == "system" else encoder.blocks(message)
         apart = cast(bool | None, kept(message.extra, provider).get(APART))
         begins = not wire

@@ -16,8 +16,7 @@ from contextc.formats.spelling import Spelling
 Change: TypeAlias = Callable[[JSONObject], JSONObject]
 
 NOTHING_SAID = "(Nothing has been said yet.)"
-OWN = (b"\n", b"\x12")
-"""How Google's signatures begin, as far as they were seen. What begins otherwise is a stand-in, or of a server tool."""
+RUN_BY_GOOGLE = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult")
 STAND_INS = (STAND_IN, "context_engineering_is_the_way_to_go")
 CONFIG, CHOICE = ("toolConfig", "tool_config"), ("functionCallingConfig", "function_calling_config")
 ALLOWED = ("allowedFunctionNames", "allowed_function_names")
@@ -40,7 +39,7 @@ def with_an_opening(body: JSONObject) -> JSONObject:
 
 def with_sound_signatures(body: JSONObject) -> JSONObject:
     def mend(part: JSONObject) -> JSONObject:
-        if is_signature(signature(part)):
+        if is_sound(part):
             return part
         rest: JSONObject = {name: value for name, value in part.items() if camel(name) != "thoughtSignature"}
         return signed(rest) if "functionCall" in camels(part) else rest
@@ -167,14 +166,19 @@ def signed(part: JSONObject) -> JSONObject:
     return {**part, "thoughtSignature": STAND_IN}
 
 
-def is_signature(text: JSON) -> bool:
-    """Whether this may be a signature of Google's, or none at all."""
+def is_sound(part: JSONObject) -> bool:
+    """Whether a part may be signed so. What a tool of Google's gives is signed in other ways."""
+    return is_signature(signature(part), ran=not camels(part).keys().isdisjoint(RUN_BY_GOOGLE))
+
+
+def is_signature(text: JSON, *, ran: bool = False) -> bool:
+    """Whether this may be a signature of Google's, or none at all: of a part that it `ran`, anything in base64."""
     if not text or text in STAND_INS:
         return True
     data = unpacked(text, urlsafe=True) if isinstance(text, str) else None
     if data is None:
         return False
-    return len(text) < SHORTEST or data[:1] not in OWN or is_message(data)
+    return ran or len(text) < SHORTEST or is_message(data) or (data.isascii() and data.decode().isprintable())
 
 
 def is_media(part: JSONObject) -> bool:

@@ -19,7 +19,7 @@ from contextc.formats.checking import (
     repeated,
 )
 from contextc.formats.gemini import errors, mends, sketch
-from contextc.formats.gemini.sketch import camels, listed, place, side
+from contextc.formats.gemini.sketch import camels, listed, place
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 
@@ -112,7 +112,7 @@ def calls_follow_the_user(request: Sketch) -> Iterable[Finding]:
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a line from the user is put before the first content.
     """
-    for turn in joined(request.turns, side)[:1]:
+    for turn in joined(request.turns)[:1]:
         calls = turn.of("call")
         if calls and turn.role == "model":
             yield at(turn.path, f"{_called(calls[0])} stands at the beginning.")
@@ -129,7 +129,7 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
         "look"}}]}, {"role": "user", "parts": [{"text": "and?"}]}]
     Repair: a result that stands elsewhere is brought to its call; where there is none, one says that it is missing.
     """
-    for _, call in match(joined(request.turns, side), next_turn).unanswered:
+    for _, call in match(joined(request.turns), next_turn).unanswered:
         yield at(call.path, f"{_called(call)} has no result in the next content.")
 
 
@@ -142,7 +142,7 @@ def results_have_calls(request: Sketch) -> Iterable[Finding]:
     Example: [{"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a result whose call stands elsewhere is brought to it; one without a call becomes text.
     """
-    turns = joined(request.turns, side)
+    turns = joined(request.turns)
     earlier = dict(zip((turn.path for turn in turns[1:]), turns, strict=False))
     for turn, result in match(turns, next_turn).orphans:
         before = earlier.get(turn.path)
@@ -159,7 +159,7 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         {"output": "1"}}}, {"functionResponse": {"id": "a", "name": "look", "response": {"output": "2"}}}]}]
     Repair: the first is kept; another that says something else becomes text.
     """
-    for _, result in match(joined(request.turns, side), next_turn).doubled:
+    for _, result in match(joined(request.turns), next_turn).doubled:
         yield at(result.path, f"{_called(result)} is not the first for its call.")
 
 
@@ -175,7 +175,7 @@ def signatures_are_sound(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         for piece in turn.pieces:
-            if not mends.is_signature(mends.signature(piece.wire)):
+            if not mends.is_sound(piece.wire):
                 yield at(piece.path, "the signature of this part is not one of Google's.")
 
 
@@ -192,7 +192,7 @@ def calls_are_signed(request: Sketch) -> Iterable[Finding]:
     """
     if not mends.has_level(request.body):
         return
-    turns = joined(request.turns, side)
+    turns = joined(request.turns)
     spoke = max((index for index, turn in enumerate(turns) if _speaks(turn)), default=0)
     for index, turn in enumerate(turns[spoke:], spoke):
         if any(mends.signature(piece.wire) for piece in turn.pieces):

@@ -15,7 +15,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, spelled
+from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, side, spelled
 from contextc.formats.gemini import errors
 from contextc.formats.open_calls import OpenCalls
 from contextc.messages import tool_call
@@ -200,11 +200,6 @@ def _piece(name: str, given: JSONObject, wire: JSONObject, path: Path) -> Iterat
             yield Piece(kind=kind, path=path, wire=wire, id=names[0], name=names[1])
     else:
         yield Piece(kind=kind, path=path, wire=wire)
-
-
-def side(turn: Turn) -> str:
-    """Who speaks. Neighbouring contents of one side are one to the API."""
-    return "model" if turn.role == "model" else "user"
 
 
 def _with_ids(turns: Iterable[Turn]) -> Iterator[Turn]:

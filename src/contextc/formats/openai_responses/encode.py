@@ -97,8 +97,8 @@ def is_tied(item: JSONObject) -> bool:
 
     Reasoning that is readable, or that another vendor wrote, is tied to nothing.
     """
-    encrypted = cast(str, item.get("encrypted_content") or FERNET)
-    return str(item.get("id") or "").startswith("rs_") and not item.get("content") and encrypted.startswith(FERNET)
+    begins = cast(str, item.get("encrypted_content") or "")[: len(FERNET)]
+    return str(item.get("id") or "").startswith("rs_") and not item.get("content") and FERNET.startswith(begins)
 
 
 def is_bare(messages: Sequence[Message], provider: str) -> bool:
