@@ -581,6 +581,15 @@ CHAT: dict[str, JSONObject] = {
         "tools": [{"type": "telescope"}, {"type": "function", "function": {"name": "look"}}],
         "plugins": [{"id": "web"}],
     },
+    "arguments as an object, for another vendor": {
+        "model": "mistral-large-latest",
+        "messages": [
+            HI,
+            _calls({"id": "abcdefghi", "function": {"name": "look", "arguments": {"at": 1}}}, content=""),
+            _result("abcdefghi", name="look"),
+        ],
+    },
+    "an empty answer": {"messages": [HI, {"role": "assistant", "content": ""}, HI]},
     "tools with null fields": {
         "model": "gpt-4o",
         "messages": [HI],

@@ -25,7 +25,7 @@ RECORDED = [
 
 
 def normal(value: JSON, key: str = "") -> JSON:
-    """A body without what makes no difference to its provider: nulls, a text or a list of it alone, a role not named."""
+    """A body without what makes no difference to its provider: nulls, brackets around one thing, a role not named."""
     if key in ("parts", "contents", "function_declarations") and isinstance(value, dict):
         value = [value]
     if key == "contents":

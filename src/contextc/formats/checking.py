@@ -306,12 +306,7 @@ def joined(turns: Iterable[Turn]) -> list[Turn]:
         else:
             found.append([turn])
         speaks, answers = side(turn), result or (answers and side(turn) == speaks)
-    return [
-        group[0]
-        if len(group) == 1
-        else replace(group[0], pieces=tuple(piece for turn in group for piece in turn.pieces))
-        for group in found
-    ]
+    return [replace(group[0], pieces=tuple(piece for turn in group for piece in turn.pieces)) for group in found]
 
 
 def next_turn(turns: Sequence[Turn]) -> Sequence[int]:

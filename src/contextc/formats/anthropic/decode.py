@@ -174,7 +174,7 @@ class _Decoder:
         return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
 
     def apart(self, message: Message) -> Message:
-        """A message that was not merged with the one before it, or was a first one of the assistant, and is taken so."""
+        """A message that stood beside one of its role, or first though it is the assistant's, and goes back so."""
         return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: True}})
 
     def parts(self, content: JSON) -> Iterator[AnyPart]:

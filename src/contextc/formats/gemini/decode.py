@@ -167,9 +167,7 @@ class _Decoder:
         self.provider, self.model = provider, model
         self.waiting = OpenCalls[ToolCall]()  # the calls of the last model content that have no result yet
         self.unnamed: set[str] = set()
-        self.near: set[str] = (
-            set()
-        )  # those in the last content: what stands in one before, a result is not encoded with
+        self.near: set[str] = set()  # those of the last model content, with which its results are encoded
 
     def system(self, body: JSONObject) -> Message | None:
         snake = body.get("systemInstruction") is None

@@ -60,8 +60,9 @@ def with_signatures(body: JSONObject) -> JSONObject:
     contents = [content for _, content in listed(body["contents"], ())]
     spoke = max((index for index, content in enumerate(contents) if _speaks(content)), default=0)
     found = contents[:spoke]
-    for is_model, step in groupby(contents[spoke:], lambda content: content.get("role") == "model"):
-        found += _with_signature([*step]) if is_model else step
+    for is_model, group in groupby(contents[spoke:], lambda content: content.get("role") == "model"):
+        step = list(group)
+        found += _with_signature(step) if is_model else step
     return {**body, "contents": found}
 
 
