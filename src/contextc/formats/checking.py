@@ -311,6 +311,32 @@ def _placed(turns: Sequence[Turn], result: tuple[int, Piece]) -> tuple[Turn, Pie
     return turns[result[0]], result[1]
 
 
+def side(turn: Turn) -> str:
+    """Who speaks: the model, the system, or others. Whoever asks for tools is the model, and who answers is not."""
+    if turn.of("call"):
+        return "model"
+    if turn.of("result"):
+        return "user"
+    return {"assistant": "model", "model": "model", "system": "system"}.get(turn.role, "user")
+
+
+def joined(turns: Iterable[Turn]) -> list[Turn]:
+    """The turns with neighbours of one side as one, for providers that join them before they check pairs.
+
+    Results that come after other words of their side begin anew: something stands between them and their calls.
+    """
+    found: list[list[Turn]] = []
+    speaks, answers = "", False
+    for turn in turns:
+        result = bool(turn.of("result"))
+        if found and side(turn) == speaks and (answers or not result):
+            found[-1].append(turn)
+        else:
+            found.append([turn])
+        speaks, answers = side(turn), result or (answers and side(turn) == speaks)
+    return [replace(group[0], pieces=tuple(piece for turn in group for piece in turn.pieces)) for group in found]
+
+
 def next_turn(turns: Sequence[Turn]) -> Sequence[int]:
     """Results stand in the very next message."""
     return range(2, len(turns) + 2)

@@ -2,7 +2,6 @@
 
 MISSHAPEN = "{where}: {what}"
 NO_MESSAGES = "messages: at least one message is required"
-BEGINS_WITH_USER = 'messages: first message must use the "user" role'
 EMPTY_CONTENT = "{where}: all messages must have non-empty content except for the optional final assistant message"
 BLANK_TEXT = "messages: text content blocks must contain non-whitespace text"
 UNANSWERED = (

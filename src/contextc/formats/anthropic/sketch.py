@@ -37,6 +37,11 @@ SHAPES: dict[str, Fields] = {
     "mcp_tool_listing": {"tools": list},
     "fallback": {},
 }
+RUN_ELSEWHERE: dict[str, Fields] = {
+    "_tool_use": {"id": str, "name": str, "input": dict},
+    "_tool_result": {"tool_use_id": str},
+}
+"""How the names of blocks end that tell of a tool the API runs itself, with what such a block must have."""
 IN_RESULTS: dict[str, Fields] = {
     **{kind: SHAPES[kind] for kind in ("text", "image", "document", "search_result")},
     "tool_reference": {"tool_name": str},
@@ -181,10 +186,13 @@ class _Reader:
 
 
 def _misfit(block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | None:
-    kind = block["type"]
-    if kind not in shapes:
+    kind = cast(str, block["type"])
+    fields = shapes.get(kind)
+    if fields is None and shapes is SHAPES:
+        fields = next((each for end, each in RUN_ELSEWHERE.items() if kind.endswith(end)), None)
+    if fields is None:
         return "type", f"there is no block of type {kind!r} here."
-    wrong = misfit(block, shapes[kind])
+    wrong = misfit(block, fields)
     if wrong or kind not in ("image", "document"):
         return wrong
     source = cast(JSONObject, block["source"])

@@ -4,7 +4,8 @@ The API reads its JSON into messages of protocol buffers. So a name may be writt
 may be written without its brackets, null is the same as nothing, and a name it does not know is refused.
 
 Google need not name its calls. Here each call has an id, if only one of ours, and a result has that of the call in
-the content before it which it answers: by id where both have one, else by name and order.
+the content before it which it answers: by id where both have one, else by name and order. Neighbouring contents of
+one role are one content to Google.
 """
 
 import re
@@ -14,19 +15,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import (
-    Fields,
-    Finding,
-    Kind,
-    Path,
-    Piece,
-    Sketch,
-    Turn,
-    at,
-    known,
-    misfit,
-    spelled,
-)
+from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, known, misfit, side, spelled
 from contextc.formats.gemini import errors
 from contextc.formats.open_calls import OpenCalls
 from contextc.messages import tool_call
@@ -240,9 +229,14 @@ def _piece(name: str, given: JSONObject, wire: JSONObject, path: Path) -> Iterat
 
 def _with_ids(turns: Iterable[Turn]) -> Iterator[Turn]:
     """The turns with an id on each call, and on each result that of its call; none where it has no call."""
-    before, first = OpenCalls[str](), dict[Hashable, str]()  # the ids of the calls of the turn before, by their keys
+    before, first = OpenCalls[str](), dict[Hashable, str]()  # the ids of the calls of the side before, by their keys
+    calls, keyed = OpenCalls[str](), dict[Hashable, str]()
+    speaks = ""
     for turn in turns:
-        calls, keyed = OpenCalls[str](), dict[Hashable, str]()
+        if side(turn) != speaks:
+            before, first = calls, keyed
+            calls, keyed = OpenCalls[str](), dict[Hashable, str]()
+            speaks = side(turn)
         pieces: list[Piece] = []
         for piece in turn.pieces:
             if piece.kind == "call":
@@ -258,7 +252,6 @@ def _with_ids(turns: Iterable[Turn]) -> Iterator[Turn]:
                 chosen = chosen or first.get(("id", piece.id)) or first.get(alike, "")
                 piece = replace(piece, id=chosen)
             pieces.append(piece)
-        before, first = calls, keyed
         yield replace(turn, pieces=tuple(pieces))
 
 

@@ -174,6 +174,8 @@ class _Reader:
     def part(self, part: JSONObject) -> tuple[str, ...] | None:
         kind = cast(str, part["type"])
         fields = {**PARTS_ELSEWHERE, **PARTS}.get(kind)
+        if fields is None and self.house == "other":
+            return None
         if fields is None:
             what = errors.WRONG_VALUE.format(value=kind, known=_listed(PARTS))
             return "type", f"there is no part of type {kind!r} here.", what
@@ -192,10 +194,16 @@ class _Reader:
             elif call.get("type") not in ("function", "custom", None):
                 what = errors.WRONG_VALUE.format(value=call["type"], known="'function' and 'custom'")
                 self.refuse(here, "type", f"there is no call of type {call['type']!r}.", what)
-            elif wrong := misfit(call, {kind: dict}) or _inside(call, kind):
+            elif wrong := misfit(call, {kind: dict}) or self.inside(call, kind):
                 self.refuse(here, *wrong)
             else:
                 yield Piece(kind="call", path=here, wire=call, id=call["id"], name=call[kind]["name"])
+
+    def inside(self, call: JSONObject, kind: str) -> tuple[str, str] | None:
+        """By what a call is not what it must be. Some vendors take arguments as an object."""
+        arguments: JSON = call[kind].get("arguments")
+        written = {**call, kind: {**call[kind], "arguments": ""}} if isinstance(arguments, dict) else call
+        return _inside(written if self.house == "other" else call, kind)
 
     def tools(self, tools: JSON) -> Iterator[Piece]:
         if tools is not None and not isinstance(tools, list):
