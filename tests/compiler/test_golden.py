@@ -144,7 +144,7 @@ def test_requests_of_an_older_schema_are_accounted_for(opened: cc.Store, golden:
         account = compiler(opened, golden, each.provider).explain(
             each.conversation, each.request, agent=each.agent, directory=each.directory
         )
-        assert (account.mode, account.epoch, account.why, account.budget.input) == (
+        assert (account.mode, account.epoch, account.why, account.record.budget.input) == (
             each.mode,
             each.epoch,
             each.why,
