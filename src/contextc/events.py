@@ -173,7 +173,7 @@ class Compaction(Event, frozen=True, tag="compaction"):
 
 
 class UsageReport(Event, frozen=True, tag="usage"):
-    """What a call took, and how full the context is: its whole input and its output, in `used` of `available` tokens."""
+    """What a call took, and how full the context is: its whole input and output are `used` of `available` tokens."""
 
     usage: Usage
     used: int = 0

@@ -257,7 +257,7 @@ def located(tx: Transaction, channel: Channel, request: int | None = None) -> tu
     found = book.find(tx, channel)
     last = book.manifests(tx, found.number, last=1) if found else []
     if found is not None and request is not None and request > UNANSWERED:
-        kept = book.unanswered(tx, found.number, request)
+        kept = book.unanswered(tx, found.number, request) if request <= SEQ_MASK else None
         if kept is None:
             latest = record_from_json(last[0]).request if last else 0
             raise UnknownRequest(channel.conversation, channel, request, last=latest)
