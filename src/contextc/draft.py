@@ -5,9 +5,11 @@ in `epoch`, and what the new epoch keeps of the prefix stands in `kept`.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc.formats.reasoning import Policy
 from contextc.ledger.items import Item
@@ -93,14 +95,36 @@ class Budget(Struct, frozen=True, kw_only=True):
         return max(0, (self.limit or self.window) - self.system - self.tools - self.reserve - self.margin)
 
     @property
+    def room(self) -> int:
+        """For the whole input: system prompt, tools and messages."""
+        return max(0, (self.limit or self.window) - self.reserve - self.margin)
+
+    @property
     def input(self) -> int:
         """What the whole request takes."""
         return self.system + self.tools + self.used
+
+    def corrected(self, total: int) -> "Budget":
+        """Return the budget of a request that takes `total` tokens by the provider's own figure.
+
+        Every part gets its share of the difference to our own count.
+        """
+        system, tools, used = spread(total, (self.system, self.tools, self.used))
+        return replace(self, system=system, tools=tools, used=used, measured=True)
 
     @property
     def share(self) -> float:
         """How much of what is available is used; 1.0 is full."""
         return self.used / self.available if self.available else 1.0
+
+
+def spread(total: int, counted: Sequence[int]) -> list[int]:
+    """Return `total` in parts that are to each other as those that were counted; the parts add up to it."""
+    whole = sum(counted)
+    if not whole:
+        return [*[0] * (len(counted) - 1), total] if counted else []
+    ends = [total * end // whole for end in accumulate(counted, initial=0)]
+    return [end - start for start, end in pairwise(ends)]
 
 
 class Draft(Struct, frozen=True, kw_only=True):

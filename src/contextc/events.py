@@ -45,7 +45,9 @@ class TurnFinish(Event, frozen=True, tag="turn-finish"):
 
 
 class StepStart(Event, frozen=True, tag="step-start"):
-    """A request is about to leave. `used` of `available` tokens are taken, and `cut` says that some were left out."""
+    """A request is about to leave. Its input takes `used` of `available` tokens: system prompt, tools and messages.
+    `cut` says that some were left out.
+    """
 
     provider: str
     model: str
@@ -178,7 +180,7 @@ class Compaction(Event, frozen=True, tag="compaction"):
 
 
 class UsageReport(Event, frozen=True, tag="usage"):
-    """What a call took, and how full the context is."""
+    """What a call took, and how full the context is: its whole input and output are `used` of `available` tokens."""
 
     usage: Usage
     used: int = 0

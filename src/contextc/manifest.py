@@ -48,6 +48,8 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     fragments: tuple[Fragment, ...] = ()
     """Where an epoch or a fork begins: the fragments of its prompt."""
     left: tuple[Left, ...] = ()
+    skipped: int = 0
+    """How many more messages were not read, because they are too far back to fit."""
     remarks: tuple[str, ...] = ()
     budget: Budget
     shared: int = 0
@@ -58,7 +60,22 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tip: int = 0
     time: int = 0
     usage: Usage | None = None
+    partial: bool = False
+    """The provider counted a part of the input only, so its figure is not what the request took."""
     produced: tuple[int, ...] = ()
+
+    @property
+    def figures(self) -> Budget:
+        """The budget by the provider's own total where it gave one, spread over all parts; else as it was estimated."""
+        if self.usage is None or not self.usage.input or self.partial:
+            return self.budget
+        return self.budget.corrected(self.usage.input)
+
+    @property
+    def shared_tokens(self) -> int:
+        """`shared`, corrected as all other figures are."""
+        counted = self.budget.input
+        return self.shared * self.figures.input // counted if counted else self.shared
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -73,6 +90,9 @@ class Line(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     why: str = ""
     text: str = ""
+    """As the model read it; of what was not shown, as it is stored."""
+    original: str = ""
+    """As it is stored, where the model read something else."""
 
 
 class Manifest:
@@ -118,7 +138,8 @@ class Manifest:
 
     @property
     def budget(self) -> Budget:
-        return self.record.budget
+        """By the provider's own total, where it gave one."""
+        return self.record.figures
 
     def as_json(self) -> JSONObject:
         facts: JSONObject = decode(encode(self.record))
@@ -130,6 +151,7 @@ class Manifest:
                 **decode(encode(budget)),
                 "available": budget.available,
                 "input": budget.input,
+                "estimated": self.record.budget.input,
                 "share": round(budget.share, 4),
             },
             "fragments": decode(encode(self.fragments)),
@@ -152,7 +174,7 @@ class Manifest:
                 if budget.overhead
                 else []
             ),
-            f"shared with the request before: {record.shared:,} tokens, {record.shared_bytes:,} bytes",
+            f"shared with the request before: {record.shared_tokens:,} tokens, {record.shared_bytes:,} bytes",
         ]
         rows = [("", "seq", "role", "tokens", "what", "why")]
         rows += [

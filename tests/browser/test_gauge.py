@@ -14,7 +14,7 @@ LONG = "so it goes on and on " * 300
 def agrees(person: Person, **query: str) -> tuple[int, int]:
     """Wait until it says what the server says of the next request: tokens used, and those there are."""
     answer = person.page.request.get(f"{person.url}/api/conversations/{person.name}/next", params=dict(query)).json()
-    used, available = answer["budget"]["used"], answer["budget"]["available"]
+    used, available = answer["budget"]["input"], answer["budget"]["room"]
     gauge = person.page.get_by_test_id("gauge")
     expect(gauge).to_contain_text(f"{used:,} of {available:,} tokens")
     expect(gauge).not_to_have_class(re.compile("old"))

@@ -14,7 +14,7 @@ from tests.browser.lives import busy, two_models
 from tests.browser.model import KEY, Gate, Model, says
 from tests.browser.person import Person
 from tests.compiler.talk import Talk, call, keeper
-from tests.web.lives import Life
+from tests.web.lives import Life, whom
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 TAKEN = """async () => {
@@ -263,6 +263,59 @@ def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model)
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("not answered: It was stopped.")
     expect(rows.last).to_have_attribute("aria-current", "step")
+    told.get_by_test_id("unanswered-link").click()
+    expect(inspector.get_by_test_id("not-answered")).to_contain_text("It was stopped.")
+    expect(heading(person)).to_contain_text("Request 1 not answered")
+    expect(inspector.get_by_test_id("lines").locator(".line")).to_have_count(1)
+    address = person.page.url
+
+    person.chat(name)
+    person.rows("assistant").first.get_by_test_id("inspect-link").click()
+    expect(inspector.get_by_test_id("not-answered")).to_be_visible()
+    expect(person.page).to_have_url(address)
+
+
+NEEDLE = "the needle is here"
+
+
+def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str, visiting: Visit) -> None:
+    """What the model got stands in the row; what is stored, behind a toggle. A search is in what the model got."""
+    life = Life(store, whom(window=6_000))
+    life.turn("look", cc.assistant(tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]))
+    store.append("demo", cc.tool_result("a", "look", "x " * 6_000 + NEEDLE + " y" * 6_000))
+    life.answer()
+    page = visiting(server).inspects("demo").page
+    lines = page.get_by_test_id("lines")
+    lines.locator('.line[data-seq="3"] .line-button').click()
+    expect(lines.get_by_test_id("as-sent")).to_contain_text("characters were left out")
+    expect(lines.get_by_test_id("as-sent")).not_to_contain_text(NEEDLE)
+    lines.get_by_test_id("original").locator("summary").click()
+    expect(lines.get_by_test_id("original")).to_contain_text(NEEDLE)
+    left = lines.get_by_role("button", name="Left out")
+    expect(left).to_have_text("Left out1")
+    left.click()
+    expect(lines.locator(".line")).to_have_count(1)
+    lines.get_by_role("button", name="All").click()
+    search = lines.get_by_role("searchbox")
+    search.fill(NEEDLE)
+    expect(lines).to_contain_text("No message says that.")
+    search.fill("the attic")
+    expect(lines.locator(".line")).to_have_count(1)
+    expect(lines.locator("mark")).to_have_text("the attic")
+
+
+def test_a_search_leads_to_the_message_that_has_the_words(store: cc.Store, person: Person) -> None:
+    """Half of what is said is in results, and a conversation is long: who finds it wants to be there."""
+    store.extend("demo", [cc.user("go"), call("a"), cc.tool_result("a", "look", "x " * 300 + NEEDLE)])
+    for number in range(100):
+        store.extend("demo", [cc.assistant("so it goes " * 40), cc.user(f"question {number}")])
+    person.open("#/")
+    person.page.get_by_role("searchbox", name="Search conversations").fill(NEEDLE)
+    entry = person.page.get_by_test_id("conversation")
+    expect(entry.locator("mark")).to_have_text(NEEDLE)
+    entry.get_by_role("link").click()
+    expect(person.page.locator('.row[data-seq="4"]')).to_be_in_viewport()
+    expect(person.page).to_have_url(re.compile("#/c/demo/m/3$"))
 
 
 def test_the_chart_can_be_put_away_and_stays_so(reader: Person) -> None:
@@ -295,4 +348,4 @@ def test_on_a_narrow_screen_every_tab_is_seen(life: Life, server: str, visiting:
 def test_figures_that_differ_say_why(reader: Person) -> None:
     """SPEC 7: counted by us before, measured by the provider after."""
     note = reader.page.get_by_test_id("budget-note")
-    expect(note).to_contain_text("the provider measured 2,400 when it answered")
+    expect(note).to_contain_text("Estimated 1,080 tokens before it was sent; the provider counted 2,400 (+122%).")

@@ -58,22 +58,22 @@ def test_the_table() -> None:
     assert str(busy_desk().compile().manifest) == (
         "demo: request 2 for assistant on openai-chat:gpt-4o\n"
         "mode full, epoch 1\n"
-        "input 215 tokens (measured): system 12, tools 120, messages 83 of 8,612 available (1%); reserve 1,000\n"
-        "shared with the request before: 158 tokens, 135 bytes\n"
+        "input 215 tokens (measured): system 11, tools 115, messages 89 of 8,618 available (1%); reserve 1,000\n"
+        "shared with the request before: 151 tokens, 135 bytes\n"
         "! left out: a result for ghost that no call asked for\n"
         "! made up: a result for the call a, which had none\n"
         "! left out: that the result of read is an error\n"
         "\n"
-        "   seq  role       tokens  what                           why\n"
+        "   seq  role       tokens  what                                      why\n"
         "+       system          5  static fragment identity\n"
-        "+    1  user            8  Find the bug.\n"
-        "+    3  user           10  All green.                     as [@tester]\n"
+        "+    1  user            7  Find the bug.\n"
+        "+    3  user           10  [@tester] All green.                      as [@tester]\n"
         "+       system          8  dynamic\n"
-        "+    5  assistant      60  Let me look. calls read(path)\n"
+        '+    5  assistant      58  Let me look. calls read({"path":"a.py"})\n'
         "+    7  user            6  And?\n"
-        "-    2  assistant          half                           it ended as error\n"
-        "-    4  system             psst                           meant for tester\n"
-        "-    6  tool               read: boo                      no call asked for it"
+        "-    2  assistant          half                                      it ended as error\n"
+        "-    4  system             psst                                      meant for tester\n"
+        "-    6  tool               read: boo                                 no call asked for it"
     )
 
 

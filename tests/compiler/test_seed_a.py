@@ -150,7 +150,7 @@ def test_the_diagram_message_by_message() -> None:
     assert held == [
         "Help me build a feature",
         "I'll help with that",
-        "calls read_file(path)",
+        'calls read_file({"path":"a.py"})',
         "read_file: <file contents>",
         "I see the code...",
     ]

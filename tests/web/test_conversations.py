@@ -36,6 +36,7 @@ def test_the_list_is_in_pages_the_last_one_spoken_in_first(client: TestClient, s
         "running": False,
         "model": "",
         "excerpt": "",
+        "hit": 0,
     }
 
 
@@ -144,10 +145,10 @@ def test_the_gauge_is_that_of_the_last_request_whoever_it_went_to(client: TestCl
     last = Life(store, whom(SONNET, window=50_000)).turn("and you?")
     found = client.get("/api/conversations/demo").json()
     assert found["gauge"] == {
-        "used": last.budget.used,
-        "available": last.budget.available,
+        "used": last.budget.input,
+        "available": last.budget.room,
         "window": 50_000,
-        "cost": None,
+        "cost": pytest.approx(0.00045),  # of the request before, which was made by hand
     }
     assert [(each["provider"], each["requests"]) for each in found["channels"]] == [
         ("openai-chat", 1),

@@ -12,6 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from contextc.compiler.account import explain
+from contextc.ledger import book
+from contextc.store.places import SEQ_MASK, UNANSWERED, place
 from contextc.web.app import application
 from contextc.web.channels import channel_at
 from contextc.web.desk import Options
@@ -42,9 +44,19 @@ class Looking:
         for channel in told["channels"]:
             if channel["requests"]:
                 self.ledger(name, channel)
-            for number in range(1, channel["requests"] + 1):
+            for number in [*range(1, channel["requests"] + 1), *self.unanswered(name, channel["id"])]:
                 self.request(name, channel["id"], number)
                 self.requests += 1
+
+    def unanswered(self, name: str, channel: str) -> list[int]:
+        """The requests that were not answered, and are kept."""
+        store = self.world.store
+        named = channel_at(store, name, channel)
+        found = store.read(lambda tx: book.find(tx, named))
+        assert found is not None
+        low, high = place(found.number, UNANSWERED), place(found.number, SEQ_MASK)
+        sql = "SELECT place FROM manifest WHERE place BETWEEN ? AND ?"
+        return [where & SEQ_MASK for (where,) in store.read(lambda tx: tx.rows(sql, low, high))]
 
     def ledger(self, name: str, channel: dict[str, Any]) -> None:
         told = self.get(name, f"channels/{channel['id']}/ledger").json()
@@ -69,8 +81,20 @@ class Looking:
         bodies = [self.get(name, f"requests/{channel}/{number}/{rest}") for rest in ("body", "diff", "lint")]
         for answer in bodies:
             assert answer.status_code == 200 or any(word in answer.json()["error"]["message"] for word in GONE)
-        if bodies[1].status_code == 200 and number > 1 and told["budget"]["history"] and not told["why"]:
+        if bodies[0].status_code == 200 and told["mode"] == "full":
+            self.texts(name, channel, number, strings_in(bodies[0].json()))
+        if bodies[1].status_code == 200 and told["request"] > 1 and told["budget"]["history"] and not told["why"]:
             assert bodies[1].json()["unchanged_bytes"] > 0
+
+    def texts(self, name: str, channel: str, number: int, sent: set[str]) -> None:
+        """Every text of a line that was shown stands in the request that went out."""
+        found = self.get(name, f"requests/{channel}/{number}/lines", only="shown", limit=1000, parts="true").json()
+        for line in found["lines"]:
+            for part in line["parts"]:
+                text = part.get("text", part.get("content"))
+                is_answer = part["type"] == "tool_result" and part["call_id"] in sent  # else its call was summed up
+                if (part["type"] == "text" or is_answer) and isinstance(text, str) and text.strip():
+                    assert any(text.strip() in each for each in sent), line
 
     def lines(self, name: str, channel: str, number: int, counts: dict[str, int]) -> None:
         whole = explain(self.world.store, channel_at(self.world.store, name, channel), number).lines
@@ -86,6 +110,14 @@ class Looking:
         assert counts["lines"] == len(paged)
         states = [line["state"] for line in paged]
         assert states == sorted(states, key=("shared", "new", "left").index)
+
+
+def strings_in(value: object) -> set[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return set().union(*map(strings_in, value))
+    return {value} if isinstance(value, str) else set()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

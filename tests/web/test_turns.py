@@ -83,6 +83,10 @@ def test_what_a_cancelled_turn_said_stays(server: Served, tmp_path: Path) -> Non
         last = store.load("demo", last=1)[0]
     assert (last.role, last.status) == ("assistant", "cancelled")
     assert last.text.startswith("0 1")
+    (lost,) = httpx.get(f"{server.url}/api/conversations/demo/timeline").json()["unanswered"]
+    assert (lost["seq"], lost["uid"], lost["request"]) == (last.seq, last.uid, 1)
+    kept = f"{server.url}/api/conversations/demo/requests/{lost['channel']}/{lost['number']}/lines"
+    assert [line["text"] for line in httpx.get(kept).json()["lines"]] == ["Count"]
 
 
 def test_a_turn_that_another_process_runs_is_not_ours_to_stop(server: Served) -> None:

@@ -21,7 +21,6 @@ BAR, LEAST_BAR, MOST_SHOWN = 72, 20, 200
 LEAST_WHAT, LEAST_WHY = 12, 16
 GAP = 2  # rich puts a space on each side of a cell
 WHY, HAS_IT = "why a new one", "the session has it"
-OWN_COUNT = "by our own count"
 FIGURES = ("needed", "available", "window", "system", "tools", "reserve", "margin", "pinned")
 
 
@@ -34,30 +33,14 @@ def show(manifest: Manifest) -> None:
     session = f", session {plain(record.session)}" if record.session else ""
     out.print(f"mode {record.mode}, epoch {record.epoch}{begins}{session}", soft_wrap=True)
     _show_budget(manifest.budget)
-    spent = record.usage.input if record.usage is not None else 0
-    if spent and spent != record.budget.input:
-        out.print(f"the provider measured {spent:,} when it answered", soft_wrap=True)
-    own = f" ({OWN_COUNT})" if record.shared and (spent or record.budget.measured) else ""
-    shared = f"shared with the request before: {record.shared:,} tokens{own}, {record.shared_bytes:,} bytes"
+    if manifest.budget.input != record.budget.input:
+        out.print(f"it was estimated at {record.budget.input:,} before it was sent", soft_wrap=True)
+    shared = f"shared with the request before: {record.shared_tokens:,} tokens, {record.shared_bytes:,} bytes"
     out.print(shared, soft_wrap=True)
     for remark in record.remarks:
         out.print(f"[yellow]! {plain(remark)}[/]", soft_wrap=True)
     out.print()
     out.print(_lines(manifest), crop=False)
-    _show_foot(manifest)
-
-
-def _show_foot(manifest: Manifest) -> None:
-    """Why the lines do not add up to the figure above them, where they do not."""
-    budget = manifest.budget
-    counted = sum(line.tokens for line in manifest.lines if line.shown)
-    if counted == budget.used or not counted:
-        return
-    if budget.measured:
-        why = f"The provider measured the input: {budget.input:,}. What system and tools do not take of it is messages"
-    else:
-        why = "By what the provider measured before, they are corrected to"
-    out.print(f"[dim]The messages above add up to {counted:,} tokens by our own count. {why}: {budget.used:,}.[/]")
 
 
 class Row(NamedTuple):
@@ -214,8 +197,6 @@ def show_requests(records: Sequence[tuple[Record, float | None]]) -> None:
     for row, (record, _) in zip(rows, records, strict=True):
         table.add_row(*row, *([plain(record.why)] if beside else []))
     out.print(table, crop=False)
-    if any(record.shared and record.usage and record.usage.input for record, _ in records):
-        out.print(f"[dim]input is what the provider measured; shared is {OWN_COUNT}, made before[/]", soft_wrap=True)
     for record, _ in () if beside else records:
         if record.why:
             out.print(f"request {record.request} begins epoch {record.epoch}: {plain(record.why)}", soft_wrap=True)
@@ -227,8 +208,8 @@ def _request(record: Record, cost: float | None) -> tuple[str, ...]:
         str(record.request),
         record.mode,
         str(record.epoch),
-        f"{usage.input if usage and usage.input else record.budget.input:,}",
-        f"{record.shared:,}",
+        f"{record.figures.input:,}",
+        f"{record.shared_tokens:,}",
         f"{usage.output:,}" if usage else "",
         f"${cost:,.4f}" if cost is not None else "",
     )

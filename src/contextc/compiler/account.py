@@ -9,12 +9,14 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, decode
 from contextc.compiler.assembly import chained
 from contextc.compiler.compiled import HeadParts, marked_chunk, with_marks
-from contextc.compiler.telling import lines_of
+from contextc.compiler.sent import is_fetchable
+from contextc.compiler.telling import lines_of, shown_places
 from contextc.draft import Left
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownRequest
 from contextc.formats.base import Formatter
 from contextc.ledger import book
-from contextc.ledger.look import messages_at
+from contextc.ledger.items import Item
+from contextc.ledger.look import LEADING, messages_at
 from contextc.ledger.standing import Channel, Sealed, Standing, Stretch, with_rows
 from contextc.ledger.warm import joined, listed
 from contextc.manifest import Fragment, Line, Manifest, Record, record_from_json
@@ -22,9 +24,12 @@ from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
 from contextc.store import Store
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, lineage, stretches
+from contextc.store.branches import edge_of
+from contextc.store.places import SEQ_BITS, SEQ_MASK, UNANSWERED, lineage, stretches
 
 AT_ONCE = 64
+CLEARED, SUMMED_UP = "the context was cleared after it", "summed up"
+TOO_FAR_BACK = "too far back to fit"
 
 
 class _LeftOut(Struct, frozen=True):
@@ -44,6 +49,7 @@ class Past(Struct, frozen=True, kw_only=True):
     rows: list[Sealed]
     fragments: tuple[Fragment, ...] = ()
     """Those its epoch began with."""
+    fetchable: bool = True
 
 
 def formatter_of(store: Store, channel: Channel) -> Formatter:
@@ -60,6 +66,8 @@ def provider_of(store: Store, channel: Channel) -> Provider:
     def work(tx: Transaction) -> tuple[Standing, int]:
         found = book.find(tx, channel)
         last = book.manifests(tx, found.number, last=1) if found else []
+        if found is not None and not last and (kept := book.unanswered(tx, found.number)) is not None:
+            last = [kept[1]]
         if found is None or not last:
             raise UnknownRequest(channel.conversation, channel, None, last=0)
         return book.standing_of(channel.conversation, found.state), record_from_json(last[0]).budget.window
@@ -67,7 +75,7 @@ def provider_of(store: Store, channel: Channel) -> Provider:
     standing, window = store.read(work)
     facts = {"directory_bound": channel.directory, "session_resumption": standing.session or standing.lost}
     given = {fact: True for fact, shown in facts.items() if shown}
-    format = standing.head.encoder.partition("/")[0]
+    format = standing.head.encoder.partition("/")[0] or None
     return provider(f"{channel.provider}:{channel.model}", format=format, window=window, **given)
 
 
@@ -102,8 +110,8 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
     def lines() -> list[Line]:
         items = [item for row in past.rows for item in row.row.items]
         record = past.record
-        left = {each.place: each.why for each in record.left}
-        left = left_before(store, channel, record.branch, record.tip, record.request) | left
+        left = left_out(store, channel, record.branch, record.tip, record.request, items)
+        left |= {each.place: each.why for each in record.left}
         held, produced = 0, tuple[int, ...]()
         if record.mode == "resume":
             held = sum([len(row.row.items) for row in past.rows[: len(past.rows) - record.added]])
@@ -114,6 +122,8 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
             lambda places: store.read(lambda tx: messages_at(tx, places)),
             held=held,
             produced=produced,
+            used=record.figures.used,
+            fetchable=past.fetchable,
         )
 
     def fragments() -> tuple[Fragment, ...]:
@@ -130,23 +140,58 @@ def _produced(tx: Transaction, number: int, request: int) -> tuple[int, ...]:
     return record_from_json(found[0]).produced if found else ()
 
 
-def left_before(store: Store, channel: Channel, branch: int, tip: int, request: int) -> dict[int, str]:
-    """What requests before this one had left out, by place, as far as it is on the line that ends at `tip`."""
+def left_out(
+    store: Store, channel: Channel, branch: int, tip: int, request: int, items: Sequence[Item]
+) -> dict[int, str]:
+    """What a request does not show of the line that ends at `tip`, by place, with the reason.
+
+    `items` are what it shows. What requests before it have left out keeps the reason that was given there. What stands
+    at the beginning as system messages is in the system prompt.
+    """
+    shown = shown_places(items)
+    summed_up = max([item.place & SEQ_MASK for item in items if item.kind == "summary"], default=0)
 
     def work(tx: Transaction) -> dict[int, str]:
-        found = book.find(tx, channel)
-        if found is None or request < 2:
+        line = list(stretches(lineage(tx, branch), 0, tip))
+        missing = [
+            where
+            for part, first, last in line
+            for where in range(part << SEQ_BITS | first, (part << SEQ_BITS | last) + 1)
+            if where not in shown
+        ]
+        if not missing:
             return {}
-        line = {branch: (first, last) for branch, first, last in stretches(lineage(tx, branch), 0, tip)}
-        some = [_left_from_json(body) for body in book.manifests(tx, found.number, request - 1)]
-
-        def is_on_it(where: int) -> bool:
-            first, last = line.get(where >> SEQ_BITS, (1, 0))
-            return first <= where & SEQ_MASK <= last
-
-        return {each.place: each.why for told in reversed(some) for each in told.left if is_on_it(each.place)}
+        found = book.find(tx, channel)
+        some = book.manifests(tx, found.number, request - 1) if found is not None and request > 1 else []
+        given = {each.place: each.why for body in reversed(some) for each in _left_from_json(body).left}
+        edge = edge_of(tx, branch, tip)
+        lead = _lead(tx, missing, edge)
+        return {
+            where: given.get(where) or _reason(where & SEQ_MASK, edge, summed_up)
+            for where in missing
+            if where not in lead
+        }
 
     return store.read(work)
+
+
+def _reason(seq: int, edge: int, summed_up: int) -> str:
+    if seq <= edge:
+        return CLEARED
+    return SUMMED_UP if seq <= summed_up else TOO_FAR_BACK
+
+
+def _lead(tx: Transaction, missing: Sequence[int], edge: int) -> set[int]:
+    """The system messages with which the line begins, or goes on behind a context edge."""
+    first = [where for where in missing if edge < where & SEQ_MASK <= edge + LEADING]
+    messages = messages_at(tx, first)
+    lead: set[int] = set()
+    for seq, where in enumerate(first, edge + 1):
+        message = messages.get(where)
+        if where & SEQ_MASK != seq or message is None or message.role != "system" or message.audience is not None:
+            break
+        lead.add(where)
+    return lead
 
 
 def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int | None = None) -> bytes:
@@ -154,7 +199,8 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
 
     def work(tx: Transaction) -> tuple[Past, bytes, bytes | None]:
         past = _past(tx, channel, request)
-        whole = book.replaced(tx, past.number, past.record.request)
+        is_answered = request is None or request <= UNANSWERED
+        whole = book.replaced(tx, past.number, past.record.request if is_answered else request)
         head = book.head(tx, past.number, bytes.fromhex(past.record.head))
         if head is None:
             raise InvalidInput(
@@ -215,13 +261,25 @@ def _chunks(formatter: Formatter, record: Record, rows: Sequence[Sealed]) -> lis
 def _past(tx: Transaction, channel: Channel, request: int | None) -> Past:
     number, wanted = located(tx, channel, request)
     layout, start = laid_out(tx, number, wanted)
-    return Past(number=number, record=wanted, rows=book.load_rows(tx, layout), fragments=start.fragments)
+    return Past(
+        number=number,
+        record=wanted,
+        rows=book.load_rows(tx, layout),
+        fragments=start.fragments,
+        fetchable=is_fetchable(book.head(tx, number, bytes.fromhex(start.head))),
+    )
 
 
 def located(tx: Transaction, channel: Channel, request: int | None = None) -> tuple[int, Record]:
-    """The number of a channel, and the record of one of its requests; by default of the last."""
+    """The number of a channel, and the record of one of its requests; by default of the last that was answered."""
     found = book.find(tx, channel)
     last = book.manifests(tx, found.number, last=1) if found else []
+    if found is not None and request is not None and request > UNANSWERED:
+        kept = book.unanswered(tx, found.number, request) if request <= SEQ_MASK else None
+        if kept is None:
+            latest = record_from_json(last[0]).request if last else 0
+            raise UnknownRequest(channel.conversation, channel, request, last=latest)
+        return found.number, record_from_json(kept[1])
     if found is None or not last:
         raise UnknownRequest(channel.conversation, channel, request, last=0)
     wanted = record_from_json(last[0])

@@ -4,7 +4,7 @@
 they say the same, so their terms are made once and used for many requests (`prepared.py`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from contextc.compiler.compiled import HeadParts
 from contextc.draft import Budget, Options
 from contextc.errors import InvalidInput
 from contextc.formats.base import Formatter
+from contextc.ledger.items import Item
 from contextc.ledger.look import Sight
 from contextc.ledger.overlays import Summary
 from contextc.ledger.standing import Channel, Head, Standing
@@ -79,7 +80,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     heads: dict[object, HeadParts]
     again: bool = False
     dry_run: bool = False
-    left_before: Callable[[Sight], dict[int, str]] = lambda _: {}
+    left_out: Callable[[Sight, Sequence[Item]], Mapping[int, str]] = lambda *_: {}
     """What requests before this one left out, by place."""
     elsewhere: Standing | None = None
     """Where the channel stands that this agent's conversation went to last, if nothing was shown on this one yet."""

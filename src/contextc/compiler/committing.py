@@ -17,11 +17,11 @@ from contextc.ledger.look import messages_at
 from contextc.ledger.render import has_media, has_reasoning, rendered, replaying
 from contextc.ledger.standing import Sealed, Session, Standing, Stretch, with_rows
 from contextc.ledger.warm import Shown, Since
-from contextc.manifest import record_to_json
+from contextc.manifest import record_from_json, record_to_json
 from contextc.messages import Message, Usage
 from contextc.store import chain
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_BITS, SEQ_MASK, find, find_head, lineage, place, spoken_at, stretches
+from contextc.store.places import SEQ_BITS, SEQ_MASK, UNANSWERED, find, find_head, lineage, place, spoken_at, stretches
 from contextc.store.places import Head as Tip
 from contextc.tokens import HIGHEST, LOWEST, Counter
 
@@ -197,12 +197,61 @@ def write(
         layout=None if record.layout is None else layout,
         time=stored[-1].time if stored else chain.now_ms(),
         usage=usage,
+        partial=bool(usage and usage.input and not measured(compiled, usage)),
         gave=session.id if session else "",
         remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ())),
         produced=tuple([place(branch, message.seq) for message in stored]),
     )
     book.keep_manifest(tx, number, record.request, record_to_json(kept))
     return Written(number, version + 1, standing, sealed)
+
+
+def keep_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) -> int:
+    """Store a request that was not answered, beside the ledger, so that it can be looked at; and return its number.
+
+    Returns 0 where it is not stored, because something in it is gone from the record.
+    """
+    found = book.find(tx, compiled.channel)
+    if found is None or compiled.sight.channel not in (0, found.number) or not _is_whole(tx, compiled, found.version):
+        return 0
+    last = book.unanswered(tx, found.number)
+    before = record_from_json(last[1]) if last is not None else None
+    assembled = compiled.assembled
+    if before is not None and before.chain == compiled.standing.chain:
+        layout = before.layout
+    else:
+        first = book.next_unanswered_row(tx, found.number)
+        new = [(row.row, row.chunk) for row in assembled.new]
+        fresh = [Sealed(place(found.number, first + index), *row) for index, row in enumerate(new)]
+        if assembled.order is None:
+            layout = with_rows(compiled.standing.layout, found.number, first, first + len(fresh) - 1)
+        else:
+            layout = _layout([fresh[each] if isinstance(each, int) else each for each in assembled.order])
+        book.write_rows(tx, found.number, first, new)
+    number = last[0] + 1 if last is not None else UNANSWERED + 1
+    if compiled.replaced:
+        book.keep_replaced(tx, found.number, number, compiled.body)
+    book.keep_head(tx, found.number, compiled.head.hash, encode(compiled.head.body))
+    kept = replace(
+        compiled.record,
+        layout=layout,
+        fragments=compiled.manifest.fragments,
+        time=chain.now_ms(),
+        usage=usage,
+        partial=bool(usage and usage.input and not measured(compiled, usage)),
+    )
+    book.keep_manifest(tx, found.number, number, record_to_json(kept))
+    return number
+
+
+def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
+    """Whether everything in a request is still in the record as it was sent."""
+    items = [item for row in compiled.assembled.new for item in row.row.items]
+    wanted = {item.place for item in items if item.place} | set(compiled.sight.lead)
+    messages = messages_at(tx, list(wanted))
+    if len(messages) < len(wanted) or any([message.redacted for message in messages.values()]):
+        return False
+    return version == max(1, compiled.sight.version) or not any([item.kind == "summary" for item in items])
 
 
 def measured(compiled: Compiled, usage: Usage | None) -> int:

@@ -170,7 +170,7 @@ def _standing(ask: Ask, draft: Draft, assembled: Assembled) -> Standing:
         tools=ask.terms.names,
         chain=chain,
         size=size,
-        above=draft.budget.system + draft.budget.tools,
+        above=ask.terms.budget.system + ask.terms.budget.tools,
         tokens=tokens,
         seen=sight.at.seq,
         runs=ask.runs,

@@ -157,7 +157,7 @@ class Compiled:
         """The whole input in tokens by our own count, which is what a provider's figure corrects."""
         draft = self.draft
         messages = self.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
-        return draft.budget.system + draft.budget.tools + messages
+        return self.standing.above + messages
 
     @property
     def opening(self) -> JSONObject:

@@ -136,8 +136,8 @@ class MessageCompiler:
             heads=self._heads,
             again=again,
             dry_run=dry_run,
-            left_before=lambda sight: account.left_before(
-                self.store, channel, sight.at.branch, sight.at.seq, sight.standing.requests + 1
+            left_out=lambda sight, items: account.left_out(
+                self.store, channel, sight.at.branch, sight.at.seq, sight.standing.requests + 1, items
             ),
             elsewhere=self._reader.elsewhere(channel, seen.sight) if dry_run else None,
         )
@@ -280,18 +280,29 @@ class MessageCompiler:
             log.debug("%s: message %d says: %s", compiled.channel.conversation, message.seq, message.text)
         return stored
 
-    def abort(self, compiled: Compiled, error: BaseException | str = "aborted") -> None:
-        """Close the attempt. The ledger does not move; what a session may have kept of it is dealt with by the next."""
+    def abort(self, compiled: Compiled, error: BaseException | str = "aborted", *, usage: Usage | None = None) -> int:
+        """Close the attempt. The ledger does not move; what a session may have kept of it is dealt with by the next.
+
+        `usage` is what the provider counted, where it did. Returns the number under which `explain` and `rebuild` show
+        the request; 0 where it is not kept, because something in it was deleted or redacted meanwhile.
+        """
         self._check(compiled)
         said = SECRET.sub("***", error if isinstance(error, str) else f"{type(error).__name__}: {error}")
 
-        def work(tx: Transaction) -> None:
+        def work(tx: Transaction) -> int:
             found = book.find(tx, compiled.channel)
-            if found is not None:
-                book.fail(tx, found[0], compiled.token, said[:2000])
+            if found is None:
+                return 0
+            attempt = book.attempt_of(found.attempt)
+            if tx.again and attempt is not None and attempt.token == compiled.token and attempt.kept:
+                return attempt.kept  # the try before was stored; only the answer was lost
+            kept = committing.keep_unanswered(tx, compiled, usage)
+            book.fail(tx, found.number, compiled.token, said[:2000], kept)
+            return kept
 
-        self.store.write(work, repeatable=True)
+        kept = self.store.write(work, repeatable=True)
         log.info("%s: request %d for %s came to nothing", *_named(compiled))
+        return kept
 
     @contextmanager
     def attempt(self, compiled: Compiled, *, lease: Lease | None = None) -> Generator["Attempt"]:

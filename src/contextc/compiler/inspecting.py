@@ -1,8 +1,8 @@
 """One request looked at closely, whether it was sent or is foretold: its items, what of them was sent before, where its
 budget goes by kind, and its lines a page at a time.
 
-What is read follows what is asked: a page of lines reads the messages of that page, and no bytes that went out. Figures
-are of the record; where the provider measured more or less than we had counted, the kinds of messages share that.
+What is read follows what is asked: a page of lines reads the messages of that page, and no bytes that went out. Texts
+are as the model read them. Figures are the provider's where it gave any, spread over all parts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,22 +12,25 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from contextc.compiler.account import laid_out, left_before, located, model_of
+from contextc.compiler.account import laid_out, left_out, located, model_of
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.heads import NEW_ENCODER
-from contextc.compiler.telling import lines_of
-from contextc.draft import Budget
+from contextc.compiler.sent import is_fetchable, sent_lines
+from contextc.compiler.telling import is_reduced, left_line, shown_line, shown_places
+from contextc.draft import Budget, spread
 from contextc.ledger import book
 from contextc.ledger.items import Item, Row
 from contextc.ledger.look import messages_at
 from contextc.ledger.standing import Channel, Stretch
 from contextc.manifest import Fragment, Line, Record, record_from_json
-from contextc.messages import Message, Usage
+from contextc.messages import AnyPart, Message, Usage
 from contextc.models import Model
 from contextc.models.facts import MILLION
 from contextc.store import Store
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_BITS, SEQ_MASK, lineage, stretches
+
+AT_ONCE = 500  # lines that a search reads at once
 
 
 class Inspected(Struct, frozen=True, kw_only=True):
@@ -47,20 +50,36 @@ class Inspected(Struct, frozen=True, kw_only=True):
     left_out: Callable[[], Mapping[int, str]]
     read: Callable[[Sequence[int]], Mapping[int, Message]]
     was_sent: Callable[[int], bool]
+    fetchable: bool
 
     @property
     def hidden(self) -> list[int]:
         """The places of what is not shown, in order."""
-        places = {item.place for item in self.items}
+        places = shown_places(self.items)
         return sorted([where for where in self.left_out() if where not in places], key=lambda where: where & SEQ_MASK)
+
+    @property
+    def reduced(self) -> list[int]:
+        """The numbers of the lines that are shown as a stub or shortened."""
+        return [index for index, item in enumerate(self.items) if is_reduced(item)]
+
+    @property
+    def budget(self) -> Budget:
+        """By the provider's own total, where it gave one."""
+        return self.record.figures
+
+    @property
+    def tokens(self) -> list[int]:
+        """What each item takes; together they are what the budget says of messages."""
+        return spread(self.budget.used, [item.tokens for item in self.items])
 
     @property
     def shared_tokens(self) -> int:
         """What the prefix takes that the request before had too, as its lines are counted: prompt, tools, messages."""
         if not self.record.shared:
             return 0
-        above = self.record.budget.system + self.record.budget.tools
-        return min(self.record.shared, above) + sum([item.tokens for item in self.items[: self.shared]])
+        above = self.budget.system + self.budget.tools
+        return min(self.record.shared_tokens, above) + sum(self.tokens[: self.shared])
 
 
 class Parts(Struct, frozen=True, kw_only=True):
@@ -81,13 +100,26 @@ class Parts(Struct, frozen=True, kw_only=True):
 
 
 class PagedLine(NamedTuple):
-    """A line with its number in the account, the message it tells of, and what it cost; None where nobody knows."""
+    """A line with its number in the account, the message it tells of, and what it cost; None where nobody knows.
+
+    `sent` are the parts that the model read, and `original` those that are stored, where they are others.
+    """
 
     number: int
     line: Line
     uid: str
     is_shared: bool
     cost: float | None
+    sent: tuple[AnyPart, ...] = ()
+    original: tuple[AnyPart, ...] | None = None
+
+
+class Paged(NamedTuple):
+    """Some lines, whether more follow, and with which `after` those begin."""
+
+    lines: list[PagedLine]
+    more: bool
+    next: int
 
 
 # ── a request, from the store or just compiled ────────────────────────────────────────────────────────────────────────
@@ -101,16 +133,18 @@ def inspected(store: Store, channel: Channel, request: int | None = None) -> Ins
         layout, start = laid_out(tx, number, record)
         rows = book.load_items(tx, layout)
         before = _record_before(tx, number, record.request)
+        items = tuple([item for _, row, _ in rows for item in row.items])
         return Inspected(
             channel=channel,
             record=record,
-            items=tuple([item for _, row, _ in rows for item in row.items]),
+            items=items,
             shared=_shared(tx, number, record, before, rows),
             size=sum([size for *_, size in rows]),
             fragments=start.fragments,
-            left_out=_left(store, channel, record),
+            left_out=_left(store, channel, record, items),
             read=lambda places: store.read(lambda tx: messages_at(tx, places)),
             was_sent=_line_of(tx, before),
+            fetchable=is_fetchable(book.head(tx, number, bytes.fromhex(start.head))),
         )
 
     return store.read(work)
@@ -149,19 +183,20 @@ def foretold(store: Store, compiled: Compiled) -> Inspected:
         shared=shared,
         size=compiled.standing.size,
         fragments=compiled.manifest.fragments,
-        left_out=_left(store, compiled.channel, record),
+        left_out=_left(store, compiled.channel, record, items),
         read=read,
         was_sent=store.read(work),
+        fetchable=draft.fetchable,
     )
 
 
-def _left(store: Store, channel: Channel, record: Record) -> Callable[[], Mapping[int, str]]:
+def _left(store: Store, channel: Channel, record: Record, items: Sequence[Item]) -> Callable[[], Mapping[int, str]]:
     found: list[Mapping[int, str]] = []
 
     def read() -> Mapping[int, str]:
         if not found:
             now = {each.place: each.why for each in record.left}
-            found.append(left_before(store, channel, record.branch, record.tip, record.request) | now)
+            found.append(left_out(store, channel, record.branch, record.tip, record.request, items) | now)
         return found[0]
 
     return read
@@ -230,9 +265,9 @@ def _line_of(tx: Transaction, before: Record | None) -> Callable[[int], bool]:
 def parts_of(seen: Inspected) -> Parts:
     """The budget of a request by kind."""
     counted = {"dynamic": 0, "history": 0, "new": 0}
-    for index, item in enumerate(seen.items):
-        counted[_kind(seen, index, item)] += item.tokens
-    return parted(seen.record.budget, **counted)
+    for index, (item, tokens) in enumerate(zip(seen.items, seen.tokens, strict=True)):
+        counted[_kind(seen, index, item)] += tokens
+    return parted(seen.budget, **counted)
 
 
 def is_news(seen: Inspected, index: int, item: Item) -> bool:
@@ -273,39 +308,73 @@ def parted(budget: Budget, *, dynamic: int, history: int, new: int) -> Parts:
 # ── its lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def page(seen: Inspected, *, after: int = 0, limit: int = 200, only: str = "") -> tuple[list[PagedLine], bool]:
-    """Some lines of a request, and whether more follow. `only` is "shown", "left", or both.
+def page(seen: Inspected, *, after: int = 0, limit: int = 200, only: str = "", search: str = "") -> Paged:
+    """Some lines of a request. `only` is "shown", "left" (what is not shown, and what is shown shortened), or all.
 
-    Lines are numbered through: what is shown in its order, then what is not. `after` is how many to pass over.
+    Lines are numbered through: what is shown in its order, then what is not. `after` is how many to pass over. With
+    `search`, those alone that have these words in what the model read, whatever the case.
     """
-    first, end = (len(seen.items) if only == "left" else 0) + after, len(seen.items)
-    last = first + limit
-    shown = seen.items[first:last] if only != "left" else ()
-    hidden: list[int] = []
-    if only != "shown" and last >= end:
-        places = seen.hidden
-        hidden, more = places[max(0, first - end) : last - end], last < end + len(places)
-    else:
-        more = last < end
-    left: Mapping[int, str] = seen.left_out() if hidden else {}
-    wanted = dict.fromkeys([*(item.place for item in shown if item.place), *hidden])
-    messages = seen.read(list(wanted))
-    told = lines_of(shown, {}, lambda _: {}, messages)
-    told += lines_of((), {where: left[where] for where in hidden}, lambda _: {}, messages)
-    places = [*(item.place for item in shown), *hidden]
-    costs = [*_costs(seen)[first:last], *(None for _ in hidden)] if shown else [None for _ in hidden]
-    return [
-        PagedLine(number, line, messages[where].uid if where in messages else "", number < seen.shared, cost)
-        for number, (line, where, cost) in enumerate(zip(told, places, costs, strict=True), first)
-    ], more
+    end = len(seen.items)
+    hidden = [] if only == "shown" or (not only and not search and after + limit < end) else seen.hidden
+    numbers: Sequence[int] = range(end + len(hidden))
+    if only:
+        numbers = range(end) if only == "shown" else [*seen.reduced, *numbers[end:]]
+    if not search:
+        last = min(len(numbers), after + limit)
+        return Paged(_lines(seen, numbers[after:last], hidden), last < len(numbers), last)
+    found: list[PagedLine] = []
+    wanted = search.casefold()
+    for first in range(after, len(numbers), AT_ONCE):
+        for place, each in enumerate(_lines(seen, numbers[first : first + AT_ONCE], hidden), first + 1):
+            if wanted in _searched(each.line):
+                found.append(each)
+                if len(found) == limit:
+                    return Paged(found, place < len(numbers), place)
+    return Paged(found, False, len(numbers))
+
+
+def _searched(line: Line) -> str:
+    return f"{line.text}\n{line.why}\n{line.role}\n{line.kind}\n{line.seq}".casefold()
+
+
+def _lines(seen: Inspected, numbers: Sequence[int], hidden: Sequence[int]) -> list[PagedLine]:
+    """These lines of a request; `hidden` are the places of what it does not show."""
+    end = len(seen.items)
+    shown = [number for number in numbers if number < end]
+    left = [hidden[number - end] for number in numbers if number >= end]
+    items = [seen.items[number] for number in shown]
+    messages = seen.read(list(dict.fromkeys([*(item.place for item in items if item.place), *left])))
+    tokens, costs = (seen.tokens, _costs(seen)) if shown else ((), ())
+    found = [
+        PagedLine(
+            number,
+            shown_line(item, sent, tokens[number]),
+            _uid(messages, item.place),
+            number < seen.shared,
+            costs[number],
+            sent.message.parts,
+            None if sent.original is None else sent.original.parts,
+        )
+        for number, (item, sent) in zip(shown, sent_lines(items, messages, fetchable=seen.fetchable), strict=True)
+    ]
+    reasons: Mapping[int, str] = seen.left_out() if left else {}
+    rest = [number for number in numbers if number >= end]
+    for number, where in zip(rest, left, strict=True):
+        message = messages.get(where)
+        line = left_line(where, message, reasons[where])
+        found.append(PagedLine(number, line, _uid(messages, where), False, None, message.parts if message else ()))
+    return found
+
+
+def _uid(messages: Mapping[int, Message], where: int) -> str:
+    return messages[where].uid if where in messages else ""
 
 
 def _costs(seen: Inspected) -> Sequence[float | None]:
     known = model_of(seen.channel)
     if known is None or known.price is None:
         return [None] * len(seen.items)
-    budget = seen.record.budget
-    return item_costs(known, [item.tokens for item in seen.items], budget.system + budget.tools, seen.record.usage)
+    return item_costs(known, seen.tokens, seen.budget.system + seen.budget.tools, seen.record.usage)
 
 
 def item_costs(model: Model, tokens: Sequence[int], above: int, usage: Usage | None) -> list[float]:

@@ -59,15 +59,15 @@ class _Wire(Struct, frozen=True):
 
 
 def break_of(store: Store, channel: Channel, formatter: Formatter, request: int) -> Break:
-    """Where a committed request stops being the one before it."""
+    """Where a request that was sent stops being the one before it."""
 
     def work(tx: Transaction) -> Break:
         number, record = located(tx, channel, request)
         if not record.why:
             return Break()
-        if request == 1:
+        if record.request == 1:
             return Break(why=told(record.why))
-        before = record_from_json(book.manifests(tx, number, request - 1, last=1)[0])
+        before = record_from_json(book.manifests(tx, number, record.request - 1, last=1)[0])
         if book.replaced(tx, number, before.request) is not None:
             return Break(why=told(record.why))
         rows = book.load_rows(tx, laid_out(tx, number, record)[0])

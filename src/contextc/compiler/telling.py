@@ -5,15 +5,19 @@ And what the lines of any manifest say: every message and inserted text, shown o
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from contextc.compiler.ask import Ask
 from contextc.compiler.assembly import Assembled
 from contextc.compiler.compiled import Account, Cost, HeadParts
-from contextc.draft import Draft
+from contextc.compiler.sent import Sent, sent_lines
+from contextc.draft import Draft, spread
 from contextc.ledger.items import Item
 from contextc.ledger.look import Sight
-from contextc.ledger.standing import Head, Standing
+from contextc.ledger.standing import Standing
 from contextc.manifest import Fragment, Line, Manifest, Record
 from contextc.messages import Message, Reasoning, Usage
+from contextc.messages.words import words
 from contextc.models import cost as price_of
 from contextc.store.places import SEQ_MASK
 
@@ -25,7 +29,8 @@ def account_of(
 ) -> Account:
     """The account of a request. `standing` is where the channel stands once it is committed."""
     sight = ask.sight
-    shared, shared_bytes, lost = _shared(sight, draft, assembled, standing.head)
+    shared, shared_bytes, lost = _shared(sight, assembled, standing)
+    whole = standing.above + (standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept]))
     signed = 0
     if draft.kept is not None:
         signed = sum([item.signed and item.bare for item in draft.kept]) - sum(
@@ -48,9 +53,10 @@ def account_of(
         new=draft.new,
         fragments=tuple(fragments()) if draft.epoch or first else (),
         left=draft.left,
+        skipped=_skipped(sight),
         remarks=_remarks(ask, draft, assembled),
         budget=draft.budget,
-        shared=min(shared, draft.budget.input),
+        shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
         shared_bytes=shared_bytes,
         signed_lost=max(0, signed),
         branch=sight.at.branch,
@@ -59,7 +65,7 @@ def account_of(
     if ask.elsewhere is not None:  # nothing was shown here yet: what another channel holds is of no use
         lost, signed = ask.elsewhere.above + ask.elsewhere.tokens, _not_taken_along(ask)
     price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
-    manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft), fragments)
+    manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.used), fragments)
     return Account(record, manifest, Cost(lost, shared, max(0, signed), price))
 
 
@@ -87,13 +93,23 @@ def _not_taken_along(ask: Ask) -> int:
     return sum(bool(providers - {own}) for providers in signed)
 
 
-def _shared(sight: Sight, draft: Draft, assembled: Assembled, head: Head) -> tuple[int, int, int]:
-    """Tokens and bytes of the prefix that the request before had too, and the tokens of it that are lost."""
-    before = sight.shown.standing
+def _skipped(sight: Sight) -> int:
+    """How many messages of the log were not read, because they are too far back to fit."""
+    if not sight.unread:
+        return 0
+    read = {where for where, _ in sight.log} | set(sight.lead)
+    return max(0, sight.unread - sight.standing.seen - sum([where & SEQ_MASK <= sight.unread for where in read]))
+
+
+def _shared(sight: Sight, assembled: Assembled, standing: Standing) -> tuple[int, int, int]:
+    """Tokens and bytes of the prefix that the request before had too, and the tokens of it that are lost; by our own
+    count.
+    """
+    before, head = sight.shown.standing, standing.head
     if not before.requests and not before.layout:
         return 0, 0, 0
     old = before.head
-    above = draft.budget.system + draft.budget.tools if (old.static, old.tools) == (head.static, head.tools) else 0
+    above = standing.above if (old.static, old.tools) == (head.static, head.tools) else 0
     total = before.above + before.tokens
     if assembled.order is None:
         return above + before.tokens, before.size, max(0, total - above - before.tokens)
@@ -125,16 +141,26 @@ def _fragments(ask: Ask, draft: Draft) -> Callable[[], Sequence[Fragment]]:
     return read
 
 
-def _lines(ask: Ask, draft: Draft) -> list[Line]:
+def _lines(ask: Ask, draft: Draft, used: int) -> list[Line]:
     items: list[Item]
     if draft.kept is not None:
         items = list(draft.kept)
     else:
         items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
-    left = ask.left_before(ask.sight) | {each.place: each.why for each in draft.left}
+    left = {**ask.left_out(ask.sight, items), **{each.place: each.why for each in draft.left}}
+    read = lambda places: ask.fetch(places, ()).messages  # noqa: E731
     held = sum([len(each.row.items) for each in draft.sealed]) if draft.resume else 0
     produced = [item.place for item in draft.standing.produced] if draft.resume else ()
-    return lines_of(items, left, lambda places: ask.fetch(places, ()).messages, dict(draft.log), held, produced)
+    return lines_of(
+        items,
+        left,
+        read,
+        dict(draft.log),
+        held=held,
+        produced=produced,
+        used=used,
+        fetchable=draft.fetchable,
+    )
 
 
 def lines_of(
@@ -142,44 +168,66 @@ def lines_of(
     left: Mapping[int, str],
     read: Callable[[Sequence[int]], Mapping[int, Message]],
     known: Mapping[int, Message] = {},
+    *,
     held: int = 0,
     produced: Collection[int] = (),
+    used: int | None = None,
+    fetchable: bool = True,
 ) -> list[Line]:
-    """Everything shown, then what was not, with the words of each.
+    """Everything shown, as the model read it, then what was not shown. `used` is what all that is shown takes: each
+    line has its share of it; without it, what we counted.
 
     A session held the first `held` items before this request, and what it produced itself, by place.
     """
     items = list(items)
-    places = {item.place for item in items}
+    places = shown_places(items)
     hidden = sorted([where for where in left if where not in places], key=lambda where: where & SEQ_MASK)
-    wanted = [*(where for where in places if where), *hidden]
+    wanted = [*(item.place for item in items if item.place), *hidden]
     messages = {**read([where for where in dict.fromkeys(wanted) if where not in known]), **known}
+    counted = [item.tokens for item in items]
+    tokens = counted if used is None else spread(used, counted)
     lines = [
-        Line(
-            seq=item.place & SEQ_MASK,
-            kind=item.kind,
-            role=item.role,
-            shown=True,
-            sent=index >= held and item.place not in produced,
-            tokens=item.tokens,
-            why=_how(item),
-            text=words(messages.get(item.place)) if item.kind == "message" else item.text,
+        replace(shown_line(item, sent, taken), sent=index >= held and item.place not in produced)
+        for index, ((item, sent), taken) in enumerate(
+            zip(sent_lines(items, messages, fetchable=fetchable), tokens, strict=True)
         )
-        for index, item in enumerate(items)
     ]
-    lines += [
-        Line(
-            seq=where & SEQ_MASK,
-            kind="message",
-            role=messages[where].role if where in messages else "",
-            shown=False,
-            sent=False,
-            why=left[where],
-            text=words(messages.get(where)),
-        )
-        for where in hidden
-    ]
-    return lines
+    return lines + [left_line(where, messages.get(where), left[where]) for where in hidden]
+
+
+def shown_places(items: Iterable[Item]) -> set[int]:
+    """The places of the messages that are shown; a summary stands at the place of a message that is not."""
+    return {item.place for item in items if item.kind != "summary"}
+
+
+def shown_line(item: Item, sent: Sent, tokens: int) -> Line:
+    return Line(
+        seq=item.place & SEQ_MASK,
+        kind=item.kind,
+        role=item.role,
+        shown=True,
+        tokens=tokens,
+        why=_how(item),
+        text=sent.text,
+        original=sent.original_text,
+    )
+
+
+def left_line(where: int, message: Message | None, why: str) -> Line:
+    return Line(
+        seq=where & SEQ_MASK,
+        kind="message",
+        role=message.role if message is not None else "",
+        shown=False,
+        sent=False,
+        why=why,
+        text=words(message),
+    )
+
+
+def is_reduced(item: Item) -> bool:
+    """Whether a result is shown as a stub, or by its head and its tail."""
+    return item.decayed or bool(item.limit)
 
 
 def _how(item: Item) -> str:
@@ -194,14 +242,3 @@ def _how(item: Item) -> str:
         "media described" if item.blind else "",
     ]
     return ", ".join(note for note in notes if note)
-
-
-def words(message: Message | None) -> str:
-    """What a message says, in short."""
-    if message is None:
-        return ""
-    if message.redacted:
-        return "[removed]"
-    calls = [f"calls {call.name}({', '.join(call.arguments)})" for call in message.tool_calls]
-    results = [f"{result.name}: {result.text[:200]}" for result in message.tool_results]
-    return " ".join([message.text[:200], *calls, *results]).strip()

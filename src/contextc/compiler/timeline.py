@@ -40,7 +40,7 @@ class _Named(msgspec.Struct):
     uid: str
 
 
-def timeline(store: Store, conversation: str, only: Channel | None = None) -> list[Moment]:
+def timeline(store: Store, conversation: str, only: Channel | None = None, *, with_uids: bool = True) -> list[Moment]:
     """What was asked in a conversation, oldest first; on one channel or on all. Raises `UnknownConversation`."""
 
     def work(tx: Transaction) -> tuple[list[tuple[Channel, list[Record]]], dict[int, str]]:
@@ -49,7 +49,8 @@ def timeline(store: Store, conversation: str, only: Channel | None = None) -> li
             for number, channel, *_ in book.channels(tx, conversation)
             if only in (None, channel)
         ]
-        return asked, _uids(tx, [where for _, records in asked for record in records for where in record.produced])
+        produced = [where for _, records in asked for record in records for where in record.produced]
+        return asked, _uids(tx, produced) if with_uids else {}
 
     made_for = _steps(store, conversation)
     found: list[Moment] = []
@@ -58,7 +59,8 @@ def timeline(store: Store, conversation: str, only: Channel | None = None) -> li
         known = model_of(channel)
         for record in records:
             step = _step(made_for, channel, record)
-            spent = cost(known, record.usage) if known is not None and record.usage is not None else None
+            usage = step.usage if step is not None and step.usage is not None else record.usage
+            spent = cost(known, usage) if known is not None and usage is not None else None
             uids = tuple([names.get(where, "") for where in record.produced])
             found.append(
                 Moment(channel, record, step.turn if step else None, step.index if step else None, spent, uids),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
-from contextc.draft import Budget
+from contextc.compiler.committing import measured
 from contextc.events import (
     AnyEvent,
     StepFinish,
@@ -117,8 +117,8 @@ class Record(Ends):
                 mode=compiled.mode,
                 epoch=compiled.record.epoch,
                 why=compiled.record.why,
-                used=budget.used,
-                available=budget.available,
+                used=budget.input,
+                available=budget.room,
                 cut=bool(budget.wanted),
             )
             tries.append((step, turns.tell(tx, number, [self._stamped(event, step=index)])))
@@ -135,7 +135,7 @@ class Record(Ends):
         *,
         rest: Sequence[Piece],
         stream: str,
-        budget: Budget,
+        compiled: Compiled,
         usage: Usage,
         cost: float | None,
         calls: int,
@@ -174,8 +174,8 @@ class Record(Ends):
             events = deltas(rest if stream else _renamed(rest, stored))
             last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
             if spent is not None and last is not None:
-                used = max(budget.used, last.input - budget.system - budget.tools) + last.output
-                events.append(UsageReport(usage=spent, used=used, available=budget.available, cost=cost))
+                used = (measured(compiled, last) or compiled.budget.input) + last.output
+                events.append(UsageReport(usage=spent, used=used, available=compiled.budget.room, cost=cost))
             events.append(
                 StepFinish(finish=reply.finish or "", uid=reply.uid, seq=reply.seq, usage=spent, milliseconds=took)
             )
@@ -202,8 +202,13 @@ class Record(Ends):
 
         self._hand_on(self.store.write(work))
 
-    def step_fails(self, partial: Sequence[Message], stream: str, error: str, rest: Sequence[Piece] = ()) -> None:
-        """Keep what came of a reply that broke off, with its status, and tell `rest`: what of it was not told yet."""
+    def step_fails(
+        self, partial: Sequence[Message], stream: str, error: str, rest: Sequence[Piece] = (), *, kept: int = 0
+    ) -> None:
+        """Keep what came of a reply that broke off, with its status, and tell `rest`: what of it was not told yet.
+
+        `kept` is the number under which its request was stored.
+        """
         entries = [self._entry(message) for message in partial if message.parts]
 
         def work(tx: Transaction) -> list[AnyEvent]:
@@ -213,8 +218,16 @@ class Record(Ends):
             stored = chain.append(tx, self.conversation, entries) if entries else []
             if self.step is not None:
                 usage = total_usage(partial)
-                took, seq = now() - self.step.started, stored[0].seq if stored else 0
-                failed = replace(self.step, state="failed", error=error, usage=usage, seq=seq, milliseconds=took)
+                failed = replace(
+                    self.step,
+                    state="failed",
+                    error=error,
+                    usage=usage,
+                    seq=stored[0].seq if stored else 0,
+                    uid=stored[0].uid if stored else "",
+                    kept=kept,
+                    milliseconds=now() - self.step.started,
+                )
                 turns.save_step(tx, number, failed)
             turns.save_turn(tx, number, self.turn)
             events = deltas(rest if stream else _renamed(rest, stored)) if stored else []

@@ -24,7 +24,7 @@ from contextc.executor.ends import FAILED, STOPPED
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
 from contextc.executor.preparing import Preparation, Prepared
 from contextc.executor.progress import Progress
-from contextc.executor.record import Record
+from contextc.executor.record import Record, total_usage
 from contextc.executor.summarizing import with_summaries
 from contextc.executor.threads import CALLBACKS, durable
 from contextc.executor.tools import Hosting, Tools
@@ -323,8 +323,8 @@ class Loop:
         rest = incoming.rest()
 
         def work() -> None:
-            self.executor.compiler.abort(compiled, why)
-            self.record.step_fails(partial, stream, why, rest)
+            kept = self.executor.compiler.abort(compiled, why, usage=total_usage(partial))
+            self.record.step_fails(partial, stream, why, rest, kept=kept)
 
         if partial:
             self.progress.took(partial, compiled.provider.model)
@@ -347,7 +347,7 @@ class Loop:
         also, ended = record.step_ends(
             rest=incoming.rest(),
             stream=incoming.stream,
-            budget=compiled.budget,
+            compiled=compiled,
             usage=usage,
             cost=spent,
             calls=len(tools.allowed(calls)) + sum([len(each.tool_calls) for each in produced]),

@@ -23,7 +23,7 @@ from contextc.ledger.standing import (
 )
 from contextc.store import Store
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_MASK, place
+from contextc.store.places import SEQ_MASK, UNANSWERED, place
 from contextc.store.reading import read_all, read_as
 
 
@@ -38,6 +38,8 @@ class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str = ""
     doubtful: bool = False
     """Another request was on its way when this one began, and may have reached the session too."""
+    kept: int = 0
+    """The number under which it can be looked at, since it failed; 0 where it cannot."""
 
 
 _encode = Encoder().encode
@@ -160,7 +162,7 @@ def keep_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> No
     tx.run("INSERT INTO manifest (place, body) VALUES (?, ?)", place(channel, number), body)
 
 
-def manifests(tx: Transaction, channel: int, upto: int = SEQ_MASK, *, last: int | None = None) -> list[bytes]:
+def manifests(tx: Transaction, channel: int, upto: int = UNANSWERED, *, last: int | None = None) -> list[bytes]:
     """The manifests of a channel up to a request, newest first; the last few of them, or all."""
     rows = tx.rows(
         "SELECT body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC"
@@ -169,6 +171,24 @@ def manifests(tx: Transaction, channel: int, upto: int = SEQ_MASK, *, last: int 
         place(channel, upto),
     )
     return read_all(_checked, [body for (body,) in rows], "The manifest of a request")
+
+
+def unanswered(tx: Transaction, channel: int, number: int | None = None) -> tuple[int, bytes] | None:
+    """A request that was not answered, by its number; by default the last one that was kept, with its number."""
+    low, high = (UNANSWERED + 1, SEQ_MASK) if number is None else (number, number)
+    row = tx.row(
+        "SELECT place, body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
+        place(channel, low),
+        place(channel, high),
+    )
+    return (row[0] & SEQ_MASK, _checked(row[1])) if row else None
+
+
+def next_unanswered_row(tx: Transaction, channel: int) -> int:
+    """The number of the next row of a request that was not answered."""
+    low, high = place(channel, UNANSWERED + 1), place(channel, SEQ_MASK)
+    row = tx.row("SELECT max(place) FROM shown WHERE place BETWEEN ? AND ?", low, high)
+    return (row[0] & SEQ_MASK) + 1 if row and row[0] is not None else UNANSWERED + 1
 
 
 def _checked(body: bytes) -> bytes:
@@ -190,12 +210,14 @@ def begin_alone(store: Store, number: int, version: int, attempt: OpenAttempt, s
     return bool(number) and store.write_one(sql, _encode(attempt), number, version, before)
 
 
-def fail(tx: Transaction, number: int, token: str, error: str) -> None:
-    """Note why a request failed. What a session may have kept of it is not known, so the attempt stays."""
+def fail(tx: Transaction, number: int, token: str, error: str, kept: int = 0) -> None:
+    """Note why a request failed, and the number under which it was kept. What a session may have taken in of it is not
+    known, so the attempt stays.
+    """
     row = tx.row(f"SELECT attempt FROM channel WHERE number = ?{tx.dialect.lock}", number)
     attempt = attempt_of(row[0]) if row else None
     if attempt is not None and attempt.token == token:
-        begin(tx, number, replace(attempt, error=error))
+        begin(tx, number, replace(attempt, error=error, kept=kept))
 
 
 def attempt_of(stored: bytes | None) -> OpenAttempt | None:

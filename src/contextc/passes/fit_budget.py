@@ -61,8 +61,10 @@ def _measured(draft: Draft, tail: int) -> Draft:
         own = {item.place for item in draft.standing.produced}
         replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
         total = next_input(last, replayed, int((tail - replayed) * draft.factor))
-        used = max(0, total - budget.system - budget.tools)
-        return replace(draft, budget=replace(budget, used=used, measured=True))
+        if draft.provider.runs_tools:
+            used = max(0, total - budget.system - budget.tools)
+            return replace(draft, budget=replace(budget, used=used, measured=True))
+        return replace(draft, budget=replace(budget, used=before + tail + budget.overhead).corrected(total))
     return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor) + budget.overhead))
 
 

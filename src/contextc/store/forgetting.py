@@ -10,7 +10,7 @@ from typing import cast
 
 from contextc._json import JSONObject, decode, encode
 from contextc.store.base import Transaction
-from contextc.store.places import SEQ_MASK, place
+from contextc.store.places import SEQ_MASK, UNANSWERED, place
 from contextc.store.reading import read_as
 from contextc.store.transcripts import drop_owned, forget
 
@@ -47,6 +47,8 @@ def forget_shown(tx: Transaction, tree: int, places: Collection[int]) -> None:
         for where, items, wire in tx.rows(
             "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place", low, high
         ):
+            # a request that was not answered goes on from any row of the ledger, not from the one before it here
+            merged = changed if where & SEQ_MASK > UNANSWERED else merged
             blank = _blanked(bytes(items), places, first, merged=merged)
             if blank is not None or wire:  # a row that says nothing leaves the last words to the next
                 merged = blank is not None

@@ -40,7 +40,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     """A conversation as a list shows it.
 
     `title` is the beginning of the first thing a person said, `spoken` when something was last said (0: never), `model`
-    the provider and model that were asked last. `excerpt` is the text around what was searched for.
+    the provider and model that were asked last. `excerpt` is the text around what was searched for, and `hit` the seq
+    of the message that has it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     running: bool
     model: str
     excerpt: str = ""
+    hit: int = 0
 
 
 class Page(NamedTuple):

@@ -17,6 +17,8 @@ from contextc.store.reading import LOOK, SEQ_BITS, SEQ_MASK, as_id, read_message
 
 MAX_NAME = 512
 FOLDERS = (".", "..")
+UNANSWERED = 1 << 30
+"""Rows and manifests of a channel with a higher number are of requests that were not answered."""
 UID = re.compile("([0-9a-f]{1,8})-([0-9a-f]{1,8})-[0-9a-f]{16}")
 ID = re.compile("([0-9a-f]{8})[0-9a-f]{4,32}")
 

@@ -1,4 +1,5 @@
-"""Conversations found by their name, and by what was said in them; upper and lower case are the same.
+"""Conversations found by their name, and by what was said in them, tool calls and results included; upper and lower
+case are the same.
 
 Names are looked at first, all of them. Messages are read newest first, and no more than `WORK` of them at once, so that
 a search never takes long, whatever is in the store. Where it stopped is the page's `next`, and it goes on from there.
@@ -11,6 +12,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from contextc.errors import InvalidInput
+from contextc.messages.words import words
 from contextc.store.base import Transaction
 from contextc.store.overviews import (
     Line,
@@ -27,7 +29,7 @@ from contextc.store.overviews import (
     names_after,
     read_or_none,
 )
-from contextc.store.places import place, stretches
+from contextc.store.places import SEQ_MASK, place, stretches
 
 WORK = 40_000
 """How many messages one search reads at most; asking for some counts as `ASKING` more."""
@@ -37,24 +39,31 @@ BEFORE, AFTER = 40, 100
 
 
 class Looked(NamedTuple):
-    """What a look at one conversation came to: the text around a hit, how much it took, and how much is left."""
+    """What a look at one conversation came to: the hit, how much it took, and how much is left."""
 
-    excerpt: str | None
+    hit: "Hit | None"
     work: int
     left: int = 0
 
 
-def search(tx: Transaction, words: str, *, before: str = "", limit: int = 50, work: int = WORK) -> Page:
+class Hit(NamedTuple):
+    """The text around what was searched for, and the seq of its message; of a name, neither."""
+
+    excerpt: str = ""
+    seq: int = 0
+
+
+def search(tx: Transaction, sought: str, *, before: str = "", limit: int = 50, work: int = WORK) -> Page:
     """A page of conversations that have these words in their name; behind them, those where they were said."""
-    wanted = " ".join(words.split()).casefold()
+    wanted = " ".join(sought.split()).casefold()
     if not wanted:
         raise InvalidInput("Say what to search for.")
-    begin, hits = mark_of(before), list[tuple[Listed, str]]()
+    begin, hits = mark_of(before), list[tuple[Listed, Hit]]()
     check_limit(limit)
     if begin is None or begin.named:
         numbers = [number for number, name in names_after(tx, begin) if wanted in name.casefold()][:limit]
         named = listed_as(tx, numbers) if numbers else []
-        hits = [(each, "") for each in named]
+        hits = [(each, Hit()) for each in named]
         if len(numbers) == limit and named:
             return _page(tx, hits, Mark(named[-1].moved, named[-1].number, named=1))
         begin = None
@@ -62,8 +71,8 @@ def search(tx: Transaction, words: str, *, before: str = "", limit: int = 50, wo
 
 
 def _said(
-    tx: Transaction, wanted: str, begin: Mark | None, hits: list[tuple[Listed, str]], limit: int, work: int
-) -> tuple[list[tuple[Listed, str]], Mark | None]:
+    tx: Transaction, wanted: str, begin: Mark | None, hits: list[tuple[Listed, Hit]], limit: int, work: int
+) -> tuple[list[tuple[Listed, Hit]], Mark | None]:
     """The hits, and those where the words were said behind them; and where to go on."""
     mark = begin
     for each, line in _from(tx, begin):
@@ -73,17 +82,17 @@ def _said(
             goes_on = begin is not None and begin.number == each.number
             looked = _look(tx, line, begin.upto if begin is not None and goes_on else each.length, wanted, work)
             work -= looked.work
-            if looked.excerpt is not None:
-                hits.append((each, looked.excerpt))
+            if looked.hit is not None:
+                hits.append((each, looked.hit))
             if looked.left:
                 return hits, Mark(each.moved, each.number, looked.left)
         mark = Mark(each.moved, each.number)
     return hits, None
 
 
-def _page(tx: Transaction, hits: list[tuple[Listed, str]], mark: Mark | None) -> Page:
+def _page(tx: Transaction, hits: list[tuple[Listed, Hit]], mark: Mark | None) -> Page:
     found = described(tx, [each for each, _ in hits])
-    found = [replace(each, excerpt=excerpt) for each, (_, excerpt) in zip(found, hits, strict=True)]
+    found = [replace(each, excerpt=hit.excerpt, hit=hit.seq) for each, (_, hit) in zip(found, hits, strict=True)]
     return Page(found, "" if mark is None else str(mark))
 
 
@@ -104,14 +113,14 @@ def _look(tx: Transaction, line: Line, upto: int, wanted: str, work: int) -> Loo
         for high in range(last, first - 1, -CHUNK):
             low = max(first, high - CHUNK + 1)
             rows = tx.rows(
-                "SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC",
+                "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC",
                 place(branch, low),
                 place(branch, high),
             )
             read += len(rows) + ASKING
-            for (body,) in rows:
+            for where, body in rows:
                 if _may_have(body, word, plain) and (excerpt := _excerpt(body, wanted)):
-                    return Looked(excerpt, read)
+                    return Looked(Hit(excerpt, where & SEQ_MASK), read)
             if read >= work and low > 1:
                 return Looked(None, read, low - 1)
     return Looked(None, read)
@@ -125,7 +134,7 @@ def _may_have(body: bytes, word: str, plain: bytes) -> bool:
 def _excerpt(body: bytes, wanted: str) -> str:
     """The words with some before and after them; empty where they are not in what was said."""
     message = read_or_none(body)
-    text = " ".join(message.text.split()) if message is not None else ""
+    text = " ".join(words(message).split()) if message is not None and not message.redacted else ""
     at = text.casefold().find(wanted)
     if at < 0:
         return ""

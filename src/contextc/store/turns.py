@@ -65,6 +65,10 @@ class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str = ""
     usage: Usage | None = None
     seq: int = 0
+    uid: str = ""
+    """Of the message with what came of a reply that broke off; `seq` is its place."""
+    kept: int = 0
+    """The number under which its request can be looked at, where it was not answered."""
     started: int = 0
     milliseconds: int = 0
 

@@ -4,17 +4,17 @@ One shape for all: a request that was sent, the next one, and whatever somebody 
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from contextc.compiler.account import model_of
-from contextc.compiler.inspecting import Inspected, PagedLine, Parts, parts_of
+from contextc.compiler.inspecting import Inspected, Paged, PagedLine, Parts, parts_of
 from contextc.compiler.prefix import Break
 from contextc.draft import Budget
 from contextc.formats.checking import Violation
 from contextc.manifest import Fragment
-from contextc.messages import Usage
+from contextc.messages import AnyPart, Usage
 from contextc.models import cost
 from contextc.web.channels import channel_id
 
@@ -27,8 +27,9 @@ State: TypeAlias = Literal["shared", "new", "left", "shown"]
 class BudgetView(Struct, frozen=True, kw_only=True):
     """Where the tokens go, by kind: from `system` to `free` they add up to `limit`, or to `window` where there is none.
 
-    `used` is what all messages take, `available` what they may. `wanted` is what they would have taken, where they were
-    cut down. `how` says whether the figures were measured by the provider, counted exactly, or estimated.
+    `used` is what all messages take, `available` what they may; `input` is what the whole request takes, `room` what it
+    may. `wanted` is what the messages would have taken, where they were cut down. `how` says whether the figures were
+    measured by the provider, counted exactly, or estimated; `estimated` is the whole request as it was foretold.
     """
 
     window: int | None
@@ -45,6 +46,9 @@ class BudgetView(Struct, frozen=True, kw_only=True):
     how: How
     limit: int | None
     wanted: int
+    input: int
+    room: int | None
+    estimated: int
 
 
 class Broke(Struct, frozen=True, kw_only=True):
@@ -59,8 +63,8 @@ class Broke(Struct, frozen=True, kw_only=True):
 
 
 class SharedView(Struct, frozen=True, kw_only=True):
-    """The prefix that is the same as in the request before: in tokens, by our own count, of the prompt, the tools and
-    the lines that are shared; and in bytes of the messages that are the same.
+    """The prefix that is the same as in the request before: in tokens of the prompt, the tools and the lines that are
+    shared; and in bytes of the messages that are the same.
     """
 
     tokens: int
@@ -70,13 +74,14 @@ class SharedView(Struct, frozen=True, kw_only=True):
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """How many lines there are, how many of them were shown, and how many left out. `tokens` is what those that were
-    shown come to by our own count, which the budget corrects by what the provider measured.
+    """How many lines there are, how many of them were shown, and how many left out. `reduced` is how many of those that
+    were shown are a stub or shortened. `tokens` is what those that were shown take.
     """
 
     lines: int
     shown: int
     left: int
+    reduced: int
     tokens: int
 
 
@@ -127,9 +132,14 @@ class AccountView(Struct, frozen=True, kw_only=True):
 
 
 class RequestView(AccountView, frozen=True, kw_only=True):
-    """A request that was sent. `cost` is in dollars, and null where prices or usage are not known."""
+    """A request that was sent. `cost` is in dollars, and null where prices or usage are not known.
+
+    `number` is the one it was asked for by: that of the request itself, or one under which a request is kept that was
+    not answered.
+    """
 
     cost: float | None
+    number: int
 
 
 class NextView(AccountView, frozen=True, kw_only=True):
@@ -139,10 +149,15 @@ class NextView(AccountView, frozen=True, kw_only=True):
     is_new: bool
     lines: list["LineView"]
     more: bool
+    next: int
 
 
 class LineView(Struct, frozen=True, kw_only=True):
-    """One message or inserted text of a request. `index` counts from 0: what is shown in its order, then the rest."""
+    """One message or inserted text of a request. `index` counts from 0: what is shown in its order, then the rest.
+
+    `text` is what the model read, and `original` what is stored, where that is something else. `parts` and
+    `original_parts` are the same in parts, where they were asked for.
+    """
 
     index: int
     seq: int
@@ -155,6 +170,9 @@ class LineView(Struct, frozen=True, kw_only=True):
     text: str
     state: State
     uid: str
+    original: str = ""
+    parts: tuple[AnyPart, ...] | None = None
+    original_parts: tuple[AnyPart, ...] | None = None
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -180,7 +198,7 @@ def usage_view(usage: Usage | None) -> UsageView | None:
     return None if usage is None else UsageView(**{name: getattr(usage, name) for name in UsageView.__struct_fields__})
 
 
-def budget_view(budget: Budget, parts: Parts) -> BudgetView:
+def budget_view(budget: Budget, parts: Parts, estimated: int) -> BudgetView:
     return BudgetView(
         window=budget.window,
         system=parts.system,
@@ -196,13 +214,16 @@ def budget_view(budget: Budget, parts: Parts) -> BudgetView:
         how="measured" if budget.measured else "exact" if budget.exact else "estimated",
         limit=budget.limit,
         wanted=budget.wanted,
+        input=budget.input,
+        room=budget.room,
+        estimated=estimated,
     )
 
 
-def request_view(seen: Inspected, format: str, broke: Break) -> RequestView:
+def request_view(seen: Inspected, format: str, broke: Break, number: int) -> RequestView:
     known, usage = model_of(seen.channel), seen.record.usage
     dollars = cost(known, usage) if known is not None and usage is not None else None
-    return RequestView(cost=dollars, **_account(seen, format, broke))
+    return RequestView(cost=dollars, number=number, **_account(seen, format, broke))
 
 
 def next_view(
@@ -212,13 +233,14 @@ def next_view(
     *,
     loss: Loss,
     is_new: bool,
-    lines: Iterable[PagedLine],
-    more: bool,
+    paged: Paged,
+    text: "Shape",
     remarks: tuple[str, ...] = (),
 ) -> NextView:
     account = _account(seen, format, broke)
     account["remarks"] = (*account["remarks"], *remarks)
-    return NextView(cost=loss, is_new=is_new, lines=line_views(lines), more=more, **account)
+    lines = line_views(paged.lines, text)
+    return NextView(cost=loss, is_new=is_new, lines=lines, more=paged.more, next=paged.next, **account)
 
 
 def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
@@ -238,7 +260,7 @@ def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
         **{name: getattr(channel, name) for name in ("agent", "provider", "model", "directory")},
         "channel": channel_id(channel),
         "format": format,
-        "budget": budget_view(record.budget, parts_of(seen)),
+        "budget": budget_view(seen.budget, parts_of(seen), record.budget.input),
         "shared": shared,
         "usage": usage_view(record.usage),
         "fragments": seen.fragments,
@@ -246,12 +268,31 @@ def _account(seen: Inspected, format: str, broke: Break) -> dict[str, Any]:
             lines=len(seen.items) + left,
             shown=len(seen.items),
             left=left,
-            tokens=sum([item.tokens for item in seen.items]),
+            reduced=len(seen.reduced),
+            tokens=sum(seen.tokens),
         ),
     }
 
 
-def line_views(lines: Iterable[PagedLine]) -> list[LineView]:
+class Shape(NamedTuple):
+    """How much of its text a line carries: at most `width` characters, around what is searched for; 0 is all of it."""
+
+    width: int = 0
+    search: str = ""
+    parts: bool = False
+
+    def cut(self, text: str) -> str:
+        if not self.width or len(text) <= self.width:
+            return text
+        at = max(0, text.lower().find(self.search.lower()) - self.width // 3) if self.search else 0
+        end = at + self.width
+        return f"{'…' if at else ''}{text[at:end]}{'…' if end < len(text) else ''}"
+
+
+WHOLE = Shape()
+
+
+def line_views(lines: Iterable[PagedLine], shape: Shape = WHOLE) -> list[LineView]:
     return [
         LineView(
             index=each.number,
@@ -262,9 +303,12 @@ def line_views(lines: Iterable[PagedLine]) -> list[LineView]:
             tokens=each.line.tokens,
             cost=each.cost,
             why=each.line.why,
-            text=each.line.text,
+            text=shape.cut(each.line.text),
             state="left" if not each.line.shown else "shared" if each.is_shared else "new",
             uid=each.uid,
+            original=shape.cut(each.line.original),
+            parts=each.sent if shape.parts else None,
+            original_parts=each.original if shape.parts else None,
         )
         for each in lines
     ]

@@ -9,12 +9,12 @@ from typing import TypeVar, cast
 
 from contextc._json import JSONObject
 from contextc.compiler.inspecting import item_costs, parted
-from contextc.compiler.telling import words
 from contextc.draft import Budget
 from contextc.errors import ContextcError, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import Request
 from contextc.messages import Message
+from contextc.messages.words import words
 from contextc.models import Model, model
 from contextc.tokens import Counter, counter
 from contextc.transfer.found import ODD
@@ -77,6 +77,9 @@ class Account:
             how="exact" if self.counter.exact else "estimated",
             limit=None,
             wanted=0,
+            input=budget.input,
+            room=budget.room if window is not None else None,
+            estimated=budget.input,
         )
 
     def lines(self) -> list[LineView]:
@@ -84,7 +87,7 @@ class Account:
         costs: Sequence[float | None] = [None] * len(self.messages)
         if self.known is not None and self.known.price is not None:
             costs = item_costs(self.known, self.tokens, self.system + self.tools, None)
-        lead = [_line(0, 0, "system", "system", self.system, None, self.prompt[:200], "")] if self.prompt else []
+        lead = [_line(0, 0, "system", "system", self.system, None, self.prompt, "")] if self.prompt else []
         told = [
             _line(
                 index + len(lead),

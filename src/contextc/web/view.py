@@ -7,6 +7,7 @@ follows the events from there misses nothing and shows nothing twice.
 from msgspec import Struct
 
 from contextc.compiler.preview import last_request
+from contextc.compiler.unanswered import total_cost
 from contextc.messages import AnyPart
 from contextc.store import Store, streams, turns
 from contextc.store.base import Transaction
@@ -47,7 +48,9 @@ class Pending(Struct, frozen=True, kw_only=True):
 
 
 class Gauge(Struct, frozen=True, kw_only=True):
-    """How full the context was at the last request, in tokens, and what the conversation has cost in dollars."""
+    """How full the context was at the last request, in tokens of the whole input, and what the conversation has cost in
+    dollars.
+    """
 
     used: int
     available: int
@@ -105,8 +108,8 @@ def _gauge(store: Store, name: str) -> Gauge | None:
     last = last_request(store, name)
     if last is None:
         return None
-    budget, costs = last[1].budget, [turn.cost for turn in store.turns(name) if turn.cost is not None]
-    return Gauge(used=budget.used, available=budget.available, window=budget.window, cost=sum(costs) if costs else None)
+    budget = last[1].figures
+    return Gauge(used=budget.input, available=budget.room, window=budget.window, cost=total_cost(store, name))
 
 
 def _stored(tx: Transaction, name: str, agent: str) -> Stored:

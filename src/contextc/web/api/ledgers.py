@@ -9,6 +9,7 @@ from contextc.web.desk import Desk
 from contextc.web.endpoint import endpoint
 
 MOST_NEWS = 1_000
+SHORT = 1_000  # characters of a text
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +86,7 @@ def show_ledger(desk: Desk, name: str, channel: str, query: Part) -> Ledger:
                 kind=line.kind,
                 role=line.role,
                 tokens=line.tokens,
-                text=line.text,
+                text=line.text[:SHORT],
                 acknowledged=knows.acknowledged,
             )
             for line in shown
@@ -98,7 +99,7 @@ def show_ledger(desk: Desk, name: str, channel: str, query: Part) -> Ledger:
                 kind=line.kind,
                 role=line.role,
                 tokens=line.tokens,
-                text=line.text,
+                text=line.text[:SHORT],
                 before=item.place in knows.before,
             )
             for item, line in zip(news, told(desk.store, news), strict=True)

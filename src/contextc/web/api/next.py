@@ -1,6 +1,6 @@
 """The next request, foretold: what a model would see now, or after an edit or a rewind, and what that would cost."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -15,7 +15,7 @@ from contextc.ledger.standing import Channel
 from contextc.prompts import Surroundings
 from contextc.providers import Provider
 from contextc.tools import Tool
-from contextc.web.accounts import Loss, NextView, next_view
+from contextc.web.accounts import Loss, NextView, Shape, next_view
 from contextc.web.api.requests import MUCH, After, Limit, Number
 from contextc.web.channels import channel_at
 from contextc.web.desk import Desk
@@ -27,7 +27,8 @@ UNTOLD = "dynamic fragments are the program's own, and are not foretold"
 class Asked(Struct, frozen=True, forbid_unknown_fields=True):
     """`channel` is one that was spoken on before, `model` a provider and a model; without either it is for whoever was
     asked last. `edit` and `text`: as if that message said something else. `rewind`: as if the conversation ended with
-    that message. `after` and `limit` are for the lines.
+    that message. `after`, `limit`, `only`, `search`, `width` and `parts` are for the lines, as of a request that was
+    sent.
     """
 
     channel: str = ""
@@ -37,6 +38,10 @@ class Asked(Struct, frozen=True, forbid_unknown_fields=True):
     rewind: Annotated[int, Meta(ge=0, le=MUCH)] | None = None
     after: After = 0
     limit: Limit = 200
+    only: Literal["", "shown", "left"] = ""
+    search: str = ""
+    width: After = 0
+    parts: bool = False
 
 
 @endpoint("GET", "/conversations/{name}/next")
@@ -63,7 +68,7 @@ def show_next(desk: Desk, name: str, query: Asked) -> NextView:
         rewind=query.rewind,
     )
     seen = foretold(desk.store, compiled)
-    lines, more = page(seen, after=query.after, limit=query.limit)
+    paged = page(seen, after=query.after, limit=query.limit, only=query.only, search=query.search)
     cost = compiled.cost
     loss = Loss(
         cached_lost=cost.cached_tokens_lost,
@@ -77,8 +82,8 @@ def show_next(desk: Desk, name: str, query: Asked) -> NextView:
         break_ahead(desk.store, compiled),
         loss=loss,
         is_new=compiled.is_new,
-        lines=lines,
-        more=more,
+        paged=paged,
+        text=Shape(query.width, query.search, query.parts),
         remarks=(UNTOLD,) if before is not None else (),
     )
 

@@ -12,7 +12,7 @@ from contextc.compiler.inspecting import inspected, page
 from contextc.compiler.prefix import break_of
 from contextc.ledger.standing import Channel
 from contextc.providers.by_hand import as_curl, as_python
-from contextc.web.accounts import Finding, LineView, RequestView, findings, line_views, request_view
+from contextc.web.accounts import Finding, LineView, RequestView, Shape, findings, line_views, request_view
 from contextc.web.channels import channel_at
 from contextc.web.desk import Desk
 from contextc.web.endpoint import Content, endpoint
@@ -25,11 +25,19 @@ Limit = Annotated[int, Meta(ge=1, le=1_000)]
 
 
 class Page(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` is how many lines to pass over, `only` which of them are wanted: all, if it is not said."""
+    """`after` is how many lines to pass over, `only` which of them are wanted: all, if it is not said. "left" are those
+    that were left out, and those that were shown as a stub or shortened.
+
+    `search`: those alone that have these words. `width` is how many characters of a text are wanted at most: all, if it
+    is 0. With `parts`, each line has its parts too.
+    """
 
     after: After = 0
     limit: Limit = 200
     only: Literal["", "shown", "left"] = ""
+    search: str = ""
+    width: After = 0
+    parts: bool = False
 
 
 class Form(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,8 +62,11 @@ class Findings(Struct, frozen=True, kw_only=True):
 
 
 class Lines(Struct, frozen=True, kw_only=True):
+    """Where there is `more`, it begins with `after=` what `next` says."""
+
     lines: list[LineView]
     more: bool
+    next: int
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}")
@@ -64,15 +75,16 @@ def show_request(desk: Desk, name: str, channel: str, number: int) -> RequestVie
     found = channel_at(desk.store, name, channel)
     formatter = formatter_of(desk.store, found)
     seen = inspected(desk.store, found, number)
-    return request_view(seen, formatter.name, break_of(desk.store, found, formatter, number))
+    return request_view(seen, formatter.name, break_of(desk.store, found, formatter, number), number)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lines")
 def show_lines(desk: Desk, name: str, channel: str, number: int, query: Page) -> Lines:
-    """A page of the messages of a request, in or out, each with its reason, its tokens and its cost."""
+    """A page of the messages of a request, in or out: each as the model read it, with its reason, tokens and cost."""
     seen = inspected(desk.store, channel_at(desk.store, name, channel), number)
-    lines, more = page(seen, after=query.after, limit=query.limit, only=query.only)
-    return Lines(lines=line_views(lines), more=more)
+    found = page(seen, after=query.after, limit=query.limit, only=query.only, search=query.search)
+    lines = line_views(found.lines, Shape(query.width, query.search, query.parts))
+    return Lines(lines=lines, more=found.more, next=found.next)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/body", media_type="application/json")
@@ -101,9 +113,10 @@ def show_difference(desk: Desk, name: str, channel: str, number: int) -> Differe
     found = channel_at(desk.store, name, channel)
     formatter = formatter_of(desk.store, found)
     after = as_held(desk.store, found, formatter, number)
-    before = as_held(desk.store, found, formatter, number - 1) if number > 1 else b"{}"
+    _, record = desk.store.read(lambda tx: located(tx, found, number))
+    previous = record.request - 1 or None
+    before = as_held(desk.store, found, formatter, previous) if previous is not None else b"{}"
     told = difference(before, after)
-    previous = number - 1 if number > 1 else None
     return Differences(before=previous, unchanged_bytes=told.unchanged, hunks=told.hunks, cut=told.cut)
 
 

@@ -3,8 +3,9 @@
 from msgspec import Struct
 
 from contextc.compiler.timeline import Moment, timeline
-from contextc.compiler.unanswered import Unanswered, unanswered
+from contextc.compiler.unanswered import Unanswered, summed_cost, unanswered
 from contextc.store.places import SEQ_MASK
+from contextc.store.turns import TurnRecord
 from contextc.web.accounts import UsageView, usage_view
 from contextc.web.channels import ChannelView, channel_at, channel_id, channel_views
 from contextc.web.desk import Desk
@@ -19,7 +20,8 @@ class Which(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Step(Struct, frozen=True, kw_only=True):
     """One request. What nobody knows is null: tokens that the provider did not report, the turn of a request that was
-    made by hand. `added` is how many messages were new to the model, `left` how many it was not shown from here on.
+    made by hand. `used` is what the whole request takes, `available` what it may, `shared` what the request before had
+    too. `added` is how many messages were new to the model, `left` how many it was not shown from here on.
     `cache_share` is how much of the input came from a cache, from 0 to 1. `produced` are the messages it answered with,
     by their seqs on the branch that it was asked on, and `uids` their names, which are the same on every branch.
     """
@@ -54,8 +56,9 @@ class Step(Struct, frozen=True, kw_only=True):
 class UnansweredView(Struct, frozen=True, kw_only=True):
     """A request that was not answered to its end, or one try of it: it is no part of what a model is taken to know.
 
-    `request` is the number it would have had, `time` when it left, `why` how it ended, in words, and `seq` the message
-    that has what came of the answer. What nobody knows is null.
+    `request` is the number it would have had, `number` the one under which it can be looked at: null where it is not
+    kept. `time` is when it left, `why` how it ended, in words, and `seq` and `uid` the message that has what came of
+    the answer. What nobody knows is null.
     """
 
     channel: str
@@ -67,10 +70,15 @@ class UnansweredView(Struct, frozen=True, kw_only=True):
     why: str
     seq: int | None
     usage: UsageView | None
+    uid: str
+    number: int | None
+    cost: float | None
 
 
 class Totals(Struct, frozen=True, kw_only=True):
-    """Of all requests. `cost` is null where it is known of none. Those that were not answered are counted apart."""
+    """Of all requests. Tokens and `cost` are those of requests that were not answered too, which are counted apart in
+    `unanswered`; of a whole conversation, `cost` has that of summaries too. It is null where nothing is known of it.
+    """
 
     requests: int
     input: int
@@ -99,7 +107,7 @@ def show_timeline(desk: Desk, name: str, query: Which) -> Timeline:
         channels=views,
         requests=[_step(each) for each in moments],
         unanswered=[_unanswered(each) for each in lost],
-        totals=_totals(moments, len(lost)),
+        totals=_totals(moments, lost, [] if only is not None else desk.store.turns(name)),
     )
 
 
@@ -123,12 +131,12 @@ def _step(moment: Moment) -> Step:
         reasoning=usage.reasoning if usage else None,
         cost=moment.cost,
         cache_share=min(1.0, round(usage.cache_read / usage.input, 4)) if usage and usage.input else None,
-        used=record.budget.used,
-        available=record.budget.available,
+        used=record.figures.input,
+        available=record.figures.room,
         window=record.budget.window,
-        shared=record.shared,
+        shared=record.shared_tokens,
         added=record.new,
-        left=len(record.left),
+        left=len(record.left) + record.skipped,
         produced=[where & SEQ_MASK for where in record.produced],
         uids=[*moment.uids],
     )
@@ -146,18 +154,21 @@ def _unanswered(found: Unanswered) -> UnansweredView:
         why=found.why,
         seq=found.seq,
         usage=usage_view(found.usage),
+        uid=found.uid,
+        number=found.number,
+        cost=found.cost,
     )
 
 
-def _totals(moments: list[Moment], lost: int) -> Totals:
+def _totals(moments: list[Moment], lost: list[Unanswered], turns: list[TurnRecord]) -> Totals:
     used = [moment.record.usage for moment in moments if moment.record.usage is not None]
-    costs = [moment.cost for moment in moments if moment.cost is not None]
+    used += [each.usage for each in lost if each.usage is not None]
     return Totals(
         requests=len(moments),
         input=sum(usage.input for usage in used),
         output=sum(usage.output for usage in used),
         cache_read=sum(usage.cache_read for usage in used),
-        cost=sum(costs) if costs else None,
+        cost=summed_cost(moments, lost, turns),
         epochs=sum(bool(moment.record.why) for moment in moments),
-        unanswered=lost,
+        unanswered=len(lost),
     )

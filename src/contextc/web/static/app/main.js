@@ -31,8 +31,8 @@ const inspector = () => import("./inspect/inspector.js");
 const opener = () => import("./inspect/open.js");
 
 function View() {
-  const { view, name, channel, request } = route.value;
-  if (view === "chat") return html`<${Chat} key=${name} name=${name} />`;
+  const { view, name, channel, request, message } = route.value;
+  if (view === "chat") return html`<${Chat} key=${name} name=${name} message=${message} />`;
   if (view === "inspect") {
     return html`<${Later} key="inspect" load=${inspector} named="Inspector" name=${name} channel=${channel} request=${request} />`;
   }

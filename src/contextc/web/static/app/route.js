@@ -1,17 +1,20 @@
 /** Where the page is: the part of the address after #, taken apart. Names may hold anything, so each part is encoded. */
 import { signal } from "@preact/signals";
 
-/** @typedef {{view: "home"|"chat"|"inspect"|"open", name: string, channel: string, request: number|null}} Route */
+/**
+ * @typedef {{view: "home"|"chat"|"inspect"|"open", name: string, channel: string, request: number|null, message: number}} Route
+ * `message` is the one a conversation is opened at; 0 is its end
+ */
 
 /** @returns {Route} */
 export function parse(hash) {
   const parts = hash.replace(/^#?\/?/, "").split("/").map(decoded);
   const [view, name = "", sub, channel = "", request] = parts;
-  const found = { view: "home", name: "", channel: "", request: null };
+  const found = { view: "home", name: "", channel: "", request: null, message: 0 };
   if (view === "open") return { ...found, view: "open" };
   if (view !== "c" || !name) return found;
-  if (sub !== "inspect") return { ...found, view: "chat", name };
-  return { view: "inspect", name, channel, request: request ? Number(request) : null };
+  if (sub !== "inspect") return { ...found, view: "chat", name, message: (sub === "m" && Number(channel)) || 0 };
+  return { ...found, view: "inspect", name, channel, request: request ? Number(request) : null };
 }
 
 function decoded(part) {
@@ -24,7 +27,7 @@ function decoded(part) {
 
 const encoded = (...parts) => `#/${parts.map((each) => encodeURIComponent(each)).join("/")}`;
 
-export const chatAddress = (name) => encoded("c", name);
+export const chatAddress = (name, message = 0) => (message ? encoded("c", name, "m", message) : encoded("c", name));
 export const inspectAddress = (name, channel, request) =>
   channel === undefined || channel === "" ? encoded("c", name, "inspect") : encoded("c", name, "inspect", channel, request);
 export const openAddress = () => encoded("open");

@@ -134,7 +134,7 @@ function grouped(items) {
 }
 
 function Entry({ entry }) {
-  const { name, title, excerpt, running, spoken, created } = entry;
+  const { name, title, excerpt, hit = 0, running, spoken, created } = entry;
   const here = route.value.name === name;
   const time = spoken || created;
   const whole = [visible(title), visible(name), dateTime(time)].filter(Boolean).join("\n");
@@ -145,7 +145,7 @@ function Entry({ entry }) {
   ];
   return html`
     <li class="entry ${here ? "here" : ""}" data-testid="conversation">
-      <a href=${chatAddress(name)} aria-current=${here ? "page" : undefined} title=${whole}>
+      <a href=${chatAddress(name, hit)} aria-current=${here ? "page" : undefined} title=${whole}>
         <span class="entry-title" dir="auto">${oneLine(title || name, 90)}</span>
         <span class="entry-side">
           ${running

@@ -17,7 +17,8 @@ import { Session } from "./session.js";
 
 const NEAR = 12;
 
-export function Chat({ name }) {
+/** @param {{name: string, message?: number}} props `message` is the one to begin at; 0 is the end */
+export function Chat({ name, message = 0 }) {
   const session = useMemo(() => new Session(name), [name]);
   useEffect(() => {
     session.open();
@@ -29,7 +30,7 @@ export function Chat({ name }) {
   const status = session.status.value;
   if (status === "loading") return html`<${Opening} name=${name} />`;
   if (status !== "ready") return html`<${Failed} name=${name} error=${status} />`;
-  return html`<${Conversation} session=${session} />`;
+  return html`<${Conversation} session=${session} message=${message} />`;
 }
 
 function Opening({ name }) {
@@ -54,7 +55,7 @@ function Failed({ name, error }) {
     </div>`;
 }
 
-function Conversation({ session }) {
+function Conversation({ session, message }) {
   const state = session.state.value;
   const [picked, setPicked] = useState("");
   const [atEnd, setAtEnd] = useState(true);
@@ -64,6 +65,11 @@ function Conversation({ session }) {
   const title = state.view.title || session.name;
   const running = Boolean(state.running);
   const whom = isKnown(model) ? model : "";
+  useEffect(() => {
+    if (!message || message > session.state.value.length) return;
+    session.need(message - 1, message + 1);
+    list.current?.scrollTo(message - 1, "center");
+  }, [session, message]);
   useEffect(() => session.weigh(whom), [session, whom, state.view, running]);
   const pick = (spec) => {
     setPicked(spec);

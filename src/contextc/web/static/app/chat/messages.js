@@ -106,7 +106,8 @@ function placedNotices(notices, messages) {
 /** Where the request is looked at that a reply answers; empty where that is not known. */
 function inspectOf(session, state, message, request) {
   if (message.role !== "assistant") return "";
-  if (request) return inspectAddress(session.name, request.channel, request.request);
+  if (request) return request.request ? inspectAddress(session.name, request.channel, request.request) : "";
+  if (message.status === "cancelled" || message.status === "error") return ""; // its number is that of the try after it
   const step = state.steps.get(`${message.turn}.${message.step}`);
   const channel = step && channelOf(state, step);
   return channel ? inspectAddress(session.name, channel, step.request) : "";

@@ -200,6 +200,9 @@ export class Session {
       request.begins = before !== undefined && before !== request.epoch;
       for (const uid of request.uids) if (uid && !byUid.has(uid)) byUid.set(uid, request);
     }
+    for (const { uid, channel, number, model, cost } of found.unanswered) {
+      if (uid) byUid.set(uid, { channel, request: number, model, cost, uids: [uid] });
+    }
     byUid.requests = found.requests;
     this.timeline.value = byUid;
   }
@@ -220,7 +223,8 @@ export class Session {
       const found = await get(this.path("next"), { model, limit: 1 }, { signal: stopped.signal }).catch((error) => error);
       if (stopped.signal.aborted) return;
       const full = NO_ROOM[found.kind];
-      const { used, available, window } = found.budget ?? full ?? (!model || model === view.model ? view.gauge : null) ?? {};
+      const next = found.budget && { used: found.budget.input, available: found.budget.room, window: found.budget.window };
+      const { used, available, window } = next ?? full ?? (!model || model === view.model ? view.gauge : null) ?? {};
       this.dispatch({ type: "weighed", gauge: { used, available, window, why: full ? found.message : "" } });
     }, PAUSE);
   }

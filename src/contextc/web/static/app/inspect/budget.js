@@ -12,6 +12,7 @@ import { number, percent } from "../format.js";
  * @property {number} new @property {number} reserve @property {number} margin @property {number} free
  * @property {number} used @property {number} available @property {string} how exact, measured or estimated
  * @property {number|null} limit @property {number} wanted what messages would have taken, where they were cut
+ * @property {number} input what the whole request takes @property {number|null} room what it may
  */
 
 const KINDS = [
@@ -113,6 +114,7 @@ function said(budget) {
   const parts = [];
   if (budget.window) parts.push(`Window ${number(budget.window)}`);
   if (budget.limit) parts.push(`limit ${number(budget.limit)}`);
+  if (budget.room) parts.push(`the request takes ${number(budget.input)} of ${number(budget.room)} (${percent(budget.input / budget.room)})`);
   if (budget.available && budget.used != null) {
     const share = percent(budget.used / budget.available);
     parts.push(`messages take ${number(budget.used)} of ${number(budget.available)} available (${share})`);

@@ -55,11 +55,25 @@ function Inspected({ name, channel, request }) {
     ${data && (data.requests.length
       ? html`<${Workbench} name=${name} data=${data} channel=${channel} request=${request} again=${again} />`
       : html`<${Head} title=${name} conversation=${name} again=${again} /><div class="inspect-body"><${NothingYet}
-          name=${name} data=${data} /></div>`)}
+          name=${name} data=${data} channel=${channel} request=${request} /></div>`)}
   </div>`;
 }
 
-function NothingYet({ name, data }) {
+/** The unanswered request of an address, as a step; null where the address names none. */
+function unansweredStep(data, channel, request) {
+  const found = request && data.unanswered.find((each) => each.channel === channel && each.number === request);
+  if (!found) return null;
+  const { usage, number, why, time } = found;
+  return {
+    ...found, request: number, wouldBe: found.request, ended: why, why: "", epoch: null, mode: "full", time: time ?? 0,
+    input: usage?.input ?? null, output: usage?.output ?? null, cache_read: usage?.cache_read ?? null,
+    cache_share: usage?.input ? usage.cache_read / usage.input : null,
+  };
+}
+
+function NothingYet({ name, data, channel, request }) {
+  const [tab, setTab] = useState("messages");
+  const lost = unansweredStep(data, channel, request);
   if (!data.unanswered.length) {
     return html`<${Empty} title="No request yet">
         <p>No model has answered in this conversation, so there is nothing to look back at. This is what would be sent now:</p>
@@ -68,7 +82,9 @@ function NothingYet({ name, data }) {
   return html`<${Empty} title="No request was answered">
       <p>What was sent was stopped, or failed, so there is nothing that a model is taken to know. Below is what would be sent
         now.</p>
-    <//><${Unanswered} lost=${data.unanswered} channels=${named(data.channels)} open=${true} /><${Next} name=${name} />`;
+    <//><${Unanswered} name=${name} lost=${data.unanswered} channels=${named(data.channels)} open=${true} />
+    ${lost ? html`<${Step} name=${name} steps=${[lost]} current=${0} choose=${() => {}} channels=${named(data.channels)}
+        showStep=${() => {}} tab=${tab} setTab=${setTab} last=${lost} />` : html`<${Next} name=${name} />`}`;
 }
 
 function Workbench({ name, data, channel, request, again }) {
@@ -79,7 +95,8 @@ function Workbench({ name, data, channel, request, again }) {
   const [tab, setTab] = useState("messages");
   const steps = useMemo(() => (only ? data.requests.filter((step) => step.channel === only) : data.requests), [data.requests, only]);
   const wanted = steps.findIndex((step) => step.channel === channel && step.request === request);
-  const isMissing = Boolean(channel) && !data.requests.some((step) => step.channel === channel && step.request === request);
+  const lostStep = unansweredStep(data, channel, request);
+  const isMissing = Boolean(channel) && !lostStep && !data.requests.some((step) => step.channel === channel && step.request === request);
   const current = wanted >= 0 ? wanted : steps.length - 1;
   const lost = useMemo(
     () => placed(only ? data.unanswered.filter((each) => each.channel === only) : data.unanswered, steps),
@@ -126,10 +143,11 @@ function Workbench({ name, data, channel, request, again }) {
             choose=${choose} move=${move} />`}
         ${shape === "chart" && html`<${Timeline} steps=${steps} lost=${lost} channels=${channels} current=${current}
             choose=${choose} move=${move} />`}
-        <${Unanswered} lost=${lost} channels=${channels} />
+        <${Unanswered} name=${name} lost=${lost} channels=${channels} open=${Boolean(lostStep)} />
       </section>
       ${isMissing && html`<p class="banner" role="status">There is no request ${request} here; this is the last one.</p>`}
-      <${Step} name=${name} steps=${steps} current=${current} choose=${choose} channels=${channels} showStep=${showStep}
+      <${Step} name=${name} steps=${lostStep ? [lostStep] : steps} current=${lostStep ? 0 : current} choose=${choose}
+          channels=${channels} showStep=${showStep}
           tab=${tab} setTab=${setTab}
         last=${data.requests[data.requests.length - 1]} />
     </div>`;
@@ -137,8 +155,9 @@ function Workbench({ name, data, channel, request, again }) {
 
 /** The totals of some steps; the server has those of all. */
 function summed(steps, lost) {
-  const sum = (field) => steps.reduce((total, step) => total + (step[field] ?? 0), 0);
-  const isPriced = steps.some((step) => step.cost != null);
+  const all = [...steps, ...lost.map((each) => ({ ...each.usage, cost: each.cost }))];
+  const sum = (field) => all.reduce((total, step) => total + (step[field] ?? 0), 0);
+  const isPriced = all.some((step) => step.cost != null);
   return {
     requests: steps.length, input: sum("input"), output: sum("output"), cache_read: sum("cache_read"),
     cost: isPriced ? sum("cost") : null, epochs: steps.filter((step) => step.why).length, unanswered: lost.length,

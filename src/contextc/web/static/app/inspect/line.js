@@ -1,6 +1,5 @@
 /** One line of an account: a message or an inserted text, folded to one row or opened to all that it says. */
 import { html } from "../html.js";
-import { conversationPath, get } from "../api.js";
 import { Code } from "../code.js";
 import { dollars, number, oneLine, readable } from "../format.js";
 import { useLoad } from "./load.js";
@@ -11,6 +10,7 @@ import { Problem, Skeleton } from "./states.js";
  * @property {number} index @property {number} seq @property {string} kind @property {string} role @property {boolean} shown
  * @property {number} tokens @property {number|null} cost @property {string} why @property {string} text
  * @property {"shared"|"new"|"left"|"shown"} state @property {string} uid
+ * @property {string} original what is stored, where the model read something else
  */
 
 const SIGNS = {
@@ -21,8 +21,8 @@ const SIGNS = {
   shown: ["", ""],
 };
 
-/** @param {{line: AccountLine|undefined, state: string, open: boolean, toggle: () => void}} props */
-export function Line({ line, state, name, open, toggle, isActive, onFocus, sought }) {
+/** @param {{line: AccountLine|undefined, state: string, open: boolean, toggle: () => void, detail?: Function}} props */
+export function Line({ line, state, detail, open, toggle, isActive, onFocus, sought }) {
   if (!line) return html`<div class="line is-coming" aria-hidden="true"><span class="rail"></span><span
       class="skeleton coming-bar"></span></div>`;
   const [sign, meaning] = SIGNS[state] ?? ["·", state];
@@ -35,14 +35,14 @@ export function Line({ line, state, name, open, toggle, isActive, onFocus, sough
       <span class="line-seq">${line.seq ? `${line.seq}` : ""}</span>
       <span class=${`line-role role-${line.role}`}>${line.role}</span>
       <span class="line-text">${line.kind !== "message" && html`<span class="tag">${line.kind}</span>`} <${Marked}
-          text=${oneLine(line.text, 300)} sought=${sought} /></span>
+          text=${around(line.text, sought)} sought=${sought} /></span>
       ${line.why && html`<span class="line-why" title=${oneLine(line.why, 400)}><span
           class="off-screen">because </span>${oneLine(line.why, 200)}</span>`}
       <span class="line-tokens">${line.tokens ? number(line.tokens) : ""}${line.tokens ? html`<span
           class="off-screen"> tokens</span>` : ""}</span>
       <span class="line-cost">${line.cost ? dollars(line.cost) : ""}</span>
     </button>
-    ${open && html`<${Opened} line=${line} name=${name} />`}
+    ${open && html`<${Opened} line=${line} detail=${detail} />`}
   </div>`;
 }
 
@@ -58,32 +58,34 @@ export function Marked({ text, sought }) {
   return [...pieces, text.slice(at)];
 }
 
-function Opened({ line, name }) {
-  const isStored = Boolean(name && line.seq);
-  const { data, error, again } = useLoad(isStored ? `${name} ${line.seq}` : null, (signal) =>
-    get(conversationPath(name, "messages"), { after: line.seq - 1, limit: 1 }, { signal }));
-  const found = data?.messages?.[0];
-  const isSame = found && (!line.uid || found.uid === line.uid);
+/** The beginning of a text, on one line; or what stands around what is sought, where that is further on. */
+function around(text, sought) {
+  const at = sought ? text.toLowerCase().indexOf(sought.toLowerCase()) : -1;
+  return at > 200 ? `…${oneLine(text.slice(at - 80), 300)}` : oneLine(text, 300);
+}
+
+/** All that the model read; what is stored behind a toggle, where that is something else. */
+function Opened({ line, detail }) {
+  const { data, error, again } = useLoad(detail ? `${line.index} ${line.uid}` : null, (signal) => detail(line.index, signal));
   return html`<div class="line-open">
     ${line.why && html`<p class="soft">${line.shown ? "Shown" : "Left out"}: ${oneLine(line.why, 1000)}</p>`}
-    ${!isStored && html`<${Words} text=${line.text} />`}
-    ${isStored && !data && !error && html`<${Skeleton} lines=${2} />`}
+    ${!detail && html`<${Words} text=${line.text} />`}
+    ${detail && !data && !error && html`<${Skeleton} lines=${2} />`}
     ${error && html`<${Problem} error=${error} again=${again} />`}
-    ${found && isSame && html`<${Message} message=${found} />`}
-    ${data && !isSame && html`<p class="soft">This message was edited or branched away since, so the conversation no longer has it here.
-      The request holds it as it was.</p><${Words} text=${line.text} />`}
+    ${data && html`<div data-testid="as-sent"><${Parts} parts=${data.parts} text=${data.text} /></div>`}
+    ${data?.original_parts && html`<details class="line-rest" data-testid="original"><summary>Original, as it is stored</summary>
+      <${Parts} parts=${data.original_parts} text=${data.original} /></details>`}
+    ${data?.parts?.length > 0 && html`<details class="line-rest"><summary>All of it as JSON</summary><${Code}
+        text=${JSON.stringify(data.parts, null, 2)} language="json" limit=${20000} /></details>`}
   </div>`;
 }
 
 const Words = ({ text }) => html`<pre class="words">${readable(text)}</pre>`;
 
-/** A message in its parts; words as words, everything else as JSON. */
-function Message({ message }) {
-  const { parts = [], ...rest } = message;
-  return html`
-    ${parts.map((part, index) => html`<${Part} key=${index} part=${part} />`)}
-    <details class="line-rest"><summary>All of it as JSON</summary><${Code}
-        text=${JSON.stringify({ ...rest, parts }, null, 2)} language="json" limit=${20000} /></details>`;
+/** A message in its parts; words as words, everything else as JSON. One that was removed has none. */
+function Parts({ parts, text }) {
+  if (!parts?.length) return html`<${Words} text=${text} />`;
+  return parts.map((part, index) => html`<${Part} key=${index} part=${part} />`);
 }
 
 function Part({ part }) {

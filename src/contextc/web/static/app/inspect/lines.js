@@ -10,13 +10,19 @@ import { number } from "../format.js";
 import { VirtualList } from "../virtual.js";
 import { Pages } from "./pages.js";
 import { Line } from "./line.js";
+import { useLoad } from "./load.js";
 import { event } from "./scale.js";
 import { Problem } from "./states.js";
 
 const FILTERS = [["all", "All"], ["in", "In"], ["out", "Left out"], ["new", "New"]];
 /** Of a request that stands alone nothing is new, and nothing was left out. */
 const ALONE = ["all"];
-const ONLY = { in: "shown", out: "left" };
+export const ONLY = { in: "shown", out: "left" };
+/** Of a text, as much as a folded row shows: what is opened is asked for by itself. */
+export const WIDTH = 400;
+/** How long to wait before searching, and how many hits are enough. */
+const PAUSE = 180;
+const MOST_FOUND = 5000;
 
 /**
  * @param {{name: string, step: object, facts: object, knownUpTo: number}} props `facts` is the request as the server tells
@@ -24,19 +30,39 @@ const ONLY = { in: "shown", out: "left" };
  */
 export function Lines({ name, step, facts, knownUpTo, showPath }) {
   const path = conversationPath(name, "requests", step.channel, step.request, "lines");
+  const from = (query, signal) => get(path, query, { signal });
   const ask = (filter) => (after, limit, signal) =>
-    get(path, { after, limit, only: ONLY[filter] }, { signal }).then((found) => found.lines);
-  return html`<${LineList} key=${path} identity=${path} name=${name} counts=${facts.counts} shared=${facts.shared} why=${facts.why}
-    knownUpTo=${facts.why && event(facts.why) !== "edit" ? knownUpTo : 0} ask=${ask} showPath=${showPath} />`;
+    from({ after, limit, only: ONLY[filter], width: WIDTH }, signal).then((found) => found.lines);
+  return html`<${LineList} key=${path} identity=${path} counts=${facts.counts} shared=${facts.shared} why=${facts.why}
+    knownUpTo=${facts.why && event(facts.why) !== "edit" ? knownUpTo : 0} ask=${ask} find=${finder(from)}
+    detail=${detailed(from)} showPath=${showPath} />`;
 }
+
+/** All lines that have some words in what the model read. @param {(query: object, signal: AbortSignal) => Promise<object>} from */
+export const finder = (from) => async (filter, search, signal) => {
+  const lines = [];
+  for (let after = 0, more = true; more && lines.length < MOST_FOUND;) {
+    const found = await from({ after, limit: 1000, only: ONLY[filter], search, width: WIDTH }, signal);
+    lines.push(...found.lines);
+    ({ more, next: after } = found);
+  }
+  return lines;
+};
+
+/** One line in full, in its parts. @param {(query: object, signal: AbortSignal) => Promise<object>} from */
+export const detailed = (from) => (index, signal) =>
+  from({ after: index, limit: 1, parts: true }, signal).then((found) => found.lines[0]);
 
 /**
  * Lines from anywhere: of a request, of what would be sent next, of a file.
- * @param {{identity: string, name?: string, isAlone?: boolean, counts: {lines: number, shown: number, left: number}, shared?: object, why?: string,
- *   knownUpTo?: number, showPath?: (path: string) => void,
- *   ask: (filter: string) => (after: number, limit: number, signal: AbortSignal) => Promise<object[]>}} props
+ * @param {{identity: string, isAlone?: boolean, counts: {lines: number, shown: number, left: number, reduced?: number},
+ *   shared?: object, why?: string, knownUpTo?: number, showPath?: (path: string) => void,
+ *   ask: (filter: string) => (after: number, limit: number, signal: AbortSignal) => Promise<object[]>,
+ *   find: (filter: string, words: string, signal: AbortSignal) => Promise<object[]>,
+ *   detail?: (index: number, signal: AbortSignal) => Promise<object>}} props `find` searches in whole texts, of which the
+ *   lines have the beginning; `detail` gives one line with its parts
  */
-export function LineList({ identity, name = "", isAlone = false, counts, shared, why = "", knownUpTo = 0, ask, showPath }) {
+export function LineList({ identity, isAlone = false, counts, shared, why = "", knownUpTo = 0, ask, find, detail, showPath }) {
   const [filter, setFilter] = useState("all");
   const [sought, setSought] = useState("");
   const [open, setOpen] = useState(() => new Set());
@@ -45,18 +71,22 @@ export function LineList({ identity, name = "", isAlone = false, counts, shared,
   const list = useRef(null);
   const field = useRef(null);
   const base = filter === "new" ? "in" : filter;
-  const total = { all: counts.lines, in: counts.shown, out: counts.left }[base];
+  const total = amounts(counts)[base];
   const pages = useMemo(() => new Pages(total, ask(base), () => redraw((each) => each + 1)), [identity, base, total]);
   useEffect(() => () => pages.close(), [pages]);
 
   const made = useMemo(() => new Map(), [pages, knownUpTo]);
-  const wantsAll = filter === "new" || sought !== "";
+  const wanted = sought.trim() ? JSON.stringify([identity, base, sought]) : null;
+  const hits = useLoad(wanted, (signal) => find(base, sought, signal), { delay: PAUSE });
+  const isSearching = wanted !== null && hits.of !== wanted;
+  const wantsNew = filter === "new" && wanted === null;
   useEffect(() => {
-    if (wantsAll) pages.all();
-  }, [pages, wantsAll]);
-  const chosen = wantsAll ? matching(pages, filter, sought, knownUpTo) : null;
+    if (wantsNew) pages.all();
+  }, [pages, wantsNew]);
+  const some = wanted !== null ? (isSearching ? [] : hits.data ?? []) : wantsNew ? pages.items.filter(Boolean) : null;
+  const chosen = some && (filter === "new" ? some.filter((line) => stateOf(line, knownUpTo) === "new") : some);
   const count = chosen ? chosen.length : total;
-  const at = (index) => (chosen ? chosen[index] : index);
+  const lineAt = (index) => (chosen ? chosen[index] : pages.get(index));
 
   const focus = (index) => {
     const wanted = Math.max(0, Math.min(count - 1, index));
@@ -90,8 +120,8 @@ export function LineList({ identity, name = "", isAlone = false, counts, shared,
   });
   /** Rows that have not changed are the same objects again, and are not looked at: that is what makes scrolling light. */
   const row = (index) => {
-    const line = pages.get(at(index));
-    const before = index ? pages.get(at(index - 1)) : null;
+    const line = lineAt(index);
+    const before = index ? lineAt(index - 1) : null;
     const isOpen = Boolean(line && open.has(line.index));
     const same = [line, before, isOpen, index === active, sought, filter, shared];
     const kept = made.get(index);
@@ -107,7 +137,7 @@ export function LineList({ identity, name = "", isAlone = false, counts, shared,
             showPath=${showPath} />`}`}
       ${filter === "all" && line?.state === "left" && before?.state !== "left" && html`<p
           class="left-head">Left out of this request</p>`}
-      <${Line} line=${line} state=${stateOf(line, knownUpTo)} name=${name} open=${isOpen} toggle=${() => line && toggle(line.index)}
+      <${Line} line=${line} state=${stateOf(line, knownUpTo)} detail=${detail} open=${isOpen} toggle=${() => line && toggle(line.index)}
         isActive=${index === active} onFocus=${() => setActive(index)} sought=${sought} />`;
   return html`<div class="lines" data-testid="lines" onKeyDown=${onKeyDown}>
     <div class="panel-bar">
@@ -122,11 +152,12 @@ export function LineList({ identity, name = "", isAlone = false, counts, shared,
         data-search value=${sought} onInput=${(event) => { setSought(event.currentTarget.value); setActive(0); }} />
       ${!chosen && shared?.tokens > 0 && base !== "out" && html`<button type="button" class="button quiet"
           onClick=${toNew}>To what is new</button>`}
-      ${wantsAll && html`<span class="soft" role="status">${number(count)} found</span>`}
+      ${chosen && html`<span class="soft" role="status">${isSearching ? "Searching…" : `${number(count)} found`}</span>`}
     </div>
     ${pages.error && html`<${Problem} error=${pages.error} again=${() => pages.want(0, 0)} />`}
+    ${wanted !== null && !isSearching && hits.error && html`<${Problem} error=${hits.error} again=${hits.again} />`}
     ${count === 0
-      ? html`<p class="nothing">${nothing(filter, sought)}</p>`
+      ? !isSearching && html`<p class="nothing">${nothing(filter, sought)}</p>`
       : html`<${VirtualList} count=${count} row=${row} estimate=${36} identity=${`${identity} ${filter} ${sought}`} handle=${list}
           onRange=${(first, last) => !chosen && pages.want(first, last)} class="line-list" role="list"
               aria-label="Messages of this request"
@@ -147,8 +178,11 @@ async function firstNew(pages, shown) {
 
 const isTyping = (element) => /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName);
 
+/** What was left out is what is not there at all, and what is there as a stub or shortened. */
+const amounts = (counts) => ({ all: counts.lines, in: counts.shown, out: counts.left + (counts.reduced ?? 0) });
+
 function amount(filter, counts) {
-  const figure = { all: counts.lines, in: counts.shown, out: counts.left }[filter];
+  const figure = amounts(counts)[filter];
   return figure === undefined ? "" : html`<span class="choice-count">${number(figure)}</span>`;
 }
 
@@ -157,20 +191,15 @@ function stateOf(line, knownUpTo) {
   return line?.state === "new" && line.seq && line.seq <= knownUpTo ? "again" : line?.state;
 }
 
-function matching(pages, filter, sought, knownUpTo) {
-  const words = sought.toLowerCase();
-  const found = [];
-  pages.items.forEach((line, index) => {
-    if (filter === "new" && stateOf(line, knownUpTo) !== "new") return;
-    if (words && !`${line.text}\n${line.why}\n${line.role}\n${line.kind}\n${line.seq}`.toLowerCase().includes(words)) return;
-    found.push(index);
-  });
-  return found;
+/** Those of some lines that have some words, where their whole texts are at hand. */
+export function having(lines, words) {
+  const low = words.toLowerCase();
+  return lines.filter((line) => `${line.text}\n${line.why}\n${line.role}\n${line.kind}\n${line.seq}`.toLowerCase().includes(low));
 }
 
 function nothing(filter, sought) {
   if (sought) return "No message says that.";
-  const said = { out: "Nothing was left out of this request.", new: "Nothing is new in this request." };
+  const said = { out: "Nothing was left out of this request, and nothing was shortened.", new: "Nothing is new in this request." };
   return said[filter] ?? "This request has no messages.";
 }
 

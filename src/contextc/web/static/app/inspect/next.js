@@ -4,7 +4,7 @@ import { conversationPath, get } from "../api.js";
 import { dollars, number, oneLine, plural } from "../format.js";
 import { info } from "../state.js";
 import { Budget } from "./budget.js";
-import { LineList } from "./lines.js";
+import { LineList, ONLY, WIDTH, detailed, finder } from "./lines.js";
 import { useLoad } from "./load.js";
 import { Problem, Skeleton } from "./states.js";
 
@@ -22,7 +22,8 @@ export function Next({ name, step, seq = 1 }) {
     ...(asked.deed === "rewind" ? { rewind: asked.seq } : {}),
   };
   const key = JSON.stringify([name, query]);
-  const { data, error, loading, again } = useLoad(key, (signal) => get(conversationPath(name, "next"), query, { signal }));
+  const from = (more, signal) => get(conversationPath(name, "next"), { ...query, ...more }, { signal });
+  const { data, error, loading, again } = useLoad(key, (signal) => from({ width: WIDTH }, signal));
   const change = (event) => setForm({ ...form, [event.currentTarget.name]: event.currentTarget.value });
   const submit = (event) => {
     event.preventDefault();
@@ -49,19 +50,17 @@ export function Next({ name, step, seq = 1 }) {
     ${data && html`<div class="next-answer" aria-busy=${loading ? "true" : undefined} aria-live="polite">
       <${Verdict} data=${data} asked=${asked} />
       <${Budget} budget=${data.budget} />
-      <div class="next-lines"><${LineList} key=${key} identity=${key} name=${asked.deed === "edit" ? "" : name}
-          counts=${data.counts} shared=${data.shared}
-        why=${data.why} ask=${paged(name, query, data)} /></div>
+      <div class="next-lines"><${LineList} key=${key} identity=${key} counts=${data.counts} shared=${data.shared}
+        why=${data.why} ask=${paged(from, data)} find=${finder(from)} detail=${detailed(from)} /></div>
     </div>`}
   </div>`;
 }
 
 /** Lines a page at a time: what is shown stands first, then the rest; the first page is in the answer already. */
-const paged = (name, query, data) => (filter) => async (after, limit, signal) => {
-  const from = filter === "out" ? data.counts.shown + after : after;
-  const upto = Math.min(from + limit, filter === "in" ? data.counts.shown : data.counts.lines);
-  if (upto <= data.lines.length) return data.lines.slice(from, upto);
-  const found = await get(conversationPath(name, "next"), { ...query, after: from, limit: upto - from }, { signal });
+const paged = (from, data) => (filter) => async (after, limit, signal) => {
+  const upto = Math.min(after + limit, filter === "in" ? data.counts.shown : data.counts.lines);
+  if (filter !== "out" && upto <= data.lines.length) return data.lines.slice(after, upto);
+  const found = await from({ after, limit, only: ONLY[filter], width: WIDTH }, signal);
   return found.lines;
 };
 

@@ -10,7 +10,7 @@ import { Budget } from "./budget.js";
 import { Findings } from "./findings.js";
 import { Head } from "./head.js";
 import { JsonView } from "./json.js";
-import { LineList } from "./lines.js";
+import { LineList, having } from "./lines.js";
 import { Convert, Repair } from "./remake.js";
 import { Problem, Skeleton } from "./states.js";
 import { Tabs } from "./tabs.js";
@@ -115,7 +115,8 @@ function Opened({ given, data, again }) {
     <${Tabs} tabs=${tabs} current=${tab} choose=${setTab} label="Of what was opened">
       ${tab === "messages" && html`<${LineList} key=${data.chosen} identity=${`opened ${data.chosen}`} isAlone=${true}
           counts=${{ lines: lines.length, shown, left: lines.length - shown }}
-          ask=${(filter) => async (after, limit) => chosen(lines, filter).slice(after, after + limit)} />`}
+          ask=${(filter) => async (after, limit) => chosen(lines, filter).slice(after, after + limit)}
+          find=${async (filter, words) => having(chosen(lines, filter), words)} />`}
       ${tab === "body" && html`<div class="panel"><${JsonView} text=${body} label="What was opened, as JSON"
           goTo=${goTo}><${TakeButton} get=${() => body}>Copy JSON<//><//></div>`}
       ${tab === "lint" && html`<div class="panel scrolls">${data.judged

@@ -34,7 +34,7 @@ export function Step({ name, steps, current, choose, channels, showStep, tab, se
   const channel = channels.get(step.channel);
   const path = conversationPath(name, "requests", step.channel, step.request);
   const { data, error, loading, again } = useLoad(path, (signal) => get(path, {}, { signal }), { delay: 60 });
-  const facts = data && data.channel === step.channel && data.request === step.request ? data : null;
+  const facts = data && data.channel === step.channel && data.number === step.request ? data : null;
   const lint = conversationPath(name, "requests", step.channel, step.request, "lint");
   const checked = useLoad(facts && facts.counts.shown <= CHECKED ? lint : null, (signal) => get(lint, {}, { signal }), { delay: 250 });
   const findings = checked.of === lint ? checked.data?.violations?.length : undefined;
@@ -48,7 +48,7 @@ export function Step({ name, steps, current, choose, channels, showStep, tab, se
   };
   const before = steps.slice(0, current).findLast((each) => each.channel === step.channel);
   const tabs = TABS.map((each) => ({ ...each, note: note(each.name, facts ?? data, findings) }));
-  return html`<section class="step" aria-label=${`Request ${step.request}`} data-testid="step">
+  return html`<section class="step" aria-label=${`Request ${step.wouldBe ?? step.request}`} data-testid="step">
     <header class="step-top">
       <div class="step-move" role="group" aria-label="Step">
         <button type="button" class="icon-button" aria-label="Step before" disabled=${current === 0}
@@ -57,11 +57,14 @@ export function Step({ name, steps, current, choose, channels, showStep, tab, se
             onClick=${() => choose(current + 1)}><${Icon} name="right" /></button>
       </div>
       <div class="step-title">
-        <h2>Request ${number(step.request)} <span class="faint">step ${number(current + 1)} of ${number(steps.length)}</span></h2>
+        <h2>Request ${number(step.wouldBe ?? step.request)} <span class="faint">${step.ended ? "not answered"
+            : `step ${number(current + 1)} of ${number(steps.length)}`}</span></h2>
         <p class="soft"><span class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>${channel ? channelName(channel) : oneLine(step.model)}</p>
       </div>
       <${Facts} step=${step} />
     </header>
+    ${step.ended && html`<p class="banner" role="status" data-testid="not-answered">This request was not answered to its end:
+      ${oneLine(step.ended, 400)}</p>`}
     ${error && html`<${Problem} error=${error} again=${again} />`}
     ${!data && !error && html`<${Skeleton} lines=${3} label="Loading the request" />`}
     ${data && html`<div aria-busy=${facts ? undefined : "true"}><${Budget} budget=${data.budget}><${Remarks}
@@ -86,7 +89,7 @@ function note(tab, facts, findings) {
 
 function Facts({ step }) {
   return html`<ul class="step-facts">
-    <li class="tag ${step.why ? "new" : ""}">${step.why ? `epoch ${step.epoch} begins: ${oneLine(step.why, 60)}` : `epoch ${step.epoch}`}</li>
+    ${step.epoch != null && html`<li class="tag ${step.why ? "new" : ""}">${step.why ? `epoch ${step.epoch} begins: ${oneLine(step.why, 60)}` : `epoch ${step.epoch}`}</li>`}
     <li class="tag ${step.mode === "resume" ? "accent" : ""}">${step.mode === "resume" ? "resumes its session" : "full context"}</li>
     ${step.input != null && html`<li class="tag">${number(step.input)} in, ${number(step.output)} out</li>`}
     ${step.cache_share != null && html`<li class="tag">${percent(step.cache_share)} from cache</li>`}
@@ -112,18 +115,13 @@ function Remarks({ facts }) {
     <${Counted} facts=${facts} />`;
 }
 
-/** Why figures of one request differ: they were made at different times, and not all by the same one. */
+/** How far the estimate was off. */
 function Counted({ facts }) {
-  const { budget, counts, usage } = facts;
-  const input = budget.system + budget.tools + budget.used;
-  const notes = [];
-  if (counts.tokens !== budget.used) {
-    notes.push(`The rows below come to ${number(counts.tokens)} by our own count; by what the provider measured before, that is corrected to ${number(budget.used)}.`);
-  }
-  if (usage?.input && usage.input !== input) {
-    notes.push(`We foretold ${number(input)} tokens for the whole request; the provider measured ${number(usage.input)} when it answered.`);
-  }
-  return notes.length > 0 && html`<p class="budget-note muted" data-testid="budget-note">${notes.join(" ")}</p>`;
+  const { input, estimated } = facts.budget;
+  if (!estimated || input === estimated) return null;
+  const off = `${input > estimated ? "+" : "−"}${percent(Math.abs(input - estimated) / estimated)}`;
+  return html`<p class="budget-note muted" data-testid="budget-note">Estimated ${number(estimated)} tokens before it was sent; the
+    provider counted ${number(input)} (${off}). All figures here are by its count.</p>`;
 }
 
 function Session({ session, gave }) {

@@ -94,7 +94,7 @@ function NotAnswered({ each, channel }) {
     <span role="cell">${number(usage?.cache_write)}</span>
     <span role="cell"></span>
     <span role="cell">${number(usage?.output)}</span>
-    <span role="cell"></span>
+    <span role="cell">${dollars(each.cost)}</span>
     <span role="cell"></span>
     <span role="cell" class="step-why" title=${oneLine(each.why, 400)}>not answered: ${oneLine(each.why, 90)}</span>`;
 }
