@@ -216,7 +216,8 @@ _MODULES = {
     "executor.limits": "Limits TurnResult",
     "formats": (
         "AnthropicFormatter BedrockFormatter ClaudeCodeFormatter CodexFormatter Formatter GeminiFormatter "
-        "MistralFormatter OllamaFormatter OpenAIFormatter OpenAIResponsesFormatter VercelFormatter VercelLegacyFormatter formatter"
+        "MistralFormatter OllamaFormatter OpenAIFormatter OpenAIResponsesFormatter VercelFormatter "
+        "VercelLegacyFormatter formatter"
     ),
     "ledger.sessions": "SessionManager",
     "manager": "MessageManager",
