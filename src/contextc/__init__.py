@@ -215,8 +215,9 @@ _MODULES = {
     "executor": "AgentExecutor Turn",
     "executor.limits": "Limits TurnResult",
     "formats": (
-        "AnthropicFormatter BedrockFormatter ClaudeCodeFormatter CodexFormatter GeminiFormatter MistralFormatter "
-        "OllamaFormatter OpenAIFormatter OpenAIResponsesFormatter VercelFormatter VercelLegacyFormatter formatter"
+        "AnthropicFormatter BedrockFormatter ClaudeCodeFormatter CodexFormatter Formatter GeminiFormatter "
+        "MistralFormatter OllamaFormatter OpenAIFormatter OpenAIResponsesFormatter VercelFormatter "
+        "VercelLegacyFormatter formatter"
     ),
     "ledger.sessions": "SessionManager",
     "manager": "MessageManager",
