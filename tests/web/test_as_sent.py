@@ -1,8 +1,10 @@
 """Requests shown as the model read them, with one set of figures; requests that were not answered among them."""
 
 import json
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 import contextc as cc
@@ -52,7 +54,7 @@ def test_a_shortened_result_is_told_as_it_was_sent(client: TestClient, store: cc
     assert NEEDLE in told["original_parts"][0]["content"]
 
 
-def _texts(value: object) -> list[str]:
+def _texts(value: Any) -> list[str]:  # JSON
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -186,10 +188,10 @@ def test_all_figures_of_a_request_are_the_provider_s(client: TestClient, store: 
 def test_a_figure_for_a_part_of_the_input_is_not_the_total() -> None:
     """A server that counts only what it read anew does not say what the request took."""
     budget = Budget(window=10_000, system=300, used=700)
-    facts = {"request": 1, "mode": "full", "epoch": 1, "rows": 1, "head": "", "chain": "", "budget": budget}
     usage = cc.Usage(input=40, output=5)
-    assert Record(**facts, usage=usage, partial=True).figures.input == 1_000
-    assert Record(**facts, usage=usage).figures.input == 40
+    record = Record(request=1, mode="full", epoch=1, rows=1, head="", chain="", budget=budget, usage=usage)
+    assert record.figures.input == 40
+    assert replace(record, partial=True).figures.input == 1_000
 
 
 # ── requests that were not answered ───────────────────────────────────────────────────────────────────────────────────

@@ -112,12 +112,11 @@ class Looking:
         assert states == sorted(states, key=("shared", "new", "left").index)
 
 
-def strings_in(value: object) -> set[str]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return set().union(*map(strings_in, value))
-    return {value} if isinstance(value, str) else set()
+def strings_in(value: Any) -> set[str]:  # JSON
+    if isinstance(value, str):
+        return {value}
+    inside: list[Any] = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+    return {text for each in inside for text in strings_in(each)}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
