@@ -145,8 +145,14 @@ def _lines(ask: Ask, draft: Draft, used: int) -> list[Line]:
     else:
         items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
     left = {**ask.left_out(ask.sight, items), **{each.place: each.why for each in draft.left}}
-    read = lambda places: ask.fetch(places, ()).messages  # noqa: E731
-    return lines_of(items, left, read, dict(draft.log), used=used, fetchable=draft.fetchable)
+    return lines_of(
+        items,
+        left,
+        lambda places: ask.fetch(places, ()).messages,
+        dict(draft.log),
+        used=used,
+        fetchable=draft.fetchable,
+    )
 
 
 def lines_of(
