@@ -212,3 +212,14 @@ def test_a_configuration_folder_inside_the_project_is_not_the_users(tmp_path: Pa
     environment = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": "config"}
     configured(tmp_path, user='store = "sqlite:///evil.db"\n')
     assert read_settings(environment=environment, folder=str(tmp_path)).store.source == "default"
+
+
+def test_the_session_gap_is_an_hour_unless_it_is_set(tmp_path: Path) -> None:
+    """The agents of the terminal and of the web UI are made from settings, so the gap is one of them."""
+    home = {"HOME": str(tmp_path)}
+    assert read_settings(environment=home, folder=str(tmp_path)).session_gap_seconds() == 3_600
+    (tmp_path / "contextc.toml").write_text('session_gap = "10m"\n')
+    assert read_settings(environment=home, folder=str(tmp_path)).session_gap_seconds() == 600
+    wrong = read_settings(environment={**home, "CONTEXTC_SESSION_GAP": "soon"}, folder=str(tmp_path))
+    with pytest.raises(cc.InvalidSetting, match=r"session_gap 'soon' \(CONTEXTC_SESSION_GAP\): write seconds"):
+        wrong.session_gap_seconds()

@@ -1,12 +1,14 @@
 """The small front door (seed C), in memory and on every store."""
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 from google.genai.types import GenerateContentResponse
 from openai.types.chat import ChatCompletion
 
 import contextc as cc
+from contextc._json import JSONObject
 
 
 def fill(manager: cc.MessageManager) -> None:
@@ -211,3 +213,140 @@ def test_openais_own_dicts_are_taken_as_they_are() -> None:
     assert manager.get_formatted_system_prompt() == "Be brief."
     assert [block["type"] for block in wire[0]["content"]] == ["text", "image"]
     assert cc.lint(wire, format="anthropic") == []
+
+
+class Pairs:
+    """A formatter of a user's own: two methods, and no base class."""
+
+    def format(self, history: Sequence[cc.Message], system_prompt: str | None) -> list[tuple[str, str]]:
+        prompt = [("system", system_prompt)] if system_prompt else []
+        return [*prompt, *((message.role, message.text or described(message)) for message in history)]
+
+    def get_system_prompt(self, system_prompt: str | None) -> str | None:
+        return None
+
+
+def described(message: cc.Message) -> str:
+    return " ".join([*(call.name for call in message.tool_calls), *(result.text for result in message.tool_results)])
+
+
+def test_any_object_with_two_methods_is_a_formatter() -> None:
+    """It is given our messages, paired and within the limit, and what it returns is handed out as it is."""
+    manager = cc.MessageManager(Pairs(), "Be brief.")
+    assert manager.get_formatted_messages() == [("system", "Be brief.")]
+    manager.add_message({"role": "user", "content": "look"})
+    manager.add_assistant_message(None, [cc.tool_call("a", "f", {})])
+    manager.add_user_message("and hurry")
+    manager.add_tool_result("a", "f", "a ship")
+    assert manager.get_formatted_messages() == [
+        *(("system", "Be brief."), ("user", "look"), ("assistant", "f"), ("tool", "a ship"), ("user", "and hurry")),
+    ]
+    manager.add_user_message([cc.Media(mime_type="image/png", data=b"\x89PNG")])
+    shown = list[cc.Message]()
+    manager.formatter = Kept(shown)
+    manager.get_formatted_messages()
+    assert shown[-1].parts[0] == cc.Media(mime_type="image/png", data=b"\x89PNG", size=4)
+    for needs_more in (lambda: manager.add_reply({}), lambda: manager.get_formatted_tools([])):
+        with pytest.raises(cc.InvalidSetting, match=r"Kept cannot .* Subclass cc\.Formatter"):
+            needs_more()
+
+
+class Kept(Pairs):
+    """Keeps the messages it was given."""
+
+    def __init__(self, shown: list[cc.Message]) -> None:
+        self.shown = shown
+
+    def format(self, history: Sequence[cc.Message], system_prompt: str | None) -> list[tuple[str, str]]:
+        self.shown[:] = history
+        return super().format(history, system_prompt)
+
+
+def test_a_limit_limits_formatters_of_ones_own() -> None:
+    manager = cc.MessageManager(Pairs(), max_tokens=300, model="gpt-4.1")
+    for number in range(12):
+        manager.add_user_message(f"question {number} " + "word " * 40)
+        manager.add_assistant_message(f"answer {number}")
+    sent = manager.get_formatted_messages()
+    left = [line for line in manager.explain().lines if not line.shown]
+    assert 2 < len(sent) < 14
+    assert len(sent) + len(left) == 24
+
+
+def test_what_lacks_a_method_is_not_a_formatter() -> None:
+    for wrong in (object(), cc.OpenAIFormatter, "openai", None):
+        with pytest.raises(cc.InvalidSetting, match="is not a formatter"):
+            cc.MessageManager(wrong)  # pyright: ignore[reportArgumentType]  # what is wrong is tested
+    manager = cc.MessageManager(cc.OpenAIFormatter())
+    with pytest.raises(cc.InvalidSetting, match="it has no method get_system_prompt"):
+        manager.formatter = "{}"  # pyright: ignore[reportAttributeAccessIssue]  # what is wrong is tested
+
+
+def test_explain_says_what_was_left_out_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    """A cut that nobody is told of looks like a model that forgets."""
+    manager = cc.MessageManager(cc.OpenAIFormatter(), "Be brief.", max_tokens=300, model="gpt-4.1")
+    assert manager.explain().lines == ()
+    with caplog.at_level(logging.INFO, "contextc"):
+        for number in range(8):
+            manager.add_user_message(f"question {number} " + "word " * 20)
+            manager.get_formatted_messages()
+            manager.add_assistant_message(f"answer {number} " + "text " * 20)
+    assert "left out messages: 4 (its turn was cut away)" in caplog.text
+    account = manager.explain()
+    left = [line for line in account.lines if not line.shown]
+    assert [line.seq for line in left] == list(range(1, len(left) + 1))
+    assert {line.why for line in left} == {"its turn was cut away"}
+    assert len(manager.get_formatted_messages()) == 1 + 16 - len(left)
+    assert "question 0" in str(account)
+    manager.add_tool_result("zz", "f", "1")
+    assert [line.why for line in manager.explain().lines if line.role == "tool"] == ["no call asked for it"]
+
+
+def test_the_system_prompt_is_sent_before_the_first_message() -> None:
+    manager = cc.MessageManager(cc.OpenAIFormatter(), "Be brief.")
+    assert manager.get_formatted_messages() == [{"role": "system", "content": "Be brief."}]
+    manager.add_user_message("hi")
+    manager.reset()
+    assert manager.get_formatted_messages() == [{"role": "system", "content": "Be brief."}]
+
+
+def test_a_reset_and_a_new_prompt_are_logged(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = cc.MessageManager(cc.OpenAIFormatter())
+    manager.add_user_message("hi")
+    manager.set_system_prompt("my secret")
+    manager.reset()
+    assert capsys.readouterr().err == ""
+    with caplog.at_level(logging.INFO, "contextc"):
+        manager.set_system_prompt("my secret")
+        manager.add_user_message("hi")
+        manager.reset()
+    assert "set the system prompt: 9 characters" in caplog.text
+    assert "reset the history: 1 messages" in caplog.text
+    assert "my secret" not in caplog.text
+
+
+def test_an_empty_reply_is_stored_and_not_sent_on() -> None:
+    """A model that is shown an empty answer of its own tends to give another one, and some endpoints refuse it."""
+    chat: JSONObject = {
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ""}}]
+    }
+    forms: list[tuple[cc.Formatter, JSONObject]] = [
+        (cc.OpenAIFormatter(), chat),
+        (cc.OpenAIFormatter(reasoning_field="reasoning_content"), chat),
+        (cc.MistralFormatter(), chat),
+        (cc.OllamaFormatter(), {"message": {"role": "assistant", "content": ""}, "done": True}),
+        (cc.AnthropicFormatter(), {"role": "assistant", "content": [], "stop_reason": "end_turn"}),
+        (cc.GeminiFormatter(), {"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": "STOP"}]}),
+        (cc.OpenAIResponsesFormatter(), {"object": "response", "status": "completed", "output": []}),
+    ]
+    for form, reply in forms:
+        manager = cc.MessageManager(form)
+        manager.add_user_message("one")
+        manager.get_formatted_messages()  # so that the reply answers what was handed out
+        manager.add_reply(reply)
+        manager.add_user_message("two")
+        for sent in (manager.get_formatted_messages(), form.format(manager.messages)):
+            roles = {message["role"] for message in sent}
+            assert (form.name, len(manager.messages), roles) == (form.name, 3, {"user"})

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         BedrockFormatter,
         ClaudeCodeFormatter,
         CodexFormatter,
+        Formatter,
         GeminiFormatter,
         MistralFormatter,
         OllamaFormatter,
@@ -110,6 +111,7 @@ __all__ = [
     "Cost",
     "Delegation",
     "Endpoint",
+    "Formatter",
     "FragmentFailed",
     "FunctionTool",
     "GeminiFormatter",
@@ -204,9 +206,9 @@ __all__ = [
 _MODULES = {
     "compiler": "Attempt Compiled Cost MessageCompiler",
     "errors": (
-        "Conflict ContextcError ContextOverflow ConversationBusy ConversationExists FragmentFailed InvalidImport "
-        "InvalidInput InvalidMessage InvalidReply InvalidRequest InvalidSetting KeyReused LeaseLost NothingNew "
-        "ProviderFailed SchemaTooNew StaleCompile StaleParent StoreBusy StoreCorrupt StoreError StoreFull "
+        "Conflict ContextcError ContextOverflow ConversationBusy ConversationExists FragmentFailed InternalError "
+        "InvalidImport InvalidInput InvalidMessage InvalidReply InvalidRequest InvalidSetting KeyReused LeaseLost "
+        "NothingNew ProviderFailed SchemaTooNew StaleCompile StaleParent StoreBusy StoreCorrupt StoreError StoreFull "
         "StoreReadOnly StoreUnavailable UnknownBranch UnknownChannel UnknownConversation UnknownMessage "
         "UnknownModel UnknownRequest"
     ),

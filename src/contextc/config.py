@@ -26,7 +26,7 @@ from contextc.errors import InvalidSetting
 
 FILE = "contextc.toml"
 TRUSTED = "trusted.json"
-HARMLESS = frozenset({"local_idle"})
+HARMLESS = frozenset({"local_idle", "session_gap"})
 """Settings that a project's file may change without being trusted."""
 HARMLESS_FACTS = frozenset({"window", "output"})
 """Facts about a provider that a project's file may state without being trusted."""
@@ -63,6 +63,8 @@ class Settings(NamedTuple):
     """How long the local model's server stays without being asked anything."""
     command_environment: Setting = Setting("", "default")
     """Names of environment variables that commands of `run_command` get besides the usual ones, with commas between."""
+    session_gap: Setting = Setting("1h", "default")
+    """The pause after an agent's last turn with which its next turn begins a session."""
 
     def retention_age(self) -> timedelta | None:
         """How old a message may become before its content is redacted; None keeps everything."""
@@ -74,12 +76,19 @@ class Settings(NamedTuple):
         return timedelta(**{UNITS[text[-1]]: int(text[:-1])})
 
     def local_idle_seconds(self) -> int:
-        text = self.local_idle.value
-        if not (text[:-1].isascii() and text[:-1].isdigit()) or text[-1] not in IDLE_UNITS or int(text[:-1]) == 0:
-            raise InvalidSetting(
-                f"local_idle {text!r} ({self.local_idle.source}): write seconds, minutes or hours, like 90s, 5m or 1h."
-            )
-        return int(text[:-1]) * IDLE_UNITS[text[-1]]
+        return _seconds("local_idle", self.local_idle)
+
+    def session_gap_seconds(self) -> int:
+        return _seconds("session_gap", self.session_gap)
+
+
+def _seconds(name: str, setting: Setting) -> int:
+    text = setting.value
+    if not (text[:-1].isascii() and text[:-1].isdigit()) or text[-1] not in IDLE_UNITS or int(text[:-1]) == 0:
+        raise InvalidSetting(
+            f"{name} {text!r} ({setting.source}): write seconds, minutes or hours, like 90s, 5m or 1h."
+        )
+    return int(text[:-1]) * IDLE_UNITS[text[-1]]
 
 
 class ProjectFile(NamedTuple):
@@ -175,6 +184,7 @@ def read_settings(
         "local_model": Setting("", "default"),
         "local_idle": Setting("5m", "default"),
         "command_environment": Setting("", "default"),
+        "session_gap": Setting("1h", "default"),
     }
     origin = dict.fromkeys(found, "default")
     user, project = _files(environment, folder)

@@ -39,6 +39,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A result above this share of what is available is shown by its head and its tail."""
     failed: Literal["exclude", "annotate"] = "exclude"
     placement: Literal["tail", "head"] = "tail"
+    refresh: int = 20_000
+    """A dynamic fragment is sent again, when a turn begins, where its latest copy lies more tokens back than this."""
     static_change: Literal["update", "new session"] = "update"
     keep_media: int = 2
     fetch: bool = True
@@ -82,6 +84,8 @@ class Budget(Struct, frozen=True, kw_only=True):
     used: int = 0
     exact: bool = False
     measured: bool = False
+    overhead: int = 0
+    """What the provider counts on this channel beyond our own count, and no correction explains; part of `used`."""
     wanted: int = 0
     """What the messages would have taken, where they were cut down."""
 
@@ -103,10 +107,12 @@ class Budget(Struct, frozen=True, kw_only=True):
     def corrected(self, total: int) -> "Budget":
         """Return the budget of a request that takes `total` tokens by the provider's own figure.
 
-        Every part gets its share of the difference to our own count.
+        Every part gets its share of the difference to our own count, except for the overhead, which the provider's
+        figure has set.
         """
-        system, tools, used = spread(total, (self.system, self.tools, self.used))
-        return replace(self, system=system, tools=tools, used=used, measured=True)
+        overhead = min(self.overhead, total)
+        system, tools, used = spread(total - overhead, (self.system, self.tools, max(0, self.used - overhead)))
+        return replace(self, system=system, tools=tools, used=used + overhead, measured=True)
 
     @property
     def share(self) -> float:

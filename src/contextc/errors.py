@@ -275,10 +275,13 @@ class ContextOverflow(ContextcError):
         reserve: int,
         margin: int,
         pinned: int,
+        overhead: int = 0,
     ) -> None:
+        self.overhead = overhead
         self.needed, self.available, self.window = needed, available, window
         self.system, self.tools, self.reserve, self.margin, self.pinned = system, tools, reserve, margin, pinned
         pins = f", {pinned:,} of them pinned or summed up" if pinned else ""
+        pins += f", {overhead:,} of them counted by the provider beyond what is sent" if overhead else ""
         super().__init__(
             f"The messages that must stay need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, "
             f"less {system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer, {margin:,} for "

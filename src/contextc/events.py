@@ -147,6 +147,13 @@ class SystemHint(Event, frozen=True, tag="system-hint"):
     trigger: str = ""
 
 
+class TriggerFailed(Event, frozen=True, tag="trigger-failed"):
+    """A trigger raised, or returned what it may not. The turn goes on without it."""
+
+    trigger: str
+    error: str
+
+
 class QueuedInput(Event, frozen=True, tag="queued-input"):
     """Input waits: to steer the running turn, or for the turn after it."""
 
@@ -218,6 +225,7 @@ AnyEvent: TypeAlias = (
     | ToolError
     | SystemMessageCreated
     | SystemHint
+    | TriggerFailed
     | QueuedInput
     | InputTaken
     | Compaction

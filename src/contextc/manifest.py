@@ -85,6 +85,8 @@ class Line(Struct, frozen=True, kw_only=True):
     kind: str
     role: str
     shown: bool
+    sent: bool = True
+    """Whether it went out with this request. On resume the session holds what went before."""
     tokens: int = 0
     why: str = ""
     text: str = ""
@@ -94,7 +96,10 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 class Manifest:
-    """The account of a request, in figures, as a table (`str`) and as JSON (`as_json`)."""
+    """The account of a request, in figures, as a table (`str`) and as JSON (`as_json`).
+
+    In the table `+` is what was sent, `=` what the session held already, `-` what was left out.
+    """
 
     def __init__(
         self,
@@ -164,17 +169,22 @@ class Manifest:
             + (f", session {record.session}" if record.session else ""),
             f"input {budget.input:,} tokens ({how}): system {budget.system:,}, tools {budget.tools:,}, messages "
             f"{budget.used:,} of {budget.available:,} available ({budget.share:.0%}); reserve {budget.reserve:,}",
+            *(
+                [f"overhead {budget.overhead:,} tokens: the provider counts so many more than are sent"]
+                if budget.overhead
+                else []
+            ),
             f"shared with the request before: {record.shared_tokens:,} tokens, {record.shared_bytes:,} bytes",
         ]
         rows = [("", "seq", "role", "tokens", "what", "why")]
         rows += [
-            ("+", "", "system", f"{each.tokens:,}", f"{each.lifecycle} fragment {each.id}", "")
+            ("+" if each.shown else "=", "", "system", f"{each.tokens:,}", f"{each.lifecycle} fragment {each.id}", "")
             for each in self.fragments
             if each.lifecycle == "static"
         ]
         rows += [
             (
-                "+" if line.shown else "-",
+                "+" if line.sent else "=" if line.shown else "-",
                 str(line.seq or ""),
                 line.role,
                 f"{line.tokens:,}" if line.tokens else "",

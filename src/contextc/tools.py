@@ -21,3 +21,4 @@ class NativeTool(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
     provider: str
     data: JSONObject
+    extra: Extra | None = None

@@ -66,7 +66,7 @@ def test_lint_reads_a_request_a_line_and_a_message_a_line(run: Run) -> None:
     lines = "\n".join(json.dumps(each) for each in (CHAT, BROKEN))
     found = json.loads(run("lint", "-", "-f", "anthropic", "--json", text=lines).stdout)
     assert [each["where"] for each in found] == ["line 1", "line 2"]
-    assert [violation["code"] for violation in found[0]["violations"]] == ["ANT003"]
+    assert [violation["code"] for violation in found[0]["violations"]] == ["ANT013"]
     messages = "\n".join(json.dumps(each) for each in cast(list[JSONObject], BROKEN["messages"]))
     assert len(json.loads(run("lint", "-", "-f", "anthropic", "--json", text=messages).stdout)) == 2
 

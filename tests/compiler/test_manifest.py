@@ -353,3 +353,28 @@ def test_nothing_is_logged_by_default(capsys: pytest.CaptureFixture[str]) -> Non
     desk.step(cc.assistant("hello"))
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+def test_on_resume_the_account_says_what_was_sent_and_what_the_session_held() -> None:
+    """Of a long session only the news goes out: an account that marks all of it as sent misleads."""
+    store = cc.open_store("memory:")
+    facts = cc.provider("anthropic:claude-sonnet-4-5", session_resumption=True, reverts=True)
+    compiler = cc.MessageCompiler(store, facts)
+    fragments = [cc.PromptFragment("identity", "You are a coder."), cc.PromptFragment("state", "busy", "dynamic")]
+    for text in ("one", "two"):
+        store.append("demo", cc.user(text))
+        compiled = compiler.compile("demo", fragments=fragments)
+        compiler.commit(compiled, cc.assistant(f"answer {text}"), session_id="s1")
+    assert compiled.mode == "resume"
+    expected = [
+        ("one", True, False),
+        ("## State\nbusy", True, False),
+        ("answer one", True, False),
+        ("two", True, True),
+        ("[System Context]: ## State\nbusy", True, True),
+    ]
+    for manifest in (compiled.manifest, compiler.explain("demo")):
+        assert [(line.text, line.shown, line.sent) for line in manifest.lines] == expected
+        marks = [line[0] for line in str(manifest).splitlines()[-6:]]
+        assert marks == ["=", "=", "=", "=", "+", "+"]
+    assert [line.sent for line in compiler.explain("demo", 1).lines] == [True, True]

@@ -72,13 +72,13 @@ def said(compiled: cc.Compiled) -> list[Said]:
 
 
 def test_a_stateless_provider_gets_all_prompts_and_the_full_history() -> None:
-    """Seed A, table, first line; SPEC 9.4."""
+    """Seed A, table, first line; the copy of the dynamic prompts in the history still holds, so it stands alone."""
     desk = Desk(STATELESS, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))
     compiled = desk.compile()
     assert (compiled.mode, compiled.session_id) == ("full", None)
-    assert said(compiled) == [("system", STATIC), *HISTORY, ("user", "Now add tests"), ("system", DYNAMIC)]
+    assert said(compiled) == [("system", STATIC), *HISTORY, ("user", "Now add tests")]
 
 
 def test_a_stateful_provider_without_a_session_gets_all_prompts_and_the_full_history() -> None:

@@ -8,12 +8,14 @@ import pytest
 import contextc as cc
 
 ON_POSTGRES = ("test_turn", "test_queue", "test_watching", "test_cancelling")
+IN_MEMORY = ("test_standing_warnings",)
+"""Long turns about what is sent, for which one back-end is enough."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store" in metafunc.fixturenames:
-        is_there_too = metafunc.definition.path.stem in ON_POSTGRES
-        backends = ["memory", "sqlite", *(["postgres"] if is_there_too else [])]
+        name = metafunc.definition.path.stem
+        backends = ["memory", *(["sqlite"] * (name not in IN_MEMORY)), *(["postgres"] * (name in ON_POSTGRES))]
         metafunc.parametrize("store", backends, indirect=True)
 
 

@@ -115,7 +115,9 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def played(executor: cc.AgentExecutor, conversation: str, given: str | None = "hello") -> list[AnyEvent]:
+async def played(
+    executor: cc.AgentExecutor, conversation: str, given: str | cc.Message | None = "hello"
+) -> list[AnyEvent]:
     """A whole turn, as its events."""
     return [event async for event in executor.run(conversation, given)]
 

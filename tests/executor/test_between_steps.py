@@ -10,7 +10,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode
-from contextc.events import AnyEvent, SystemHint, SystemMessageCreated, TurnFinish
+from contextc.events import AnyEvent, SystemHint, SystemMessageCreated, TriggerFailed, TurnFinish
 from contextc.messages import Hint
 from contextc.store.base import Transaction
 from contextc.triggers import FunctionTrigger, Moment, trigger
@@ -65,6 +65,70 @@ def test_todos_that_are_left_are_told_at_session_start(store: cc.Store) -> None:
     assert [body.count(b"this session begins with work left") for body in provider.bodies] == [1, 1]
 
 
+@pytest.mark.parametrize(("gap", "sessions"), [(3600.0, 1), (599.0, 2)])
+def test_a_session_begins_after_the_gap_that_is_set(
+    store: cc.Store, monkeypatch: pytest.MonkeyPatch, gap: float, sessions: int
+) -> None:
+    """Turns that are ten minutes apart belong to one session, unless the gap is set to less."""
+    clock = [1_000_000_000_000]
+    monkeypatch.setattr("contextc.executor.ends.now", lambda: clock[0])
+    heard: list[tuple[str, int]] = []
+    for _ in range(2):
+        executor = cc.AgentExecutor(store, SONNET, triggers=[listener(heard)], endpoint=steps(0), session_gap=gap)
+        asyncio.run(played(executor, "demo"))
+        clock[0] += 600_000
+
+    assert [when for when, _ in heard].count("session_start") == sessions
+
+
+@pytest.mark.parametrize("gap", [0, -1, True, "1h", float("inf")])
+def test_a_session_gap_that_is_no_time_is_refused(store: cc.Store, gap: object) -> None:
+    with pytest.raises(cc.InvalidSetting, match="session_gap"):
+        cc.AgentExecutor(store, SONNET, session_gap=gap)  # pyright: ignore[reportArgumentType]
+
+
+def test_every_moment_has_todos_usage_limits_and_the_last_results(store: cc.Store) -> None:
+    """A trigger that looks at the todos must not depend on the moment at which it is asked."""
+    seen: list[Moment] = []
+
+    @trigger("look", at=("session_start", "before_step", "after_compaction", "mid_step"), kind="hint")
+    def look(moment: Moment) -> None:
+        seen.append(moment)
+
+    store.add_todo("demo", "write the tests")
+    script = [*[Say(calls=(call(number, a=number, b=1),), input=0) for number in (1, 2)], Say(text="Done.", input=0)]
+    limits = cc.Limits(steps=9, cost=5.0)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[look], endpoint=Scripted(script), limits=limits)
+    asyncio.run(played(executor, "demo"))
+
+    assert [(each.when, each.step) for each in seen] == [
+        ("session_start", 1),
+        ("before_step", 1),
+        ("mid_step", 1),
+        ("before_step", 2),
+        ("mid_step", 2),
+        ("before_step", 3),
+    ]
+    assert {(len(each.todos), each.step_limit, each.cost_limit) for each in seen} == {(1, 9, 5.0)}
+    assert [(each.used > 0, each.used < each.available) for each in seen] == [(True, True)] * 6
+    results = [[result.text for message in each.last for result in message.tool_results] for each in seen]
+    assert results == [[], [], ["2"], ["2"], ["2", "3"], ["2", "3"]]
+
+
+def test_a_text_that_stays_the_same_is_said_once(store: cc.Store) -> None:
+    """A plain function that returns one text at every step is one message, not one for every step."""
+
+    @trigger("always")
+    def always(moment: Moment) -> str:
+        return "Keep to the plan."
+
+    provider = steps(4)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[always], endpoint=provider)
+    asyncio.run(played(executor, "demo"))
+
+    assert [body.count(b"Keep to the plan.") for body in provider.bodies] == [1] * 5
+
+
 def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
     """SPEC 11.3: the share they see is above 1, and the request is cut all the same."""
     shares: list[float] = []
@@ -116,8 +180,8 @@ def test_after_a_compaction_the_levels_begin_anew(store: cc.Store) -> None:
     compactions = kinds(events).count("compaction")
     assert compactions >= 2
     assert [when for when, _ in heard].count("after_compaction") == compactions
-    warned = [name for name, _ in said(events)]
-    assert warned.count("context_80") >= compactions
+    warned = [event.text.partition(":")[0] for event in events if isinstance(event, SystemMessageCreated)]
+    assert warned.count("Context warning") >= compactions
     assert not any(each == other for each, other in pairwise(warned))
 
 
@@ -149,6 +213,11 @@ def test_a_failing_trigger_is_logged_and_stops_no_one(store: cc.Store, caplog: p
     assert logged == [
         "demo: trigger broken failed: It raised ValueError: no such thing",
         "demo: trigger broken_hint failed: It raised ValueError: no such hint",
+    ]
+    failed = [(event.step, event.trigger, event.error) for event in events if isinstance(event, TriggerFailed)]
+    assert failed == [
+        (1, "broken", "It raised ValueError: no such thing"),
+        (1, "broken_hint", "It raised ValueError: no such hint"),
     ]
 
 

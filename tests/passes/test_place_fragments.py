@@ -10,6 +10,7 @@ from contextc._json import JSONObject, encode
 CHAT = cc.provider("openai-chat:gpt-4o")
 TAGGED = cc.provider("anthropic:claude-sonnet-4-5")
 BETWEEN = cc.provider("anthropic:claude-opus-5-5")
+NEW = "(updated: this replaces all earlier versions)"
 IDENTITY = cc.PromptFragment("identity", "You are a coder.")
 TOOL = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
 
@@ -111,8 +112,8 @@ def test_an_empty_system_prompt_produces_no_system_message(provider: cc.Provider
 # ── dynamic ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_dynamic_fragments_are_shown_at_the_start_of_every_turn_and_stay_where_they_were_shown() -> None:
-    """SPEC 8.3, 9.2: all in one block, also where nothing in them has changed."""
+def test_dynamic_fragments_are_shown_in_one_block_and_stay_where_they_were_shown() -> None:
+    """A model that holds the present text is not sent it again, and the prefix stays as it was."""
     talk = Talk()
     fragments = (state("busy"), cc.PromptFragment("clock", "noon", "dynamic"))
     talk.add(cc.user("one"))
@@ -125,7 +126,74 @@ def test_dynamic_fragments_are_shown_at_the_start_of_every_turn_and_stay_where_t
         ("system", "## State\nbusy\n\n## Clock\nnoon"),
         ("assistant", "ok"),
         ("user", "two"),
-        ("system", "## State\nbusy\n\n## Clock\nnoon"),
+    ]
+
+
+def test_only_the_fragment_that_changed_is_sent_again_and_says_that_it_replaces_the_earlier_one() -> None:
+    """Two copies that contradict each other must not be equal in rank."""
+    talk = Talk()
+    talk.add(cc.user("one"))
+    talk.step(state("busy"), cc.PromptFragment("clock", "noon", "dynamic"))
+    talk.add(cc.user("two"))
+    second = talk.compile(state("busy"), cc.PromptFragment("clock", "one", "dynamic"))
+    assert said(second.params["messages"])[-2:] == [("user", "two"), ("system", f"## Clock {NEW}\none")]
+    assert [(each.id, each.shown) for each in second.manifest.fragments] == [("state", False), ("clock", True)]
+
+
+def test_a_fragment_that_becomes_empty_is_withdrawn_once_in_words() -> None:
+    """Its earlier copy is still in the prefix, and would hold for ever."""
+    talk = Talk()
+    talk.add(cc.user("one"))
+    talk.step(state("busy"))
+    for text, block in (("", "## State (withdrawn)\nAll earlier versions of this no longer hold."), ("", None)):
+        talk.add(cc.user("more"))
+        last = said(talk.step(state(text)))[-1]
+        assert last == (("system", block) if block else ("user", "more"))
+    talk.add(cc.user("back"))
+    assert said(talk.step(state("busy")))[-1] == ("system", "## State\nbusy")
+
+
+def test_a_copy_that_lies_far_back_is_refreshed_at_the_start_of_a_turn_only() -> None:
+    """A model forgets what it was told long ago; a step is no reason to repeat it."""
+    talk = Talk(refresh=200)
+    talk.add(cc.user("one"))
+    talk.step(state("busy"), reply=asks("a"))
+    talk.add(cc.tool_result("a", "read", "word " * 300))
+    assert said(talk.step(state("busy")))[-1][0] == "tool"
+    talk.add(cc.user("two"))
+    assert said(talk.step(state("busy")))[-1] == ("system", f"## State {NEW}\nbusy")
+    talk.add(cc.user("three"))
+    assert said(talk.step(state("busy")))[-1] == ("user", "three")
+
+
+def test_fifty_turns_with_an_unchanged_list_hold_a_few_copies() -> None:
+    """One copy a turn would cost as much as the conversation itself."""
+    talk = Talk(refresh=2_000)
+    todos = "\n".join(f"{number}. [open] do the thing" for number in range(20))
+    before: list[JSONObject] = []
+    for number in range(50):
+        talk.add(cc.user(f"question {number} " + "word " * 100))
+        shown = talk.step(cc.PromptFragment("todos", todos, "dynamic"))
+        assert encode(shown[: len(before)]) == encode(before)
+        before = shown
+    copies = sum(str(content).count("0. [open] do the thing") for _, content in said(before)) // 2  # 0. and 10.
+    assert 2 <= copies <= 6
+
+
+def test_a_new_epoch_keeps_the_latest_copy_of_each_fragment() -> None:
+    """They were last sent at different turns, so no block holds all of them; what was withdrawn is not said again."""
+    talk = Talk()
+    clock, mood = cc.PromptFragment("clock", "noon", "dynamic"), cc.PromptFragment("mood", "glad", "dynamic")
+    for fragments in ([state("a"), clock, mood], [state("b"), clock, mood], [state("b"), clock]):
+        talk.add(cc.user("go"))
+        talk.step(*fragments)
+    talk.add(cc.user("on"))
+    compiled = talk.compile(IDENTITY, state("b"), clock)
+    assert compiled.manifest.why == "system prompt changed"
+    assert [content for role, content in said(compiled.params["messages"]) if role == "system"] == [
+        "You are a coder.",
+        "## Clock\nnoon",
+        f"## State {NEW}\nb",
     ]
 
 
@@ -137,7 +205,10 @@ def test_within_a_turn_they_are_shown_again_only_if_they_changed() -> None:
     talk.add(cc.tool_result("a", "read", "A"))
     assert said(talk.step(state("busy"), reply=asks("b")))[-1] == ("tool", "A")
     talk.add(cc.tool_result("b", "read", "B"))
-    assert said(talk.step(state("bored"), reply=asks("c")))[-2:] == [("tool", "B"), ("system", "## State\nbored")]
+    assert said(talk.step(state("bored"), reply=asks("c")))[-2:] == [
+        ("tool", "B"),
+        ("system", f"## State {NEW}\nbored"),
+    ]
     talk.add(cc.tool_result("c", "read", "C"))
     assert said(talk.step(state("bored")))[-1] == ("tool", "C")
 
@@ -175,7 +246,7 @@ def test_where_the_model_takes_no_system_role_they_are_tagged_on_the_last_user_m
         "role": "user",
         "content": [
             {"type": "tool_result", "tool_use_id": "a", "content": "A"},
-            text("<system-reminder>\n## State\nbored\n</system-reminder>"),
+            text(f"<system-reminder>\n## State {NEW}\nbored\n</system-reminder>"),
         ],
     }
     assert not cc.lint(compiled.params, format="anthropic")
@@ -193,7 +264,7 @@ def test_where_the_model_takes_a_system_role_between_others_they_have_it() -> No
         {"role": "system", "content": [text("## State\nbusy")]},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": {}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "A"}]},
-        {"role": "system", "content": [text("## State\nbored")]},
+        {"role": "system", "content": [text(f"## State {NEW}\nbored")]},
     ]
     assert not cc.lint(compiled.params, format="anthropic")
 
@@ -228,7 +299,7 @@ def test_a_new_epoch_keeps_the_latest_block_also_where_it_stood_in_a_step_that_i
         epochs.append(compiled.manifest.why)
         shown = compiled.params["messages"]
     assert "over budget" in epochs
-    assert [content for role, content in said(shown) if role == "system"] == ["## State\nstep two"]
+    assert [content for role, content in said(shown) if role == "system"] == [f"## State {NEW}\nstep two"]
 
 
 # ── on resume ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -329,7 +400,7 @@ def test_todos_from_the_store_reach_the_model_and_change_with_it() -> None:
     store.append("demo", cc.tool_result("a", "read", "A"))
     store.set_todo("demo", 1, state="done")
     compiled = compiler.compile("demo", fragments=prompt)
-    assert said(compiled.params["messages"])[-1] == ("system", "## Todos\nNothing is left to do: 1 done.")
+    assert said(compiled.params["messages"])[-1] == ("system", f"## Todos {NEW}\nNothing is left to do: 1 done.")
 
 
 def test_the_response_context_comes_from_the_surroundings() -> None:
@@ -374,7 +445,7 @@ def turns(talk: Talk, count: int) -> list[JSONObject]:
 @pytest.mark.parametrize("forked", [False, True], ids=["edit", "fork"])
 def test_blocks_before_a_branch_stay_and_those_behind_it_go(forked: bool) -> None:
     """SPEC 9.9a, 3.5: the cache and reasoning that is bound to its prefix survive."""
-    talk = Talk(BETWEEN)
+    talk = Talk(BETWEEN, refresh=0)
     last = turns(talk, 3)
     if forked:
         talk.store.fork("demo", "other", at=4)
@@ -387,14 +458,14 @@ def test_blocks_before_a_branch_stay_and_those_behind_it_go(forked: bool) -> Non
     assert encode(shown[:6]) == encode(last[:6])
     assert shown[6:] == [
         {"role": "user", "content": [text("another question")]},
-        {"role": "system", "content": [text("## State\nbusy")]},
+        {"role": "system", "content": [text(f"## State {NEW}\nbusy")]},
     ]
     assert compiled.cost.signed_reasoning_lost == 0
 
 
 def test_asking_again_after_a_rewind_shows_the_same_as_the_first_time() -> None:
     """SPEC 3.5: regenerating leaves everything before it as it was."""
-    talk = Talk(BETWEEN)
+    talk = Talk(BETWEEN, refresh=0)
     last = turns(talk, 3)
     talk.store.rewind("demo", 5)
     compiled = talk.compiler.compile("demo", fragments=[state("busy")], again=True)

@@ -252,12 +252,12 @@ def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(tmp_path: Path) 
 
     class Slow(Host):
         async def run(self, call: ToolCall) -> ToolResult:
-            await asyncio.sleep(0.8)
+            await asyncio.sleep(2.4)
             return await super().run(call)
 
     with Standin(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin:
         once(standin, tmp_path)  # so that the stand-in has loaded all it needs
-        reply = once(standin, tmp_path, host=Slow(), body={"tools": [WEATHER]}, timeout=0.6)
+        reply = once(standin, tmp_path, host=Slow(), body={"tools": [WEATHER]}, timeout=2)
         assert reply.text == "Done."
     with (
         Standin(echo, faults=faults.listed(faults.hang())) as standin,

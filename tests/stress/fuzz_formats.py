@@ -28,7 +28,7 @@ Spot: TypeAlias = tuple[JSON, JSON]
 """A container, and the key or index of one value in it."""
 SHARE = 5_000
 """After so many requests `main` says how far it is."""
-LARGEST = 6_000
+LARGEST = 2_500
 """Bodies with more characters are left out: small ones find the same faults faster."""
 
 
@@ -229,7 +229,7 @@ def _add(draw: Draw, spot: Spot) -> None:
 
 def _reword(draw: Draw, spot: Spot) -> None:
     """Give a role or a type another word."""
-    named = [each for each in draw.spots if each[1] in WORDS]
+    named = [each for each in draw.spots if draw.samples.words.get(each[1])]
     if named:
         holder, key = draw.random.choice(named)
         holder[key] = draw.random.choice(draw.samples.words[key])
@@ -383,13 +383,15 @@ def main() -> int:
         count = min(SHARE, given.first + given.count - first)
         more, kinds = fuzz(given.seed, first, count, given.targets, source)
         times += more
+        for failure in [kinds[what] for what in kinds if what not in found]:
+            shown = smallest(failure) if given.shrink else failure.case
+            print(f"{failure.what} | {failure.detail} | {shown.format} | {_shown(shown.body)[:400]}", flush=True)
         found = kinds | found
         done = first + count - given.first
         speed = done / (time.process_time() - began)
         print(f"{done:,} requests, {speed:,.0f} a second; {len(found)} kinds of failures", flush=True)
     for what, count in times.most_common():
-        shown = smallest(found[what]) if given.shrink else found[what].case
-        print(f"{count:6} {what} | {found[what].detail} | {shown.format} | {_shown(shown.body)[:400]}", flush=True)
+        print(f"{count:6} {what}")
     return 1 if found else 0
 
 

@@ -1,5 +1,7 @@
 """Triggers that are plain functions."""
 
+import re
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -9,6 +11,15 @@ from contextc._json import JSONObject
 from contextc.errors import InvalidInput
 from contextc.triggers import Moment, Say, evaluate
 from tests.triggers.playing import Play
+
+
+def test_the_reference_names_every_field_of_a_moment() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "triggers.md").read_text()
+    table = page.partition("### The moment")[2].partition("### ")[0]
+    named = {
+        name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")
+    }
+    assert named == {*Moment.__struct_fields__}
 
 
 def test_a_trigger_in_five_lines() -> None:

@@ -152,6 +152,8 @@ def test_a_correction_is_spread_over_all_parts() -> None:
     assert (more.system, more.tools, more.used) == (6_000, 2_000, 2_000)
     odd = budget.corrected(3_333)
     assert odd.input == 3_333
+    known = replace(budget, overhead=500).corrected(9_500)
+    assert (known.system, known.tools, known.used) == (6_000, 2_000, 1_500)
     assert min(odd.system, odd.tools, odd.used) > 0
 
 

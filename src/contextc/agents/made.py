@@ -52,6 +52,7 @@ def made(
         limits=limits,
         approve=approve,
         endpoint=line,
+        session_gap=read_settings().session_gap_seconds(),
     )
     return executor, line
 

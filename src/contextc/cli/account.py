@@ -46,7 +46,7 @@ def show(manifest: Manifest) -> None:
 class Row(NamedTuple):
     """A line of the account. `what` and `why` are as they were said: made plain when they are printed."""
 
-    shown: bool
+    sent: bool
     seq: str
     role: str
     tokens: str
@@ -62,12 +62,12 @@ def _lines(manifest: Manifest) -> Table:
     ]
     rows += [
         Row(
-            line.shown,
+            line.sent,
             str(line.seq or ""),
             line.role,
             _figure(line.tokens),
             _short(line.text) if line.kind == "message" else f"{line.kind}: {_short(line.text)}",
-            line.why,
+            line.why if line.sent or not line.shown else HAS_IT,
         )
         for line in manifest.lines
     ]
@@ -93,8 +93,8 @@ def _table(rows: Sequence[Row]) -> Table:
     table.add_column("what", width=what, no_wrap=True, overflow="ellipsis")
     table.add_column("why", width=why, overflow="fold")
     for row in rows:
-        mark = ("[green]+[/]" if row.shown else "[red]-[/]") if row.role else ""
-        table.add_row(mark, *row[1:4], plain(row.what), plain(row.why), style="" if row.shown else "dim")
+        mark = ("[green]+[/]" if row.sent else "=" if row.why == HAS_IT else "[red]-[/]") if row.role else ""
+        table.add_row(mark, *row[1:4], plain(row.what), plain(row.why), style="" if row.sent else "dim")
     return table
 
 

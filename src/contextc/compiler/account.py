@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode
 from contextc.compiler.assembly import chained
@@ -111,15 +112,32 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
         record = past.record
         left = left_out(store, channel, record.branch, record.tip, record.request, items)
         left |= {each.place: each.why for each in record.left}
+        held, produced = 0, tuple[int, ...]()
+        if record.mode == "resume":
+            held = sum([len(row.row.items) for row in past.rows[: len(past.rows) - record.added]])
+            produced = store.read(lambda tx: _produced(tx, past.number, record.request - 1))
         return lines_of(
             items,
             left,
             lambda places: store.read(lambda tx: messages_at(tx, places)),
+            held=held,
+            produced=produced,
             used=record.figures.used,
             fetchable=past.fetchable,
         )
 
-    return Manifest(channel, past.record, lines, lambda: past.fragments)
+    def fragments() -> tuple[Fragment, ...]:
+        if past.record.mode != "resume" or provider_of(store, channel).resends_head:
+            return past.fragments
+        return tuple([replace(each, shown=False) if each.lifecycle == "static" else each for each in past.fragments])
+
+    return Manifest(channel, past.record, lines, fragments)
+
+
+def _produced(tx: Transaction, number: int, request: int) -> tuple[int, ...]:
+    """Return the places of what a request was answered with."""
+    found = book.manifests(tx, number, request, last=1)
+    return record_from_json(found[0]).produced if found else ()
 
 
 def left_out(

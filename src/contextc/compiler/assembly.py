@@ -19,7 +19,9 @@ from contextc.ledger.items import Item, Row
 from contextc.ledger.render import rendered
 from contextc.ledger.standing import Sealed
 from contextc.ledger.warm import joined, listed
-from contextc.messages import Media, Message, ToolCall, ToolResult
+from contextc.messages import Media, Message, Text, ToolCall, ToolResult
+from contextc.prompts import SYSTEM_CONTEXT
+from contextc.prompts.prompt import BETWEEN
 
 REPLIES = ("assistant", "model")
 NOTHING: frozenset[int] = frozenset()
@@ -73,7 +75,7 @@ class _Rows:
     def add(self, entries: Sequence[Entry], blobs: Mapping[str, bytes], held: frozenset[int] = NOTHING) -> NewRow:
         """`held` are the places of messages that a session knows already: they are in the row, and not sent."""
         formatter, spelled = self.formatter, self.formatter.spelling.id
-        paired = formatter.paired([message for _, message in entries], taken=self.used)
+        paired = formatter.paired(_in_blocks(entries), taken=self.used)
         messages = paired.messages
         ids = [spelled(part.id) for message in messages for part in message.parts if type(part) is ToolCall]
         open_calls: dict[str, str] = {}
@@ -114,6 +116,20 @@ class _Rows:
         wire = formatter.join(encoded, before)
         same = next((index for index, each in enumerate(before) if wire[index] is not each), len(before))
         return len(before) - same, wire[same:]
+
+
+def _in_blocks(entries: Sequence[Entry]) -> list[Message]:
+    """The messages of entries. Dynamic fragments that stand side by side are one message: a block."""
+    messages: list[Message] = []
+    before = None
+    for item, message in entries:
+        if item.fragment and before is not None and before.fragment and before.role == item.role:
+            text = f"{messages[-1].text}{BETWEEN}{item.text.removeprefix(SYSTEM_CONTEXT)}"
+            messages[-1] = replace(messages[-1], parts=(Text(text),))
+        else:
+            messages.append(message)
+        before = item
+    return messages
 
 
 def _without(messages: Iterable[Message], held: Sequence[Message]) -> list[Message]:

@@ -23,7 +23,7 @@ from contextc.store import chain
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_BITS, SEQ_MASK, UNANSWERED, find, find_head, lineage, place, spoken_at, stretches
 from contextc.store.places import Head as Tip
-from contextc.tokens import Counter
+from contextc.tokens import HIGHEST, LOWEST, Counter
 
 MOVED_ON = (
     "the channel has moved on (another request was committed, its session was given up, or something was redacted)"
@@ -180,6 +180,7 @@ def write(
         replaced=compiled.replaced,
         lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
         input=measured(compiled, usage),
+        overhead=overhead_after(compiled, usage),
         again=final is not None and final.finish == "pause",
         shortened=shortened,
     )
@@ -260,6 +261,18 @@ def measured(compiled: Compiled, usage: Usage | None) -> int:
     if usage is None or (usage.input < compiled.estimated and not compiled.formatter.counts_all_input):
         return 0
     return usage.input
+
+
+def overhead_after(compiled: Compiled, usage: Usage | None) -> int:
+    """Return the overhead of the channel after a request: what the provider counted beyond all that a correction of our
+    count explains. It stays as it was while that explains the rest.
+    """
+    before, real, counted = compiled.standing.overhead, measured(compiled, usage), compiled.estimated
+    if not real or compiled.replaced or compiled.provider.runs_tools:  # a program's own prompt is in its figure
+        return before
+    if counted * LOWEST <= real - before <= counted * HIGHEST:
+        return before
+    return max(0, real - round(counted * compiled.draft.factor))
 
 
 def shown_after(compiled: Compiled, written: Written, stored: Sequence[Message], end: Tip) -> Shown:

@@ -85,11 +85,13 @@ class MessageCompiler:
         dry_run: bool = False,
         edit: tuple[Reference, Message] | None = None,
         rewind: Reference | None = None,
+        upcoming: Sequence[Message] = (),
     ) -> Compiled:
         """What one model should see now. Nothing is stored, and nothing is sent.
 
         `budget` caps the whole input; by default it is the model's window, less a reserve for the answer. `dry_run`
-        only asks what it would cost, also after an `edit` or a `rewind` that has not happened.
+        only asks what it would cost, also after an `edit` or a `rewind` that has not happened, or with `upcoming`
+        messages that are not stored yet.
         """
         door.check_ask(
             agent=agent,
@@ -99,6 +101,7 @@ class MessageCompiler:
             output=output,
             edit=edit,
             rewind=rewind,
+            upcoming=upcoming,
             dry_run=dry_run,
         )
         provider = self.provider
@@ -108,6 +111,8 @@ class MessageCompiler:
         prompt = self._prepared.prompt(channel, fragments, system_prompt, tools, surroundings, directory)
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
         seen = self._reader.seen(channel, runs, edit, rewind)
+        if upcoming:
+            seen = seen.followed_by(upcoming)
         if seen.sight.lead:
             prompt = self._prepared.with_lead(prompt, seen.sight.lead)
         stand_in = provider.formatter.stand_in
@@ -409,8 +414,9 @@ class MessageCompiler:
         if self.provider.runs_tools:  # its own prompt is in the figure, and is no error of ours
             return None
         counted = committing.measured(compiled, usage)
-        if not counted or self._reader.calibration is None:
+        if not counted or self._reader.calibration is None or compiled.replaced:
             return None
+        counted -= committing.overhead_after(compiled, usage)
         learned = self._reader.calibration.learned(compiled.estimated, counted)
         if learned.samples > EVERY_SAMPLE and abs(learned.factor - self._reader.calibration.factor) < 0.005:
             return None

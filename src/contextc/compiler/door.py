@@ -48,6 +48,8 @@ def as_options(given: Mapping[str, object]) -> Options:
         )
     if not (0 <= options.recent <= 1 and 0 < options.oversized <= 1 and options.keep_media >= 0):
         raise InvalidSetting("recent and oversized are shares between 0 and 1, and keep_media is a number of messages.")
+    if options.refresh < 0:
+        raise InvalidSetting(f"refresh: expected a number of tokens, got {options.refresh}. Give 0 or more.")
     return options
 
 
@@ -61,6 +63,7 @@ def check_ask(
     edit: object,
     rewind: object,
     dry_run: bool,
+    upcoming: object = (),
 ) -> None:
     check_name(agent, "agent")
     if system_prompt is not None and not isinstance(system_prompt, str):
@@ -81,6 +84,8 @@ def check_ask(
             raise InvalidInput(f"settings: {name} is what is compiled, and cannot be set.")
     if (edit is not None or rewind is not None) and not dry_run:
         raise InvalidInput("edit and rewind are for dry_run=True: store.edit and store.rewind do it for real.")
+    if upcoming and not dry_run:
+        raise InvalidInput("upcoming is for dry_run=True. Append the messages to the store to have them sent.")
     if edit is not None and rewind is not None:
         raise InvalidInput("Ask for an edit or for a rewind, not for both at once.")
     if edit is not None and not _is_edit(edit):

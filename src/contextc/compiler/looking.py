@@ -31,6 +31,13 @@ class Seen(NamedTuple):
     counts: Mapping[int, int]
     fresh: dict[bytes, int]
 
+    def followed_by(self, messages: Sequence[Message]) -> "Seen":
+        """Return the same with messages behind it that are not stored."""
+        at, log = self.sight.at, list(self.sight.log)
+        for seq, message in enumerate(messages, at.seq + 1):
+            log.append((place(at.branch, seq), replace(admit(replace(message, uid="", time=0)).message, seq=seq)))
+        return self._replace(sight=replace(self.sight, log=tuple(log)))
+
 
 class Reader:
     """Reads a store for one provider. `calibration` is None until something was read."""
@@ -105,12 +112,7 @@ class Reader:
             return Seen(sight, summary, counts, fresh)
 
         seen = self.store.read(work)
-        if edit is not None:
-            at = seen.sight.at
-            written = replace(admit(replace(edit[1], uid="", time=0)).message, seq=at.seq + 1)
-            log = (*seen.sight.log, (place(at.branch, written.seq), written))
-            seen = seen._replace(sight=replace(seen.sight, log=log))
-        return seen
+        return seen if edit is None else seen.followed_by([edit[1]])
 
     def elsewhere(self, channel: Channel, sight: Sight) -> Standing | None:
         """Where the same agent's conversation went last, if it never went here."""

@@ -21,7 +21,7 @@ from contextc.compiler.compiled import Compiled
 from contextc.compiler.compiler import MessageCompiler
 from contextc.compiler.door import OURS
 from contextc.draft import Budget
-from contextc.errors import InvalidInput, UnknownMessage
+from contextc.errors import InvalidInput, InvalidRequest, UnknownMessage
 from contextc.formats.base import Formatter
 from contextc.formats.named import tool_formatter
 from contextc.ledger import book
@@ -210,7 +210,7 @@ def _tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
         return (msgspec.convert(tool, Tool),)
     try:
         return tool_formatter(tool, own).decode_tools([tool])
-    except (KeyError, TypeError, AttributeError) as error:  # a decoder trusts the shape of what a provider has taken
+    except (InvalidRequest, KeyError, TypeError, AttributeError) as error:  # a decoder trusts the shape that it reads
         raise InvalidInput(_no_tool(tool)) from error
 
 

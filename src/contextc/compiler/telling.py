@@ -3,7 +3,9 @@
 And what the lines of any manifest say: every message and inserted text, shown or not, as what, and why.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from contextc.compiler.ask import Ask
 from contextc.compiler.assembly import Assembled
@@ -122,13 +124,14 @@ def _shared(sight: Sight, assembled: Assembled, standing: Standing) -> tuple[int
 
 def _fragments(ask: Ask, draft: Draft) -> Callable[[], Sequence[Fragment]]:
     def read() -> list[Fragment]:
-        shown = any(entry.item.kind == "dynamic" for entry in draft.tail) or ask.options.placement == "head"
+        shown = {entry.item.fragment for entry in draft.tail}
+        at_head = ask.options.placement == "head"
         static = not draft.resume or ask.provider.resends_head
         return [
             Fragment(
                 id=each.id,
                 lifecycle=each.lifecycle,
-                shown=static if each.lifecycle == "static" else shown,
+                shown=static if each.lifecycle == "static" else at_head or each.id in shown,
                 hash=each.hash,
                 tokens=ask.counter.text(each.text),
             )
@@ -145,11 +148,15 @@ def _lines(ask: Ask, draft: Draft, used: int) -> list[Line]:
     else:
         items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
     left = {**ask.left_out(ask.sight, items), **{each.place: each.why for each in draft.left}}
+    held = sum([len(each.row.items) for each in draft.sealed]) if draft.resume else 0
+    produced = [item.place for item in draft.standing.produced] if draft.resume else ()
     return lines_of(
         items,
         left,
         lambda places: ask.fetch(places, ()).messages,
         dict(draft.log),
+        held=held,
+        produced=produced,
         used=used,
         fetchable=draft.fetchable,
     )
@@ -161,11 +168,15 @@ def lines_of(
     read: Callable[[Sequence[int]], Mapping[int, Message]],
     known: Mapping[int, Message] = {},
     *,
+    held: int = 0,
+    produced: Collection[int] = (),
     used: int | None = None,
     fetchable: bool = True,
 ) -> list[Line]:
     """Everything shown, as the model read it, then what was not shown. `used` is what all that is shown takes: each
     line has its share of it; without it, what we counted.
+
+    A session held the first `held` items before this request, and what it produced itself, by place.
     """
     items = list(items)
     places = shown_places(items)
@@ -175,8 +186,10 @@ def lines_of(
     counted = [item.tokens for item in items]
     tokens = counted if used is None else spread(used, counted)
     lines = [
-        shown_line(item, sent, taken)
-        for (item, sent), taken in zip(sent_lines(items, messages, fetchable=fetchable), tokens, strict=True)
+        replace(shown_line(item, sent, taken), sent=index >= held and item.place not in produced)
+        for index, ((item, sent), taken) in enumerate(
+            zip(sent_lines(items, messages, fetchable=fetchable), tokens, strict=True)
+        )
     ]
     return lines + [left_line(where, messages.get(where), left[where]) for where in hidden]
 
@@ -205,6 +218,7 @@ def left_line(where: int, message: Message | None, why: str) -> Line:
         kind="message",
         role=message.role if message is not None else "",
         shown=False,
+        sent=False,
         why=why,
         text=words(message),
     )

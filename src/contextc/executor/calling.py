@@ -64,6 +64,7 @@ class Incoming:
         self.beginning = Message(
             role="assistant",
             author=record.agent,
+            run=record.run,
             uid=chain.new_uid(),
             turn=record.turn.number,
             step=step,
@@ -154,7 +155,7 @@ class Incoming:
         message = self.compiled.formatter.spelling.named(replace(said, usage=counted(said.usage)), self.compiled.tools)
         begun = self.beginning
         parts = tuple([_named(part) for part in message.parts])
-        return replace(message, parts=parts, author=begun.author, turn=begun.turn, step=begun.step)
+        return replace(message, parts=parts, author=begun.author, run=begun.run, turn=begun.turn, step=begun.step)
 
     def rest(self) -> list[Piece]:
         """What was not journaled."""

@@ -14,6 +14,7 @@ from contextc.draft import Options
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
 from contextc.messages import Message, user
+from contextc.prompts import Surroundings
 from contextc.store.places import check_name
 from contextc.toolbox import FunctionTool, Toolable, as_tools
 from contextc.tools import NativeTool, Tool
@@ -25,29 +26,30 @@ INPUT = ("user", "system")
 # ── what a turn is given ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def as_messages(given: Given) -> list[Message]:
-    """What a turn is given, as messages."""
+def as_messages(given: Given, agent: str) -> list[Message]:
+    """What a turn of an agent is given, as messages."""
     if given is None:
         return []
     if isinstance(given, str | Message):
-        return [as_message(given)]
+        return [as_message(given, agent)]
     if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
         raise InvalidInput(f"A {_kind(given)} is no input. Give a text, cc.user(…), or a list of these.")
     if not given:
         raise InvalidInput("The list of messages is empty. Leave the input out to answer what waits.")
-    return [as_message(each) for each in given]
+    return [as_message(each, agent) for each in given]
 
 
-def as_message(given: object) -> Message:
+def as_message(given: object, agent: str) -> Message:
     """One thing that is said to an agent."""
     if isinstance(given, str):
         given = user(given)
     if not isinstance(given, Message):
         raise InvalidInput(f"A {_kind(given)} is no input. Give a text, or cc.user(…).")
-    if given.role not in INPUT:
+    if given.role not in INPUT and not given.is_addressed_to(agent):
         raise InvalidInput(
-            f"A message of role {given.role!r} is no input of a turn. Give a text, cc.user(…) or cc.system(…); what "
-            "was said elsewhere is put into the record with store.append."
+            f"A message of role {given.role!r} is no input of a turn. Give a text, cc.user(…) or cc.system(…), or "
+            f"another agent's message with recipients=({agent!r},); what was said elsewhere is put into the record "
+            "with store.append."
         )
     if given.role == "user" and not any(getattr(part, "text", "x").strip() for part in given.parts):
         raise InvalidInput("The message is empty. Give a text, or leave the input out to answer what waits.")
@@ -113,6 +115,16 @@ def check_endpoint(given: object) -> None:
         raise InvalidSetting(
             f"endpoint is a {_kind(given)}. Give an open line, as cc.endpoint(provider) makes one; or leave it out."
         )
+
+
+def check_context(surroundings: object, run: object) -> None:
+    """The prompt context of an agent's turns, and the run its messages belong to."""
+    if surroundings is not None and not isinstance(surroundings, Surroundings):
+        raise InvalidSetting(
+            f"surroundings must be a cc.Surroundings, got {_kind(surroundings)}. Write cc.Surroundings(project=…)."
+        )
+    if run is not None and (not isinstance(run, str) or not run):
+        raise InvalidSetting(f"run must be a non-empty string, got {run!r}. Name the run, or leave it out.")
 
 
 def check_callback(name: str, given: object, *, takes: Sequence[str], sync: bool = False) -> None:

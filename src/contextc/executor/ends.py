@@ -23,6 +23,7 @@ from contextc.messages import AnyPart, Media, Message, Text, tool_result
 from contextc.pairing import open_calls
 from contextc.store import branches, chain, leases, streams, turns
 from contextc.store.base import Transaction
+from contextc.store.branches import edge_of
 from contextc.store.places import branch_base, branch_end, head
 from contextc.store.turns import Queued, StepRecord, TurnRecord
 
@@ -34,6 +35,8 @@ NOT_RUN = "Not run: the turn ended before ({why})."
 STOPPED, FAILED = "it was cancelled", "an error"
 
 
+LOOK_BACK, AT_ONCE = 1_024, 64
+"""How far back a message to an agent is looked for, and how many messages are read at a time."""
 INTERRUPTION = "it was interrupted"
 
 
@@ -66,7 +69,7 @@ class Ends(Writing):
         ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
             number = self._checked(tx)
             previous = turns.last_turn(tx, number, self.agent)
-            states = turns.trigger_states(tx, number, self.agent)
+            states = self._read_states(tx, number)
             waiting = turns.queued(tx, number, self.agent)
             if resume and previous is not None and self._is_open(tx, previous):
                 turn = replace(previous, state="running", ended=0)
@@ -84,8 +87,10 @@ class Ends(Writing):
             if entries:  # what was to steer a turn that is over was said before this
                 _, taken = self._taken(tx, [each for each in waiting if each.kind == "steer"])
                 opened = chain.append(tx, self.conversation, entries)[-1].seq
-            elif waiting or self._unanswered(tx):
+            elif waiting:
                 opened, taken = self._taken(tx, waiting[:1])
+            elif unanswered := self._unanswered(tx):
+                opened, taken = unanswered, list[AnyEvent]()
             else:
                 return None, previous, before, [], states
             turn = self._opened(tx, opened)
@@ -221,8 +226,10 @@ class Ends(Writing):
         """A new turn, opened by a message; by the last one where it was not given now."""
         here = head(tx, self.conversation)
         seq = seq or here.seq
-        opening = chain.messages_between(tx, here.branch, seq - 1, seq)[0].uid
-        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening, started=now())
+        opening = chain.messages_between(tx, here.branch, seq - 1, seq)[0]
+        self.sender = None
+        self._sent_by(opening)
+        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now())
         return turns.open_turn(tx, self.lease.root, turn)
 
     def _is_open(self, tx: Transaction, turn: TurnRecord) -> bool:
@@ -234,17 +241,40 @@ class Ends(Writing):
         if branch_end(tx, branch)[0] < turn.opened:
             return False
         found = chain.messages_between(tx, branch, turn.opened - 1, turn.opened)
-        return bool(found) and found[0].uid == turn.opening
+        if not found or found[0].uid != turn.opening:
+            return False
+        self._sent_by(found[0])
+        return True
+
+    def _sent_by(self, opening: Message) -> None:
+        """Remember the author of the message that opened the turn, where the turn answers it."""
+        if opening.role == "user" or opening.is_addressed_to(self.agent):
+            self.sender = opening.author
 
     def _waited(self, tx: Transaction, message: Message) -> chain.Entry:
         """Input as the chain takes it, whatever became of its name and its pictures while it waited."""
         parts = tuple([_gone(tx, part) or part for part in message.parts])
         return branches.renamed(tx, head(tx, self.conversation).tree, self._entry(replace(message, parts=parts)))
 
-    def _unanswered(self, tx: Transaction) -> bool:
-        """Whether the conversation ends with something that this agent has not answered."""
-        last = chain.load(tx, self.conversation, last=1)
-        return bool(last) and (last[0].role != "assistant" or last[0].status != "sent")
+    def _unanswered(self, tx: Transaction) -> int:
+        """Return the seq of what this agent has not answered, 0 where there is nothing: the last message, unless that
+        is its own reply or another agent's; or what another agent said to it since it last spoke.
+        """
+        here = head(tx, self.conversation)
+        upto, first = here.seq, max(edge_of(tx, here.branch, here.seq), here.seq - LOOK_BACK)
+        while upto > first:
+            after = max(first, upto - AT_ONCE)
+            for message in reversed(chain.messages_between(tx, here.branch, after, upto)):
+                said = message.role in ("assistant", "tool")
+                if said and message.author not in (None, self.agent):
+                    if message.is_addressed_to(self.agent) and message.status == "sent":
+                        return message.seq
+                elif message.seq == here.seq and (message.role != "assistant" or message.status != "sent"):
+                    return message.seq
+                elif said:
+                    return 0
+            upto = after
+        return 0
 
     def _answers(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
         """Results for the calls of a turn that is over: of what had begun, and of what had not."""

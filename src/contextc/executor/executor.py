@@ -25,12 +25,15 @@ from contextc.executor import door
 from contextc.executor.door import Given
 from contextc.executor.handle import Turn
 from contextc.executor.limits import Limits
+from contextc.executor.preparing import SHORTENED
 from contextc.executor.summarizing import Summed, summary, with_summaries
 from contextc.executor.threads import durable
 from contextc.executor.tools import Approve
 from contextc.executor.watching import hub, watch
 from contextc.executor.writing import now
+from contextc.ledger.standing import Channel
 from contextc.messages import Message
+from contextc.prompts import Surroundings
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint, endpoint
 from contextc.store import Store, turns
@@ -54,7 +57,10 @@ class AgentExecutor:
     needs it runs. `summarize` is how old messages are summed up before they would be left out: by the model itself, by
     a function of messages and the summary before them, or (None) not at all. `on_prepare_messages` gets a copy of each
     request and may return another. `should_continue` is asked after tools have run. `resources` is what reads memory
-    and CPU, where a trigger asks. Options that are not named here are the compiler's.
+    and CPU, where a trigger asks. A turn that begins more than `session_gap` seconds after the last one of this agent
+    begins a session. `surroundings` is the prompt context that fragments are rendered with: recipient, delegations,
+    agents, project. Without a recipient it is the author of the message that opens the turn. `run` names the run that
+    its messages belong to. Options that are not named here are the compiler's.
     """
 
     def __init__(
@@ -71,6 +77,8 @@ class AgentExecutor:
         budget: int | None = None,
         output: int | None = None,
         directory: str | None = None,
+        surroundings: Surroundings | None = None,
+        run: str | None = None,
         limits: Limits | None = None,
         approve: Approve | None = None,
         summarize: Summarize | Literal["model"] | None = "model",
@@ -79,6 +87,7 @@ class AgentExecutor:
         endpoint: Endpoint | None = None,
         resources: Callable[[], Resources] = read_resources,
         lease_seconds: float = 30,
+        session_gap: float = 3600,
         **options: object,
     ) -> None:
         door.check_names(AgentExecutor.__init__, options)
@@ -99,13 +108,17 @@ class AgentExecutor:
         spoken = check_triggers(triggers if triggers is not None else ())
         self.speaking = [each for each in spoken if each.at != ("mid_step",)]
         self.hinting = [each for each in spoken if "mid_step" in each.at]
+        self.of_channel = frozenset([each.name for each in spoken if each.scope == "channel"]) | {SHORTENED}
         self.limits = door.checked_limits(limits)
         door.check_callback("approve", approve, takes=("call", "tool"))
         door.check_callback("on_prepare_messages", on_prepare_messages, takes=("request", "step"))
         door.check_callback("should_continue", should_continue, takes=("reply", "results"), sync=True)
         door.check_callback("resources", resources, takes=(), sync=True)
         door.check_endpoint(endpoint)
+        door.check_context(surroundings, run)
         door.check_seconds("lease_seconds", lease_seconds)
+        door.check_seconds("session_gap", session_gap)
+        self.session_gap = session_gap
         if isinstance(summarize, str) and summarize != "model":
             raise InvalidSetting(f'summarize={summarize!r}: write "model", or give a function, or None for none.')
         if not isinstance(summarize, str):
@@ -120,6 +133,8 @@ class AgentExecutor:
             "settings": {**self._own_settings(has_tools=bool(self.tools or native)), **(settings or {})},
             "output": output,
             "directory": directory,
+            "surroundings": surroundings,
+            "run": run,
         }
         self.directory = directory or ""
         self._given_endpoint = endpoint
@@ -147,7 +162,7 @@ class AgentExecutor:
 
     def start(self, conversation: str, given: Given = None, *, wait: float = 0) -> Turn:
         """Begin a turn that runs by itself. Keep the handle: it says what happens, stops it, and has the result."""
-        return self._turn(conversation, door.as_messages(given), resume=False, wait=wait)
+        return self._turn(conversation, door.as_messages(given, self.agent), resume=False, wait=wait)
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
         """Go on with a turn whose process died; where there is none, as `start` without input."""
@@ -215,6 +230,10 @@ class AgentExecutor:
         prose = {} if has_tools else provider.prose_settings
         return {**provider.settings, **provider.stream_settings, **prose}
 
+    def channel(self, conversation: str) -> Channel:
+        """Return the channel that its requests are sent on."""
+        return self.compiler.channel(conversation, agent=self.agent, directory=self.directory or None)
+
     # ── for the turns ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open_endpoint(self) -> Endpoint:
@@ -272,7 +291,7 @@ class AgentExecutor:
         hub(self.store).look(conversation)
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> Queued:
-        message = door.as_message(given)
+        message = door.as_message(given, self.agent)
         begins = any(turn.conversation == conversation and not turn.done for turn in self._begun)
 
         def work() -> Queued:

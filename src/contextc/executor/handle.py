@@ -167,7 +167,15 @@ class Turn:
         def begin(patient: bool) -> Record:
             lease = self._lease = store.acquire_now(self.conversation, agent, ttl=ttl, patient=patient)
             store.on_loss(lease, lambda: on_loop(lambda: self._lose(lease)))
-            self._record = Record(store, self.conversation, agent, lease)
+            self._record = Record(
+                store,
+                self.conversation,
+                agent,
+                lease,
+                run=self.executor.asked["run"],
+                channel=str(self.executor.channel(self.conversation)),
+                of_channel=self.executor.of_channel,
+            )
             self._record.open(self._given, resume=self._resume)
             return self._record
 

@@ -1,29 +1,35 @@
 """What comes before a request: input that steers, what triggers have to say, a summary where room is short.
 
-Synchronous, and all of it from the store. Triggers are asked before anything is cut. What they say is stored, and the
-request is compiled again, so that the model sees it in this very step.
+Synchronous, and all of it from the store. Triggers are asked before anything is cut. Those about the context's usage
+are asked last, about the request that would be sent. Where that request starts an epoch, what still holds and is no
+longer in it is said again. What is said is stored, and the request is compiled again, so that the model sees it in this
+very step.
 """
 
-import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.compaction import Wanted
+from contextc.errors import ContextOverflow
 from contextc.events import Compaction
 from contextc.executor.limits import Limits
 from contextc.executor.progress import Progress
 from contextc.executor.record import Record
+from contextc.ledger.look import messages_at
+from contextc.messages import Message
 from contextc.store.turns import TurnRecord
-from contextc.triggers import Moment, Trigger, Verdict, When, evaluate
+from contextc.todos import Todo
+from contextc.triggers import Moment, Say, Shown, Trigger, Verdict, When, evaluate, restate
 
-log = logging.getLogger("contextc.executor")
 SUPERSEDED = "superseded"
 SHORTENED = "contextc.shortened"
-"""Under which it is remembered, with the states of triggers, that a provider's own compaction was told of."""
-SESSION_GAP = 3_600_000
-"""Milliseconds without a turn after which the next one begins a session."""
+"""The state that holds the last request after which a provider had compacted its own session."""
+COMPACTED = "contextc.compacted"
+"""The state that holds the last summary after which triggers were asked."""
+ROUNDS = 3
+"""How often a request that starts an epoch is looked at, because what was said of it has changed it."""
 
 
 class Prepared(NamedTuple):
@@ -32,6 +38,16 @@ class Prepared(NamedTuple):
     compiled: Compiled
     states: dict[str, JSONObject]
     stop: str | None = None
+    sums_up: bool = False
+    """Messages would be left out, and are to be summed up first."""
+
+
+class Said(NamedTuple):
+    """What triggers about usage say of one request, and what they remember."""
+
+    says: list[tuple[Trigger, Say]]
+    states: dict[str, JSONObject]
+    verdicts: list[Verdict]
 
 
 class Preparation:
@@ -45,15 +61,28 @@ class Preparation:
         limits: Limits,
         triggers: list[Trigger],
         asked: dict[str, Any],  # what `compile` is called with
+        *,
+        gap: float,
+        summarizes: bool,
     ) -> None:
         self.compiler, self.record, self.progress = compiler, record, progress
         self.limits, self.triggers, self._asked = limits, triggers, asked
+        self._gap, self._summarizes = gap, summarizes
+        self._of_agent = [each for each in triggers if each.scope == "agent"]
+        self._of_channel = [each for each in triggers if each.scope == "channel"]
+        self._due: list[When] = []
+        """The moments of this step at which triggers about usage are asked."""
+        self._todos: list[Todo] | None = None
+        """As they were when a trigger was first asked in this step."""
+        self._shortened = False
+        """Whether the provider compacted its own session with the request before this step."""
 
     def step(self, index: int) -> Prepared:
         """The request of a step, counted from 1."""
         if index > 1:
             self.record.steer()
-        whens: list[When] = ["session_start"] if index == 1 and _starts_session(self.record) else []
+        self._due, self._todos, self._shortened = [], None, False
+        whens: list[When] = ["session_start"] if index == 1 and self._starts_session() else []
         return self._asking([*whens, "before_step"], index)
 
     def after_compaction(self, index: int, done: Compaction, states: dict[str, JSONObject]) -> Prepared:
@@ -61,14 +90,29 @@ class Preparation:
         self.record.tell(done)
         return self._asking(["after_compaction"], index, states)
 
-    def again(self, budget: int) -> Compiled:
-        """The same request within a harder budget, which holds for the rest of the turn."""
-        self.progress.budget = budget
-        return self.compile()
+    def again(self, index: int, budget: int | None = None) -> Prepared:
+        """The request once more, as it is now; within a harder budget, which then holds for the rest of the turn.
 
-    def compile(self) -> Compiled:
+        Where what must stay needs more than that, this one request takes what it needs.
+        """
+        before = self.progress.budget
+        self.progress.budget = budget or before
+        try:
+            compiled = self.compile()
+        except ContextOverflow as over:
+            if budget is None:
+                raise
+            self.progress.budget = over.needed + over.system + over.tools + over.reserve + over.margin
+            prepared = Prepared(self.compile(), {})
+            self.progress.budget = before
+            return prepared
+        return self.settled(Prepared(compiled, {}), index)
+
+    def compile(self, upcoming: Sequence[Message] = ()) -> Compiled:
+        """The request as it is now; or, only to look at, as it would be with `upcoming` messages."""
         again = self.progress.finish == "pause"
-        return self.compiler.compile(self.record.conversation, budget=self.progress.budget, again=again, **self._asked)
+        asked: dict[str, Any] = {**self._asked, "upcoming": upcoming, "dry_run": True} if upcoming else self._asked
+        return self.compiler.compile(self.record.conversation, budget=self.progress.budget, again=again, **asked)
 
     def summed_up(self) -> Generator[Wanted, str, Compaction | None]:
         """Have what is old summed up; None where there is nothing to sum up."""
@@ -78,17 +122,88 @@ class Preparation:
             return None
         return Compaction(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
 
+    def settled(self, prepared: Prepared, index: int, *, sums_up: bool = False) -> Prepared:
+        """The request with what there is to say about its usage and, where it starts an epoch, what is said again.
+
+        What is said takes room. Where an epoch starts for that, or a cut goes further, the request is looked at again;
+        `sums_up`: unless messages are summed up first.
+        """
+        compiled, states, *_ = prepared
+        if not self.triggers or not compiled.is_new:
+            return prepared
+        for _ in range(ROUNDS):
+            starts = bool(compiled.draft.epoch)
+            said = self._said(compiled, index, states)
+            states |= said.states
+            self._shortened = False
+            for verdict in said.verdicts:
+                self.record.report(verdict, step=index)
+            stop = next((verdict.stop for verdict in said.verdicts if verdict.stop is not None), None)
+            if said.says:
+                self.record.speak(said.says, states, step=index if index > 1 else None)
+                compiled, states = self.compile(), {}
+            if stop is not None:
+                return Prepared(compiled, states, stop)
+            if not said.says or not compiled.draft.epoch:
+                break
+            if sums_up and not starts and cuts(compiled):
+                return Prepared(compiled, states, sums_up=True)
+        return Prepared(compiled, states)
+
+    def _said(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> Said:
+        """What is said of a request, with the figures that it will have together with that."""
+        said = self._usage(compiled, index, before)
+        for _ in range(ROUNDS if said.says else 0):
+            exact = self._usage(self.compile(self.record.messages(said.says)), index, before)
+            names, texts = ([(trigger.name, say.text) for trigger, say in each.says] for each in (said, exact))
+            if [name for name, _ in names] != [name for name, _ in texts]:
+                break
+            said = exact
+            if names == texts:
+                break
+        return said
+
+    def _usage(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> Said:
+        """What triggers of the channel say of a request and, where it starts an epoch, what is said again."""
+        said = Said([], {}, [])
+        shown = self._shown(compiled) if compiled.draft.epoch else None
+        for when in self._due:
+            moment = self._moment(when, compiled, index, after_cut=True)
+            verdict = evaluate(self._of_channel, moment, self.record.states | before | said.states, shown)
+            said.says.extend(verdict.says)
+            said.states.update(verdict.states)
+            said.verdicts.append(verdict)
+        if shown is None and not self._shortened:
+            return said
+        moment = self._moment("before_step", compiled, index, after_cut=True)
+        known = [*(shown or ()), *[(trigger.name, say.closes) for trigger, say in said.says]]
+        verdict = restate(self.triggers, moment, self.record.states | before | said.states, known)
+        said.says.extend(verdict.says)
+        said.verdicts.append(verdict)
+        return said
+
+    def _shown(self, compiled: Compiled) -> Shown:
+        """The messages of triggers that a request holds which starts an epoch."""
+        places = [item.place for item in compiled.draft.kept or () if item.role == "system" and item.place]
+        found = self.record.store.read(lambda tx: messages_at(tx, places)) if places else {}
+        metas = [found[where].meta or {} for where in places if where in found]
+        return [(str(meta["trigger"]), meta.get("closes") is True) for meta in metas if "trigger" in meta]
+
     def _asking(self, whens: list[When], index: int, before: dict[str, JSONObject] | None = None) -> Prepared:
         compiled = self.compile()
         states = dict(before or {})
-        request = compiled.sight.standing.requests
-        if compiled.sight.standing.shortened and self.record.states.get(SHORTENED) != {"request": request}:
-            whens = ["after_compaction", *whens]
-            states[SHORTENED] = {"request": request}  # it is said once, though the request may fail
+        for name, mark in self._compacted(compiled):
+            if self.record.states.get(name) != mark:
+                states[name] = mark  # it is said once, though the request may fail
+                whens = ["after_compaction", *[when for when in whens if when != "after_compaction"]]
+                self._shortened = self._shortened or name == SHORTENED
         if not self.record.stands(compiled.sight.at.branch):
             return Prepared(compiled, states, SUPERSEDED)
         for when in whens:
-            verdict = self._verdict(self._moment(when, compiled, index), states)
+            if not self._of_agent:
+                break
+            verdict = evaluate(self._of_agent, self._moment(when, compiled, index), self.record.states | states)
+            self.record.report(verdict, step=index)
             states |= verdict.states
             if verdict.says:
                 self.record.speak(verdict.says, states, step=index if index > 1 else None)
@@ -96,28 +211,36 @@ class Preparation:
                 compiled = self.compile()
             if verdict.stop is not None:
                 return Prepared(compiled, states, verdict.stop)
-        nothing_new = None if compiled.is_new else self.progress.finish or "stop"
-        return Prepared(compiled, states, nothing_new)
+        self._due = [*whens, *[when for when in self._due if when not in whens]]
+        if not compiled.is_new:
+            return Prepared(compiled, states, self.progress.finish or "stop")
+        if self._summarizes and before is None and cuts(compiled):
+            return Prepared(compiled, states, sums_up=True)
+        return self.settled(Prepared(compiled, states), index, sums_up=self._summarizes and before is None)
 
-    def _moment(self, when: When, compiled: Compiled, index: int) -> Moment:
-        turn, store = self.record.turn, self.record.store
-        todos = store.todos(self.record.conversation, turn.agent) if when != "before_step" else ()
-        return self.progress.moment(when, compiled, turn, self.limits, step=index, todos=todos)
+    def _compacted(self, compiled: Compiled) -> list[tuple[str, JSONObject]]:
+        """The compactions that this request is the first to follow: the provider's own, and a new summary."""
+        standing, summary = compiled.sight.standing, compiled.draft.summary
+        found: list[tuple[str, JSONObject]] = []
+        if standing.shortened:
+            found.append((SHORTENED, {"request": standing.requests}))
+        if compiled.draft.compacted and summary is not None:
+            found.append((COMPACTED, {"anchor": summary.anchor}))
+        return found
 
-    def _verdict(self, moment: Moment, states: dict[str, JSONObject]) -> Verdict:
-        if not self.triggers:
-            return Verdict()
-        verdict = evaluate(self.triggers, moment, self.record.states | states)
-        for name, failure in verdict.failures:
-            log.warning("%s: trigger %s failed: %s", self.record.conversation, name, failure)
-        return verdict
+    def _moment(self, when: When, compiled: Compiled, index: int, *, after_cut: bool = False) -> Moment:
+        turn = self.record.turn
+        if self._todos is None:
+            self._todos = self.record.store.todos(self.record.conversation, turn.agent)
+        return self.progress.moment(
+            when, compiled, turn, self.limits, step=index, todos=self._todos, after_cut=after_cut
+        )
+
+    def _starts_session(self) -> bool:
+        before: TurnRecord | None = self.record.previous
+        return before is None or self.record.turn.started - before.ended > self._gap * 1000
 
 
 def cuts(compiled: Compiled) -> bool:
     """Whether messages were left out to make room, that a summary could tell of."""
     return bool(compiled.budget.wanted and compiled.record.left)
-
-
-def _starts_session(record: Record) -> bool:
-    before: TurnRecord | None = record.previous
-    return before is None or record.turn.started - before.ended > SESSION_GAP

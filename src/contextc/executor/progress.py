@@ -75,12 +75,16 @@ class Progress:
         limits: Limits,
         *,
         step: int,
+        todos: Sequence[Todo],
         more: int = 0,
-        todos: Sequence[Todo] = (),
+        results: Sequence[Message] = (),
+        after_cut: bool = False,
     ) -> Moment:
-        """This moment, for triggers. `more` are tokens that came after what was compiled."""
+        """This moment, for triggers. `more` are tokens that came after what was compiled, and `results` those of the
+        step that is being made. The usage is that before a cut, or after it.
+        """
         budget = compiled.budget
-        used = (budget.wanted or budget.used) + more
+        used = (budget.used if after_cut else budget.wanted or budget.used) + more
         return Moment(
             when=when,
             conversation=compiled.channel.conversation,
@@ -94,7 +98,7 @@ class Progress:
             tool_calls=turn.tool_calls,
             cost=self.cost,
             seconds=monotonic() - self._began,
-            last=tuple(self.last),
+            last=(*self.last, *results),
             finish=self.finish,
             now=time(),
             step_limit=limits.steps,

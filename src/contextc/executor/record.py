@@ -4,6 +4,7 @@ A turn is resumed from here and from nothing else: its number, what it has count
 after every method.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
@@ -19,6 +20,7 @@ from contextc.events import (
     SystemHint,
     SystemMessageCreated,
     ToolStart,
+    TriggerFailed,
     UsageReport,
 )
 from contextc.executor.ends import Ends
@@ -35,7 +37,9 @@ from contextc.messages import ToolResult as ResultPart
 from contextc.store import chain, streams, turns
 from contextc.store.base import Transaction
 from contextc.store.turns import StepRecord, TurnRecord
-from contextc.triggers import Say, Trigger
+from contextc.triggers import Say, Trigger, Verdict
+
+log = logging.getLogger("contextc.executor")
 
 
 class Record(Ends):
@@ -47,17 +51,12 @@ class Record(Ends):
         A message for the model, an event alone for people.
         """
         spoken = [(trigger, say) for trigger, say in says if say.kind == "system"]
-        entries = [
-            self._entry(
-                system(say.text, audience=self.agent, turn=self.turn.number, step=step, meta={"trigger": trigger.name})
-            )
-            for trigger, say in spoken
-        ]
+        entries = [self._entry(message) for message in self.messages(says, step=step)]
 
         def work(tx: Transaction) -> list[AnyEvent]:
             number = self._checked(tx)
             stored = chain.append(tx, self.conversation, entries) if entries else []
-            turns.save_trigger_states(tx, number, self.agent, states)
+            self._save_states(tx, number, states)
             events: list[AnyEvent] = [
                 SystemMessageCreated(seq=message.seq, uid=message.uid, text=message.text, trigger=trigger.name)
                 for message, (trigger, _) in zip(stored, spoken, strict=True)
@@ -69,6 +68,27 @@ class Record(Ends):
         self.states |= states
         self._hand_on(told)
 
+    def messages(self, says: Sequence[tuple[Trigger, Say]], *, step: int | None = None) -> list[Message]:
+        """Return what triggers say to the model as messages, which are not stored yet."""
+        return [
+            system(
+                say.text,
+                audience=self.audience(trigger.name),
+                turn=self.turn.number,
+                step=step,
+                meta={"trigger": trigger.name, **({"closes": True} if say.closes else {})},
+            )
+            for trigger, say in says
+            if say.kind == "system"
+        ]
+
+    def report(self, verdict: Verdict, *, step: int) -> None:
+        """Log the triggers that failed, and store an event for each."""
+        for name, failure in verdict.failures:
+            log.warning("%s: trigger %s failed: %s", self.conversation, name, failure)
+        if verdict.failures:
+            self.tell(*[TriggerFailed(trigger=name, error=failure) for name, failure in verdict.failures], step=step)
+
     def step_begins(
         self, compiled: Compiled, index: int, states: Mapping[str, JSONObject]
     ) -> tuple[Callable[[Transaction], None], Callable[[], None]]:
@@ -79,7 +99,7 @@ class Record(Ends):
             number = self.lease.root
             if tx.again and tries and tries[-1][0] in turns.steps(tx, number, self.turn.number):
                 return  # the try before was stored; only the answer was lost
-            turns.save_trigger_states(tx, number, self.agent, states)
+            self._save_states(tx, number, states)
             step = StepRecord(
                 number=0,
                 turn=self.turn.number,
@@ -234,7 +254,7 @@ class Record(Ends):
         def work(tx: Transaction) -> tuple[Message, list[AnyEvent]]:
             number = self._checked(tx)
             stored = chain.append(tx, self.conversation, [entry])[0]
-            turns.save_trigger_states(tx, number, self.agent, states or {})
+            self._save_states(tx, number, states or {})
             events: list[AnyEvent] = [result_event(stored, milliseconds)]
             events += [SystemHint(text=say.text, trigger=trigger.name) for trigger, say in hints]
             return stored, turns.tell(tx, number, [self._stamped(event) for event in events])

@@ -67,7 +67,7 @@ class Tools:
         step: int,
         approve: Approve | None,
         hints: Sequence[Trigger],
-        moment: Callable[[int, int], Moment],
+        moment: Callable[[int, int, Sequence[Message]], Moment],
         before: int | None = None,
     ) -> None:
         self.tools, self.compiler, self.record, self.limits = tools, compiler, record, limits
@@ -76,6 +76,7 @@ class Tools:
         self._room = None if limits.tool_calls is None else max(0, limits.tool_calls - self._before)
         self._stored, self._more = 0, 0
         """Results that are stored, and their tokens, as far as somebody asks for them."""
+        self._results: list[Message] = []
         self._storing = asyncio.Lock()
         at_once = limits.parallel_tools
         self._place: AbstractAsyncContextManager[None] = asyncio.Semaphore(at_once) if at_once else nullcontext()
@@ -156,6 +157,8 @@ class Tools:
 
     def _store(self, result: ToolResult, took: int) -> Message:
         """Each is counted, and people may be told how many."""
+        if self.hints:
+            self._results.append(Message(role="tool", parts=(result,), author=self.record.agent, step=self.step))
         verdict = self._hints(self._before + self._stored + 1)
         stored = self.record.result(result, took, verdict.says, verdict.states)
         self._stored += 1
@@ -242,9 +245,8 @@ class Tools:
         """What people are told in the middle of a step."""
         if not self.hints:
             return Verdict()
-        verdict = evaluate(self.hints, self._moment(self._more, number), self.record.states)
-        for name, failure in verdict.failures:
-            log.warning("%s: trigger %s failed: %s", self.record.conversation, name, failure)
+        verdict = evaluate(self.hints, self._moment(self._more, number, tuple(self._results)), self.record.states)
+        self.record.report(verdict, step=self.step)
         return verdict
 
     def _teller(self, call: ToolCall) -> Callable[[str], None]:

@@ -7,6 +7,7 @@ is one transaction that answers open calls and says why it ended.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -21,7 +22,7 @@ from contextc.events import FailureKind, Retry, ToolStart
 from contextc.executor.calling import LONGEST_WAIT, RETRIES, Incoming, pause_before
 from contextc.executor.ends import FAILED, STOPPED
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
-from contextc.executor.preparing import Preparation, Prepared, cuts
+from contextc.executor.preparing import Preparation, Prepared
 from contextc.executor.progress import Progress
 from contextc.executor.record import Record, total_usage
 from contextc.executor.summarizing import with_summaries
@@ -29,6 +30,7 @@ from contextc.executor.threads import CALLBACKS, durable
 from contextc.executor.tools import Hosting, Tools
 from contextc.ledger.sessions import SessionManager
 from contextc.messages import Message
+from contextc.prompts import Surroundings
 from contextc.providers import Provider
 from contextc.providers.endpoint import Endpoint
 from contextc.store.streams import has_run, written
@@ -64,10 +66,20 @@ class Loop:
         self._begin()
 
     def _begin(self) -> None:
-        executor = self.executor
+        executor, asked = self.executor, self.executor.asked
+        context = asked["surroundings"] or Surroundings()
+        if context.responding_to is None and self.record.sender is not None:
+            asked = {**asked, "surroundings": replace(context, responding_to=self.record.sender)}
         self.progress = Progress(self.record.turn, executor.budget, executor.resources)
         self.preparation = Preparation(
-            executor.compiler, self.record, self.progress, executor.limits, executor.speaking, executor.asked
+            executor.compiler,
+            self.record,
+            self.progress,
+            executor.limits,
+            executor.speaking,
+            asked,
+            gap=executor.session_gap,
+            summarizes=executor.summarizes,
         )
 
     async def run(self, *, stopped: bool = False) -> None:
@@ -168,7 +180,7 @@ class Loop:
                 return limit
             index = self.record.turn.steps + 1
             prepared = await durable(self.preparation.step, index, slots=CALLBACKS)
-            if prepared.stop is None and self.executor.summarizes and cuts(prepared.compiled):
+            if prepared.sums_up:
                 prepared = await self._summed_up(prepared, index)
             if prepared.stop is not None:
                 return prepared.stop
@@ -247,16 +259,17 @@ class Loop:
                     if compiled.session_id and compiled.provider.compacts_itself:  # what it holds cannot be cut
                         await durable(self._given_up, compiled, "the session has become too long for the model")
                         smaller = min(smaller, int(compiled.estimated * HARDER))  # the rest is the program's own
-                    compiled = await durable(self.preparation.again, smaller, slots=CALLBACKS)
+                    prepared = await durable(self.preparation.again, index, smaller, slots=CALLBACKS)
                 elif error.kind == "session" and compiled.session_id:
                     await durable(self._given_up, compiled, "the provider no longer has the session")
-                    compiled = await durable(self.preparation.compile, slots=CALLBACKS)
+                    prepared = await durable(self.preparation.again, index, slots=CALLBACKS)
                 elif error.may_retry and tries < RETRIES and (error.retry_after or 0) <= LONGEST_WAIT:
                     await self._pause(error, tries)
                     tries += 1
-                    compiled = await durable(self.preparation.compile, slots=CALLBACKS)
+                    prepared = await durable(self.preparation.again, index, slots=CALLBACKS)
                 else:
                     raise
+                compiled, states = prepared.compiled, states | prepared.states
 
     def _given_up(self, compiled: Compiled, why: str) -> None:
         """The session is not used again: the next request is whole, in a new one."""
@@ -271,9 +284,9 @@ class Loop:
             """Tokens of the reply whose tools run: it is counted once, not with each of its results."""
             return sum([executor.compiler.counter.message(message) for message in self.progress.last[-1:]])
 
-        def moment(more: int, number: int) -> Moment:
+        def moment(more: int, number: int, results: Sequence[Message]) -> Moment:
             assert compiled is not None, "hints are given where the request is known"
-            return self._between(compiled, more + reply(), number, index)
+            return self._between(compiled, more + reply(), number, index, results)
 
         return Tools(
             executor.tools,
@@ -367,10 +380,13 @@ class Loop:
         progress.take(results)
         return results
 
-    def _between(self, compiled: Compiled, more: int, number: int, index: int) -> Moment:
+    def _between(self, compiled: Compiled, more: int, number: int, index: int, results: Sequence[Message]) -> Moment:
         """The moment after a tool's result, for those who speak to people. `more` are tokens that came meanwhile."""
         turn = replace(self.record.turn, tool_calls=number)
-        return self.progress.moment("mid_step", compiled, turn, self.executor.limits, step=index, more=more)
+        todos = self.record.store.todos(self.record.conversation, turn.agent)
+        return self.progress.moment(
+            "mid_step", compiled, turn, self.executor.limits, step=index, todos=todos, more=more, results=results
+        )
 
     # ── summing up ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -380,7 +396,7 @@ class Loop:
         for usage in spent:
             self.progress.spent(usage, self.executor.provider.model)
         if done is None:
-            return prepared
+            return await durable(self.preparation.settled, prepared, index, slots=CALLBACKS)
         return await durable(self.preparation.after_compaction, index, done, prepared.states, slots=CALLBACKS)
 
 

@@ -3,7 +3,7 @@
 What was stored is handed to watchers when its transaction is over, never before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from time import time
 from typing import TypeAlias
 
@@ -37,8 +37,22 @@ def now() -> int:
 class Writing:
     """What is written, under one lease, of one turn. Methods are called one after the other, from any thread."""
 
-    def __init__(self, store: Store, conversation: str, agent: str, lease: Lease) -> None:
-        self.store, self.conversation, self.agent, self.lease = store, conversation, agent, lease
+    def __init__(
+        self,
+        store: Store,
+        conversation: str,
+        agent: str,
+        lease: Lease,
+        *,
+        run: str | None = None,
+        channel: str = "",
+        of_channel: Collection[str] = (),
+    ) -> None:
+        self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
+        self.sender: str | None = None
+        """The author of the message that opened the turn."""
+        self.channel, self._of_channel = channel, frozenset(of_channel)
+        """The channel that requests are sent on, and the triggers whose states and messages belong to it."""
         self._hub = hub(store)
         self.turn = TurnRecord(number=0, agent=agent)
         self.step: StepRecord | None = None
@@ -50,13 +64,25 @@ class Writing:
         self.running: set[str] = set()
         """Calls whose tool has been started, and whose result is not stored yet."""
 
-    def tell(self, *events: AnyEvent) -> None:
+    def tell(self, *events: AnyEvent, step: int | None = None) -> None:
         """Store events that belong to nothing else."""
 
         def work(tx: Transaction) -> list[AnyEvent]:
-            return turns.tell(tx, self._checked(tx), [self._stamped(event) for event in events])
+            return turns.tell(tx, self._checked(tx), [self._stamped(event, step=step) for event in events])
 
         self._hand_on(self.store.write(work))
+
+    def audience(self, trigger: str) -> str:
+        """Return the agent, or the one channel of it, that a trigger's messages are for."""
+        return self.channel if trigger in self._of_channel else self.agent
+
+    def _read_states(self, tx: Transaction, number: int) -> dict[str, JSONObject]:
+        states = turns.trigger_states(tx, number, self.agent)
+        return states | turns.trigger_states(tx, number, self.channel) if self._of_channel else states
+
+    def _save_states(self, tx: Transaction, number: int, states: Mapping[str, JSONObject]) -> None:
+        for name, state in states.items():
+            turns.save_trigger_states(tx, number, self.audience(name), {name: state})
 
     @property
     def _index(self) -> int | None:
@@ -68,6 +94,8 @@ class Writing:
         return self.lease.root
 
     def _entry(self, message: Message) -> chain.Entry:
+        if self.run is not None and message.role in ("assistant", "tool") and message.author == self.agent:
+            message = replace(message, run=message.run or self.run)
         return chain.entry(admit(message))
 
     def _stamped(self, event: AnyEvent, turn: TurnRecord | None = None, *, step: int | None = None) -> AnyEvent:

@@ -4,6 +4,7 @@ A format's class goes by the name of its folder: `BedrockFormatter` is in `bedro
 checkers; a folder that is not in it works as well.
 """
 
+from contextc.formats.base import Encoded, Formatter, Note, Request
 from contextc.formats.named import face, format_names, formatter
 
 TYPE_CHECKING = False
@@ -25,11 +26,15 @@ __all__ = [
     "BedrockFormatter",
     "ClaudeCodeFormatter",
     "CodexFormatter",
+    "Encoded",
+    "Formatter",
     "GeminiFormatter",
     "MistralFormatter",
+    "Note",
     "OllamaFormatter",
     "OpenAIFormatter",
     "OpenAIResponsesFormatter",
+    "Request",
     "VercelFormatter",
     "VercelLegacyFormatter",
     "format_names",

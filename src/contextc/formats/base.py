@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
-from contextc.formats.checking import RuleBook
+from contextc.formats.checking import Finding, RuleBook, Sketch
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy, replayed
 from contextc.formats.settings import SettingsTable, named, renamed
@@ -26,10 +26,21 @@ from contextc.pairing import Paired, Repair, pair
 from contextc.tools import NativeTool, Tool
 
 OPENING = "(The conversation begins with the assistant.)"
+APART = "apart"
+"""In the `extra` of a message: its provider took it beside a neighbour of the same role, or as the first."""
 NOWHERE = sys.maxsize
 """The place of a result that is not in the order of the calls: none comes after it."""
 ODD = (LookupError, TypeError, AttributeError, StopIteration, RuntimeError, OverflowError)
 """What a decoder raises where a request does not have the shape of its format."""
+NO_RULES = RuleBook(
+    "",
+    lambda body: Sketch(turns=(), body=cast(JSONObject, body) if isinstance(body, dict) else {}),
+    reshape=lambda value, path: value,
+    message=lambda text: {"role": "user", "content": text},
+    block=lambda text: {"type": "text", "text": text},
+)
+NO_SETTINGS = SettingsTable({"model": "model", "max_output_tokens": "max_tokens"})
+ANY_SPELLING = Speller("")
 Done: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged", "changed", "kept"]
 
 
@@ -46,7 +57,8 @@ class Note(Struct, frozen=True):
 class Encoded(Struct, frozen=True):
     """A segment in a provider's shape, and what had to be done to fit it in.
 
-    `apart` says that its first message is not to be merged with a neighbour of the same role: it came so.
+    `apart` says that its first message came as it is: it is not merged with a neighbour of the same role, and where it
+    was the first of a request, nothing is put before it.
     """
 
     messages: tuple[JSONObject, ...]
@@ -55,12 +67,17 @@ class Encoded(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A request in our terms. `settings` is everything else the caller set, in the format's own words."""
+    """A request in our terms. `settings` is everything else the caller set, in the format's own words.
+
+    `source` is the `place` and name of the format it was read in. Written in that format again, its calls and results
+    stay where they are, if the provider takes them there.
+    """
 
     messages: tuple[Message, ...]
     system: Message | None = None
     tools: tuple[Tool | NativeTool, ...] = ()
     settings: JSONObject = {}
+    source: tuple[str, str] | None = None
 
 
 class Written(NamedTuple):
@@ -73,15 +90,16 @@ class Written(NamedTuple):
 class Formatter(ABC):
     """One wire format, and the endpoint it is spoken to. `provider` names whose reasoning and native blocks go back.
 
-    A format gives the methods with an underscore; what everybody calls is derived from them here.
+    A format gives `name`, `provider`, `assemble`, `encode_tool` and the methods with an underscore; everything else is
+    derived from them, or has a default. docs/formats.md shows a whole one.
     """
 
     name: ClassVar[str]
-    rules: ClassVar[RuleBook]
-    settings: ClassVar[SettingsTable]
+    rules: ClassVar[RuleBook] = NO_RULES
+    settings: ClassVar[SettingsTable] = NO_SETTINGS
     messages_key: ClassVar[str] = "messages"
     system_among_messages: ClassVar[bool] = False
-    spelling: ClassVar[Speller]
+    spelling: ClassVar[Speller] = ANY_SPELLING
     unique_ids: ClassVar[bool] = False
     user_first: ClassVar[bool] = False
     """Whether a conversation must begin with the user; `join` then puts `OPENING` before one that does not."""
@@ -132,13 +150,13 @@ class Formatter(ABC):
     @abstractmethod
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded: ...
 
-    @abstractmethod
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         """The messages of a request, from sealed segments, none of which is changed.
 
         `before` are the last messages of those already joined, back to a reply at least. They come first in what is
-        returned, some of them replaced where the first segment had to be merged into them.
+        returned, some of them replaced where the first segment had to be merged into them (`merges`).
         """
+        return [*before, *(message for segment in segments for message in segment.messages)]
 
     def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
         """Joined messages, with what the settings of the request demand of them. No message depends on others."""
@@ -206,7 +224,12 @@ class Formatter(ABC):
             request,
             messages=tuple(in_their_order([self.spelling.read(message) for message in messages])),
             tools=tuple([self.spelling.read_tool(tool) for tool in request.tools]),
+            source=(self.place, self.name),
         )
+
+    def around(self, message: JSONObject) -> Iterable[Finding]:
+        """What stands around a message and is not read with it, in a file of lines or a stream of events."""
+        return ()
 
     @abstractmethod
     def _decode_request(self, body: JSONObject) -> Request: ...
@@ -237,9 +260,9 @@ class Formatter(ABC):
         """What reads one reply of a provider while it comes."""
         raise InvalidInput(f"No provider streams the format {self.name}; `decode_stream` reads what is stored of one.")
 
-    @abstractmethod
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
         """A reply as it would have come whole, from the events of its stream."""
+        raise InvalidInput(f"format {self.name}: streams cannot be read. Define `_gather`, or decode a whole reply.")
 
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
         """The `messages` of a request, as the vendor's own SDK takes them."""
@@ -276,7 +299,14 @@ class Formatter(ABC):
 
     def write(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Written:
         """The whole body of a request, and what could not be said as it was."""
-        paired = self.paired(self.held(request, blobs=blobs))
+        messages = self.held(request, blobs=blobs)
+        if request.source == (self.place, self.name):
+            written = self._write(request, Paired([*messages], []), blobs)
+            if not self.rules.lint(written.body):
+                return written
+        return self._write(request, self.paired(messages), blobs)
+
+    def _write(self, request: Request, paired: Paired, blobs: Mapping[str, bytes]) -> Written:
         encoded = [self.encode(segment, blobs=blobs) for segment in segments(paired.messages)]
         notes = [note for segment in encoded for note in segment.notes]
         notes += [
@@ -290,7 +320,7 @@ class Formatter(ABC):
         has_calls = any(message.tool_calls or message.tool_results for message in paired.messages)
         if self.stand_in is not None and has_calls and not self.encode_tools(request.tools):
             notes.append(Note("made up", f"a tool {self.stand_in.name}, because there are calls and no tools"))
-        if self.user_first and _begins(encoded) not in (None, "user", "system"):
+        if self.user_first and _is_opened(encoded):
             notes.append(Note("made up", "a line from the user, because the conversation begins with the assistant"))
         notes += [note for repair in paired.repairs if (note := noted(repair)) is not None]
         request = replace(request, settings=self.chosen(request))
@@ -319,8 +349,10 @@ def _is_strict(tool: Tool | NativeTool) -> TypeGuard[Tool]:
     return isinstance(tool, Tool) and tool.strict is True
 
 
-def _begins(encoded: Sequence[Encoded]) -> str | None:
-    return next((message["role"] for segment in encoded for message in segment.messages), None)
+def _is_opened(encoded: Sequence[Encoded]) -> bool:
+    """Whether `join` puts `OPENING` before these."""
+    first = next((segment for segment in encoded if segment.messages), None)
+    return first is not None and not first.apart and first.messages[0]["role"] not in ("user", "system")
 
 
 def noted(repair: Repair) -> Note | None:
@@ -339,7 +371,8 @@ def noted(repair: Repair) -> Note | None:
 def in_their_order(messages: list[Message]) -> list[Message]:
     """The messages of a request, where results that are not in the order of their calls are one message.
 
-    Results that were logged one by one go out in the order of their calls; those of one message in their own.
+    Results that were logged one by one go out in the order of their calls; those of one message in their own. Messages
+    that stood apart stay apart.
     """
     groups: list[list[Message]] = []
     places: dict[str, list[int]] = {}  # of each id, which calls of the last reply have it, the first one at the end
@@ -356,13 +389,18 @@ def in_their_order(messages: list[Message]) -> list[Message]:
         ids = [result.call_id for result in message.tool_results]
         found = [places[each].pop() if places.get(each) else NOWHERE for each in ids]
         all_asked = all(each in places for each in ids)
-        if asked > 1 and known and all_asked and size < asked and _last_of(found, place) == NOWHERE:
+        disordered = asked > 1 and known and all_asked and size < asked and _last_of(found, place) == NOWHERE
+        if disordered and not is_apart(message):
             groups[-1].append(message)
             size, place = size + len(message.parts), NOWHERE
         else:
             groups.append([message])
             size, place, known = len(message.parts), _last_of(found, -1), all_asked
     return [together(group) for group in groups]
+
+
+def is_apart(message: Message) -> bool:
+    return message.extra is not None and any(said.get(APART) for said in message.extra.values())
 
 
 def _last_of(places: list[int], before: int) -> int:

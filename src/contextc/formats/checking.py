@@ -10,7 +10,8 @@ The checker says what a provider refuses. Our encoders keep to more than that, b
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from inspect import getdoc
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -155,7 +156,8 @@ class RuleBook:
     `reshape` gives something misshapen a sound shape that means the same, where there is one: it is handed the value
     and its path, and returns the value as it was where it knows no way. `message` and `block` make a message of the
     user, or a block, of a text: the last resort for what has no shape at all. `house` is whose rules these are: of its
-    own models more is known.
+    own models more is known. `unknown` finds the fields of messages that this format does not have, whether or not its
+    provider refuses them.
     """
 
     def __init__(
@@ -168,9 +170,10 @@ class RuleBook:
         block: Callable[[str], JSON],
         key: str = "messages",
         house: str = "",
+        unknown: Check = lambda sketch: (),
     ) -> None:
         self.prefix, self.read, self.reshape, self.key, self.house = prefix, read, reshape, key, house
-        self.message, self.block = message, block
+        self.message, self.block, self.unknown = message, block, unknown
         self.rules: list[Rule] = []
 
     def rule(self, number: int, says: str = "", *, mend: Mend | None = None) -> Callable[[Check], Check]:
@@ -242,6 +245,31 @@ def misfit(value: object, fields: Fields) -> tuple[str, str] | None:
     return None
 
 
+def known(fields: Fields, *more: str) -> frozenset[str]:
+    """The names of these fields, and of `more`."""
+    return frozenset([*(name.removesuffix("?") for name in fields), *more])
+
+
+def strangers(wire: JSON, names: Collection[str], path: Path) -> Iterator[Finding]:
+    """The fields of an object that are not among `names`; null is no value."""
+    for name, value in cast(JSONObject, wire).items() if isinstance(wire, dict) else ():
+        if value is not None and name not in names:
+            yield at((*path, name), f"`{name}` is not a field here.", name=name)
+
+
+def without(body: JSONObject, findings: Iterable[Finding]) -> JSONObject:
+    """The body without the fields that were found."""
+    if not (found := list(findings)):
+        return body
+    body = deepcopy(body)
+    for finding in found:
+        holder: JSON = body
+        for step in finding.path[:-1]:
+            holder = holder[step]
+        holder.pop(finding.path[-1], None)
+    return body
+
+
 class Pairs(NamedTuple):
     """Calls and results that do not belong together, by the turn they stand in."""
 
@@ -281,6 +309,32 @@ def match(turns: Sequence[Turn], ends: Ends) -> Pairs:
 
 def _placed(turns: Sequence[Turn], result: tuple[int, Piece]) -> tuple[Turn, Piece]:
     return turns[result[0]], result[1]
+
+
+def side(turn: Turn) -> str:
+    """Who speaks: the model, the system, or others. Whoever asks for tools is the model, and who answers is not."""
+    if turn.of("call"):
+        return "model"
+    if turn.of("result"):
+        return "user"
+    return {"assistant": "model", "model": "model", "system": "system"}.get(turn.role, "user")
+
+
+def joined(turns: Iterable[Turn]) -> list[Turn]:
+    """The turns with neighbours of one side as one, for providers that join them before they check pairs.
+
+    Results that come after other words of their side begin anew: something stands between them and their calls.
+    """
+    found: list[list[Turn]] = []
+    speaks, answers = "", False
+    for turn in turns:
+        result = bool(turn.of("result"))
+        if found and side(turn) == speaks and (answers or not result):
+            found[-1].append(turn)
+        else:
+            found.append([turn])
+        speaks, answers = side(turn), result or (answers and side(turn) == speaks)
+    return [replace(group[0], pieces=tuple(piece for turn in group for piece in turn.pieces)) for group in found]
 
 
 def next_turn(turns: Sequence[Turn]) -> Sequence[int]:

@@ -5,14 +5,15 @@ long result, with or without media and reasoning. What becomes true later (a sec
 new items look otherwise, and never those that were shown. Items are stored with every request, so they are small.
 """
 
-from typing import Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from contextc.messages import Role
 
 Kind: TypeAlias = Literal["message", "dynamic", "update", "summary", "notice", "late"]
-"""A message of the log; or what was inserted: the dynamic fragments, a changed system prompt where
+"""A message of the log; or what was inserted: a dynamic fragment, a changed system prompt where
 a session keeps its old one, a summary of what came before, a line that says
 what was left out, a result that came after another had been made up in its place."""
 
@@ -20,7 +21,7 @@ what was left out, a result that came after another had been made up in its plac
 class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
-    "only": "y", "inline": "i", "results": "c",
+    "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h",
 }):  # fmt: skip
     """One thing shown. `place` is the message's; 0 where it is none."""
 
@@ -52,6 +53,30 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """Shown with its reasoning joined into the text."""
     results: int = 1
     """How many results it holds, where it holds any."""
+    fragment: str = ""
+    """The id of the dynamic fragment that this is a copy of. Blocks of older versions hold several, and name none."""
+    hash: str = ""
+    """The hash of that fragment's text; empty where the fragment is withdrawn."""
+
+
+class Copy(NamedTuple):
+    """The latest copy of a dynamic fragment in an epoch: the hash of its text, and the tokens shown before it."""
+
+    hash: str
+    at: int
+
+
+def latest_copies(items: Iterable[Item]) -> dict[str, Copy]:
+    """Return the latest copy of each dynamic fragment among the items of an epoch, without withdrawn ones."""
+    found: dict[str, Copy] = {}
+    at = 0
+    for item in items:
+        if item.fragment and item.hash:
+            found[item.fragment] = Copy(item.hash, at)
+        elif item.fragment:
+            found.pop(item.fragment, None)
+        at += item.tokens
+    return found
 
 
 class Row(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -13,9 +13,8 @@ from msgspec.structs import astuple, replace
 
 from contextc._json import encode
 from contextc.ledger import book
-from contextc.ledger.items import Item
+from contextc.ledger.items import Item, latest_copies
 from contextc.ledger.overlays import Summary
-from contextc.ledger.render import block_name
 from contextc.ledger.standing import Channel, Standing
 from contextc.ledger.warm import Shown, Warm
 from contextc.messages import Message, from_json
@@ -210,7 +209,18 @@ def _shown(
 def _without_rows(standing: Standing) -> Standing:
     """A channel whose ledger is gone: everything is to be shown again, in a new session."""
     lost = "the conversation it was forked from was deleted"
-    return replace(standing, layout=(), tokens=0, produced=(), session=None, lost=lost, branch=0, seen=0, summary=0)
+    return replace(
+        standing,
+        layout=(),
+        tokens=0,
+        produced=(),
+        session=None,
+        lost=lost,
+        branch=0,
+        seen=0,
+        summary=0,
+        fragments={},
+    )
 
 
 def _parent(tx: Transaction, channel: Channel, at: Head) -> Standing | None:
@@ -255,8 +265,7 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[S
     sealed = shown.sealed
     items = [item for each in sealed for item in each.row.items]
     kept = _on_line(items, stands)
-    latest = next((item.text for item in reversed(kept) if item.kind == "dynamic"), "")
-    standing = replace(standing, dynamic=block_name(latest) if latest else "")
+    standing = replace(standing, fragments=latest_copies(kept))
     blanked = any(each.row.gone for each in sealed)
     if standing.session is not None and not blanked:  # what a session said itself is in no row yet
         said = messages_at(tx, [item.place for item in standing.produced])
@@ -268,7 +277,7 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[S
     why = "edited or branched away" if gone and not cleared else "cleared" if cleared else "redacted"
     unsummed = any(item.kind == "summary" and item not in kept for item in items)
     if gone and (unsummed or (standing.cut and sum([item.tokens for item in kept]) < room // 2)):
-        standing = replace(standing, seen=edge, produced=(), waiting=(), answered=True, pending={}, dynamic="")
+        standing = replace(standing, seen=edge, produced=(), waiting=(), answered=True, pending={}, fragments={})
         return replace(standing, cut=False, summary=0, humans=(), going=()), (), why
     if gone:
         ids = {id(each.row.items[0]): bool(each.row.ids) for each in sealed if each.row.items}

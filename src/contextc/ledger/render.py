@@ -1,7 +1,6 @@
 """An item and its message become what a model is shown. Pure, and the same for ever: the item says how."""
 
 from collections.abc import Collection
-from hashlib import blake2b
 
 from msgspec.structs import replace
 
@@ -10,7 +9,7 @@ from contextc.formats.reasoning import Policy, has_thoughts, replayed_for_all
 from contextc.ledger.items import Item
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolResult
 from contextc.messages.parts import Hint
-from contextc.prompts.escape import SYSTEM_CONTEXT, escape
+from contextc.prompts.escape import escape
 from contextc.tools import Tool
 
 REMOVED = "[This message was removed.]"
@@ -129,11 +128,6 @@ def replaying(item: Item, message: Message, policy: Policy) -> Item:
     if policy == "native" or item.role != "assistant" or not has_thoughts(message):
         return item
     return replace(item, inline=policy == "inline", bare=policy == "drop", signed=False)
-
-
-def block_name(text: str) -> str:
-    """The name of a block of dynamic fragments: equal words, equal names, however they were marked."""
-    return blake2b(text.removeprefix(SYSTEM_CONTEXT).encode(), digest_size=16).hexdigest()
 
 
 def answering(parts: tuple[AnyPart, ...], ids: Collection[str]) -> tuple[AnyPart, ...]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from contextc.ledger.items import Item, Row
+from contextc.ledger.items import Copy, Item, Row
 
 
 class Channel(NamedTuple):
@@ -83,7 +83,9 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     above: int = 0
     """The tokens of the system prompt and the tools, by our count."""
     dynamic: str = ""
-    """The hash of the dynamic fragments as they were last shown."""
+    """Set by older versions, which sent all dynamic fragments as one block: such a block stands in this epoch."""
+    fragments: dict[str, Copy] = {}
+    """The latest copy of each dynamic fragment in this epoch, by its id."""
     answered: bool = True
     """Whether the last turn has ended."""
     turn: int = 0
@@ -101,6 +103,8 @@ class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Why there is no session any more."""
     input: int = 0
     """What the provider counted as the input of the last request of this epoch; 0 where it did not say."""
+    overhead: int = 0
+    """What the provider counts on this channel beyond our count, and more than a correction factor explains."""
     replaced: bool = False
     """Somebody sent another request in place of the one that was compiled, so the prefix is not what the rows say."""
     again: bool = False

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from contextc._json import JSONObject, canonical
-from contextc.messages.parts import AnyPart, Extra, Text, ToolCall, ToolResult
+from contextc.messages.parts import AnyPart, Extra, Media, Text, ToolCall, ToolResult
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Status: TypeAlias = Literal["pending", "sent", "error", "cancelled"]
@@ -70,6 +70,16 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
         return tuple([part for part in self.parts if type(part) is ToolResult])
+
+    def is_addressed_to(self, agent: str) -> bool:
+        """Whether this is another agent's message to this agent: input, that is answered."""
+        return (
+            self.role == "assistant"
+            and self.author is not None
+            and self.author != agent
+            and agent in self.recipients
+            and any([isinstance(part, Media) or (isinstance(part, Text) and part.text.strip()) for part in self.parts])
+        )
 
     @property
     def at(self) -> datetime:

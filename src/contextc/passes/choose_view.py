@@ -181,7 +181,7 @@ class _View:
         item = Item(
             place=where,
             role=role,
-            opens=message.role == "user" and role == "user" and self.answered,
+            opens=role == "user" and self.answered and (message.role == "user" or message.is_addressed_to(self.agent)),
             prefix="" if own or message.role == "system" else self._prefix(message),
             failed=message.status != "sent",
             media=(media := has_media(message)),

@@ -17,13 +17,14 @@ A message that was too much, and was never answered, is the new one only until t
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
+from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.draft import Draft, Left
 from contextc.errors import ContextOverflow
-from contextc.ledger.items import Item
+from contextc.ledger.items import Item, latest_copies
 from contextc.messages import Message, Text, ToolResult
 from contextc.store.places import SEQ_MASK
 from contextc.tokens import next_input
@@ -55,21 +56,16 @@ def fit_budget(draft: Draft) -> Draft:
 def _measured(draft: Draft, tail: int) -> Draft:
     """The draft with what its messages take: by the provider's own figure for the last request, where it gave one."""
     before = draft.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
-    budget, last = draft.budget, draft.standing.input
+    budget, last = replace(draft.budget, overhead=draft.standing.overhead), draft.standing.input
     if last and not draft.epoch:
-        counted = budget.system + budget.tools + before
-        if not draft.provider.runs_tools:  # such a program has a prompt of its own, which takes its room
-            last = min(
-                max(last, counted // 2), counted * 2
-            )  # what is further off was counted otherwise than we mean it
         own = {item.place for item in draft.standing.produced}
         replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
         total = next_input(last, replayed, int((tail - replayed) * draft.factor))
         if draft.provider.runs_tools:
             used = max(0, total - budget.system - budget.tools)
             return replace(draft, budget=replace(budget, used=used, measured=True))
-        return replace(draft, budget=replace(budget, used=before + tail).corrected(total))
-    return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor)))
+        return replace(draft, budget=replace(budget, used=before + tail + budget.overhead).corrected(total))
+    return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor) + budget.overhead))
 
 
 def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
@@ -77,17 +73,20 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
     before = [item for each in draft.sealed for item in each.row.items]
     as_it_was = _first_difference(before, shown) if reason in BRANCHED and draft.changed < 0 and not cut else 0
     items = _latest_dynamic([*shown, *(entry.item for entry in draft.tail)], as_it_was)
+    if draft.options.placement == "head":
+        items = [item for item in items if item.kind != "dynamic"]
     left: tuple[Left, ...] = draft.left
     budget = draft.budget
     if cut:
         counted = sum([item.tokens for item in items])
         is_ours = counted and budget.measured and not draft.provider.runs_tools
-        factor = max(draft.factor, draft.budget.used / counted) if is_ours else draft.factor
+        factor = max(draft.factor, (budget.used - budget.overhead) / counted) if is_ours else draft.factor
         room = _Room(draft, items, factor)
         items, budget = room.made(), replace(room.budget, wanted=draft.budget.used)
         left += tuple(room.left)
     else:
-        budget = replace(budget, used=int(sum([item.tokens for item in items]) * draft.factor))
+        used = int(sum([item.tokens for item in items]) * draft.factor)
+        budget = replace(budget, used=used + budget.overhead)
     if not as_it_was:
         items = _fewer_media(items, draft.options.keep_media)
     changed = _first_difference(before, items)
@@ -98,6 +97,7 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
             replace(item, bare=True) if item.signed and index >= changed else item for index, item in enumerate(items)
         ]
     standing = replace(draft.standing, pending=_still_pending(draft, items)) if cut else draft.standing
+    standing = replace(standing, fragments=latest_copies(items))
     if len(left) > len(draft.left) or draft.unread:
         standing = replace(standing, cut=True)
     return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left, standing=standing)
@@ -128,16 +128,25 @@ def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
 
 
 def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
-    """A new epoch keeps of the dynamic blocks only the latest. Its head says what an update said in a session.
+    """A new epoch keeps only the latest copy of each dynamic fragment, and none of those that were withdrawn. Its head
+    says what an update said in a session.
 
     On a branch or a fork so many items at the front are as they were: the cache, and reasoning that is bound to them,
     outlives it.
     """
-    latest = next((item for item in reversed(items) if item.kind == "dynamic"), None)
+    copies = [item for item in items if item.kind == "dynamic"]
+    latest = {item.fragment: item for item in copies}
+    in_front = {item.fragment for item in items[:as_it_was]}
+
+    def stays(item: Item) -> bool:
+        if not item.fragment:  # a block of an older version, with all fragments of its time
+            return item is copies[-1]
+        return item is latest[item.fragment] and (bool(item.hash) or item.fragment in in_front)
+
     return [
         item
         for index, item in enumerate(items)
-        if item.kind != "update" and (item.kind != "dynamic" or item is latest or index < as_it_was)
+        if item.kind != "update" and (item.kind != "dynamic" or index < as_it_was or stays(item))
     ]
 
 
@@ -179,8 +188,10 @@ class _Room:
     def __init__(self, draft: Draft, items: list[Item], factor: float) -> None:
         self.draft, self.options, self.factor = draft, draft.options, factor
         self.slots = [_Slot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
-        self.total = sum([item.tokens for item in items])
         self.budget = draft.budget
+        self.overhead = ceil(self.budget.overhead / factor)
+        """What the provider counts beyond our messages, as if we had counted it: no cut makes it smaller."""
+        self.total = self.overhead + sum([item.tokens for item in items])
         self.left: list[Left] = []
 
     def made(self) -> list[Item]:
@@ -210,6 +221,7 @@ class _Room:
                 tools=self.budget.tools,
                 reserve=self.budget.reserve,
                 margin=self.budget.margin,
+                overhead=self.budget.overhead,
                 pinned=int(sum([slot.item.tokens for slot in self.slots if slot.pinned]) * self.factor),
             )
         return [slot.item for slot in self.slots if not slot.gone]
@@ -233,7 +245,7 @@ class _Room:
         staying = [*step, waiting[-1], *([self.slots[start]] if step else [])]
         staying += [slot for slot in self.slots if slot.pinned and not any(slot is each for each in staying)]
         room = int((self.budget.available + max(0, self.budget.reserve - SMALLEST_RESERVE)) / self.factor)
-        room -= sum([slot.item.tokens for slot in staying])
+        room -= self.overhead + sum([slot.item.tokens for slot in staying])
         gone = [slot for slot in waiting[:-1] if slot.item.tokens > room and self._drop(slot, "too long to be shown")]
         if not gone:
             return
@@ -253,7 +265,7 @@ class _Room:
         if self.options.strategy != "chunked":
             return room
         last, opening = self._staying()
-        must = sum([slot.item.tokens for index, slot in enumerate(self.slots)
+        must = self.overhead + sum([slot.item.tokens for index, slot in enumerate(self.slots)
                     if slot.pinned or index >= last or index == opening])  # fmt: skip
         low = int(room * self.options.low)
         return low if must < low * 3 // 4 else max(low, must + (room - must) // 2)

@@ -1,43 +1,82 @@
-"""Puts the dynamic fragments at the tail, in one block, where they are due.
+"""Puts the dynamic fragments that are due at the tail, in one block.
 
-They are due when a turn begins, and before a step if their text has changed. Once shown they stay where they were
-shown, so the prefix holds. Comes before the budget, so that they are counted.
+A fragment is due when the model has no copy of its present text in this epoch. At the start of a turn it is due again
+where its latest copy lies far back; a session gets all of them at every turn. A copy that takes the place of another
+says so, and a fragment that has become empty is withdrawn. Once shown they stay where they were shown, so the prefix
+holds. Comes before the budget, so that they are counted.
 
     Before                              After
     user       What is left to do?      user       What is left to do?
                                         system     Todos: 1. write tests (open)
 """
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from contextc.draft import Draft, Entry
-from contextc.ledger.items import Item, Kind
-from contextc.ledger.render import block_name
+from contextc.ledger.items import Copy, Item
 from contextc.messages import Message, Text
-from contextc.prompts import SYSTEM_CONTEXT
+from contextc.prompts import SYSTEM_CONTEXT, title_of
+from contextc.prompts.prompt import BETWEEN
 
 CHANGED = "The instructions you were given at the start have changed. From now on these hold:\n\n"
 ENDED = "The instructions you were given at the start no longer hold."
+UPDATED = "(updated: this replaces all earlier versions)"
+WITHDRAWN = "(withdrawn)\nAll earlier versions of this no longer hold."
 
 
 def place_fragments(draft: Draft) -> Draft:
     if draft.resume and draft.provider.keeps_static and draft.options.static_change == "update":
         told = draft.prompt.static_hash if draft.prompt.static else ""
         if told != draft.standing.head.static:
-            draft = _with(draft, "update", CHANGED + draft.prompt.static_text if told else ENDED)
-    text = draft.prompt.dynamic_text
-    if not text or draft.options.placement == "head":
+            text = CHANGED + draft.prompt.static_text if told else ENDED
+            draft = _with(draft, [Item(kind="update", text=text)])
+    shown = draft.standing.fragments
+    if draft.options.placement == "head" or not (shown or draft.prompt.dynamic):
         return draft
-    name = block_name(text)
     begins = any(entry.item.opens for entry in draft.tail)
-    if not (begins or ((draft.new or draft.epoch) and name != draft.standing.dynamic)):
+    if not (begins or draft.new or draft.epoch):
         return draft
-    return _with(replace(draft, standing=replace(draft.standing, dynamic=name)), "dynamic", text)
+    now = draft.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
+    now += sum([entry.item.tokens for entry in draft.tail])
+    due = _due(draft, begins=begins, now=now)
+    if not due:
+        return draft
+    copies = {**shown, **{item.fragment: Copy(item.hash, now) for item in due}}
+    copies = {name: copy for name, copy in copies.items() if copy.hash}
+    return _with(replace(draft, standing=replace(draft.standing, fragments=copies, dynamic="")), due)
 
 
-def _with(draft: Draft, kind: Kind, text: str) -> Draft:
+def _due(draft: Draft, *, begins: bool, now: int) -> list[Item]:
+    """Return the copies that the tail gets, and the withdrawals. `now` is how many tokens stand before them."""
+    shown, every = draft.standing.fragments, begins and draft.provider.session_resumption
+    due: list[Item] = []
+    for fragment in draft.prompt.dynamic:
+        copy = shown.get(fragment.id)
+        is_same = copy is not None and copy.hash == fragment.hash
+        is_far = begins and copy is not None and now - copy.at > draft.options.refresh
+        if is_same and not every and not is_far:
+            continue
+        title = f"## {fragment.title}"
+        if (copy is not None or draft.standing.dynamic) and not (is_same and every):
+            title = f"{title} {UPDATED}"
+        due.append(Item(kind="dynamic", text=f"{title}\n{fragment.text}", fragment=fragment.id, hash=fragment.hash))
+    gone = shown.keys() - {fragment.id for fragment in draft.prompt.dynamic}
+    due += [
+        Item(kind="dynamic", text=f"## {title_of(name)} {WITHDRAWN}", fragment=name) for name in shown if name in gone
+    ]
+    return due
+
+
+def _with(draft: Draft, items: Sequence[Item]) -> Draft:
+    """Add inserted texts to the tail, marked as ours where a session takes no system message."""
     marked = draft.resume and not draft.provider.system_in_session
-    item = Item(kind=kind, role="user" if marked else "system", text=SYSTEM_CONTEXT + text if marked else text)
-    message = Message(role=item.role, parts=(Text(item.text),))
-    item = replace(item, tokens=draft.counter.message(message))
-    return replace(draft, tail=(*draft.tail, Entry(item, message)))
+    entries: list[Entry] = []
+    for item in items:
+        text = SYSTEM_CONTEXT + item.text if marked else item.text
+        role = "user" if marked else "system"
+        message = Message(role=role, parts=(Text(text),))
+        tokens = draft.counter.text(BETWEEN + item.text) if entries else draft.counter.message(message)
+        entries.append(Entry(replace(item, role=role, text=text, tokens=tokens), message))
+    return replace(draft, tail=(*draft.tail, *entries))

@@ -9,7 +9,7 @@ from contextc.prompts.builder import PromptBuilder
 from contextc.prompts.builtin.behaviour import default_system_prompt
 from contextc.prompts.escape import MARKS, SYSTEM_CONTEXT, Tag, escape, tagged
 from contextc.prompts.fragment import AgentCard, Delegation, Lifecycle, PromptFragment, Renderer, Surroundings
-from contextc.prompts.prompt import Prompt, PromptWarning, Rendered, hash_tools
+from contextc.prompts.prompt import Prompt, PromptWarning, Rendered, hash_tools, title_of
 
 __all__ = [
     "MARKS",
@@ -29,4 +29,5 @@ __all__ = [
     "escape",
     "hash_tools",
     "tagged",
+    "title_of",
 ]

@@ -25,6 +25,12 @@ def hash_tools(tools: Sequence[Tool | NativeTool]) -> str:
     return hash_of(encode(tools))
 
 
+def title_of(id: str) -> str:
+    """Return the id of a fragment as a heading: `open_work` becomes `Open work`."""
+    words = id.replace("_", " ").replace("-", " ").strip() or id
+    return words[0].upper() + words[1:]
+
+
 class Rendered(Struct, frozen=True):
     """A fragment's text, as it is shown."""
 
@@ -36,8 +42,7 @@ class Rendered(Struct, frozen=True):
     @property
     def title(self) -> str:
         """The id as a heading: `open_work` becomes `Open work`."""
-        words = self.id.replace("_", " ").replace("-", " ").strip() or self.id
-        return words[0].upper() + words[1:]
+        return title_of(self.id)
 
 
 class PromptWarning(Struct, frozen=True):

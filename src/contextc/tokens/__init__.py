@@ -1,10 +1,12 @@
 """Tokens: counted exactly where a vocabulary is at hand, estimated elsewhere, corrected by what providers report."""
 
 from contextc.tokens.cache import keep, known, load_calibration, save_calibration
-from contextc.tokens.calibration import Calibration, next_input
+from contextc.tokens.calibration import HIGHEST, LOWEST, Calibration, next_input
 from contextc.tokens.counter import Counter, counter
 
 __all__ = [
+    "HIGHEST",
+    "LOWEST",
     "Calibration",
     "Counter",
     "counter",

@@ -1,7 +1,8 @@
 """What the provider's own figures teach: how far off the estimate for a model is, and how large the next input is.
 
 The factor is learned per model. The first figures move it quickly, later ones slowly, and it stays within a half and
-twice: what is further off is no matter of calibration. Small requests teach nothing, because overheads rule them.
+twice: what is further off is an overhead of the channel, and is counted there. Small requests teach nothing, because
+overheads rule them.
 """
 
 from msgspec import Struct

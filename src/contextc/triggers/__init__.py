@@ -4,9 +4,9 @@ Pure and synchronous all through. The executor makes the moment, calls `evaluate
 changed states in one transaction. One file a family: context, resources, todos, progress, limits.
 """
 
-from contextc.triggers.base import Kind, Moment, Resources, Say, Threshold, Trigger, When
+from contextc.triggers.base import Kind, Moment, Resources, Say, Scope, Threshold, Trigger, When
 from contextc.triggers.context import context_triggers
-from contextc.triggers.evaluate import Verdict, check_triggers, evaluate
+from contextc.triggers.evaluate import Shown, Verdict, check_triggers, evaluate, restate
 from contextc.triggers.limits import limit_triggers
 from contextc.triggers.progress import progress_triggers
 from contextc.triggers.resources import cpu_trigger, memory_trigger, read_resources, resource_triggers
@@ -19,6 +19,8 @@ __all__ = [
     "Moment",
     "Resources",
     "Say",
+    "Scope",
+    "Shown",
     "Threshold",
     "Trigger",
     "Verdict",
@@ -33,6 +35,7 @@ __all__ = [
     "progress_triggers",
     "read_resources",
     "resource_triggers",
+    "restate",
     "todo_triggers",
     "trigger",
 ]

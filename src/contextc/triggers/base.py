@@ -19,6 +19,7 @@ from contextc.todos import Todo
 
 When: TypeAlias = Literal["session_start", "before_step", "mid_step", "after_compaction"]
 Kind: TypeAlias = Literal["system", "hint"]
+Scope: TypeAlias = Literal["agent", "channel"]
 WHEN: tuple[When, ...] = get_args(When)
 MAX_NAME = 128
 
@@ -41,8 +42,9 @@ class Moment(Struct, frozen=True, kw_only=True):
     """A moment of a turn, as a trigger sees it.
 
     `step` is the one about to be made and counts from 1. `mid_step` is the moment after a tool's result, while others
-    of the same step may still run; only triggers of kind `hint` are asked then. `share` is `used / available`, before
-    any cut. A limit that is None is not set.
+    of the same step may still run; only triggers of kind `hint` are asked then. `used` is measured before any cut; for
+    triggers of scope `channel` it is what the request takes after the cut. `share` is `used / available`. A limit that
+    is None is not set.
     """
 
     when: When = "before_step"
@@ -60,7 +62,7 @@ class Moment(Struct, frozen=True, kw_only=True):
     """US dollars; None where the model's price is not known."""
     seconds: float = 0.0
     last: tuple[Message, ...] = ()
-    """Replies and results of the last steps, newest last."""
+    """Replies and results of the last steps of this turn, newest last."""
     finish: str | None = None
     """How the last reply ended: `tool_calls`, `length`, …"""
     now: float = 0.0
@@ -93,7 +95,8 @@ class Trigger(Struct, frozen=True, kw_only=True):
     """Something that may speak at the moments named in `at`. Its name is the key under which its state is stored.
 
     A lower `priority` speaks first; equals stay in the order given. `once` is for a conversation and agent. A cooldown
-    counts from the last time it spoke, in steps or in seconds; where both are given, both must be over.
+    counts from the last time it spoke, in steps or in seconds; where both are given, both must be over. `scope` is
+    `channel` for a trigger about the context's usage: its state and its messages belong to one provider and model.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Trigger(Struct, frozen=True, kw_only=True):
     once: bool = False
     cooldown_steps: int = 0
     cooldown_seconds: float = 0.0
+    scope: Scope = "agent"
 
     def __post_init__(self) -> None:
         name = self.name
@@ -116,6 +120,8 @@ class Trigger(Struct, frozen=True, kw_only=True):
         force_setattr(self, "at", at)
         if self.kind not in get_args(Kind):
             raise InvalidInput(f"Trigger {name!r}: {self.kind!r} is no kind. Use system, or hint for people alone.")
+        if self.scope not in get_args(Scope):
+            raise InvalidInput(f'Trigger {name!r}: scope must be "agent" or "channel", got {self.scope!r}.')
         if self.kind != "hint" and "mid_step" in at:
             raise InvalidInput(
                 f"Trigger {name!r}: in the middle of a step only people can be spoken to. Use kind='hint', or at="
@@ -131,6 +137,14 @@ class Trigger(Struct, frozen=True, kw_only=True):
     def active(self, state: JSONObject) -> bool:
         """Whether it stands where it last spoke, so that lower levels of its group have nothing to add."""
         return False
+
+    def repeat(self, moment: Moment, state: JSONObject) -> Say | None:
+        """Return what still holds of what it said, to be said again where a request no longer shows it."""
+        return None
+
+    def take_back(self, moment: Moment, state: JSONObject) -> Say | None:
+        """Return what says that a warning is over which a request still shows; None where it is not over."""
+        return None
 
 
 Words: TypeAlias = str | Callable[[Moment], str]
@@ -174,6 +188,17 @@ class Threshold(Trigger, frozen=True, kw_only=True):
 
     def active(self, state: JSONObject) -> bool:
         return state.get("inside") is True
+
+    def repeat(self, moment: Moment, state: JSONObject) -> Say | None:
+        value = self.value(moment) if self.active(state) else None
+        holds = value is not None and value >= self.exit
+        return Say(text=_written(self.text, moment), title=self.title) if holds else None
+
+    def take_back(self, moment: Moment, state: JSONObject) -> Say | None:
+        value = None if self.active(state) else self.value(moment)
+        if value is None or value >= self.enter or not (text := _written(self.exit_text, moment)):
+            return None
+        return Say(text=text, title=self.exit_title, closes=True)
 
 
 def _written(words: Words, moment: Moment) -> str:

@@ -1,8 +1,8 @@
 """Says how full the context is: at 80 % and 90 % of what is available, and when there is room again.
 
 The levels are one group, so a jump over both gives one message. Each speaks once, until the share has fallen by a
-margin below its mark. After a compaction all levels begin anew, so that a later rise is told again. The share is the
-moment's, measured before any cut.
+margin below its mark. After a compaction all levels begin anew, so that a later rise is told again. The share is that
+of the request which shows the message: where it begins with a cut, after the cut.
 """
 
 from contextc.triggers.base import Moment, Threshold, Trigger, percent
@@ -23,6 +23,7 @@ def _level(mark: float, margin: float, *, lowest: bool) -> Trigger:
         group="context",
         priority=20,
         level=round(mark * 100),
+        scope="channel",
         at=("before_step", "after_compaction"),
         resets=("after_compaction",),
         value=lambda moment: moment.share,

@@ -7,8 +7,8 @@ turn that is taken up again after a crash doubles nothing; who is silenced by a 
 having spoken; a trigger that fails keeps its state and stops no one.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import cast, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,13 +54,23 @@ def check_triggers(triggers: Iterable[Trigger]) -> list[Trigger]:
     return list(found.values())
 
 
-def evaluate(triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, JSONObject]) -> Verdict:
-    """Who speaks at this moment, by priority; of one group only the highest level."""
+Shown: TypeAlias = Sequence[tuple[str, bool]]
+"""Messages of triggers that are in a request, oldest first: the trigger's name, and whether it says that it is over."""
+
+
+def evaluate(
+    triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, JSONObject], shown: Shown | None = None
+) -> Verdict:
+    """Who speaks at this moment, by priority; of one group only the highest level.
+
+    `shown` is given where an epoch starts: what is over is then taken back only where the request still shows it.
+    """
+    triggers = check_triggers(triggers)
     said: list[tuple[Trigger, Say]] = []
     active: dict[tuple[str, Kind], int] = {}
     changed: dict[str, JSONObject] = {}
     failures: list[tuple[str, str]] = []
-    for trigger in sorted(check_triggers(triggers), key=lambda each: each.priority):
+    for trigger in sorted(triggers, key=lambda each: each.priority):
         before = states.get(trigger.name, {})
         say, after, standing = None, before, False
         try:
@@ -80,7 +90,52 @@ def evaluate(triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, J
         if standing:
             key = trigger.group, trigger.kind
             active[key] = max(active.get(key, trigger.level), trigger.level)
+    if shown is not None:
+        last = _last_of_each_group(triggers, shown)
+        said = [(trigger, say) for trigger, say in said if not say.closes or last.get(_group(trigger))]
     return Verdict(says=_of_each_group_the_highest(said, active), states=changed, failures=tuple(failures))
+
+
+def restate(triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, JSONObject], shown: Shown) -> Verdict:
+    """Return what is said at the start of an epoch so that what the request shows is true.
+
+    What still holds and is not in the request any more is said again: of one group the highest level that holds, unless
+    the group's last message in the request is that level's. Where none holds, and that message is a warning, it is
+    taken back.
+    """
+    last = _last_of_each_group(triggers := check_triggers(triggers), shown)
+    best: dict[str, tuple[Trigger, Say]] = {}
+    failures: list[tuple[str, str]] = []
+    for trigger in sorted(triggers, key=lambda each: each.priority):
+        stored, key = states.get(trigger.name, {}), _group(trigger)
+        try:
+            found = trigger.repeat(moment, _own(stored)) if stored.get("heard") is True else None
+            if found is None and last.get(key):
+                found = trigger.take_back(moment, _own(stored))
+            say = None if found is None else _checked_say(trigger, found)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            failures.append((trigger.name, _told(error)))
+            continue
+        if say is not None and say.kind == "system" and (key not in best or _rank(say) > _rank(best[key][1])):
+            best[key] = trigger, say
+    says = [(trigger, say) for trigger, say in best.values() if say.closes or last.get(_group(trigger)) != trigger.name]
+    return Verdict(says=tuple(says), failures=tuple(failures))
+
+
+def _rank(say: Say) -> tuple[bool, int]:
+    return not say.closes, say.level
+
+
+def _group(trigger: Trigger) -> str:
+    return trigger.group or f"\0{trigger.name}"
+
+
+def _last_of_each_group(triggers: Iterable[Trigger], shown: Shown) -> dict[str, str]:
+    """Return, by group, the trigger whose warning is the group's last message; empty where that says it is over."""
+    groups = {trigger.name: _group(trigger) for trigger in triggers}
+    return {groups[name]: "" if closes else name for name, closes in shown if name in groups}
 
 
 def _ask(trigger: Trigger, moment: Moment, stored: JSONObject) -> tuple[Say | None, JSONObject]:

@@ -3,15 +3,19 @@
 The function gets the moment and returns a text, a `Say`, or None for nothing. One with a second parameter gets its
 state too, and returns a pair: what it says, and what it wants to remember. A function that returns anything else fails
 by itself: `evaluate` reports it and goes on. An async one is refused when it is defined.
+
+A function without a state that returns the same text step after step is one standing message: it is said once, and
+again after the function returned something else, or where a cut has taken the message out of the request. One with a
+cooldown is said again whenever that is over.
 """
 
 from collections.abc import Callable, Iterable
 from inspect import Parameter, iscoroutine, iscoroutinefunction, signature
 from typing import TypeAlias, TypedDict, Unpack, cast
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, blob_name, well_formed
 from contextc.errors import InvalidInput
-from contextc.triggers.base import Kind, Moment, Say, Trigger, When
+from contextc.triggers.base import Kind, Moment, Say, Scope, Trigger, When
 
 Said: TypeAlias = str | Say | None
 Plain: TypeAlias = Callable[[Moment], Said]
@@ -28,6 +32,7 @@ class Options(TypedDict, total=False):
     once: bool
     cooldown_steps: int
     cooldown_seconds: float
+    scope: Scope
 
 
 class FunctionTrigger(Trigger, frozen=True, kw_only=True):
@@ -38,7 +43,7 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
 
     def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
         if not self.remembers:
-            return _say(self.function(moment)), state
+            return self._new(_say(self.function(moment)), moment, state)
         returned = self.function(moment, state)
         if iscoroutine(returned):
             returned.close()
@@ -49,6 +54,21 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
             )
         said, kept = cast(tuple[object, JSONObject], returned)
         return _say(said), kept
+
+    def _new(self, say: Say | None, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
+        """Return a text that is not the one it said at the step before, and a mark of it."""
+        if say is None or say.stop is not None or self.cooldown_steps or self.cooldown_seconds:
+            return say, {}
+        mark = blob_name(well_formed(say.text).encode())[:16]
+        is_same = moment.when in ("before_step", "mid_step") and state.get("text") == mark
+        return None if is_same else say, {"text": mark}
+
+    def active(self, state: JSONObject) -> bool:
+        return not self.remembers and "text" in state
+
+    def repeat(self, moment: Moment, state: JSONObject) -> Say | None:
+        stands = self.active(state) and not self.once and "before_step" in self.at
+        return _say(self.function(moment)) if stands else None
 
     def __call__(self, *arguments: object) -> object:
         return self.function(*arguments)

@@ -153,6 +153,8 @@ def decoded(form: Formatter, body: JSONObject, *, for_itself: bool) -> Decoded:
     A result whose call the provider holds is no stray if the request is `for_itself`, and goes back to it.
     """
     request = form.decode_request(body)
+    if request.system is not None and _is_own(request.system):
+        request = replace(request, messages=(request.system, *request.messages), system=None)
     messages = form.held(request) if for_itself else request.messages
     paired = pair(list(_seated(messages)), strays_as_text=True)
     notes = [note for repair in paired.repairs if (note := _noted(repair)) is not None]
@@ -168,5 +170,9 @@ def _noted(repair: Repair) -> Note | None:
 def _seated(messages: Iterable[Message]) -> Iterator[Message]:
     """Calls and reasoning with the assistant, whoever was said to have written them."""
     for message in messages:
-        own = any(isinstance(part, ToolCall | Reasoning) for part in message.parts)
-        yield replace(message, role="assistant") if own and message.role != "assistant" else message
+        yield replace(message, role="assistant") if message.role != "assistant" and _is_own(message) else message
+
+
+def _is_own(message: Message) -> bool:
+    """Whether only the assistant can have written a message."""
+    return any(isinstance(part, ToolCall | Reasoning) for part in message.parts)

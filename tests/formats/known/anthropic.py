@@ -16,7 +16,6 @@ SETTINGS: JSONObject = {"model": "claude-sonnet-4-5", "max_tokens": 100}  # a hi
 MODEL = "anthropic:claude-sonnet-4-5"
 UNANSWERED, ORPHAN = "ANT006", "ANT008"
 BLANK_REFUSED = True
-USER_FIRST = "ANT003"
 ARGUMENTS_AT = ("content", 0, "input")
 VENDOR = "anthropic"
 VARIANTS: dict[str, Formatter] = {"system between": cc.AnthropicFormatter(system_between=True)}

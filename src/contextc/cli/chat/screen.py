@@ -36,6 +36,7 @@ from contextc.events import (
     ToolProgress,
     ToolResult,
     ToolStart,
+    TriggerFailed,
     TurnFinish,
     TurnStart,
     UsageReport,
@@ -119,6 +120,8 @@ class Screen:
                 self.line(event.text, "yellow", f"! to the model ({clean(event.trigger)}): ")
             case SystemHint():
                 self.line(event.text, "cyan", "· hint: ")
+            case TriggerFailed():
+                self.line(event.error, "red", f"! trigger {clean(event.trigger)} failed: ")
             case QueuedInput():
                 self.note(
                     f"… waits for the {'next step' if event.kind == 'steer' else 'next turn'}: {short(event.text)}"

@@ -6,7 +6,6 @@ from typing import ClassVar
 from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
 from contextc.formats.anthropic.encode import (
-    APART,
     BETWEEN,
     FIELDS,
     encode_segment,
@@ -17,7 +16,7 @@ from contextc.formats.anthropic.encode import (
 from contextc.formats.anthropic.reader import AnthropicReader
 from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
-from contextc.formats.base import OPENING, Encoded, Formatter, Request
+from contextc.formats.base import APART, OPENING, Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
@@ -64,7 +63,7 @@ class AnthropicFormatter(Formatter):
             if not (wire := segment.messages):
                 continue
             role = wire[0]["role"]
-            if last is None and role != "user":
+            if last is None and role != "user" and not segment.apart:
                 messages.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
                 last = "user"
             if last == "system" and role == "user":  # the reply that should have followed said nothing

@@ -11,8 +11,8 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.anthropic.encode import APART, BETWEEN, FIELDS, encode_segment
-from contextc.formats.base import Request, grow, kept, remember
+from contextc.formats.anthropic.encode import BETWEEN, FIELDS, encode_segment
+from contextc.formats.base import APART, Request, grow, kept, remember
 from contextc.formats.media import guessed, unpacked
 from contextc.messages import (
     AnyPart,
@@ -45,7 +45,7 @@ UNKNOWN_TOOL = "unknown"
 def decode_request(body: JSONObject, provider: str) -> Request:
     decoder = _Decoder(provider)
     messages: list[Message] = []
-    before = None
+    before = "assistant"
     for wire in cast(list[JSONObject], body.get("messages", [])):
         decoded = list(decoder.message(wire))
         if decoded and wire["role"] == before:
@@ -174,7 +174,7 @@ class _Decoder:
         return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
 
     def apart(self, message: Message) -> Message:
-        """A message that was not merged with the one before it, and need not be when it goes back."""
+        """A message that stood beside one of its role, or first though it is the assistant's, and goes back so."""
         return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: True}})
 
     def parts(self, content: JSON) -> Iterator[AnyPart]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import (
+    APART,
     Encoded,
     Note,
     arguments_wrapped,
@@ -25,7 +26,7 @@ from contextc.formats.base import (
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
-APART, BETWEEN, FIELDS = "apart", "between", "fields"
+BETWEEN, FIELDS = "between", "fields"
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 DOCUMENTS = ("application/pdf", "text/plain")
 

@@ -2,7 +2,6 @@
 
 MISSHAPEN = "{where}: {what}"
 NO_MESSAGES = "messages: at least one message is required"
-BEGINS_WITH_USER = 'messages: first message must use the "user" role'
 EMPTY_CONTENT = "{where}: all messages must have non-empty content except for the optional final assistant message"
 BLANK_TEXT = "messages: text content blocks must contain non-whitespace text"
 UNANSWERED = (
@@ -36,6 +35,7 @@ THINKING_FIRST = (
 MAX_TOKENS = "max_tokens: Field required"
 NO_PREFILL = "This model does not support assistant message prefill. The conversation must end with a user message."
 FORCED_CHOICE = 'tool_choice: type "tool" and "any" are not supported for this model.'
+UNKNOWN_FIELD = "{where}: Extra inputs are not permitted"
 SERVER_ORPHAN = (
     "{where}: unexpected `tool_use_id` found in `{kind}` blocks: {id}. Each `{kind}` block must have a corresponding "
     "`server_tool_use` block before it."

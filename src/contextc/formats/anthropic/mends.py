@@ -5,7 +5,8 @@ from copy import deepcopy
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Path
+from contextc.formats.anthropic.sketch import read, unknown
+from contextc.formats.checking import Path, without
 from contextc.formats.signatures import is_sound
 
 MOST_MARKS = 4
@@ -29,6 +30,15 @@ def without_empty_messages(body: JSONObject) -> JSONObject:
 
 def without_thinking(body: JSONObject) -> JSONObject:
     return {name: value for name, value in body.items() if name != "thinking"}
+
+
+def is_claude(body: JSONObject) -> bool:
+    """Whether a request is for a model of Anthropic's, as far as it says."""
+    return "claude" in str(body.get("model", "claude")).lower()
+
+
+def without_unknown_fields(body: JSONObject) -> JSONObject:
+    return without(body, unknown(read(body)))
 
 
 def with_last_marks(body: JSONObject) -> JSONObject:

@@ -13,6 +13,7 @@ from contextc.formats.checking import (
     Sketch,
     at,
     dotted,
+    joined,
     match,
     next_turn,
     not_matching,
@@ -26,7 +27,13 @@ ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}
 
 
 BOOK = RuleBook(
-    "ANT", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="anthropic"
+    "ANT",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    house="anthropic",
+    unknown=sketch.unknown,
 )
 rule = BOOK.rule
 
@@ -52,19 +59,6 @@ def has_messages(request: Sketch) -> Iterable[Finding]:
     """
     if not request.turns and not request.misshapen:
         yield at(("messages",) if request.body else (), "there are no messages.")
-
-
-@rule(3, errors.BEGINS_WITH_USER)
-def begins_with_the_user(request: Sketch) -> Iterable[Finding]:
-    """The first message is the user's.
-
-    A history that was cut at the wrong place begins with an answer to a question that is gone.
-
-    Example: [{"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "hi"}]
-    Repair: a line that says so is put before it, from the user.
-    """
-    if request.turns and request.turns[0].role != "user":
-        yield at(request.turns[0].path, f"the conversation begins with the {request.turns[0].role}.")
 
 
 @rule(4, errors.EMPTY_CONTENT, mend=mends.without_empty_messages)
@@ -99,13 +93,14 @@ def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
 def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     """Every call is answered by a result in the next message.
 
+    Messages of one role that follow each other are one message to the API: two replies may be answered together.
     A crash, a cancelled turn or a cut leaves a call without its result, and every later request fails.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
         "name": "look", "input": {}}]}, {"role": "user", "content": "and?"}]
     Repair: a result that stands elsewhere is brought to its call; where there is none, one says that it is missing.
     """
-    for turn, call in match(request.turns, next_turn).unanswered:
+    for turn, call in match(joined(request.turns), next_turn).unanswered:
         message = f"the call {call.id} has no result in the next message."
         yield at(call.path, message, where=dotted(turn.path), ids=call.id)
 
@@ -119,7 +114,7 @@ def results_come_first(request: Sketch) -> Iterable[Finding]:
         "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: results come first, and what stood before them after.
     """
-    for turn in request.turns:
+    for turn in joined(request.turns):
         results = turn.of("result")
         others = [index for index, piece in enumerate(turn.pieces) if piece.kind != "result"]
         if results and others and others[0] < len(results):
@@ -134,7 +129,7 @@ def results_have_calls(request: Sketch) -> Iterable[Finding]:
     Example: [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: a result whose call stands elsewhere is brought to it; one without a call becomes text.
     """
-    for _, result in match(request.turns, next_turn).orphans:
+    for _, result in match(joined(request.turns), next_turn).orphans:
         yield at(result.path, f"no call {result.id} stands in the message before.", id=result.id)
 
 
@@ -147,24 +142,24 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         {"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: the first is kept; another that says something else becomes text.
     """
-    for _, result in match(request.turns, next_turn).doubled:
+    for _, result in match(joined(request.turns), next_turn).doubled:
         yield at(result.path, f"the call {result.id} has another result already.", id=result.id)
 
 
 @rule(10, errors.REUSED_ID)
 def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
-    """No two calls of a conversation have the same id.
+    """No two calls of a reply have the same id.
 
-    Some providers begin to count anew in every reply, and their histories are refused here.
+    In a later reply an id may come again, once it was answered: some providers begin to count anew in every reply.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
-        "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]}, {"role":
-        "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
+        "name": "look", "input": {}}, {"type": "tool_use", "id": "a", "name": "look", "input": {}}]}, {"role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: the later call and its result get an id of their own.
     """
-    for call in repeated(call for turn in request.turns for call in turn.of("call")):
-        yield at(call.path, f"an earlier call is called {call.id} already.")
+    for turn in joined(request.turns):
+        for call in repeated(turn.of("call")):
+            yield at(call.path, f"another call of this reply is called {call.id} already.")
 
 
 @rule(11, errors.WRONG_ROLE)
@@ -201,6 +196,8 @@ def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
 def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
     """A system message follows the user's and is last, or followed by the assistant's.
 
+    So it is never the first: what comes before everything else is the system prompt, in `system`.
+
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello!"}, {"role": "system",
         "content": "Be brief."}]
     Repair: it becomes text of the user, in `<system-reminder>`.
@@ -216,7 +213,7 @@ def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
         after = others[place][1] if place < len(others) else None
         ran = before is not None and before.pieces and "tool" in str(before.pieces[-1].wire.get("type"))
         follows = before is not None and (before.role == "user" or (ran and not before.of("call")))
-        if index and not (follows and (after is None or after.role == "assistant")):
+        if not (follows and (after is None or after.role == "assistant")):
             yield at(turn.path, "a system message cannot stand here.")
 
 
@@ -249,7 +246,7 @@ def thinking_begins_a_turn(request: Sketch) -> Iterable[Finding]:
     Repair: thinking is turned off for this request.
     """
     thinking: JSON = request.body.get("thinking")
-    replies = [turn for turn in request.turns if turn.role == "assistant"]
+    replies = [turn for turn in joined(request.turns) if turn.role == "assistant"]
     if not isinstance(thinking, dict) or cast(JSONObject, thinking).get("type") != "enabled" or not replies:
         return
     last = replies[-1]
@@ -412,3 +409,17 @@ def tools_are_not_forced(request: Sketch) -> Iterable[Finding]:
     kind = mends.choice(request.body).get("type")
     if kind in ("any", "tool") and not request.facts.forced_tool_choice:
         yield at(("tool_choice",), f"`tool_choice` of type {kind!r} is not taken by this model.")
+
+
+@rule(26, errors.UNKNOWN_FIELD, mend=mends.without_unknown_fields)
+def fields_are_known(request: Sketch) -> Iterable[Finding]:
+    """Messages and blocks have no other fields than those of Anthropic.
+
+    Anthropic refuses what other providers add: `name`, `reasoning_content`, the `id` and `usage` of a reply. Not
+    checked where `model` names a model of another vendor, whose endpoint may take more.
+
+    Example: [{"role": "user", "name": "ada", "content": "hi"}]
+    Repair: the field is left out.
+    """
+    if mends.is_claude(request.body):
+        yield from sketch.unknown(request)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, known, misfit, strangers
 from contextc.messages import tool_call
 
 ROLES = ("user", "assistant", "system")
-FOREIGN = ("tool_calls", "function_call", "tool_call_id", "parts")
+FOREIGN = ("tool_calls", "function_call", "tool_call_id", "parts", "toolCalls", "toolCallId")
 """Where other providers keep what would be lost here."""
 ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
 SHAPES: dict[str, Fields] = {
@@ -37,10 +37,36 @@ SHAPES: dict[str, Fields] = {
     "mcp_tool_listing": {"tools": list},
     "fallback": {},
 }
+RUN_ELSEWHERE: dict[str, Fields] = {
+    "_tool_use": {"id": str, "name": str, "input": dict},
+    "_tool_result": {"tool_use_id": str},
+}
+"""How the names of blocks end that tell of a tool the API runs itself, with what such a block must have."""
 IN_RESULTS: dict[str, Fields] = {
     **{kind: SHAPES[kind] for kind in ("text", "image", "document", "search_result")},
     "tool_reference": {"tool_name": str},
     "browser_state": {},
+}
+MORE: dict[str, tuple[str, ...]] = {
+    "image": ("transformations",),
+    "document": ("citations", "context", "title"),
+    "search_result": ("citations",),
+    "tool_use": ("caller", "toolset_name"),
+    "tool_result": ("toolset_name",),
+    "server_tool_use": ("caller",),
+    "web_search_tool_result": ("caller",),
+    "web_fetch_tool_result": ("caller",),
+    "mcp_tool_result": ("is_error",),
+    "compaction": ("encrypted_content", "signature", "tool_changes"),
+    "mcp_tool_listing": ("mcp_server_name",),
+    "fallback": ("from", "to", "trigger"),
+    "browser_state": ("state_changes", "tabs"),
+}
+"""Fields that a block may have besides those that are checked above."""
+FIELDS = frozenset(("role", "content", "output_config", "clear_at"))
+BLOCK_FIELDS = {
+    kind: known(fields, "type", "cache_control", *MORE.get(kind, ()))
+    for kind, fields in {**SHAPES, **IN_RESULTS}.items()
 }
 SOURCES: dict[str, Fields] = {
     "base64": {"media_type": str, "data": str},
@@ -88,6 +114,24 @@ def read(body: JSON) -> Sketch:
         tools=tuple(reader.tools(whole.get("tools"))),
         misshapen=tuple(reader.misshapen),
     )
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of messages and their blocks that Anthropic does not have."""
+    for turn in sketch.turns:
+        yield from strangers(turn.wire, FIELDS, turn.path)
+        for piece in turn.pieces:
+            yield from unknown_in_block(piece.wire, piece.path)
+
+
+def unknown_in_block(block: JSONObject, path: Path) -> Iterator[Finding]:
+    if (fields := BLOCK_FIELDS.get(str(block.get("type")))) is None:
+        return
+    yield from strangers(block, fields, path)
+    if block["type"] == "tool_result" and isinstance(block.get("content"), list):
+        for index, inner in enumerate(cast(list[JSON], block["content"])):
+            if isinstance(inner, dict):
+                yield from unknown_in_block(cast(JSONObject, inner), (*path, "content", index))
 
 
 class _Reader:
@@ -142,10 +186,13 @@ class _Reader:
 
 
 def _misfit(block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | None:
-    kind = block["type"]
-    if kind not in shapes:
+    kind = cast(str, block["type"])
+    fields = shapes.get(kind)
+    if fields is None and shapes is SHAPES:
+        fields = next((each for end, each in RUN_ELSEWHERE.items() if kind.endswith(end)), None)
+    if fields is None:
         return "type", f"there is no block of type {kind!r} here."
-    wrong = misfit(block, shapes[kind])
+    wrong = misfit(block, fields)
     if wrong or kind not in ("image", "document"):
         return wrong
     source = cast(JSONObject, block["source"])

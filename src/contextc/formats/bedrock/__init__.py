@@ -5,7 +5,7 @@ from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
-from contextc.formats.base import OPENING, Encoded, Request
+from contextc.formats.base import APART, OPENING, Encoded, Request
 from contextc.formats.bedrock import decode
 from contextc.formats.bedrock.encode import (
     AS_IT_CAME,
@@ -52,7 +52,7 @@ class BedrockFormatter(AnthropicFormatter):
     )
     unique_ids: ClassVar[bool] = True
     nests: ClassVar[tuple[str, ...]] = ("toolUse", "toolResult", "toolSpec", "reasoningContent", *FORMATS)
-    marks: ClassVar[tuple[str, ...]] = (BETWEEN, AS_IT_CAME)
+    marks: ClassVar[tuple[str, ...]] = (APART, BETWEEN, AS_IT_CAME)
     rules: ClassVar[RuleBook] = BOOK
     prefix_settings: ClassVar[tuple[str, ...]] = ("additionalModelRequestFields", "outputConfig")
     user_first: ClassVar[bool] = True
@@ -79,7 +79,7 @@ class BedrockFormatter(AnthropicFormatter):
 
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         found = [segment for segment in segments if segment.messages]
-        if not before and found and found[0].messages[0]["role"] != "user":
+        if not before and found and found[0].messages[0]["role"] != "user" and not found[0].apart:
             found.insert(0, OPENED)
         return with_names_once(super().join(found, before))
 

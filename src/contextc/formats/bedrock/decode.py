@@ -12,7 +12,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import Request, grow, remember, text_of
+from contextc.formats.base import APART, Request, grow, kept, remember, text_of
 from contextc.formats.bedrock.encode import (
     AS_IT_CAME,
     BESIDE,
@@ -56,19 +56,22 @@ FINISH = {
     "guardrail_intervened": "content_filter",
     "content_filtered": "content_filter",
 }
-APART = ("messages", "system", "toolConfig")
+HEAD = ("messages", "system", "toolConfig")
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
     decoder = _Decoder(provider, sent=True)
     messages = [each for wire in cast(list[JSONObject], body.get("messages") or []) for each in decoder.message(wire)]
+    if messages and messages[0].role == "assistant":
+        first = messages[0]
+        messages[0] = replace(first, extra={provider: {**kept(first.extra, provider), APART: True}})
     given = cast(list[JSONObject], body.get("system") or [])
     system = Message(role="system", parts=tuple(decoder.parts(given, "system"))) if given else None
     if system is None and messages and messages[0].role == "system":  # where the API takes none
         system, *messages = messages
     config = cast(JSONObject, body.get("toolConfig") or {})
     rest = {name: value for name, value in config.items() if name != "tools"}
-    settings = {name: value for name, value in body.items() if name not in APART or value == []}
+    settings = {name: value for name, value in body.items() if name not in HEAD or value == []}
     return Request(
         messages=tuple(messages),
         system=system,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic.encode import tag
 from contextc.formats.base import (
+    APART,
     Encoded,
     Note,
     arguments_wrapped,
@@ -72,7 +73,8 @@ def encode_segment(
             wire.append({"role": role, "content": blocks})
     for message in wire:
         encoder.with_a_text(message)
-    return Encoded(tuple(wire), tuple(encoder.notes))
+    apart = bool(segment) and bool(kept(segment[0].extra, provider).get(APART))
+    return Encoded(tuple(wire), tuple(encoder.notes), apart)
 
 
 def encode_part(part: AnyPart, provider: str) -> JSONObject:

@@ -16,7 +16,7 @@ from contextc.formats.bedrock.media import (
     documents,
     told_apart,
 )
-from contextc.formats.bedrock.sketch import faults, read
+from contextc.formats.bedrock.sketch import KINDS, faults, read
 from contextc.formats.checking import Path
 from contextc.formats.media import unpacked
 from contextc.formats.signatures import is_sound
@@ -117,11 +117,24 @@ def with_few_documents(body: JSONObject) -> JSONObject:
     return {**body, "messages": [{**each, "content": shown(each["content"])} for each in body["messages"]]}
 
 
+def with_text_for_the_system(body: JSONObject) -> JSONObject:
+    """A line in the place of each video or recording in a system message, of which only Bedrock knows the bytes."""
+
+    def told(message: JSONObject) -> JSONObject:
+        if message["role"] != "system":
+            return message
+        blocks = cast(list[JSONObject], message["content"])
+        media = [KINDS.get(next(iter(block), "")) == "media" for block in blocks]
+        return {**message, "content": [described(b) if m else b for b, m in zip(blocks, media, strict=True)]}
+
+    return {**body, "messages": [told(each) for each in cast(list[JSONObject], body["messages"])]}
+
+
 def with_few_images(body: JSONObject) -> JSONObject:
     """Each message with its last images, as many as there may be; a line in the place of each before them."""
 
     def shown(blocks: list[JSONObject]) -> list[JSONObject]:
-        places = [index for index, block in enumerate(blocks) if "image" in block][:-MOST_IMAGES]
+        places = {*[index for index, block in enumerate(blocks) if "image" in block][:-MOST_IMAGES]}
         return [described(block) if index in places else block for index, block in enumerate(blocks)]
 
     return {**body, "messages": [{**each, "content": shown(each["content"])} for each in body["messages"]]}

@@ -177,7 +177,7 @@ def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
             yield at(call.path, f"another call of this reply is called {call.id} already.", where=where, id=call.id)
 
 
-@rule(11, errors.WRONG_ROLE)
+@rule(11, errors.WRONG_ROLE, mend=mends.with_text_for_the_system)
 def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
     """Calls and reasoning are the assistant's, results and what is shown are the user's, and system messages are text.
 
@@ -520,6 +520,9 @@ def names_are_known(request: Sketch) -> Iterable[Finding]:
         if each.fault == "name":
             where = dotted(each.path[:-1]) or "input"
             yield at(each.path, each.message, where=where, name=each.path[-1], known=each.what)
+
+
+BOOK.unknown = names_are_known
 
 
 @rule(30, errors.TOO_MANY_DOCUMENTS, mend=mends.with_few_documents)

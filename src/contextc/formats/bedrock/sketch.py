@@ -23,7 +23,7 @@ from contextc.formats.checking import Finding, Kind, Path, Piece, Sketch, Turn, 
 from contextc.messages import tool_call
 
 ROLES = ("user", "assistant", "system")
-FOREIGN = ("tool_calls", "function_call", "tool_call_id", "parts")
+FOREIGN = ("tool_calls", "function_call", "tool_call_id", "parts", "toolCalls", "toolCallId")
 """Where other providers keep what would be lost here."""
 ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
 KINDS: dict[str, Kind] = {

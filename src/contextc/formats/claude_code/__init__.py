@@ -12,7 +12,7 @@ from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
 from contextc.formats.anthropic.decode import gather
 from contextc.formats.base import Encoded, Formatter, Request, as_json, text_of
-from contextc.formats.checking import RuleBook
+from contextc.formats.checking import Finding, RuleBook, strangers
 from contextc.formats.claude_code import decode
 from contextc.formats.claude_code.decode import NAME, PREFIX
 from contextc.formats.claude_code.encode import PROMPT, encode_held, encode_prompt, encode_segment, encode_tool
@@ -56,6 +56,9 @@ class ClaudeCodeFormatter(Formatter):
     lines: ClassVar[tuple[str, ...]] = ("type",)
     strict_tools: ClassVar[bool] = False
     marks: ClassVar[tuple[str, ...]] = (NAME, "id", "model", "stop_reason")
+
+    def around(self, message: JSONObject) -> Iterable[Finding]:
+        return strangers(message, ("type", "message"), (0,))
 
     def __init__(self, *, provider: str = "claude-code", reasoning: Policy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning

@@ -9,10 +9,17 @@ from uuid import UUID
 
 from contextc._json import JSON
 from contextc.formats.anthropic import rules as anthropic
-from contextc.formats.checking import Finding, RuleBook, Sketch, Turn, at, match
+from contextc.formats.checking import Finding, RuleBook, Sketch, Turn, at, match, repeated
 from contextc.formats.claude_code import errors, mends, sketch
 
-BOOK = RuleBook("CLC", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block)
+BOOK = RuleBook(
+    "CLC",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 
@@ -131,7 +138,8 @@ def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
         {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}}]
     Repair: the later call and its result get an id of their own.
     """
-    return anthropic.ids_are_used_once(request)
+    for call in repeated(call for turn in request.turns for call in turn.of("call")):
+        yield at(call.path, f"an earlier call is called {call.id} already.")
 
 
 @rule(8, errors.WRONG_ROLE)

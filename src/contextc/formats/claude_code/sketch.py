@@ -7,12 +7,15 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import sketch as anthropic
-from contextc.formats.checking import Finding, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.checking import Finding, Path, Piece, Sketch, Turn, at, misfit, strangers
 from contextc.formats.claude_code.chain import followed
 from contextc.formats.claude_code.lines import SAID, is_answer, is_aside, is_said, line
 from contextc.formats.reading import NOTE
 
 block = anthropic.block
+FIELDS = frozenset(("role", "content", "type"))
+REPLY = FIELDS | {"id", "model", "usage", "stop_reason", "stop_details", "container"}
+"""What the message of a line has, and where a model wrote it and says what it used."""
 
 
 def read(body: JSON) -> Sketch:
@@ -31,6 +34,15 @@ def read(body: JSON) -> Sketch:
     else:
         misshapen.append(at(base, "the messages must be a list.", what="the messages must be a list."))
     return Sketch(turns=tuple(turns), body=whole, tools=tuple(_tools(whole, misshapen)), misshapen=tuple(misshapen))
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of messages and their blocks that are not read."""
+    for turn in sketch.turns:
+        replied = turn.role == "assistant" and isinstance(turn.wire.get("usage"), dict)
+        yield from strangers(turn.wire, REPLY if replied else FIELDS, (*turn.path, "message"))
+        for piece in turn.pieces:
+            yield from anthropic.unknown_in_block(piece.wire, piece.path)
 
 
 def _misfit(given: JSON) -> tuple[str, str] | None:

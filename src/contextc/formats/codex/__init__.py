@@ -7,11 +7,13 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.base import Encoded, Formatter, Request, text_of
-from contextc.formats.checking import RuleBook
+from contextc.formats.checking import Finding, RuleBook, at
 from contextc.formats.codex import decode, replies
 from contextc.formats.codex.encode import BARE, ITEM, encode_segment, encode_text
+from contextc.formats.codex.events import is_event
 from contextc.formats.codex.names import SPELLER
 from contextc.formats.codex.reader import CodexReader
+from contextc.formats.codex.rollout import is_line
 from contextc.formats.codex.rules import BOOK
 from contextc.formats.codex.settings import SETTINGS
 from contextc.formats.reading import Reader
@@ -35,6 +37,10 @@ class CodexFormatter(Formatter):
     lines: ClassVar[tuple[str, ...]] = ("type", "method")
     strict_tools: ClassVar[bool] = False
     marks: ClassVar[tuple[str, ...]] = (BARE, ITEM, "turn", "text_elements")
+
+    def around(self, message: JSONObject) -> Iterable[Finding]:
+        if is_event(message) or is_line(message):
+            yield at((0,), "`item` stands alone here: an event, or a line of a record, is not an item.")
 
     def __init__(self, *, provider: str = "codex", reasoning: Policy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning

@@ -10,7 +10,15 @@ from contextc.formats.checking import Finding, RuleBook, Sketch, at, repeated
 from contextc.formats.codex import errors, mends, sketch
 from contextc.formats.codex.names import NAMES
 
-BOOK = RuleBook("COD", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, key="items")
+BOOK = RuleBook(
+    "COD",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    key="items",
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 

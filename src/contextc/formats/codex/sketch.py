@@ -9,7 +9,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import text_of
-from contextc.formats.checking import Fields, Finding, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.checking import Fields, Finding, Path, Piece, Sketch, Turn, at, known, misfit, strangers
 from contextc.formats.codex import lines, rollout
 from contextc.formats.codex.encode import item_id
 from contextc.formats.codex.events import is_event
@@ -37,6 +37,27 @@ def read(body: JSON) -> Sketch:
         reader.refuse((INSTRUCTIONS,), "", "the instructions must be a text.")
     tools = tuple(reader.tools(whole.get(TOOLS)))
     return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+WRITTEN = {
+    "userMessage": (),
+    "agentMessage": ("memoryCitation",),
+    "plan": (),
+    "reasoning": (),
+    "dynamicToolCall": ("arguments", "durationMs"),
+    "functionCallOutput": ("callId",),
+}
+"""The items that a client writes itself, and what they may have that is not checked as their shape."""
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of items and blocks that Codex does not have; what it made itself is not checked."""
+    for turn in sketch.turns:
+        kind = str(turn.wire.get("type"))
+        if (more := WRITTEN.get(kind)) is not None:
+            yield from strangers(turn.wire, known(ITEMS[kind], "id", "type", *more), turn.path)
+        for piece in turn.pieces if kind == "userMessage" else ():
+            yield from strangers(piece.wire, known(BLOCKS[piece.wire["type"]], "type"), piece.path)
 
 
 class _Reader:

@@ -6,12 +6,13 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING, Encoded, Formatter, Request, kept
+from contextc.formats.base import APART, OPENING, Encoded, Formatter, Request, kept
 from contextc.formats.checking import RuleBook
 from contextc.formats.gemini import decode
 from contextc.formats.gemini.encode import (
-    APART,
+    ALONE,
     BESIDE,
+    ROLE,
     SPELLED,
     URLSAFE,
     add,
@@ -50,7 +51,7 @@ class GeminiFormatter(Formatter):
     spelling: ClassVar[Speller] = Speller("gemini", names=NAMES)
     strict_tools: ClassVar[bool] = False
     nests: ClassVar[tuple[str, ...]] = ("functionCall", "functionResponse", "inlineData", "fileData")
-    marks: ClassVar[tuple[str, ...]] = (APART, SPELLED, URLSAFE, BESIDE, "parameters")
+    marks: ClassVar[tuple[str, ...]] = (APART, SPELLED, URLSAFE, BESIDE, ROLE, ALONE, "parameters")
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class GeminiFormatter(Formatter):
         contents, sealed = list(before), before[-1] if before else None
         for segment in segments:
             for number, content in enumerate(segment.messages):
-                if not contents and content["role"] != "user":
+                if not contents and content["role"] == "model" and not content.get(APART):
                     add(contents, "user", [{"text": OPENING}])
                 add(contents, content["role"], content["parts"], apart=number > 0 or content.get(APART), sealed=sealed)
         return contents
@@ -95,7 +96,8 @@ class GeminiFormatter(Formatter):
             snake = kept(request.system.extra, self.provider).get(SPELLED)
             body["system_instruction" if snake else "systemInstruction"] = content
         if tools := self.encode_tools(request.tools):
-            body["tools"] = tools
+            alone = len(tools) == 1 and kept(request.tools[0].extra, self.provider).get(ALONE)
+            body["tools"] = tools[0] if alone else tools
         return body
 
     def arguments(self, body: JSONObject, model: str) -> JSONObject:

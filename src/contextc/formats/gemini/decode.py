@@ -12,13 +12,14 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, canonical, encode
-from contextc.formats.base import Request, grow, kept, remember
+from contextc.formats.base import APART, Request, grow, kept, remember
 from contextc.formats.gemini.encode import (
-    APART,
+    ALONE,
     BESIDE,
     DATA_FIELDS,
     OTHER_NAMES,
     RESULT_MEDIA,
+    ROLE,
     SPELLED,
     URLSAFE,
     encode_part,
@@ -75,7 +76,11 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     before = None
     for wire in _listed(body.get("contents")):
         role = wire.get("role") or "user"
+        if role == "model" != before:
+            decoder.waiting = OpenCalls[ToolCall]()
         decoded = list(decoder.content(wire))
+        if decoded and role == "model" and not messages:
+            decoded[0] = decoder.apart(decoded[0], True)
         if decoded and role == before and messages and bool(messages[-1].tool_results) == bool(decoded[0].tool_results):
             decoded[0] = decoder.apart(decoded[0], True)
         before = role if decoded else before
@@ -83,7 +88,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     return Request(
         messages=tuple(messages),
         system=decoder.system(body),
-        tools=tuple(decoder.tools(_listed(body.get("tools")))),
+        tools=tuple(decoder.tools(_listed(body.get("tools")), alone=isinstance(body.get("tools"), dict))),
         settings={name: value for name, value in body.items() if name not in HEAD or value == []},
     )
 
@@ -162,6 +167,7 @@ class _Decoder:
         self.provider, self.model = provider, model
         self.waiting = OpenCalls[ToolCall]()  # the calls of the last model content that have no result yet
         self.unnamed: set[str] = set()
+        self.near: set[str] = set()  # those of the last model content, with which its results are encoded
 
     def system(self, body: JSONObject) -> Message | None:
         snake = body.get("systemInstruction") is None
@@ -179,7 +185,7 @@ class _Decoder:
         """The messages of one content; all but the first say that they did not stand apart."""
         role: Role = "assistant" if wire.get("role") == "model" else "user"
         if role == "assistant":
-            self.waiting = OpenCalls[ToolCall]()
+            self.near = set()
         runs: list[list[AnyPart]] = []
         for block in _listed(wire.get("parts")):
             part = self.part(block)
@@ -188,11 +194,13 @@ class _Decoder:
             runs[-1].append(part)
         for number, parts in enumerate(runs):
             message = Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts))
+            if wire.get("role") not in (None, "", "user", "model"):
+                message = replace(message, extra={self.provider: {ROLE: wire["role"]}})
             yield self.apart(message, False) if number else message
 
     def apart(self, message: Message, apart: bool) -> Message:
         """A message that stood apart from its neighbour, or did not, where we would have done otherwise."""
-        return replace(message, extra={self.provider: {APART: apart}})
+        return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: apart}})
 
     def part(self, wire: JSONObject) -> AnyPart:
         block, spelled = _plain(wire)
@@ -230,6 +238,7 @@ class _Decoder:
             said = canonical([len(self.waiting), name, arguments, signature])
             call_id = f"call_{sha256(said).hexdigest()[:24]}"
             self.unnamed.add(call_id)
+            self.near.add(call_id)
         made = ToolCall(id=call_id, name=name, arguments=cast(JSONObject, arguments))
         kinds = ("name", "unnamed") if call_id in self.unnamed else ("name",)
         self.waiting.add(made, ("id", call_id), *[(kind, name) for kind in kinds])
@@ -259,7 +268,7 @@ class _Decoder:
 
     def with_rest(self, part: AnyPart, block: JSONObject, spelled: list[str]) -> AnyPart:
         """The part, and what of its wire form our encoding would not say."""
-        ours = encode_part(part, self.provider, self.unnamed)
+        ours = encode_part(part, self.provider, self.near)
         rest = dict(kept(remember(block, ours, self.provider), self.provider))
         for name in DATA_FIELDS:
             if isinstance(rest.get(name), dict) and name in ours:
@@ -272,7 +281,13 @@ class _Decoder:
             rest[SPELLED] = spelled
         return replace(part, extra={self.provider: rest}) if rest else part
 
-    def tools(self, entries: list[JSONObject]) -> Iterator[Tool | NativeTool]:
+    def tools(self, entries: list[JSONObject], *, alone: bool) -> Iterator[Tool | NativeTool]:
+        """The tools; `alone` says that there is one entry, and it stands where the list should be."""
+        for tool in self._tools(entries):
+            rest = kept(tool.extra, self.provider)
+            yield replace(tool, extra={self.provider: {**rest, ALONE: True}}) if alone else tool
+
+    def _tools(self, entries: list[JSONObject]) -> Iterator[Tool | NativeTool]:
         begun = False
         for wire in entries:
             entry, spelled = _plain(wire)

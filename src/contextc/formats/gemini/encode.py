@@ -6,7 +6,8 @@ models. There is no system role, so a system message between others is tagged us
 part it came on and goes back on it; a call that came from elsewhere gets the stand-in that Google's guide names.
 
 Google's own `extra` of a part holds what its wire part said beyond ours, the inside of its data field by itself
-(`{"functionCall": {"id": null}}` is a call without an id), and two facts of spelling: `spelled` and `urlsafe`.
+(`{"functionCall": {"id": null}}` is a call without an id), and two facts of spelling: `spelled` and `urlsafe`. That of
+a message holds the role of a result that was not the user's, that of a tool that it was no list (`alone`).
 """
 
 import re
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import (
+    APART,
     Encoded,
     Note,
     arguments_wrapped,
@@ -47,7 +49,7 @@ OTHER_NAMES = {
     "parameters_json_schema": "parametersJsonSchema",
     "parameters": "parametersJsonSchema",
 }
-APART, SPELLED, URLSAFE, BESIDE = "apart", "spelled", "urlsafe", "beside"
+SPELLED, URLSAFE, BESIDE, ROLE, ALONE = "spelled", "urlsafe", "beside", "role", "alone"
 
 
 def encode_segment(
@@ -56,7 +58,9 @@ def encode_segment(
     encoder = _Encoder(provider, signatures, blobs)
     wire: list[JSONObject] = []
     for message in segment:
-        role = "model" if message.role == "assistant" else "user"
+        role = cast(
+            str, kept(message.extra, provider).get(ROLE) or ("model" if message.role == "assistant" else "user")
+        )
         blocks = encoder.system(message) if message.role == "system" else encoder.blocks(message)
         apart = cast(bool | None, kept(message.extra, provider).get(APART))
         begins = not wire
@@ -65,7 +69,7 @@ def encode_segment(
             wire[0] = {**wire[0], APART: True}  # `join` has to know, and takes it off again
         add(wire, "user", encoder.moved)
         encoder.moved = []
-    return Encoded(tuple(wire), tuple(encoder.notes))
+    return Encoded(tuple(wire), tuple(encoder.notes), bool(wire and wire[0].get(APART)))
 
 
 def add(
@@ -129,7 +133,7 @@ def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSON
             if tool.provider == provider:
                 found.append(tool.data)
             continue
-        rest = dict(kept(tool.extra, provider))
+        rest = {name: value for name, value in kept(tool.extra, provider).items() if name != ALONE}
         beside, spelled = cast(JSONObject | None, rest.pop(BESIDE, None)), cast(list[str], rest.pop(SPELLED, []))
         if functions is None or beside is not None:
             functions = []

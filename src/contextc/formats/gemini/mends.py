@@ -1,9 +1,11 @@
 """Repairs of what decoding and encoding does not put right by itself: signatures, media, settings, functions."""
 
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import TypeAlias, cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.base import OPENING
 from contextc.formats.checking import Path
 from contextc.formats.gemini.encode import STAND_IN
 from contextc.formats.gemini.sketch import TOOLS, camel, camels, listed
@@ -14,6 +16,7 @@ from contextc.formats.spelling import Spelling
 Change: TypeAlias = Callable[[JSONObject], JSONObject]
 
 NOTHING_SAID = "(Nothing has been said yet.)"
+RUN_BY_GOOGLE = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult")
 STAND_INS = (STAND_IN, "context_engineering_is_the_way_to_go")
 CONFIG, CHOICE = ("toolConfig", "tool_config"), ("functionCallingConfig", "function_calling_config")
 ALLOWED = ("allowedFunctionNames", "allowed_function_names")
@@ -29,26 +32,14 @@ def with_a_content(body: JSONObject) -> JSONObject:
     return {**body, "contents": [{"role": "user", "parts": [{"text": NOTHING_SAID}]}]}
 
 
-def with_replies_joined(body: JSONObject) -> JSONObject:
-    """Neighbouring contents of the model as one."""
-    groups: list[list[JSONObject]] = []
-    for _, content in listed(body["contents"], ()):
-        if groups and content.get("role") == groups[-1][0].get("role") == "model":
-            groups[-1].append(content)
-        else:
-            groups.append([content])
-    return {**body, "contents": [_joined(group) for group in groups]}
-
-
-def _joined(group: list[JSONObject]) -> JSONObject:
-    if len(group) == 1:
-        return group[0]
-    return {**group[0], "parts": [part for each in group for _, part in listed(each["parts"], ())]}
+def with_an_opening(body: JSONObject) -> JSONObject:
+    contents = [content for _, content in listed(body["contents"], ())]
+    return {**body, "contents": [{"role": "user", "parts": [{"text": OPENING}]}, *contents]}
 
 
 def with_sound_signatures(body: JSONObject) -> JSONObject:
     def mend(part: JSONObject) -> JSONObject:
-        if is_signature(signature(part)):
+        if is_sound(part):
             return part
         rest: JSONObject = {name: value for name, value in part.items() if camel(name) != "thoughtSignature"}
         return signed(rest) if "functionCall" in camels(part) else rest
@@ -68,7 +59,11 @@ def with_signatures(body: JSONObject) -> JSONObject:
     """The first call of each step since the user last spoke with the stand-in, where nothing in that step is signed."""
     contents = [content for _, content in listed(body["contents"], ())]
     spoke = max((index for index, content in enumerate(contents) if _speaks(content)), default=0)
-    return {**body, "contents": [*contents[:spoke], *(_with_signature(content) for content in contents[spoke:])]}
+    found = contents[:spoke]
+    for is_model, group in groupby(contents[spoke:], lambda content: content.get("role") == "model"):
+        step = list(group)
+        found += _with_signature(step) if is_model else step
+    return {**body, "contents": found}
 
 
 def _speaks(content: JSONObject) -> bool:
@@ -76,13 +71,20 @@ def _speaks(content: JSONObject) -> bool:
     return content.get("role") != "model" and any("functionResponse" not in part for part in parts)
 
 
-def _with_signature(content: JSONObject) -> JSONObject:
-    parts = [part for _, part in listed(content.get("parts"), ())]
-    calls = [index for index, part in enumerate(parts) if "functionCall" in camels(part)]
-    if not calls or any(signature(part) for part in parts):
-        return content
-    parts[calls[0]] = signed(parts[calls[0]])
-    return {**content, "parts": parts}
+def _with_signature(step: list[JSONObject]) -> list[JSONObject]:
+    """Neighbouring contents of the model, of which one call is signed if there are any."""
+    parts = [[part for _, part in listed(content.get("parts"), ())] for content in step]
+    calls = [(at, index) for at, each in enumerate(parts) for index, part in enumerate(each) if _is_call(part)]
+    if not calls or any(signature(part) for each in parts for part in each):
+        return step
+    at, index = calls[0]
+    parts[at][index] = signed(parts[at][index])
+    step[at] = {**step[at], "parts": parts[at]}
+    return step
+
+
+def _is_call(part: JSONObject) -> bool:
+    return "functionCall" in camels(part)
 
 
 def with_media(body: JSONObject) -> JSONObject:
@@ -165,14 +167,19 @@ def signed(part: JSONObject) -> JSONObject:
     return {**part, "thoughtSignature": STAND_IN}
 
 
-def is_signature(text: JSON) -> bool:
-    """Whether this may be a signature of Google's, or none at all."""
+def is_sound(part: JSONObject) -> bool:
+    """Whether a part may be signed so. What a tool of Google's gives is signed in other ways."""
+    return is_signature(signature(part), ran=not camels(part).keys().isdisjoint(RUN_BY_GOOGLE))
+
+
+def is_signature(text: JSON, *, ran: bool = False) -> bool:
+    """Whether this may be a signature of Google's, or none at all: of a part that it `ran`, anything in base64."""
     if not text or text in STAND_INS:
         return True
     data = unpacked(text, urlsafe=True) if isinstance(text, str) else None
     if data is None:
         return False
-    return len(text) < SHORTEST or data in [each.encode() for each in STAND_INS] or is_message(data)
+    return ran or len(text) < SHORTEST or is_message(data) or (data.isascii() and data.decode().isprintable())
 
 
 def is_media(part: JSONObject) -> bool:

@@ -12,6 +12,7 @@ from contextc.formats.checking import (
     Sketch,
     Turn,
     at,
+    joined,
     match,
     next_turn,
     not_matching,
@@ -22,7 +23,15 @@ from contextc.formats.gemini.sketch import camels, listed, place
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 
-BOOK = RuleBook("GEM", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, key="contents")
+BOOK = RuleBook(
+    "GEM",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    key="contents",
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 
@@ -101,34 +110,34 @@ def parts_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
                 yield _at(piece, f"{_called(piece)} cannot be the model's.", kind="functionResponse", role="user")
 
 
-@rule(7, errors.CALL_PLACE, mend=mends.with_replies_joined)
+@rule(7, errors.CALL_PLACE, mend=mends.with_an_opening)
 def calls_follow_the_user(request: Sketch) -> Iterable[Finding]:
-    """Calls come immediately after a content of the user, or after results.
+    """Calls come after a content of the user, or after results.
 
-    A history that was cut at the wrong place begins with calls; one that was stored in pieces has two replies in a row.
+    A history that was cut at the wrong place begins with calls. Two contents of the model in a row are one reply.
 
     Example: [{"role": "model", "parts": [{"functionCall": {"name": "look"}}]}, {"role": "user", "parts":
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
-    Repair: a line from the user is put before the first content; two contents of the model become one.
+    Repair: a line from the user is put before the first content.
     """
-    for index, turn in enumerate(request.turns):
+    for turn in joined(request.turns)[:1]:
         calls = turn.of("call")
-        if calls and turn.role == "model" and (index == 0 or request.turns[index - 1].role == "model"):
-            where = "at the beginning" if index == 0 else "after another content of the model"
-            yield at(turn.path, f"{_called(calls[0])} stands {where}.")
+        if calls and turn.role == "model":
+            yield at(turn.path, f"{_called(calls[0])} stands at the beginning.")
 
 
 @rule(8, errors.COUNT)
 def calls_are_answered(request: Sketch) -> Iterable[Finding]:
     """Every call is answered by a result in the next content.
 
+    Contents of one role that follow each other are one content to Google: two replies may be answered together.
     A crash, a cancelled turn or a cut leaves a call without its result, and every later request fails.
 
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [{"functionCall": {"name":
         "look"}}]}, {"role": "user", "parts": [{"text": "and?"}]}]
     Repair: a result that stands elsewhere is brought to its call; where there is none, one says that it is missing.
     """
-    for _, call in match(request.turns, next_turn).unanswered:
+    for _, call in match(joined(request.turns), next_turn).unanswered:
         yield at(call.path, f"{_called(call)} has no result in the next content.")
 
 
@@ -141,8 +150,9 @@ def results_have_calls(request: Sketch) -> Iterable[Finding]:
     Example: [{"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a result whose call stands elsewhere is brought to it; one without a call becomes text.
     """
-    earlier = dict(zip((turn.path for turn in request.turns[1:]), request.turns, strict=False))
-    for turn, result in match(request.turns, next_turn).orphans:
+    turns = joined(request.turns)
+    earlier = dict(zip((turn.path for turn in turns[1:]), turns, strict=False))
+    for turn, result in match(turns, next_turn).orphans:
         before = earlier.get(turn.path)
         what = errors.COUNT if before and before.of("call") else errors.RESULT_PLACE
         yield at(result.path, f"{_called(result)} has no call in the content before.", what=what)
@@ -157,7 +167,7 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
         {"output": "1"}}}, {"functionResponse": {"id": "a", "name": "look", "response": {"output": "2"}}}]}]
     Repair: the first is kept; another that says something else becomes text.
     """
-    for _, result in match(request.turns, next_turn).doubled:
+    for _, result in match(joined(request.turns), next_turn).doubled:
         yield at(result.path, f"{_called(result)} is not the first for its call.")
 
 
@@ -165,7 +175,7 @@ def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
 def signatures_are_sound(request: Sketch) -> Iterable[Finding]:
     """A `thoughtSignature` is the one that came on its part.
 
-    It is base64, and what Google gives has a form of its own. The stand-ins that its guide names are taken as well.
+    It is base64, and one of Google's own is whole. The stand-ins that its guide names are taken as well.
 
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [{"text": "Hello!",
         "thoughtSignature": "not a signature"}]}, {"role": "user", "parts": [{"text": "go on"}]}]
@@ -173,7 +183,7 @@ def signatures_are_sound(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         for piece in turn.pieces:
-            if not mends.is_signature(mends.signature(piece.wire)):
+            if not mends.is_sound(piece.wire):
                 yield at(piece.path, "the signature of this part is not one of Google's.")
 
 
@@ -190,8 +200,9 @@ def calls_are_signed(request: Sketch) -> Iterable[Finding]:
     """
     if not mends.has_level(request.body):
         return
-    spoke = max((index for index, turn in enumerate(request.turns) if _speaks(turn)), default=0)
-    for index, turn in enumerate(request.turns[spoke:], spoke):
+    turns = joined(request.turns)
+    spoke = max((index for index, turn in enumerate(turns) if _speaks(turn)), default=0)
+    for index, turn in enumerate(turns[spoke:], spoke):
         if any(mends.signature(piece.wire) for piece in turn.pieces):
             continue
         for call in turn.of("call")[:1]:
@@ -247,11 +258,11 @@ def allowed_functions_are_there(request: Sketch) -> Iterable[Finding]:
         "ANY", "allowedFunctionNames": ["find"]}}, "contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     Repair: the name is taken off the list; without any name left, all functions are allowed.
     """
-    known = [function.get("name") for function in mends.functions(request.body)]
+    known = {str(function.get("name")) for function in mends.functions(request.body)}
     if request.body.get("cachedContent") or request.body.get("cached_content"):
         return  # the functions are in the cache
     for path, name in mends.allowed(request.body):
-        if name not in known:
+        if str(name) not in known:
             yield at(path, f"there is no function {name!r}.", name=name, where=place(path))
 
 

@@ -4,7 +4,8 @@ The API reads its JSON into messages of protocol buffers. So a name may be writt
 may be written without its brackets, null is the same as nothing, and a name it does not know is refused.
 
 Google need not name its calls. Here each call has an id, if only one of ours, and a result has that of the call in
-the content before it which it answers: by id where both have one, else by name and order.
+the content before it which it answers: by id where both have one, else by name and order. Neighbouring contents of
+one role are one content to Google.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, spelled
+from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, known, misfit, side, spelled
 from contextc.formats.gemini import errors
 from contextc.formats.open_calls import OpenCalls
 from contextc.messages import tool_call
@@ -43,6 +44,20 @@ BESIDE: Fields = {
     "speechMetadata?": dict,
 }
 BESIDE_DATA = {name.removesuffix("?") for name in BESIDE}
+INSIDE = {
+    name: known(DATA[name], *more)
+    for name, more in {
+        "inlineData": ("displayName",),
+        "fileData": ("displayName",),
+        "functionCall": ("partialArgs", "willContinue"),
+        "functionResponse": ("scheduling", "willContinue"),
+        "executableCode": ("id", "language"),
+        "codeExecutionResult": ("id", "outcome"),
+        "toolCall": ("toolType",),
+        "toolResponse": ("toolType",),
+    }.items()
+}
+"""What the data of a part may have; what a part and a content may have is checked as their shape."""
 ELSEWHERE = ("type", "cache_control")  # what parts of other providers have, and means nothing here
 IN_RESULTS, IN_SYSTEM = ("inlineData", "fileData"), ("text", "inlineData", "fileData")
 SYSTEM, TOOLS = ("systemInstruction", "system_instruction"), ("functionDeclarations", "function_declarations")
@@ -74,6 +89,17 @@ def read(body: JSON) -> Sketch:
         tools=tuple(reader.functions(whole.get("tools"))),
         misshapen=tuple(reader.misshapen),
     )
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields inside the data of parts that Google does not have."""
+    for piece in [piece for turn in sketch.turns for piece in turn.pieces]:
+        for name, value in piece.wire.items():
+            fields = INSIDE.get(camel(name))
+            inside = cast(JSONObject, value) if fields is not None and isinstance(value, dict) else {}
+            for each in inside:
+                if camel(each) not in (fields or ()):
+                    yield at((*piece.path, name, each), f"`{each}` is not a field here.", name=each)
 
 
 class _Reader:
@@ -203,9 +229,14 @@ def _piece(name: str, given: JSONObject, wire: JSONObject, path: Path) -> Iterat
 
 def _with_ids(turns: Iterable[Turn]) -> Iterator[Turn]:
     """The turns with an id on each call, and on each result that of its call; none where it has no call."""
-    before, first = OpenCalls[str](), dict[Hashable, str]()  # the ids of the calls of the turn before, by their keys
+    before, first = OpenCalls[str](), dict[Hashable, str]()  # the ids of the calls of the side before, by their keys
+    calls, keyed = OpenCalls[str](), dict[Hashable, str]()
+    speaks = ""
     for turn in turns:
-        calls, keyed = OpenCalls[str](), dict[Hashable, str]()
+        if side(turn) != speaks:
+            before, first = calls, keyed
+            calls, keyed = OpenCalls[str](), dict[Hashable, str]()
+            speaks = side(turn)
         pieces: list[Piece] = []
         for piece in turn.pieces:
             if piece.kind == "call":
@@ -221,7 +252,6 @@ def _with_ids(turns: Iterable[Turn]) -> Iterator[Turn]:
                 chosen = chosen or first.get(("id", piece.id)) or first.get(alike, "")
                 piece = replace(piece, id=chosen)
             pieces.append(piece)
-        before, first = calls, keyed
         yield replace(turn, pieces=tuple(pieces))
 
 
@@ -300,10 +330,11 @@ def _as_data(name: str, value: JSON) -> JSON:
     given = inside.get("response")
     response = cast(JSONObject, given or {}) if isinstance(given, dict | None) else {"output": given}
     media = [part for _, part in listed(inside.get("parts"), ())]
-    if not any(_misfit_of_media(part) for part in media):
-        return {**inside, "response": response}
     sound = [part for part in media if not _misfit_of_media(part)]
-    return {**inside, "response": {**response, "parts": [part for part in media if part not in sound]}, "parts": sound}
+    if len(sound) == len(media):
+        return {**inside, "response": response}
+    others = [part for part in media if _misfit_of_media(part)]
+    return {**inside, "response": {**response, "parts": others}, "parts": sound}
 
 
 def listed(value: JSON, path: Path) -> Iterator[tuple[Path, JSON]]:

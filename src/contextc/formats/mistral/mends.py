@@ -3,6 +3,7 @@
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.mistral.sketch import CHUNKS, unknown
 from contextc.formats.settings import inner
 
 RENAMED = {"max_completion_tokens": "max_tokens", "seed": "random_seed"}
@@ -21,6 +22,23 @@ OTHERS = (
 CHOICES = ("auto", "none", "any", "required")
 FORMS = ("text", "json_object", "json_schema")
 FUNCTION = "function"
+
+
+def with_known_chunks(body: JSONObject) -> JSONObject:
+    """Without fields of chunks that Mistral does not know; those of messages are left out when they are encoded."""
+
+    def known(chunk: JSONObject) -> JSONObject:
+        others = set(unknown(chunk, CHUNKS.get(str(chunk.get("type")), {}), "type")) if "type" in chunk else set[str]()
+        return {name: value for name, value in chunk.items() if name not in others}
+
+    def with_known(message: JSONObject) -> JSONObject:
+        content: JSON = message.get("content")
+        if not isinstance(content, list):
+            return message
+        chunks = cast(list[JSON], content)
+        return {**message, "content": [known(cast(JSONObject, c)) if isinstance(c, dict) else c for c in chunks]}
+
+    return {**body, "messages": [with_known(each) for each in cast(list[JSONObject], body["messages"])]}
 
 
 def without_openais_settings(body: JSONObject) -> JSONObject:

@@ -63,7 +63,7 @@ def the_assistant_says_something(request: Sketch) -> Iterable[Finding]:
             yield at(turn.path, "the assistant says nothing here, and asks for nothing.")
 
 
-@rule(4, errors.EXTRA)
+@rule(4, errors.EXTRA, mend=mends.with_known_chunks)
 def fields_are_known(request: Sketch) -> Iterable[Finding]:
     """Messages, chunks, calls and tools have no other fields than those of Mistral.
 
@@ -83,6 +83,9 @@ def fields_are_known(request: Sketch) -> Iterable[Finding]:
     for tool in request.tools:
         yield from _unknown(tool.path, tool.wire, TOOL)
         yield from _unknown((*tool.path, "function"), tool.wire["function"], DEFINED)
+
+
+BOOK.unknown = fields_are_known
 
 
 @rule(5, errors.EXTRA, mend=mends.without_openais_settings)

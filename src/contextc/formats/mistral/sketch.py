@@ -107,6 +107,8 @@ class _Reader:
             self.refuse(path, "tool_call_id", "only a tool message has a `tool_call_id`.", errors.EXTRA)
         elif role == "tool" and given.get("tool_calls"):
             self.refuse(path, "tool_calls", "a result cannot ask for tools.", errors.EXTRA)
+        elif camel := next((name for name in chat.CAMEL if given.get(name)), None):
+            self.refuse(path, camel, f"`{camel}` is called `{chat.CAMEL[camel]}` here.", errors.EXTRA)
         elif not self.is_wrong(path, given, ROLES[role]) and not self.is_unnamed(given, path):
             pieces = [Piece(kind="result", path=path, wire=given, id=given["tool_call_id"])] if role == "tool" else []
             pieces += self.chunks(given.get("content"), (*path, "content"))

@@ -53,7 +53,8 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     if calls := named(said.pop("tool_calls", None), Calls()):
         said["tool_calls"] = calls
     decoder = _Decoder(provider, Calls(), model=reply.get("model"))
-    message = decoder.message({"content": "", **said, "role": "assistant"})
+    words: JSONObject = {"content": ""} if said.keys() - {"role"} else {}  # an empty reply is not sent back
+    message = decoder.message({**words, **said, "role": "assistant"})
     facts: JSONObject = {name: reply[name] for name in ("model", "created_at", "remote_model") if reply.get(name)}
     error: JSON = reply.get("error")
     return replace(

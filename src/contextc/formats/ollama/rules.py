@@ -14,7 +14,14 @@ from contextc.formats.ollama.schemas import wrongs
 from contextc.formats.ollama.sketch import until_the_next_reply
 from contextc.formats.settings import inner
 
-BOOK = RuleBook("OLL", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.message)
+BOOK = RuleBook(
+    "OLL",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.message,
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 

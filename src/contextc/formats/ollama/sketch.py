@@ -8,8 +8,20 @@ from collections.abc import Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode, parse_object
-from contextc.formats.checking import Fields, Finding, Path, Piece, Sketch, Turn, at, misfit, run_while
-from contextc.formats.media import from_data_url
+from contextc.formats.checking import (
+    Fields,
+    Finding,
+    Path,
+    Piece,
+    Sketch,
+    Turn,
+    at,
+    known,
+    misfit,
+    run_while,
+    strangers,
+)
+from contextc.formats.media import from_data_url, unpacked
 from contextc.formats.ollama import errors
 from contextc.formats.ollama.calls import Calls, speaks
 from contextc.formats.settings import inner
@@ -71,6 +83,18 @@ def read(body: JSON) -> Sketch:
     turns = [turn for number, wire in enumerate(listed) for turn in reader.turn(wire, (*base, number))]
     tools = tuple(reader.tools(whole.get("tools")))
     return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of messages and calls that Ollama does not have, and would ignore."""
+    for turn in sketch.turns:
+        yield from strangers(turn.wire, known(MESSAGE), turn.path)
+        for image in turn.of("media"):
+            if unpacked("".join(image.text.split())) is None:
+                yield at(image.path, "`images` holds what is not base64.")
+        for call in turn.of("call"):
+            yield from strangers(call.wire, known(CALL, "type"), call.path)
+            yield from strangers(call.wire.get("function"), known(FUNCTION), (*call.path, "function"))
 
 
 until_the_next_reply = run_while(lambda turn: not speaks(turn.wire))

@@ -55,7 +55,10 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
     said: JSONObject = {"role": "assistant", **(choice.get("message") or {})}
     back = (*RETURNED, *([reasoning_field] if reasoning_field else []))
     message = decoder.message({name: value for name, value in said.items() if name in back or name in REASONING_FIELDS})
-    message = replace(message, extra=_only(message.extra, provider, back))
+    silent = _only(message.extra, provider, tuple(name for name in back if name != "content"))
+    if (reasoning_field and message.parts) or decoder.encoded(replace(message, extra=silent)):
+        silent = _only(message.extra, provider, back)
+    message = replace(message, extra=silent)  # where nothing but an empty text was said, nothing is sent back
     usage = cast(JSONObject, reply.get("usage") or {})
     read = cast(JSONObject, usage.get("prompt_tokens_details") or {})
     wrote = cast(JSONObject, usage.get("completion_tokens_details") or {})

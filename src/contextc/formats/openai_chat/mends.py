@@ -8,7 +8,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.media import unpacked
-from contextc.formats.openai_chat.sketch import KINDS, block, called
+from contextc.formats.openai_chat.sketch import FIELDS, KINDS, block, called
 from contextc.formats.signatures import is_sound
 from contextc.formats.spelling import Spelling
 
@@ -41,6 +41,12 @@ def without_silence(body: JSONObject) -> JSONObject:
     """Without messages of the assistant that say nothing, though they have fields that we do not know."""
     spoken = [each for each in _messages(body) if each.get("role") != "assistant" or not is_silent(each)]
     return {**body, "messages": spoken}
+
+
+def without_unknown_fields(body: JSONObject) -> JSONObject:
+    messages = cast(list[JSONObject], body["messages"])
+    known = [{name: value for name, value in message.items() if name in FIELDS} for message in messages]
+    return {**body, "messages": known}
 
 
 def without_empty_content(body: JSONObject) -> JSONObject:

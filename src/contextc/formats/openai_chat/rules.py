@@ -9,7 +9,19 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Finding, Piece, RuleBook, Sketch, Turn, at, match, reasons, repeated, run_of
+from contextc.formats.checking import (
+    Finding,
+    Piece,
+    RuleBook,
+    Sketch,
+    Turn,
+    at,
+    match,
+    reasons,
+    repeated,
+    run_of,
+    strangers,
+)
 from contextc.formats.openai_chat import errors, mends, sketch
 from contextc.formats.openai_chat.sketch import house, placed
 
@@ -17,7 +29,15 @@ LONGEST_ID = 64
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 results_at_once = run_of("tool")
 
-BOOK = RuleBook("OAC", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="openai")
+BOOK = RuleBook(
+    "OAC",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    house="openai",
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 
@@ -401,6 +421,21 @@ def pictures_are_for_models_that_see(request: Sketch) -> Iterable[Finding]:
         for piece in turn.of("media"):
             if piece.wire["type"] == mends.PICTURE:
                 yield at(piece.path, "this model takes text alone.")
+
+
+@rule(25, errors.UNKNOWN_PARAMETER, mend=mends.without_unknown_fields)
+def fields_are_known(request: Sketch) -> Iterable[Finding]:
+    """A message has no other fields than those of OpenAI, and of the endpoints that speak its API.
+
+    Not checked where `model` names a model of another vendor, whose endpoint may take more.
+
+    Example: [{"role": "user", "content": "hi", "createdAt": "2026-11-16"}]
+    Repair: the field is left out.
+    """
+    if house(request.body) != "other":
+        for turn in request.turns:
+            for finding in strangers(turn.wire, sketch.FIELDS, turn.path):
+                yield at(finding.path, finding.message, where=placed(finding.path))
 
 
 def _calls(request: Sketch) -> Iterator[Piece]:

@@ -9,7 +9,20 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, spelled
+from contextc.formats.checking import (
+    Fields,
+    Finding,
+    Kind,
+    Path,
+    Piece,
+    Sketch,
+    Turn,
+    at,
+    known,
+    misfit,
+    spelled,
+    strangers,
+)
 from contextc.formats.openai_chat import errors
 
 OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o[1-9](-|$))")
@@ -65,6 +78,21 @@ KINDS: dict[str, Kind] = {
 """Every other part is media."""
 
 
+FIELDS = frozenset(
+    (
+        *("role", "content", "name", "refusal", "audio", "annotations", "tool_calls", "function_call", "tool_call_id"),
+        *("reasoning", "reasoning_content", "reasoning_details", "cache_control", "prefix"),
+    )
+)
+"""What a message may have: in requests, in replies that are sent back, and at the endpoints that take more."""
+PART_FIELDS = {
+    kind: known(fields, "type", "cache_control", "prompt_cache_breakpoint") for kind, fields in PARTS.items()
+}
+CALL_FIELDS = frozenset(("id", "type", "index", "function", "custom", "extra_content"))
+CAMEL = {"toolCalls": "tool_calls", "toolCallId": "tool_call_id", "functionCall": "function_call"}
+"""What TypeScript programs call fields of this format."""
+
+
 def read(body: JSON) -> Sketch:
     """Any JSON as a request, or as the messages of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
@@ -82,6 +110,19 @@ def read(body: JSON) -> Sketch:
         reader.refuse(base, "", "the messages must be a list.")
     tools = tuple(reader.tools(whole.get("tools")))
     return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of messages, parts and calls that no endpoint has that is known."""
+    for turn in sketch.turns:
+        yield from strangers(turn.wire, FIELDS, turn.path)
+        for piece in turn.pieces:
+            if piece.kind == "call":
+                yield from strangers(piece.wire, CALL_FIELDS, piece.path)
+                kind = "custom" if piece.wire.get("function") is None else "function"
+                yield from strangers(piece.wire[kind], known(INSIDE[kind]), (*piece.path, kind))
+            elif piece.kind != "result" and (fields := PART_FIELDS.get(str(piece.wire.get("type")))):
+                yield from strangers(piece.wire, fields, piece.path)
 
 
 def house(body: JSONObject) -> Literal["openai", "other", ""]:
@@ -133,6 +174,8 @@ class _Reader:
     def part(self, part: JSONObject) -> tuple[str, ...] | None:
         kind = cast(str, part["type"])
         fields = {**PARTS_ELSEWHERE, **PARTS}.get(kind)
+        if fields is None and self.house == "other":
+            return None
         if fields is None:
             what = errors.WRONG_VALUE.format(value=kind, known=_listed(PARTS))
             return "type", f"there is no part of type {kind!r} here.", what
@@ -151,10 +194,16 @@ class _Reader:
             elif call.get("type") not in ("function", "custom", None):
                 what = errors.WRONG_VALUE.format(value=call["type"], known="'function' and 'custom'")
                 self.refuse(here, "type", f"there is no call of type {call['type']!r}.", what)
-            elif wrong := misfit(call, {kind: dict}) or _inside(call, kind):
+            elif wrong := misfit(call, {kind: dict}) or self.inside(call, kind):
                 self.refuse(here, *wrong)
             else:
                 yield Piece(kind="call", path=here, wire=call, id=call["id"], name=call[kind]["name"])
+
+    def inside(self, call: JSONObject, kind: str) -> tuple[str, str] | None:
+        """By what a call is not what it must be. Some vendors take arguments as an object."""
+        arguments: JSON = call[kind].get("arguments")
+        written = {**call, kind: {**call[kind], "arguments": ""}} if isinstance(arguments, dict) else call
+        return _inside(written if self.house == "other" else call, kind)
 
     def tools(self, tools: JSON) -> Iterator[Piece]:
         if tools is not None and not isinstance(tools, list):
@@ -188,9 +237,11 @@ class _Reader:
 
 
 def _misplaced(message: JSONObject) -> tuple[str, ...] | None:
-    """What another role has: the id of a call that is answered, or calls beside it."""
+    """What another role has, or another library: the id of a call that is answered, calls beside it, camel case."""
     if message["role"] != "tool" and message.get("tool_call_id") is not None:
         return "tool_call_id", "only a tool message has a `tool_call_id`.", errors.UNKNOWN_PARAMETER
+    if camel := next((name for name in CAMEL if message.get(name)), None):
+        return camel, f"`{camel}` is called `{CAMEL[camel]}` here.", errors.UNKNOWN_PARAMETER
     if message["role"] == "tool" and (message.get("tool_calls") or message.get("function_call")):
         return "tool_calls", "a result cannot ask for tools.", errors.NOT_THE_ASSISTANT.format(what="tool calls")
     return None
@@ -249,7 +300,7 @@ def reshape(value: JSON, path: Path) -> JSON:
 
 def _reshaped_message(value: JSON, turn: str | int) -> JSON:
     given = cast(JSONObject, value if isinstance(value, dict) else {})
-    wire = {name: each for name, each in given.items() if each is not None}
+    wire = {CAMEL.get(name, name): each for name, each in given.items() if each is not None}
     content: JSON = wire.get("content", "")
     if not wire or ("content" not in wire and wire.keys() - WORDLESS):
         return cast(JSON, value)

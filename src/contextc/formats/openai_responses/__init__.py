@@ -17,10 +17,11 @@ from contextc.formats.openai_responses.encode import (
     is_bare,
     place,
 )
-from contextc.formats.openai_responses.mends import is_openais, without_foreign_ids, without_unstored
+from contextc.formats.openai_responses.mends import without_foreign_ids, without_unstored
 from contextc.formats.openai_responses.reader import ResponsesReader
 from contextc.formats.openai_responses.rules import BOOK
 from contextc.formats.openai_responses.settings import SETTINGS
+from contextc.formats.openai_responses.sketch import is_openais, is_others
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
@@ -65,7 +66,8 @@ class OpenAIResponsesFormatter(Formatter):
         body: JSONObject = {**settings, "input": messages}
         if is_openais(settings):
             body = without_foreign_ids(body)
-        return (without_unstored(body) if settings.get("store") is False else body)["input"]
+        unstored = settings.get("store") is False and not is_others(settings)
+        return (without_unstored(body) if unstored else body)["input"]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings}

@@ -35,6 +35,8 @@ ROLES = {"system": "developer", "user": "user", "tool": "user"}
 ITEM, WITHIN, BARE = "item", "within", "bare"
 CHAT_BLOCKS = ("text", "image_url", "input_audio", "file", "refusal", "custom", "function")
 HELD = ("previous_response_id", "conversation")
+FERNET = "gAAAA"
+"""How everything begins that OpenAI encrypts."""
 ENDINGS = {"application/pdf": ".pdf", "text/plain": ".txt"}
 
 
@@ -88,6 +90,15 @@ def encode_held(request: Request, *, provider: str, blobs: Mapping[str, bytes]) 
         return Native(provider=provider, data=encoder.result(part))
 
     return tuple(replace(message, parts=tuple(sealed(part) for part in message.parts)) for message in request.messages)
+
+
+def is_tied(item: JSONObject) -> bool:
+    """Whether reasoning is OpenAI's own, and so refused without what it led to.
+
+    Reasoning that is readable, or that another vendor wrote, is tied to nothing.
+    """
+    begins = cast(str, item.get("encrypted_content") or "")[: len(FERNET)]
+    return str(item.get("id") or "").startswith("rs_") and not item.get("content") and FERNET.startswith(begins)
 
 
 def is_bare(messages: Sequence[Message], provider: str) -> bool:
@@ -157,14 +168,15 @@ class _Encoder:
     def followed(self, items: list[JSONObject]) -> list[JSONObject]:
         """The items without any reasoning that has lost what it led to.
 
-        What came after such reasoning goes on without its id, by which the provider would miss the reasoning.
+        What came after such reasoning goes on without its id, by which the provider would miss the reasoning. Reasoning
+        that is tied to nothing stays.
         """
         found: list[JSONObject] = []
         after: JSONObject | None = None
         for item in reversed(items):
             if item.get("type") != "reasoning":
                 after = item
-            elif after is None or ("id" in item and after.get("role") == "assistant" and "id" not in after):
+            elif is_tied(item) and (after is None or (after.get("role") == "assistant" and "id" not in after)):
                 self.notes.append(Note("left out", "reasoning without the item it led to"))
                 for place, later in enumerate(found):
                     found[place] = _unnamed(later)

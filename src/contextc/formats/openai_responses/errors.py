@@ -26,4 +26,5 @@ TWO_HISTORIES = (
 )
 TOO_SHORT = "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got {limit} instead."
 NO_SAMPLING = "Unsupported parameter: '{setting}' is not supported with this model."
+UNKNOWN_PARAMETER = "Unknown parameter: '{where}'."
 TRIGGER_PLACE = "Invalid '{where}': a 'compaction_trigger' item must be the last item of 'input'."

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Piece, Sketch, Turn
+from contextc.formats.checking import Piece, Sketch, Turn, without
 from contextc.formats.media import unpacked
 from contextc.formats.openai_responses import sketch
+from contextc.formats.openai_responses.encode import FERNET, is_tied
 from contextc.formats.signatures import SHORTEST
 from contextc.formats.spelling import Spelling
 from contextc.pairing import SAID
 
-OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
 IDS, NAMES = Spelling("a-zA-Z0-9_-", 64), Spelling("a-zA-Z0-9_-", 128)
 HELD = ("previous_response_id", "conversation")
 PREFIXES = {"function_call": "fc", "message": "msg", "reasoning": "rs"}
@@ -20,7 +20,7 @@ LEAST_LIMIT = 16
 SAMPLING = ("temperature", "top_p")
 NOTHING_SAID = "(Nothing has been said yet.)"
 OWN_ID = re.compile("(rs|cmp)_[0-9a-f]{48,}")
-FERNET, FERNET_HEAD, FERNET_BLOCK = "gAAAA", 57, 16
+FERNET_HEAD, FERNET_BLOCK = 57, 16
 BEDROCK = "rsn_"
 
 
@@ -39,6 +39,9 @@ def unpaired(request: Sketch) -> Unpaired:
     for piece in [piece for turn in request.turns for piece in turn.pieces]:
         kind = cast(str, piece.wire.get("type") or "")
         key = sketch.RESULTS.get(kind, kind), piece.id
+        if piece.kind == "result" and key not in waiting:
+            others = [(other, piece.id) for other in sketch.ANSWERS_TOO.get(kind, ())]
+            key = next((other for other in others if other in waiting), key)
         if piece.kind == "call":
             waiting.setdefault(key, piece)
             answered.discard(key)
@@ -69,7 +72,7 @@ def lone_reasoning(turns: Iterable[Turn]) -> Iterator[Turn]:
     for turn in reversed(list(turns)):
         if not turn.of("reasoning"):
             after = turn if turn.wire.get("type") not in sketch.SET else after
-        elif _is_tied(turn.wire) and (after is None or after.role != "assistant" or _is_new(after.wire)):
+        elif is_tied(turn.wire) and (after is None or after.role != "assistant" or _is_new(after.wire)):
             yield turn
 
 
@@ -178,10 +181,8 @@ def without_foreign_ids(body: JSONObject) -> JSONObject:
     return _changed(body, own)
 
 
-def is_openais(body: JSONObject) -> bool:
-    """Whether the model is one that OpenAI serves under this very name."""
-    model: JSON = body.get("model")
-    return isinstance(model, str) and OPENAI_MODEL.match(model) is not None
+def without_unknown_fields(body: JSONObject) -> JSONObject:
+    return without(body, sketch.unknown(sketch.read(body)))
 
 
 def foreign_prefix(item: JSONObject) -> str | None:
@@ -246,6 +247,10 @@ def with_trigger_last(body: JSONObject) -> JSONObject:
     return {**body, "input": [*(item for item in items if item.get("type") != "compaction_trigger"), triggers[-1]]}
 
 
+def _is_shown(block: JSONObject) -> bool:
+    return block["type"] in sketch.INPUT and "text" not in block
+
+
 def _on_its_side(item: JSONObject) -> list[JSONObject]:
     content: JSON = item.get("content")
     if item.get("role") not in sketch.ROLES or not isinstance(content, list):
@@ -253,8 +258,8 @@ def _on_its_side(item: JSONObject) -> list[JSONObject]:
     blocks = cast(list[JSONObject], content)
     if item["role"] != "assistant":
         return [{**item, "content": [_turned(block, "input_text", sketch.OUTPUT) for block in blocks]}]
-    shown = [block for block in blocks if block["type"] in sketch.INPUT and "text" not in block]
-    said = [_turned(block, "output_text", sketch.INPUT) for block in blocks if block not in shown]
+    shown = [block for block in blocks if _is_shown(block)]
+    said = [_turned(block, "output_text", sketch.INPUT) for block in blocks if not _is_shown(block)]
     own = [{**item, "content": said}] if said or not shown else []
     return [*own, *([{"role": "user", "content": shown}] if shown else [])]
 
@@ -289,11 +294,6 @@ def _without(body: JSONObject, gone: Callable[[JSONObject], bool]) -> JSONObject
 def _is_said(item: JSONObject) -> bool:
     """Whether an item means the same without its id."""
     return item.get("role") in sketch.ROLES or item.get("type") in sketch.PAIRS or item.get("type") in sketch.RESULTS
-
-
-def _is_tied(item: JSONObject) -> bool:
-    encrypted = item.get("encrypted_content") or FERNET
-    return str(item.get("id") or "").startswith("rs_") and not item.get("content") and encrypted.startswith(FERNET)
 
 
 def _is_new(item: JSONObject) -> bool:

@@ -18,7 +18,14 @@ HISTORIES = ("previous_response_id", "conversation", "prompt")
 
 
 BOOK = RuleBook(
-    "OAR", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, key="input", house="openai"
+    "OAR",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.block,
+    key="input",
+    house="openai",
+    unknown=sketch.unknown,
 )
 rule = BOOK.rule
 
@@ -56,7 +63,7 @@ def blocks_stand_on_their_side(request: Sketch) -> Iterable[Finding]:
         "hi"}]
     Repair: a text is called what it is; a picture among the assistant's words becomes the user's.
     """
-    for turn in request.turns:
+    for turn in request.turns if not sketch.is_others(request.body) else ():
         own, others = (sketch.OUTPUT, sketch.INPUT) if turn.role == "assistant" else (sketch.INPUT[:3], sketch.OUTPUT)
         for piece in turn.pieces:
             kind = piece.wire.get("type")
@@ -115,7 +122,7 @@ def call_ids_have_the_length(request: Sketch) -> Iterable[Finding]:
     Repair: the id is spelled shorter, on the call and on its result.
     """
     for call in [piece for turn in request.turns for piece in turn.of("call")]:
-        if not 1 <= len(call.id) <= LONGEST_ID:
+        if not call.id or (len(call.id) > LONGEST_ID and not sketch.is_others(request.body)):
             problem, wanted = ("too long", "maximum length 64") if call.id else ("too short", "minimum length 1")
             message = f"the id of this call has {len(call.id)} characters, and 1 to 64 are taken."
             yield at(
@@ -132,13 +139,13 @@ def call_ids_have_the_length(request: Sketch) -> Iterable[Finding]:
 def reasoning_is_followed(request: Sketch) -> Iterable[Finding]:
     """A reasoning item stands before the item it led to, which has its own id still.
 
-    A cut, an edited answer or a dropped call leaves reasoning that leads to nothing.
+    A cut, an edited answer or a dropped call leaves reasoning that leads to nothing. Other vendors do not mind.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user",
         "content": "and?"}]
     Repair: the reasoning is left out.
     """
-    for turn in mends.lone_reasoning(request.turns):
+    for turn in mends.lone_reasoning(request.turns) if not sketch.is_others(request.body) else ():
         yield at(turn.path, f"the reasoning {turn.wire['id']} has lost the item it led to.", id=turn.wire["id"])
 
 
@@ -151,7 +158,7 @@ def unstored_items_are_whole(request: Sketch) -> Iterable[Finding]:
         [{"type": "output_text", "text": "Hello!", "annotations": []}]}]}
     Repair: the item is left out.
     """
-    if request.body.get("store") is False:
+    if request.body.get("store") is False and not sketch.is_others(request.body):
         for turn in request.turns:
             if mends.is_unstored(turn.wire):
                 name = turn.wire["id"]
@@ -186,7 +193,7 @@ def items_are_named_once(request: Sketch) -> Iterable[Finding]:
         "annotations": []}]}]
     Repair: the later message or call loses its id; anything else that stands there twice is left out.
     """
-    for turn in mends.repeated_items(request.turns):
+    for turn in mends.repeated_items(request.turns) if not sketch.is_others(request.body) else ():
         yield at(turn.path, f"an earlier item is called {turn.wire['id']} already.", id=turn.wire["id"])
 
 
@@ -201,7 +208,7 @@ def item_ids_are_openais(request: Sketch) -> Iterable[Finding]:
         "output": "1"}]}
     Repair: the id is left out.
     """
-    for turn in request.turns if mends.is_openais(request.body) else ():
+    for turn in request.turns if sketch.is_openais(request.body) else ():
         if prefix := mends.foreign_prefix(turn.wire):
             name = turn.wire["id"]
             message = f"the id {name!r} was not given by OpenAI: it would begin with `{prefix}`."
@@ -215,6 +222,8 @@ def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
     Example: {"tools": [{"type": "function", "name": "files.read", "parameters": {"type": "object"}}], "input": "hi"}
     Repair: the name is spelled with the characters that are allowed, wherever it stands.
     """
+    if sketch.is_others(request.body):
+        return
     message = "the name {!r} has characters that are not allowed, or too many."
     for tool, name in not_matching(TOOL_NAME, request.tools):
         yield at(tool.path, message.format(name), where=named(tool.path))
@@ -259,7 +268,7 @@ def answer_may_be_long_enough(request: Sketch) -> Iterable[Finding]:
     Repair: 16 is put in.
     """
     limit: JSON = request.body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < mends.LEAST_LIMIT and mends.is_openais(request.body):
+    if isinstance(limit, int) and limit < mends.LEAST_LIMIT and sketch.is_openais(request.body):
         yield at(("max_output_tokens",), f"an answer of {limit} tokens is too short: 16 is the least.", limit=limit)
 
 
@@ -289,6 +298,20 @@ def sampling_is_left_alone(request: Sketch) -> Iterable[Finding]:
     for setting in mends.SAMPLING:
         if request.body.get(setting) not in (None, 1) and reasons(request.facts, effort):
             yield at((setting,), f"`{setting}` is not taken by a model that reasons.", setting=setting)
+
+
+@rule(19, errors.UNKNOWN_PARAMETER, mend=mends.without_unknown_fields)
+def fields_are_known(request: Sketch) -> Iterable[Finding]:
+    """Messages, calls and results have no other fields than those of OpenAI.
+
+    Not checked where `model` names a model of another vendor, nor in items that OpenAI made itself.
+
+    Example: [{"role": "user", "content": "hi", "name": "ada"}]
+    Repair: the field is left out.
+    """
+    if "model" not in request.body or sketch.is_openais(request.body):
+        for finding in sketch.unknown(request):
+            yield at(finding.path, finding.message, where=named(finding.path))
 
 
 def _words(piece: Piece) -> str:

@@ -4,11 +4,25 @@ Here a request is made of items, and each item is a turn of its own. Fields are 
 that speaks this API refuses an item without them; what OpenAI runs itself goes back as it came.
 """
 
+import re
 from collections.abc import Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, misfit, spelled
+from contextc.formats.checking import (
+    Fields,
+    Finding,
+    Kind,
+    Path,
+    Piece,
+    Sketch,
+    Turn,
+    at,
+    known,
+    misfit,
+    spelled,
+    strangers,
+)
 
 ROLES = ("user", "assistant", "system", "developer")
 ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
@@ -47,6 +61,8 @@ ITEMS: dict[str, Fields] = {
     "code_interpreter_call": {"code?": str, "container_id": str},
     "image_generation_call": {},
 }
+LENIENT: dict[str, Fields] = {"reasoning": {"summary?": list, "content?": list, "encrypted_content?": str}}
+"""What other vendors ask of an item, where it is less."""
 BLOCKS: dict[str, Fields] = {
     "input_text": {"text": str},
     "input_image": {"image_url?": str, "file_id?": str},
@@ -70,18 +86,53 @@ PAIRS = {
     "tool_search_call": "tool_search_output",
 }
 RESULTS = {result: call for call, result in PAIRS.items()}
+ANSWERS_TOO = {"function_call_output": ("tool_search_call",)}
+"""Calls of other kinds that a result answers as well."""
+UNKNOWN_ITEM = re.compile(r".+(_call|_call_output|_output)|mcp_.+|.*:.*")
+"""How the types of items are named that tell of a tool, and so may be there tomorrow."""
+OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
 GIVEN_BACK = ("function_call_output", "local_shell_call_output", "mcp_approval_response")
 SET = ("configuration_update", "compaction_trigger")
 INPUT = ("input_text", "input_image", "input_file", "input_audio", "input_video")
 OUTPUT = ("output_text", "refusal")
 IN_RESULTS = {kind: BLOCKS[kind] for kind in INPUT}
+MESSAGE_FIELDS = frozenset(("type", "role", "content", "id", "status", "phase"))
+ITEM_FIELDS = {
+    "function_call": known(ITEMS["function_call"], "type", "id", "status", "namespace", "caller", "async"),
+    "function_call_output": known(
+        ITEMS["function_call_output"], "type", "id", "status", "namespace", "caller", "async", "name"
+    ),
+    "reasoning": known(ITEMS["reasoning"], "type", "id", "status"),
+}
+BLOCK_FIELDS = {
+    kind: known(BLOCKS[kind], "type", "prompt_cache_breakpoint", *more)
+    for kind, more in {
+        "input_text": (),
+        "input_image": ("detail",),
+        "input_file": ("detail",),
+        "output_text": ("logprobs",),
+        "refusal": (),
+    }.items()
+}
+"""What the items and blocks may have that a client writes itself; those that OpenAI made go back as they came."""
 KINDS: dict[str, Kind] = {"input_text": "text", "output_text": "text", "input_image": "media", "input_file": "media"}
+
+
+def is_openais(body: JSONObject) -> bool:
+    """Whether the model is one that OpenAI serves under this very name."""
+    model: JSON = body.get("model")
+    return isinstance(model, str) and OPENAI_MODEL.match(model) is not None
+
+
+def is_others(body: JSONObject) -> bool:
+    """Whether the model is named, and not one that OpenAI serves under this name."""
+    return isinstance(body.get("model"), str) and not is_openais(body)
 
 
 def read(body: JSON) -> Sketch:
     """Any JSON as a request, or as the input of one."""
-    reader = _Reader()
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
+    reader = _Reader(lenient=is_others(whole))
     given: JSON = whole.get("input") if isinstance(body, dict) else body
     base: Path = ("input",) if isinstance(body, dict) else ()
     turns: list[Turn] = []
@@ -99,14 +150,28 @@ def read(body: JSON) -> Sketch:
     return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
 
 
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of messages, calls and results that this API does not have."""
+    for turn in sketch.turns:
+        kind = str(turn.wire.get("type") or "message")
+        fields = MESSAGE_FIELDS if kind == "message" else ITEM_FIELDS.get(kind)
+        if fields is not None:
+            yield from strangers(turn.wire, fields, turn.path)
+        for piece in turn.pieces if kind == "message" else ():
+            if (fields := BLOCK_FIELDS.get(str(piece.wire.get("type")))) is not None:
+                yield from strangers(piece.wire, fields, piece.path)
+
+
 def named(path: Path) -> str:
     """A place as OpenAI writes it: `input[1].content`."""
     return spelled(path if path and isinstance(path[0], str) else ("input", *path))
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, *, lenient: bool) -> None:
         self.misshapen: list[Finding] = []
+        self.lenient = lenient
+        """Whether another vendor is asked, who may know more kinds of items and blocks, and leave out more."""
 
     def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
         if wrong := misfit(wire, {"type?": str, "role?": str, "id?": str, "name?": str}):
@@ -116,9 +181,9 @@ class _Reader:
         kind = item.get("type") or ("message" if "role" in item else "item_reference")
         if kind == "message":
             yield from self.message(item, path)
-        elif kind not in ITEMS and ":" not in kind:
+        elif kind not in ITEMS and not self.lenient and not UNKNOWN_ITEM.fullmatch(kind):
             self.refuse(path, "type", f"there is no item of type {kind!r}.", kind)
-        elif wrong := misfit(item, ITEMS.get(kind, {})):
+        elif wrong := misfit(item, LENIENT.get(kind, ITEMS.get(kind, {})) if self.lenient else ITEMS.get(kind, {})):
             self.refuse(path, *wrong)
             yield from self.half(item, kind, path)
         elif kind == "additional_tools" and item.get("role") != "developer":
@@ -134,7 +199,7 @@ class _Reader:
             message = f"nobody here is called {item['role']!r}: `role` is user, assistant, system or developer."
             self.refuse(path, "role", message, item["role"])
             return
-        for name in ("tool_calls", "tool_call_id", "function_call"):
+        for name in ("tool_calls", "tool_call_id", "function_call", "toolCalls", "toolCallId"):
             if item.get(name):
                 self.refuse(path, name, f"a message has no `{name}` here: calls and results are items of their own.")
                 return
@@ -146,7 +211,7 @@ class _Reader:
         yield Turn(role=item["role"], path=path, wire=item, pieces=tuple(pieces))
 
     def item(self, item: JSONObject, kind: str, path: Path) -> Iterator[Turn]:
-        if kind == "reasoning" and (wrong := _unthought(item)):
+        if kind == "reasoning" and not self.lenient and (wrong := _unthought(item)):
             self.refuse(path, *wrong)
             return
         output: JSON = item.get("output")
@@ -167,13 +232,16 @@ class _Reader:
     def blocks(self, blocks: list[JSON], path: Path, shapes: dict[str, Fields]) -> Iterator[Piece]:
         for index, block in enumerate(blocks):
             here = (*path, index)
-            if wrong := misfit(block, {"type": str}) or _unfit(cast(JSONObject, block), shapes):
+            if wrong := misfit(block, {"type": str}) or self.unfit(cast(JSONObject, block), shapes):
                 given = cast(JSONObject, block).get("type") if wrong[0] == "type" and isinstance(block, dict) else None
                 self.refuse(here, *wrong, given)
                 continue
             wire = cast(JSONObject, block)
             kind = KINDS.get(wire["type"], "other")
             yield Piece(kind=kind, path=here, wire=wire, text=wire["text"] if kind == "text" else "")
+
+    def unfit(self, block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | None:
+        return None if self.lenient and block["type"] not in BLOCKS else _unfit(block, shapes)
 
     def tools(self, tools: JSON) -> Iterator[Piece]:
         if tools is not None and not isinstance(tools, list):
@@ -197,10 +265,10 @@ class _Reader:
 
 
 def _kind(item: JSONObject, kind: str) -> Kind:
-    """What an item is to rules. Without a `call_id` nothing is paired: OpenAI ran it, or nobody had asked for it."""
+    """What an item is to rules. What the server ran itself is not paired, and nothing without a `call_id` is."""
     if kind == "reasoning":
         return "reasoning"
-    if item.get("call_id") is None:
+    if item.get("call_id") is None or item.get("execution") == "server":
         return "other"
     return "call" if kind in PAIRS else "result" if kind in RESULTS else "other"
 

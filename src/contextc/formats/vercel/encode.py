@@ -256,10 +256,11 @@ def _unfolded(segment: Sequence[Message], provider: str) -> Iterator[Message]:
             yield from later
             later = []
         if message.role == "assistant":
-            aside = [part for part in message.parts if _is_answer(part, provider) or _is_steering(part, provider)]
-            if aside:
-                later = [Message(role="user", parts=(part,)) for part in aside]
-                message = replace(message, parts=tuple(part for part in message.parts if part not in aside))
+            aside = [_is_answer(part, provider) or _is_steering(part, provider) for part in message.parts]
+            if any(aside):
+                parts = list(zip(message.parts, aside, strict=True))
+                later = [Message(role="user", parts=(part,)) for part, is_aside in parts if is_aside]
+                message = replace(message, parts=tuple([part for part, is_aside in parts if not is_aside]))
         yield message
     yield from later
 

@@ -71,7 +71,8 @@ def without_broken_proof(body: JSONObject) -> JSONObject:
         for part in broken:
             del part["providerOptions"]["anthropic"]
         if broken:
-            given["content"] = [part for part in given["content"] if part not in broken or part["text"]]
+            empty = {id(part) for part in broken if not part["text"]}
+            given["content"] = [part for part in given["content"] if id(part) not in empty]
     return copy
 
 
@@ -116,10 +117,11 @@ def _stays(part: JSONObject, wire: JSONObject) -> bool:
 def _with_text(body: JSONObject, strays: list[Piece]) -> JSONObject:
     """The request with text in place of what cannot stay. What cannot be in a tool message follows it."""
     places = {piece.path for piece in strays}
+    holders = {path[:3] for path in places}
     messages: list[JSONObject] = []
     for number, wire in enumerate(cast(list[JSONObject], body["messages"])):
         own: Path = ("messages", number, "content")
-        if not any(path[:3] == own for path in places):
+        if own not in holders:
             messages.append(wire)
             continue
         parts = list(enumerate(cast(list[JSONObject], wire["content"])))

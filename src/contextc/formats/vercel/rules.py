@@ -12,7 +12,14 @@ from contextc.formats.checking import Finding, RuleBook, Sketch, at
 from contextc.formats.settings import inner
 from contextc.formats.vercel import errors, mends, reshape, sketch
 
-BOOK = RuleBook("VER", sketch.read, reshape=reshape.reshape, message=reshape.message, block=reshape.block)
+BOOK = RuleBook(
+    "VER",
+    sketch.read,
+    reshape=reshape.reshape,
+    message=reshape.message,
+    block=reshape.block,
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 
@@ -210,11 +217,11 @@ def parts_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
         "text", "value": "1"}}]}]
     Repair: what a model said becomes the assistant's, results get a tool message; what has no place becomes text.
     """
-    orphans = [piece for _, piece in sketch.pairs(request.turns).orphans]
+    orphans = {piece.path for _, piece in sketch.pairs(request.turns).orphans}
     ran = sketch.ran_by_provider(request.turns)
     for turn in request.turns:
         for piece in mends.strangers(turn, ran):
-            if piece not in orphans:
+            if piece.path not in orphans:
                 yield at(piece.path, f"a `{piece.wire['type']}` part cannot stand in a message of role {turn.role}.")
 
 

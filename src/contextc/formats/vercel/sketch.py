@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.checking import Fields, Finding, Pairs, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.checking import Fields, Finding, Pairs, Path, Piece, Sketch, Turn, at, known, misfit, strangers
 from contextc.formats.vercel import ui
 from contextc.formats.vercel.shapes import (
     CALL,
@@ -26,6 +26,13 @@ from contextc.formats.vercel.shapes import (
     TOOL_TYPES,
 )
 
+FIELDS = frozenset(("role", "content", "id", "providerOptions", "providerMetadata"))
+SHOWN_FIELDS = frozenset(("role", "parts", "id", "metadata", "content", "createdAt"))
+CALL_FIELDS = known(
+    CALL,
+    *("type", "toolName", "input", "rawInput", "output", "errorText", "title", "preliminary"),
+    *("providerMetadata", "toolMetadata"),
+)
 URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:[^\s]+")
 
 
@@ -148,6 +155,34 @@ class _Reader:
                 self.refuse(path, Wrong(*wrong))
             else:
                 yield Piece(kind="other", path=path, wire=tool, id=tool["name"] if listed else cast(str, name))
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of messages and their parts that the SDK does not have, and would strip."""
+    seen: set[Path] = set()
+    for turn in sketch.turns:
+        if isinstance(turn.wire.get("parts"), list):  # a `UIMessage`, of which there may be several turns
+            if turn.path not in seen:
+                yield from _unknown_shown(turn.wire, turn.path)
+            seen.add(turn.path)
+            continue
+        yield from strangers(turn.wire, FIELDS, turn.path)
+        for piece in turn.pieces:
+            fields = SHAPES.get(str(piece.wire.get("type")), {})
+            yield from strangers(piece.wire, known(fields, "type", *EVERYWHERE), piece.path)
+
+
+EVERYWHERE = ("text", "providerMetadata", "isAutomatic", "inputSchemaInput", "signature", "title")
+
+
+def _unknown_shown(wire: JSONObject, path: Path) -> Iterator[Finding]:
+    yield from strangers(wire, SHOWN_FIELDS, path)
+    for number, part in enumerate(cast(list[JSONObject], wire["parts"])):
+        kind = str(part.get("type"))
+        if kind in SHOWN:
+            yield from strangers(part, known(SHOWN[kind], "type", "state", "title"), (*path, "parts", number))
+        elif not kind.startswith("data-"):
+            yield from strangers(part, CALL_FIELDS, (*path, "parts", number))
 
 
 def pairs(turns: Sequence[Turn]) -> Pairs:

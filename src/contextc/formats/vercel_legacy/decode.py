@@ -19,6 +19,8 @@ from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, 
 from contextc.tools import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+MOST_ELSEWHERE = 100
+"""How many parts are searched for in all of the content, where they are not in order."""
 READ = ("function_call", "tool_call_id", "tool_calls", "toolInvocations", "parts")
 UNKNOWN_TOOL = "unknown"
 
@@ -117,12 +119,12 @@ class _Decoder:
                     found.append(_Step([], []))
                     number += 1
                 found[-1].said.append(self.part(part))
-        known = [each["toolCallId"] for step in found for each in step.invocations]
+        known = {str(each["toolCallId"]) for step in found for each in step.invocations}
         others = cast(
             list[JSONObject], wire["toolInvocations"] if isinstance(wire.get("toolInvocations"), list) else []
         )
         for each in sorted(others, key=lambda each: each.get("step") or 0):
-            if each["toolCallId"] not in known:
+            if str(each["toolCallId"]) not in known:
                 number = _add(found, each, number)
         return found
 
@@ -273,7 +275,19 @@ def _unsaid(words: str | None, kind: type[Text | Reasoning], steps: list[_Step])
     texts = [part.text for step in steps for part in step.said if isinstance(part, kind)]
     if words is None or (texts and "".join(words.split()) in "".join("".join(texts).split())):
         return ""
+    rest: list[str] = []
+    elsewhere: list[str] = []
+    place = 0
     for text in texts:
+        if (found := words.find(text, place)) >= 0:
+            rest.append(words[place:found])
+            place = found + len(text)
+        elif len(elsewhere) < MOST_ELSEWHERE:
+            elsewhere.append(text)
+        else:  # these are other words
+            break
+    words = "".join([*rest, words[place:]])
+    for text in elsewhere:
         words = words.replace(text, "", 1)
     return words
 

@@ -11,7 +11,14 @@ from contextc.formats.checking import Finding, RuleBook, Sketch, at
 from contextc.formats.settings import inner
 from contextc.formats.vercel_legacy import errors, mends, sketch
 
-BOOK = RuleBook("VEL", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.message)
+BOOK = RuleBook(
+    "VEL",
+    sketch.read,
+    reshape=sketch.reshape,
+    message=sketch.message,
+    block=sketch.message,
+    unknown=sketch.unknown,
+)
 rule = BOOK.rule
 
 

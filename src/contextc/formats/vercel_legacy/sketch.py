@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode, parse_object
-from contextc.formats.checking import Fields, Finding, Pairs, Path, Piece, Sketch, Turn, at, misfit
+from contextc.formats.checking import Fields, Finding, Pairs, Path, Piece, Sketch, Turn, at, known, misfit, strangers
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.settings import inner
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS
@@ -31,6 +31,10 @@ DECLARED: Fields = {"name": str, "description?": str, "parameters?": dict}
 STATES = ("partial-call", "call", "result")
 BESIDE = ("function_call", "tool_calls", "toolInvocations", "parts", ATTACHMENTS, "reasoning")
 """What a message may have in place of content."""
+
+
+FIELDS = known(MESSAGE, "role", "createdAt", "revisionId", "data", "annotations", "ui")
+INVOKED = known(INVOCATION, "args", "result")
 
 
 def read(body: JSON) -> Sketch:
@@ -61,6 +65,22 @@ def read(body: JSON) -> Sketch:
         else:
             tools.append(Piece(kind="other", path=path, wire=wire, id=wire["name"]))
     return Sketch(turns=tuple(turns), body=whole, tools=tuple(tools), misshapen=tuple(misshapen))
+
+
+def unknown(sketch: Sketch) -> Iterator[Finding]:
+    """The fields of messages and calls that the older SDK does not have."""
+    for turn in sketch.turns:
+        yield from strangers(turn.wire, FIELDS, turn.path)
+        yield from strangers(
+            turn.wire.get("function_call"), known(FUNCTION, "arguments"), (*turn.path, "function_call")
+        )
+        calls: JSON = turn.wire.get("tool_calls")
+        for index, call in enumerate(cast(list[JSON], calls) if isinstance(calls, list) else []):
+            path = (*turn.path, "tool_calls", index)
+            yield from strangers(call, known(CALL, "type"), path)
+            yield from strangers(inner(call).get("function"), known(FUNCTION, "arguments"), (*path, "function"))
+        for call in invocations(turn.wire):
+            yield from strangers(call, INVOKED, turn.path)
 
 
 def pairs(turns: Sequence[Turn]) -> Pairs:

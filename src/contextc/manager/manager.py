@@ -1,0 +1,309 @@
+"""A history that messages are added to, and that is formatted for a vendor's own SDK.
+
+It lives in memory, or on any store. The formatter may be changed at any time, because a history does not depend on it.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
+from contextc.compiler import Compiled, MessageCompiler
+from contextc.draft import Budget
+from contextc.errors import InvalidMessage, InvalidSetting, StaleCompile, UnknownConversation
+from contextc.formats.base import Formatter, as_json
+from contextc.formats.named import tool_formatter
+from contextc.manager.own_format import HistoryFormatter, PlainFormatter
+from contextc.manager.reading import Calls, content_field, read, read_call
+from contextc.manifest import Manifest, Record
+from contextc.messages import (
+    Content,
+    Message,
+    ToolCall,
+    assistant,
+    chain_id,
+    content_of,
+    tool_result,
+    user,
+)
+from contextc.models import Model, model
+from contextc.providers import Provider
+from contextc.store import Store, open_store
+from contextc.tools import NativeTool, Tool
+
+log = logging.getLogger("contextc.manager")
+
+ENDLESS = 1 << 40
+Call = ToolCall | Mapping[str, Any]
+"""A call as we have it, or as OpenAI writes it: `{"id": …, "function": {"name": …, "arguments": "…"}}`."""
+
+
+class MessageManager:
+    """A history that is handed to one vendor's SDK, or to another's."""
+
+    def __init__(
+        self,
+        formatter: HistoryFormatter,
+        system_prompt: str | None = None,
+        max_tokens: int | None = None,
+        *,
+        model: str | None = None,
+        store: Store | None = None,
+        conversation: str = "conversation",
+    ) -> None:
+        """`formatter` is one of ours, or any object with `format` and `get_system_prompt`.
+
+        `max_tokens` caps everything that is sent: system prompt, tools and messages. `model` says by whose tokens.
+        `store` and `conversation` say where the history is kept; by default in memory.
+        """
+        if max_tokens is not None and (
+            isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1
+        ):
+            raise InvalidSetting(
+                f"max_tokens={max_tokens!r}: give the tokens that system prompt and messages may take."
+            )
+        self._system_prompt = system_prompt or None
+        self._tools: tuple[Tool | NativeTool, ...] = ()
+        self._calls = Calls()
+        self._calls_at: str = ""
+        self._held: list[JSONObject] = []
+        self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
+        self._max_tokens, self._model = max_tokens, model
+        self.formatter = formatter
+        self._compiler: MessageCompiler | None = None
+        self._sent: Compiled | None = None
+
+    @property
+    def formatter(self) -> HistoryFormatter:
+        """The formatter, which may be set at any time."""
+        return self._formatter
+
+    @formatter.setter
+    def formatter(self, formatter: HistoryFormatter) -> None:
+        lacking = [name for name in ("format", "get_system_prompt") if not callable(getattr(formatter, name, None))]
+        if lacking or isinstance(formatter, type):
+            why = f"it has no method {' and no method '.join(lacking)}" if lacking else "it is a class"
+            raise InvalidSetting(
+                f"formatter: {formatter!r} is not a formatter, {why}. Give one such as cc.OpenAIFormatter(), or an "
+                "object with `format` and `get_system_prompt`."
+            )
+        self._store_held()
+        self._formatter = formatter
+        self._form = formatter if isinstance(formatter, Formatter) else PlainFormatter()
+
+    def add_message(self, message: Message | Mapping[str, Any]) -> Message:
+        """Add a message of ours, or a dict, and return the last message that was stored.
+
+        A dict is in the shape of the formatter's own provider, of OpenAI's chat, or of chat with `toolCalls` and
+        `toolCallId`. One dict may become several messages: results and the text beside them, the steps of a
+        `UIMessage`. All of it is stored, or `InvalidMessage` names the field that has no place. A reasoning item of
+        the Responses API is stored with the item after it, which it belongs to; until then the message has no `id`.
+        """
+        if isinstance(message, Message):
+            return self._add([message])
+        if isinstance(message, str):
+            raise InvalidMessage('a text alone does not say who said it. Write add_user_message("…").')
+        plain = as_json(message)
+        form = self._form if self._form is self._formatter else None
+        found = read(plain, form, self._known_calls(), self._held)
+        if found.form is form and found.waits:
+            self._held.append(plain)
+            return found.messages[-1]
+        messages = [found.form.spelling.named(each, self._tools) for each in found.messages]
+        held = self._held
+        self._held = [] if found.form is form else held
+        try:
+            return self._add_read(messages)
+        except InvalidMessage as error:
+            self._held = held
+            if error.field != "parts":
+                raise
+            raise InvalidMessage(error.problem, field=content_field(plain)) from error  # `parts` is our name for it
+
+    def _add_read(self, messages: Sequence[Message]) -> Message:
+        try:
+            return self._add(messages)
+        except InvalidMessage as error:
+            if error.field != "uid":
+                raise
+        return self._add([replace(each, uid="") for each in messages])  # in older SDKs one reply's messages share an id
+
+    def add_user_message(self, content: Content) -> Message:
+        return self.add_message(user(content))
+
+    def add_assistant_message(
+        self, content: Content | None = None, tool_calls: Sequence[Call] | None = None
+    ) -> Message:
+        return self.add_message(
+            assistant(
+                content,
+                tool_calls=[
+                    each if isinstance(each, ToolCall) else read_call(as_json(each)) for each in tool_calls or ()
+                ],
+            )
+        )
+
+    def add_tool_result(self, tool_call_id: str, name: str, result: object, *, is_error: bool = False) -> Message:
+        return self.add_message(tool_result(tool_call_id, name, result, is_error=is_error))
+
+    def add_reply(self, reply: object) -> Message:
+        """Add what a model answered: the reply of the vendor's own SDK, or its JSON."""
+        form = self._full("read replies")
+        return self._add([form.spelling.named(form.decode_reply(reply), self._tools)])
+
+    def set_system_prompt(self, prompt: str | None) -> None:
+        self._system_prompt = prompt or None
+        log.info("set the system prompt: %d characters", len(prompt or ""))
+        log.debug("system prompt: %s", prompt)
+
+    def get_system_prompt(self) -> str | None:
+        return self._system_prompt
+
+    def get_formatted_messages(self) -> list[Any]:
+        """The history in the formatter's shape, within the limit: the `messages` of that vendor's own SDK call.
+
+        Where it does not all fit, whole turns are left out, oldest first; `ContextOverflow` where even the last does
+        not fit. `explain` says what was left out. Read what you get, don't write: it is shared with the next.
+        """
+        try:
+            self._sent = self._compiled()
+        except UnknownConversation:
+            return self._formatter.format((), self._system_prompt)
+        if left := Counter(each.why for each in self._sent.draft.left):
+            log.info("left out messages: %s", ", ".join(f"{count} ({why})" for why, count in left.items()))
+        messages: list[Any] = self._sent.params.get(self._form.messages_key, [])
+        if self._form is not self._formatter:
+            request = self._form.decode_request(self._sent.params)
+            messages = self._formatter.format(request.messages, request.system.text if request.system else None)
+        log.info("formatted %d messages for %s", len(messages), self._name)
+        return messages
+
+    def explain(self) -> Manifest:
+        """What `get_formatted_messages` returns now: every message, whether it is in there, and why not.
+
+        `str()` of it is a table; `lines` has it as data, `record.remarks` what was changed on the way.
+        """
+        try:
+            return self._compiled().manifest
+        except UnknownConversation:
+            record = Record(request=0, mode="full", epoch=0, rows=0, head="", chain="", budget=Budget(window=ENDLESS))
+            return Manifest(self._made_compiler().channel(self._conversation), record, tuple)
+
+    def _compiled(self) -> Compiled:
+        self._store_held()
+        return self._made_compiler().compile(
+            self._conversation, system_prompt=self._system_prompt, tools=self._tools, budget=self._max_tokens
+        )
+
+    def _made_compiler(self) -> MessageCompiler:
+        if self._compiler is None or self._compiler.provider.formatter is not self._form:
+            self._compiler = MessageCompiler(self._store, _spoken(self._form, self._model), fetch=False)
+        return self._compiler
+
+    @property
+    def _name(self) -> str:
+        return self._form.name if self._form is self._formatter else type(self._formatter).__name__
+
+    def _full(self, what: str) -> Formatter:
+        """The formatter, where it is a full one."""
+        if self._form is self._formatter:
+            return self._form
+        raise InvalidSetting(
+            f"formatter: {self._name} cannot {what}, it is not a cc.Formatter. Subclass cc.Formatter to do this."
+        )
+
+    def _add(self, messages: Sequence[Message]) -> Message:
+        self._store_held()
+        stored = self._stored(messages)
+        alone = self._follows(stored[0])
+        for message in stored:
+            self._calls.add(message)
+            log.info("added message %d: %s", message.seq, message.role)
+            log.debug("message %d says: %s", message.seq, message.text)
+        self._calls_at = stored[-1].id if alone else ""
+        return stored[-1]
+
+    def _follows(self, message: Message) -> bool:
+        """Whether a stored message comes right after those whose calls are known."""
+        if not self._calls_at:
+            return message.seq == 1
+        return chain_id(bytes.fromhex(self._calls_at), content_of(message)).hex() == message.id
+
+    def _store_held(self) -> None:
+        """Store what waited for an item that did not come."""
+        held, self._held = self._held, []
+        if held:
+            self._add(self._form.decode_request(held).messages)
+
+    def _stored(self, messages: Sequence[Message]) -> list[Message]:
+        """Append messages, all or none; an answer to what was handed out last, with what that was."""
+        sent, self._sent = self._sent, None
+        if sent is not None and messages[0].role == "assistant" and sent.is_new and self._compiler is not None:
+            try:
+                return self._compiler.commit(sent, produced=messages)
+            except StaleCompile:  # another one wrote in between
+                pass
+        if len(messages) == 1:
+            return [self._store.append(self._conversation, messages[0])]
+        return self._store.extend(self._conversation, messages)
+
+    def _known_calls(self) -> Calls:
+        """The calls of the history, read again where somebody else wrote to it."""
+        try:
+            stands = self._store.conversation(self._conversation)
+        except UnknownConversation:
+            return self._calls
+        if stands.tip != self._calls_at:
+            self._calls = Calls(self._store.load(self._conversation, after=stands.edge))
+            self._calls_at = stands.tip
+        return self._calls
+
+    def get_formatted_system_prompt(self) -> str | None:
+        """The system prompt, where the format has a place of its own for it; it is among the messages elsewhere.
+
+        System messages that the history begins with are part of it.
+        """
+        leading = takewhile(lambda message: message.role == "system", self.messages)
+        texts = [*(message.text for message in leading), self._system_prompt or ""]
+        return self._formatter.get_system_prompt("\n\n".join(text for text in texts if text.strip()) or None)
+
+    def get_formatted_tools(self, tools: Iterable[Tool | NativeTool | Mapping[str, Any]]) -> list[JSONObject]:
+        """The tools in the formatter's shape. Calls in later replies name them as you did.
+
+        A dict is read as OpenAI's chat writes a tool, or as the formatter's own provider does.
+        """
+        form = self._full("write tools")
+        self._tools = tuple(
+            tool if isinstance(tool, Tool | NativeTool) else tool_formatter(tool, form).decode_tools([dict(tool)])[0]
+            for tool in tools
+        )
+        return form.encode_tools(self._tools)
+
+    def reset(self) -> None:
+        """Begin anew. On a store, what was said stays in the record."""
+        self._store_held()
+        if gone := self.messages:
+            self._store.reset(self._conversation)
+            self._sent, self._calls, self._calls_at = None, Calls(), ""
+        log.info("reset the history: %d messages", len(gone))
+
+    @property
+    def messages(self) -> list[Message]:
+        """What was said since the beginning, or since the last reset."""
+        held = self._form.decode_request(self._held).messages if self._held else ()
+        try:
+            edge = self._store.conversation(self._conversation).edge
+        except UnknownConversation:
+            return [*held]
+        return [*self._store.load(self._conversation, after=edge), *held]
+
+
+def _spoken(formatter: Formatter, model_name: str | None) -> Provider:
+    """A provider that is nothing but a formatter, and a window without end where no model is named."""
+    known = model(model_name) if model_name else Model(name="", house="", window=ENDLESS, output=0, tokenizer="unknown")
+    facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
+    return Provider(name=formatter.provider, model=facts, format=formatter.name, asks_for=known.name, speaks=formatter)

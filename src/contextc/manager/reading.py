@@ -1,0 +1,239 @@
+"""Read one dict as messages: all of it, or an error that names the field that cannot be kept.
+
+A dict may be in the shape of the formatter's own provider, of OpenAI's chat, or of chat with camel-case names
+(`toolCalls`, `toolCallId`). The shapes are tried in this order. A shape fits where it has a place for every field.
+"""
+
+import re
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
+
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, check, encode
+from contextc.errors import InvalidMessage
+from contextc.formats.base import Formatter
+from contextc.formats.checking import Finding, spelled
+from contextc.formats.named import formatter as named_formatter
+from contextc.formats.openai_chat.sketch import CAMEL
+from contextc.messages import AnyPart, Message, Reasoning, ToolCall, ToolResult
+from contextc.pairing import open_calls
+
+CHAT = "openai_chat"
+NAMED = re.compile(r"(?:nothing here is called |the field |there is no )?`(\w+)`")
+"""How a finding names the field that is wrong."""
+REPLY = {"usage", "stop_reason", "choices", "candidates", "output"}
+"""What whole replies have."""
+UNKNOWN = ("", "unknown")
+"""What decoders write for an id or a name that is not given."""
+
+
+class Calls:
+    """The calls of a history: their names by id, and those that have no result yet."""
+
+    def __init__(self, history: Sequence[Message] = ()) -> None:
+        self.names = {call.id: call.name for message in history for call in message.tool_calls}
+        self.open = [call for _, call in open_calls(history)]
+
+    def add(self, message: Message) -> None:
+        for result in message.tool_results:
+            self.open = [call for call in self.open if call.id != result.call_id]
+        self.names |= {call.id: call.name for call in message.tool_calls}
+        self.open += message.tool_calls
+
+
+class _Misfit(NamedTuple):
+    """Why a dict does not have the shape of a format. `nearly`: only its unknown fields are wrong."""
+
+    form: Formatter
+    finding: Finding
+    nearly: bool
+
+
+class Read(NamedTuple):
+    """The messages of a dict, and the format that it is in."""
+
+    messages: list[Message]
+    form: Formatter
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing of it can be sent without the dict after it: a reasoning item, which belongs to the next."""
+        parts = [part for message in self.messages for part in message.parts]
+        return (
+            bool(parts)
+            and all(isinstance(part, Reasoning) for part in parts)
+            and not any(self.form.encode([message]).messages for message in self.messages)
+        )
+
+
+def read(given: JSONObject, form: Formatter | None, calls: Calls, before: Sequence[JSONObject] = ()) -> Read:
+    """The messages of one dict, with the ids and names of `calls` where the dict leaves them out.
+
+    `form` is the format of the provider; None where only OpenAI's chat is understood. `before` are dicts in that format
+    that waited for this one, and are read with it.
+    """
+    if problem := check(given, ""):
+        raise InvalidMessage(problem[1], field=problem[0].removeprefix("."))
+    wire = _without_camel(given)
+    misfits: list[_Misfit] = []
+    for each in _shapes(form):
+        shaped = _as_chat(wire) if each.name == CHAT else wire
+        sketch = each.rules.read([shaped])
+        if finding := next(iter([*sketch.misshapen, *each.rules.unknown(sketch), *each.around(shaped)]), None):
+            misfits.append(_Misfit(each, finding, not sketch.misshapen))
+            continue
+        request = each.decode_request([*(before if each is form else ()), shaped])
+        messages = [*([request.system] if request.system is not None else []), *request.messages]
+        if not messages:
+            raise InvalidMessage("the message says nothing.", field=content_field(given))
+        return Read(list(_completed(messages, shaped, each, calls)), each)
+    raise _refused(given, misfits)
+
+
+def read_call(given: JSONObject) -> ToolCall:
+    """A call as OpenAI's chat writes it, or with `name` and `arguments` beside its `id`."""
+    ((message,), _) = read({"role": "assistant", "tool_calls": [given]}, None, Calls())
+    (call,) = message.tool_calls
+    return call
+
+
+def _shapes(form: Formatter | None) -> list[Formatter]:
+    chat = named_formatter(CHAT)
+    if form is None:
+        return [chat]
+    if form.name == CHAT:
+        return [form]
+    return [form, chat] if form.rules.rules else [chat, form]  # without rules it would take everything
+
+
+def _without_camel(given: JSONObject) -> JSONObject:
+    for camel, name in CAMEL.items():
+        if given.get(camel) is not None and given.get(name) is not None:
+            raise InvalidMessage(f"`{camel}` and `{name}` are the same field. Give one of them.", field=camel)
+    wire = {CAMEL.get(name, name): value for name, value in given.items() if name not in CAMEL or value is not None}
+    return wire if wire.keys() != given.keys() else given
+
+
+def _as_chat(wire: JSONObject) -> JSONObject:
+    """The dict as chat writes it, also where parts are plain texts, and arguments or results are objects."""
+    wire, content = dict(wire), cast(object, wire.get("content"))
+    if wire.get("role") in ("tool", "function") and not isinstance(content, str) and not _are_parts(content):
+        wire["content"] = "" if content is None else encode(cast(JSON, content)).decode()
+    elif isinstance(content, list):
+        wire["content"] = [
+            {"type": "text", "text": each} if isinstance(each, str) else each for each in cast(list[JSON], content)
+        ]
+    if isinstance(wire.get("tool_calls"), list):
+        wire["tool_calls"] = [_as_chat_call(call) for call in cast(list[JSON], wire["tool_calls"])]
+    if wire.get("role") == "assistant" and "content" not in wire:
+        wire["content"] = None
+    return wire
+
+
+def _are_parts(content: object) -> bool:
+    return isinstance(content, list) and all(
+        isinstance(each, str) or (isinstance(each, dict) and isinstance(each.get("type"), str))
+        for each in cast(list[JSONObject], content)
+    )
+
+
+def _as_chat_call(call: JSON) -> JSON:
+    if not isinstance(call, dict):
+        return call
+    wire = cast(JSONObject, call)
+    if not {"function", "custom"} & wire.keys() and "name" in wire:
+        inside = {name: value for name, value in wire.items() if name in ("name", "arguments")}
+        wire = {**{name: value for name, value in wire.items() if name not in inside}, "function": inside}
+    if isinstance(wire.get("function"), dict):
+        function = cast(JSONObject, wire["function"])
+        arguments: JSON = function.get("arguments")
+        if not isinstance(arguments, str):
+            text = "{}" if arguments is None else encode(arguments).decode()
+            wire = {**wire, "function": {**function, "arguments": text}}
+    return wire
+
+
+def _refused(given: JSONObject, misfits: list[_Misfit]) -> InvalidMessage:
+    """The error about the shape that fits best: all but its unknown fields, else the one whose fault is deepest."""
+    finding = max(misfits, key=lambda each: (each.nearly, len(each.finding.path))).finding
+    path = finding.path[1:]
+    if (named := NAMED.match(finding.message)) and path[-1:] != (named[1],):
+        path = (*path, named[1])
+    meant = {name: camel for camel, name in CAMEL.items() if camel in given}
+    field = spelled(tuple(meant.get(str(step), step) for step in path))
+    names = " or ".join(dict.fromkeys(each.form.name for each in misfits))
+    reply = " Add a whole reply with add_reply." if REPLY & given.keys() else ""
+    return InvalidMessage(
+        f"{finding.message} Give the message in the shape of {names}.{reply}",
+        field=field or ("role" if "role" in given else "message"),
+    )
+
+
+def content_field(given: JSONObject) -> str:
+    return next((name for name in ("content", "parts", "message", "text") if name in given), "message")
+
+
+def _completed(messages: Sequence[Message], wire: JSONObject, form: Formatter, calls: Calls) -> Iterator[Message]:
+    """The messages with ids and names for what the dict left out, from the calls that wait for a result."""
+    written = set(_texts(wire))
+    names: ChainMap[str, str] = ChainMap({}, calls.names)
+    waiting = list(calls.open)
+    renamed: dict[str, str] = {}
+
+    def completed(part: AnyPart) -> AnyPart:
+        if isinstance(part, ToolCall):
+            if part.id not in written and form.spelling.id(part.id) not in written and part.id in names:
+                renamed[part.id] = _free(part.id, names)
+                part = replace(part, id=renamed[part.id])
+            names[part.id] = part.name
+            waiting.append(part)
+        elif isinstance(part, ToolResult):
+            part = _answer(part, written, form, waiting, renamed)
+            waiting[:] = [call for call in waiting if call.id != part.call_id]
+            if part.name in UNKNOWN and part.call_id in names:
+                part = replace(part, name=names[part.call_id])
+        return part
+
+    for message in messages:
+        yield replace(message, parts=tuple([completed(part) for part in message.parts]))
+
+
+def _answer(
+    result: ToolResult, written: set[str], form: Formatter, waiting: Sequence[ToolCall], renamed: dict[str, str]
+) -> ToolResult:
+    """The result with the id of the call that it answers: its own, that of a call of its name, or of the only one."""
+    call_id = renamed.get(result.call_id, result.call_id)
+    if call_id in written or call_id in renamed.values():
+        alike = [call.id for call in waiting if call.id == call_id or form.spelling.id(call.id) == call_id]
+        return replace(result, call_id=alike[0]) if alike else result
+    fits = [call for call in waiting if result.name in (*UNKNOWN, call.name)]
+    if not fits:
+        raise InvalidMessage(
+            f"the result of {result.name or 'a tool'} has no id, and no call of that name waits for a result. Add the "
+            "message with the call first.",
+            field="name",
+        )
+    return replace(result, call_id=fits[0].id, name=fits[0].name)
+
+
+def _free(call_id: str, names: ChainMap[str, str]) -> str:
+    """An id that no call has, made from one that a decoder made: `call_1` becomes `call_7`."""
+    stem, _, digits = call_id.rpartition("_")
+    stem = stem if digits.isdigit() else call_id
+    number = sum(map(len, names.maps)) + 1  # mostly free already
+    while f"{stem}_{number}" in names:
+        number += 1
+    return f"{stem}_{number}"
+
+
+def _texts(value: JSON) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in cast(JSONObject, value).values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in cast(list[JSON], value):
+            yield from _texts(each)

@@ -1,0 +1,275 @@
+"""Warnings stay true: what still holds is in every request, and what has passed is not the last word on it."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject, encode
+from contextc.errors import ProviderFailed
+from contextc.events import AnyEvent, Compaction, StepStart, SystemMessageCreated
+from contextc.triggers import Moment, Resources, Trigger, context_triggers, memory_trigger, trigger
+from tests.executor.scripted import SONNET, Line, Say, Scripted, call, played
+from tests.executor.test_own_tools import recorded
+
+HIGH = 20
+"""The step after which memory is short."""
+BUDGET = 3_000
+MARKS = {b"": (0, 0.8), b"warning": (0.75, 0.9), b"critical": (0.85, 1), b"recovered": (0, 0.8)}
+"""Between which shares of the available tokens each message on the context holds; a level is left below its mark."""
+ROOM = 0.03
+"""What is said in the same step takes room itself."""
+WORD = re.compile(rb"Context (warning|critical|recovered): (\d+) %")
+
+
+def read(number: int) -> str:
+    """Read a file."""
+    return f"content {number} " + "lorem ipsum " * 15
+
+
+class Reading(Scripted):
+    """A model that reads one file after the other. How far it is, it counts itself: its past is cut."""
+
+    def __init__(self, steps: int, lines: dict[int, Line] | None = None) -> None:
+        super().__init__([self.next])
+        self.steps, self.lines = steps, lines or {}
+        self.done: int = 0
+
+    def next(self, request: JSONObject) -> Say | Exception:
+        line = self.lines.pop(self.done + 1, None)
+        if line is not None:
+            assert not callable(line)
+            return line
+        self.done += 1
+        if self.done > self.steps:
+            return Say(text="Done.", input=0)
+        return Say(calls=(call(self.done, "read", number=self.done),), input=0)
+
+    def resources(self) -> Resources:
+        return Resources(memory=0.9 if self.done >= HIGH else 0.5, cpu=0.1)
+
+
+def agent(
+    store: cc.Store,
+    line: Reading,
+    *,
+    triggers: list[Trigger] | None = None,
+    summarize: Callable[..., str] | None = None,
+    budget: int | None = BUDGET,
+    model: str | cc.Provider = SONNET,
+) -> cc.AgentExecutor:
+    return cc.AgentExecutor(
+        store,
+        model,
+        tools=[read],
+        triggers=[*cc.default_triggers(), memory_trigger()] if triggers is None else triggers,
+        endpoint=line,
+        resources=line.resources,
+        summarize=summarize,
+        budget=budget,
+    )
+
+
+def said(events: list[AnyEvent], lead: str) -> list[int]:
+    """The steps before which something was said."""
+    return [event.step for event in events if isinstance(event, SystemMessageCreated) and event.text.startswith(lead)]
+
+
+def short(*_: object) -> str:
+    return "Files were read."
+
+
+@pytest.mark.parametrize("summarize", [None, short], ids=["cut", "compaction"])
+def test_every_request_of_a_long_turn_is_true(store: cc.Store, summarize: Callable[..., str] | None) -> None:
+    """90 steps, memory is short from step 20 on, and the context is cut or summed up on the way: the memory warning is
+    in every request, and what was said last of the context fits how full that request is.
+    """
+    line = Reading(90)
+
+    events = asyncio.run(played(agent(store, line, summarize=summarize), "demo", "understand this project"))
+
+    starts = [event for event in events if isinstance(event, StepStart)]
+    assert len(starts) == len(line.bodies) == 91
+    epochs = [event.step for event in starts if event.why and event.step > 1]
+    assert epochs
+    assert any(isinstance(event, Compaction) for event in events) is (summarize is not None)
+    assert [number for number, body in enumerate(line.bodies, 1) if b"Memory warning:" not in body] == [
+        *range(1, HIGH + 1)
+    ]
+    first, *others = said(events, "Memory warning")
+    assert first == HIGH + 1
+    assert others
+    assert {*others} <= {*epochs}
+    for start, body in zip(starts, line.bodies, strict=True):
+        share, words = start.used / start.available, WORD.findall(body)
+        low, high = MARKS[words[-1][0] if words else b""]
+        assert low - ROOM <= share < high + ROOM, (start.step, words, share)
+        if start.step in said(events, "Context"):
+            assert abs(int(words[-1][1]) - 100 * share) <= 1.5, "a message gives the figure of its own request"
+
+
+def test_a_request_that_is_sent_again_holds_what_was_said_again_once(store: cc.Store) -> None:
+    """The first request after a cut fails, and is made again: nothing is doubled by that."""
+    whole = Reading(45)
+    cut = said(asyncio.run(played(agent(store, whole), "whole")), "Memory warning")[1]
+    line = Reading(45, {cut: ProviderFailed("anthropic", "transient", "Overloaded", retry_after=0.001)})
+
+    events = asyncio.run(played(agent(store, line), "demo"))
+
+    assert said(events, "Memory warning") == [HIGH + 1, cut]
+    assert line.bodies[cut - 1] == line.bodies[cut]
+
+
+def test_a_harder_budget_says_again_what_it_cuts_away(store: cc.Store) -> None:
+    """The provider finds a request too long, and it is cut without being prepared anew."""
+    line = Reading(62, {60: ProviderFailed("anthropic", "context", "prompt is too long")})
+
+    events = asyncio.run(played(agent(store, line, budget=20_000), "demo"))
+
+    assert said(events, "Memory warning") == [HIGH + 1, 60]
+    assert all(b"Memory warning:" in body for body in line.bodies[HIGH:])
+
+
+def test_a_request_that_cannot_be_smaller_is_tried_once_more(store: cc.Store) -> None:
+    """A provider that finds a short request too long is asked again, not answered with an error of ours."""
+    line = Reading(0, {1: ProviderFailed("anthropic", "context", "prompt is too long")})
+
+    asyncio.run(played(agent(store, line, budget=None), "demo"))
+
+    assert len(line.bodies) == 2
+    assert store.turns("demo")[0].finish == "stop"
+
+
+def test_a_standing_text_of_a_plain_function_is_said_again_after_a_cut(store: cc.Store) -> None:
+    """What a function returns at every step holds at every step, so every request has it."""
+
+    @trigger("plan")
+    def plan(moment: Moment) -> str:
+        return "Keep to the plan."
+
+    line = Reading(45)
+    events = asyncio.run(played(agent(store, line, triggers=[plan]), "demo"))
+
+    assert all(body.count(b"Keep to the plan.") >= 1 for body in line.bodies)
+    epochs = sum(isinstance(event, StepStart) and bool(event.why) for event in events)
+    assert len(said(events, "Keep to the plan.")) <= epochs
+
+
+def test_triggers_are_asked_after_a_compaction_that_was_requested(store: cc.Store) -> None:
+    """`executor.compact` runs outside of a turn: they are asked before the next request, once."""
+    asked: list[tuple[str, int]] = []
+
+    @trigger("listen", at="after_compaction")
+    def listen(moment: Moment) -> str:
+        asked.append((moment.when, len(moment.todos)))
+        return "Read the plan again."
+
+    store.add_todo("demo", "go on")
+    line = Reading(0)
+    executor = agent(store, line, triggers=[listen], summarize=short)
+    for number in range(8):
+        line.done = 0
+        asyncio.run(played(executor, "demo", f"question {number} " + "word " * 200))
+    assert asyncio.run(executor.compact("demo")) is not None
+    for given in ("next", "and next"):
+        line.done = 0
+        asyncio.run(played(executor, "demo", given))
+
+    assert asked == [("after_compaction", 1)]
+    assert [body.count(b"Read the plan again.") for body in line.bodies] == [0] * 8 + [1, 1]
+
+
+def test_how_full_one_models_context_is_concerns_no_other_model(store: cc.Store) -> None:
+    """A warning of a small model is not shown to a large one, and is not forgotten by the small one meanwhile."""
+    small = cc.provider(SONNET, window=4_000, output=500)
+    first, other, third = Reading(29), Reading(1), Reading(1)
+    events = asyncio.run(played(agent(store, first, budget=None, model=small, triggers=context_triggers()), "demo"))
+    assert said(events, "Context warning")
+
+    large = agent(store, other, budget=None, model="anthropic:claude-opus-4-5", triggers=context_triggers())
+    asyncio.run(played(large, "demo", "and you?"))
+    back = asyncio.run(
+        played(agent(store, third, budget=None, model=small, triggers=context_triggers()), "demo", "and?")
+    )
+
+    assert not any(b"Context warning" in body for body in other.bodies)
+    assert all(body.count(b"Context warning") == 1 for body in third.bodies)
+    assert said(back, "Context warning") == []
+
+
+def test_a_provider_that_compacts_its_own_session_is_warned_again(store: cc.Store) -> None:
+    """What its session still holds is not known, so what still holds is said again."""
+    provider = cc.provider("codex:gpt-5.4", client="replay")
+    replies = [{"events": recorded("auto")}, {"events": recorded("turn")}, {"events": recorded("turn")}]
+    executor = cc.AgentExecutor(
+        store,
+        provider,
+        triggers=[memory_trigger()],
+        endpoint=cc.endpoint(provider, recordings=replies),
+        resources=lambda: Resources(memory=0.9, cpu=0.1),
+    )
+
+    steps = [asyncio.run(played(executor, "demo", text)) for text in ("Go on and on.", "And now?", "And then?")]
+
+    assert [len(said(events, "Memory warning")) for events in steps] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> None:
+    """Memory comes and goes, results differ in size, the conversation is compacted and rewound between turns, and the
+    provider may report its own figures: what a request says last of memory and of the context fits that request.
+    """
+    random, held = Random(seed), list[float]()
+
+    class Model(Reading):
+        share: float = 0.5
+        asked: int = -1
+
+        def next(self, request: JSONObject) -> Say:
+            held.append(self.share)
+            self.done += 1
+            tokens = len(encode(request)) // 4 if seed % 2 else 0
+            if random.random() < 0.1:
+                return Say(text="Done.", input=tokens)
+            return Say(calls=(call(self.done, "read", number=self.done),), input=tokens)
+
+        def resources(self) -> Resources:
+            if self.asked != self.done and random.random() < 0.15:
+                self.share = random.choice([0.5, 0.8, 0.9, 0.9])
+            self.asked = self.done
+            return Resources(memory=self.share, cpu=0.1)
+
+    def read(number: int) -> str:
+        """Read a file."""
+        return f"content {number} " + "lorem ipsum " * random.choice([5, 15, 40, 120])
+
+    line, starts = Model(0), list[StepStart]()
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        tools=[read],
+        triggers=[*cc.default_triggers(), memory_trigger()],
+        endpoint=line,
+        resources=line.resources,
+        summarize=short if seed > 1 else None,
+        budget=3_000,
+        limits=cc.Limits(steps=30),
+    )
+    for turn in range(4):
+        events = asyncio.run(played(executor, "demo", f"go {turn}"))
+        starts += [event for event in events if isinstance(event, StepStart)]
+        if seed > 1:
+            asyncio.run(executor.compact("demo"))
+        elif len(store.load("demo")) > 12:
+            store.rewind("demo", len(store.load("demo")) - 8)
+
+    assert sum(bool(start.why) for start in starts) > 2
+    for start, body, memory in zip(starts, line.bodies, held, strict=True):
+        on_memory, on_context = (re.findall(rb"%s (\w+): \d" % lead, body)[-1:] for lead in (b"Memory", b"Context"))
+        assert memory < 0.85 or on_memory == [b"warning"]
+        assert memory >= 0.75 or on_memory != [b"warning"]
+        low, high = MARKS[b"".join(on_context)]
+        assert low - ROOM <= start.used / start.available < high + ROOM

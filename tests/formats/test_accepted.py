@@ -1,0 +1,56 @@
+"""What a provider is known to accept: no rule is broken by it, and nothing of it is lost on the way through."""
+
+import copy
+from typing import cast
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSON, JSONObject
+from contextc.formats import format_names
+from tests.formats.accepted import SAMPLES, again
+from tests.formats.traffic import accepted
+from tests.formats.traffic import normal as plain
+
+CASES = [
+    pytest.param(name, body, id=f"{name}: {which}")
+    for name, bodies in SAMPLES.items()
+    for which, body in bodies.items()
+]
+RECORDED = [
+    pytest.param(name, each.request, id=f"{name} {number}")
+    for name in format_names()
+    for number, each in enumerate(accepted(name))
+]
+
+
+def normal(value: JSON, key: str = "") -> JSON:
+    """A body without what makes no difference to its provider: nulls, brackets around one thing, a role not named."""
+    if key in ("parts", "contents", "function_declarations") and isinstance(value, dict):
+        value = [value]
+    if key == "contents":
+        value = [{"role": "user", **cast(JSONObject, each)} for each in cast(list[JSON], value)]
+    if key == "output" and isinstance(value, str):
+        return normal(value, "content")
+    if isinstance(value, dict):
+        given = cast(JSONObject, value)
+        if given.keys() == {"type", "text"} and given["type"] in ("input_text", "output_text"):
+            return {**given, "type": "text"}
+        return {name: normal(each, name) for name, each in given.items() if each is not None}
+    if isinstance(value, list):
+        return [normal(each) for each in cast(list[JSON], value)]
+    return plain(value, key)
+
+
+@pytest.mark.parametrize(("name", "body"), CASES)
+def test_an_accepted_shape_breaks_no_rule_and_is_not_fixed(name: str, body: JSONObject) -> None:
+    """A false alarm costs more trust than a missed error, and a repair of it would change a sound history."""
+    before = copy.deepcopy(body)
+    assert cc.lint(body, format=name) == []
+    assert cc.fix(body, format=name) == (before, [])
+
+
+@pytest.mark.parametrize(("name", "body"), [*CASES, *RECORDED])
+def test_an_accepted_request_comes_back_as_it_was(name: str, body: JSONObject) -> None:
+    """A changed history misses the cache, and a provider that signs its replies refuses it."""
+    assert normal(again(name, body)) == normal(body)
