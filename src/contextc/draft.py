@@ -107,10 +107,12 @@ class Budget(Struct, frozen=True, kw_only=True):
     def corrected(self, total: int) -> "Budget":
         """Return the budget of a request that takes `total` tokens by the provider's own figure.
 
-        Every part gets its share of the difference to our own count.
+        Every part gets its share of the difference to our own count, except for the overhead, which the provider's
+        figure has set.
         """
-        system, tools, used = spread(total, (self.system, self.tools, self.used))
-        return replace(self, system=system, tools=tools, used=used, measured=True)
+        overhead = min(self.overhead, total)
+        system, tools, used = spread(total - overhead, (self.system, self.tools, max(0, self.used - overhead)))
+        return replace(self, system=system, tools=tools, used=used + overhead, measured=True)
 
     @property
     def share(self) -> float:

@@ -1,6 +1,6 @@
 """Conversations that were compiled and answered, for the tests of the inspector, and a short way to ask about them."""
 
-from typing import Any
+from typing import Any, cast
 
 from starlette.testclient import TestClient
 
@@ -16,6 +16,18 @@ SONNET = "anthropic:claude-sonnet-4-5"
 
 def whom(spec: str = GPT, window: int = 10_000, **facts: Any) -> Provider:  # facts of several types
     return cc.provider(spec, window=window, output=1_000, **facts)
+
+
+def strings_in(value: Any) -> set[str]:
+    """Every string in some JSON, except for names of fields."""
+    if isinstance(value, str):
+        return {value}
+    inside: list[Any] = []
+    if isinstance(value, dict):
+        inside = list(cast(dict[str, Any], value).values())
+    elif isinstance(value, list):
+        inside = cast(list[Any], value)
+    return {text for each in inside for text in strings_in(each)}
 
 
 class Life:

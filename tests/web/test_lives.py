@@ -18,6 +18,7 @@ from contextc.web.app import application
 from contextc.web.channels import channel_at
 from contextc.web.desk import Options
 from tests.compiler.test_nothing_lost import Life, life
+from tests.web.lives import strings_in
 
 KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
 GONE = ("redacted", "another form")
@@ -110,14 +111,6 @@ class Looking:
         assert counts["lines"] == len(paged)
         states = [line["state"] for line in paged]
         assert states == sorted(states, key=("shared", "new", "left").index)
-
-
-def strings_in(value: object) -> set[str]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return set().union(*map(strings_in, value))
-    return {value} if isinstance(value, str) else set()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -199,8 +199,8 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
 
     def work(tx: Transaction) -> tuple[Past, bytes, bytes | None]:
         past = _past(tx, channel, request)
-        is_answered = request is None or request <= UNANSWERED
-        whole = book.replaced(tx, past.number, past.record.request if is_answered else request)
+        key = past.record.request if request is None or request <= UNANSWERED else request
+        whole = book.replaced(tx, past.number, key)
         head = book.head(tx, past.number, bytes.fromhex(past.record.head))
         if head is None:
             raise InvalidInput(

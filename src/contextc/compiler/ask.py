@@ -80,7 +80,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     heads: dict[object, HeadParts]
     again: bool = False
     dry_run: bool = False
-    left_out: Callable[[Sight, Sequence[Item]], Mapping[int, str]] = lambda *_: {}
+    left_out: Callable[[Sight, Sequence[Item]], Mapping[int, str]]
     """What requests before this one left out, by place."""
     elsewhere: Standing | None = None
     """Where the channel stands that this agent's conversation went to last, if nothing was shown on this one yet."""

@@ -148,13 +148,12 @@ def _lines(ask: Ask, draft: Draft, used: int) -> list[Line]:
     else:
         items = [item for each in draft.sealed for item in each.row.items] + [entry.item for entry in draft.tail]
     left = {**ask.left_out(ask.sight, items), **{each.place: each.why for each in draft.left}}
-    read = lambda places: ask.fetch(places, ()).messages  # noqa: E731
     held = sum([len(each.row.items) for each in draft.sealed]) if draft.resume else 0
     produced = [item.place for item in draft.standing.produced] if draft.resume else ()
     return lines_of(
         items,
         left,
-        read,
+        lambda places: ask.fetch(places, ()).messages,
         dict(draft.log),
         held=held,
         produced=produced,
