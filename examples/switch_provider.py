@@ -47,7 +47,7 @@ def take_turn(manager: cc.MessageManager, ask: Callable[[cc.MessageManager], cc.
     manager.add_user_message(question)
     while True:
         message = ask(manager)
-        print(f"{manager.formatter.name}: {message.text}")
+        print(f"{type(manager.formatter).__name__}: {message.text}")
         if not message.tool_calls:
             return
         for call in message.tool_calls:

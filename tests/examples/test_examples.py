@@ -205,12 +205,12 @@ def test_a_conversation_begun_with_anthropic_goes_on_with_openai(provider: Stand
     """SPEC 14.1: OpenAI is told all that was said and called before, and nothing of what Anthropic's model thought."""
     printed = run("switch_provider", "How is Paris?", "And Cairo?", environment=environment_of(provider, tmp_path))
     assert printed == (
-        "anthropic: Let me look.\n"
+        "AnthropicFormatter: Let me look.\n"
         "  get_weather {'city': 'Paris'}: 18 °C, rain\n"
-        "anthropic: The tools say: 18 °C, rain\n"
-        "openai_responses: Let me look.\n"
+        "AnthropicFormatter: The tools say: 18 °C, rain\n"
+        "OpenAIResponsesFormatter: Let me look.\n"
         "  get_weather {'city': 'Cairo'}: 34 °C, clear\n"
-        "openai_responses: The tools say: 34 °C, clear\n"
+        "OpenAIResponsesFormatter: The tools say: 34 °C, clear\n"
     )
     formats = [format for format, _ in provider.requests]
     assert formats == ["anthropic", "anthropic", "openai_responses", "openai_responses"]

@@ -258,7 +258,7 @@ class Running:
 
     async def queue(self, conversation: str, text: str, kind: QueueKind) -> Queued:
         """Have input wait, to steer the turn that runs or to follow it. Raises `UnknownConversation`."""
-        message = as_message(text)
+        message = as_message(text, self.agent)
 
         def work() -> Queued:
             self.store.conversation(conversation)
