@@ -147,6 +147,7 @@ class Manifest:
         return {
             **self.channel._asdict(),
             **facts,
+            "shared": self.record.shared_tokens,
             "budget": {
                 **decode(encode(budget)),
                 "available": budget.available,

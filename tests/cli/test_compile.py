@@ -331,7 +331,6 @@ def test_explain_lists_requests_with_what_they_cost(run: Run, address: str) -> N
         "request mode epoch input shared output cost why a new one",
         "1 full 1 800 0 40 $0.0040 first request",
         f"2 full 1 850 {shared} 12 $0.0006",
-        "input is what the provider measured; shared is by our own count, made before",
     ]
     told = lines(run("explain", "demo", "--store", address).stdout)
     assert "the provider measured 850 when it answered" in told

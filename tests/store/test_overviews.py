@@ -107,6 +107,7 @@ def test_words_are_found_whatever_their_case_and_shown_where_they_are(store: cc.
     found = store.overviews(search="STRASSE").found
     assert [(each.name, each.excerpt) for each in found] == [
         ("Straßenfest", ""),
+        ("c", 'calls straße({"straße":1})'),
         ("a", "Wir treffen uns an der Straße."),
     ]
     assert names(store, search='said "YES"') == names(store, search="left: c:\\TEMP") == ["b"]

@@ -65,8 +65,8 @@ def test_words_that_look_like_ours_are_told_escaped(client: TestClient, store: c
 def test_stubs_count_as_left_out(client: TestClient, store: cc.Store) -> None:
     """A request of stubs is not one in which everything was shown."""
     life = Life(store, whom(window=4_000))
-    works(life, 12)
-    ask, number = Asking(client, life), 24
+    works(life, 14)
+    ask, number = Asking(client, life), 28
     lines = ask.request(number, "/lines", limit=1000)["lines"]
     stubs = [each for each in lines if each["shown"] and "was left out to save room" in each["text"]]
     counts = ask.request(number)["counts"]
