@@ -333,8 +333,9 @@ def test_explain_lists_requests_with_what_they_cost(run: Run, address: str) -> N
         f"2 full 1 850 {shared} 12 $0.0006",
     ]
     told = lines(run("explain", "demo", "--store", address).stdout)
-    assert "the provider measured 850 when it answered" in told
-    assert any(line.startswith(f"shared with the request before: {shared} tokens (by our own count)") for line in told)
+    assert any(line.startswith("input 850 tokens (measured)") for line in told)
+    assert any(line.startswith("it was estimated at ") for line in told)
+    assert any(line.startswith(f"shared with the request before: {shared} tokens, ") for line in told)
 
 
 def test_explain_builds_the_bytes_again(run: Run, tmp_path: Path) -> None:
