@@ -143,7 +143,7 @@ def test_reasoning_waits_for_the_item_it_belongs_to() -> None:
     """OpenAI refuses reasoning without the item after it, so the two are one message."""
     manager = cc.MessageManager(cc.OpenAIResponsesFormatter())
     manager.add_user_message("go")
-    thought: JSONObject = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VjcmV0"}
+    thought: JSONObject = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAAABo"}
     assert manager.add_message(thought).id == ""
     assert [message.role for message in manager.messages] == ["user", "assistant"]
     call = {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "f", "arguments": "{}"}

@@ -114,8 +114,8 @@ CASES: Mapping[str, Conversation] = {
     "thinking that was signed": thought(Reasoning(text="Hm.", provider="anthropic", signature="c2lnbmVk")),
     "thinking that was redacted": thought(Reasoning(data="cmVkYWN0ZWQ=", provider="anthropic")),
     "reasoning that was encrypted": thought(
-        Reasoning(text="Hm.", data="ZW5jcnlwdGVk", id="rs_1", provider="openai"),
-        Reasoning(data="bW9yZQ==", id="rs_2", provider="openai"),
+        Reasoning(text="Hm.", data="gAAAAABlbmNyeXB0ZWQ=", id="rs_1", provider="openai"),
+        Reasoning(data="gAAAAABtb3Jl", id="rs_2", provider="openai"),
     ),
     "reasoning without an id": said(
         HI, cc.assistant([Reasoning(text="Hm.", data="ZW5jcnlwdGVk", provider="openai"), call()]), returned("r")

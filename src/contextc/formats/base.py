@@ -124,6 +124,8 @@ class Formatter(ABC):
     stand_in: ClassVar[Tool | None] = None
     """What is told in the place of tools where there are none and messages hold calls, if the provider wants some."""
     strict_tools: ClassVar[bool] = True
+    keeps_layout: ClassVar[bool] = True
+    """Whether a request that was read in this format is written as it was read, where no rule is broken by that."""
     """Whether a tool can say that the model is held to its schema."""
     needs_length: ClassVar[bool] = False
     """Whether every request must say how long the answer may be."""
@@ -300,7 +302,7 @@ class Formatter(ABC):
     def write(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Written:
         """The whole body of a request, and what could not be said as it was."""
         messages = self.held(request, blobs=blobs)
-        if request.source == (self.place, self.name):
+        if self.keeps_layout and request.source == (self.place, self.name):
             written = self._write(request, Paired([*messages], []), blobs)
             if not self.rules.lint(written.body):
                 return written

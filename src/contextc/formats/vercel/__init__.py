@@ -22,6 +22,7 @@ class VercelFormatter(Formatter):
     """Version 7 of the SDK. Reasoning goes along under the name of whoever signed it."""
 
     name: ClassVar[str] = "vercel"
+    keeps_layout: ClassVar[bool] = False  # a page's messages are read, too, and a result belongs beside its approval
     rules: ClassVar[RuleBook] = BOOK
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("vercel")
