@@ -82,6 +82,11 @@ def short(*_: object) -> str:
     return "Files were read."
 
 
+def share_of(executor: cc.AgentExecutor, request: int) -> float:
+    """How much of what is available for messages a request took, as it was compiled."""
+    return executor.compiler.explain("demo", request=request, agent=executor.agent).record.budget.share
+
+
 @pytest.mark.parametrize("summarize", [None, short], ids=["cut", "compaction"])
 def test_every_request_of_a_long_turn_is_true(store: cc.Store, summarize: Callable[..., str] | None) -> None:
     """90 steps, memory is short from step 20 on, and the context is cut or summed up on the way: the memory warning is
@@ -89,7 +94,8 @@ def test_every_request_of_a_long_turn_is_true(store: cc.Store, summarize: Callab
     """
     line = Reading(90)
 
-    events = asyncio.run(played(agent(store, line, summarize=summarize), "demo", "understand this project"))
+    executor = agent(store, line, summarize=summarize)
+    events = asyncio.run(played(executor, "demo", "understand this project"))
 
     starts = [event for event in events if isinstance(event, StepStart)]
     assert len(starts) == len(line.bodies) == 91
@@ -103,8 +109,8 @@ def test_every_request_of_a_long_turn_is_true(store: cc.Store, summarize: Callab
     assert first == HIGH + 1
     assert others
     assert {*others} <= {*epochs}
-    for start, body in zip(starts, line.bodies, strict=True):
-        share, words = start.used / start.available, WORD.findall(body)
+    for number, (start, body) in enumerate(zip(starts, line.bodies, strict=True), 1):
+        share, words = share_of(executor, number), WORD.findall(body)
         low, high = MARKS[words[-1][0] if words else b""]
         assert low - ROOM <= share < high + ROOM, (start.step, words, share)
         if start.step in said(events, "Context"):
@@ -267,9 +273,9 @@ def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> No
             store.rewind("demo", len(store.load("demo")) - 8)
 
     assert sum(bool(start.why) for start in starts) > 2
-    for start, body, memory in zip(starts, line.bodies, held, strict=True):
+    for number, (body, memory) in enumerate(zip(line.bodies, held, strict=True), 1):
         on_memory, on_context = (re.findall(rb"%s (\w+): \d" % lead, body)[-1:] for lead in (b"Memory", b"Context"))
         assert memory < 0.85 or on_memory == [b"warning"]
         assert memory >= 0.75 or on_memory != [b"warning"]
         low, high = MARKS[b"".join(on_context)]
-        assert low - ROOM <= start.used / start.available < high + ROOM
+        assert low - ROOM <= share_of(executor, number) < high + ROOM

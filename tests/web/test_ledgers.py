@@ -31,7 +31,7 @@ def test_a_session_knows_what_it_was_told_and_what_it_said(client: TestClient, s
     store.append("demo", cc.system("psst", audience="tester"))
     told = ledger(client)
     assert (told["session"], told["lost"], told["unanswered"]) == ("session1", "", False)
-    assert texts(told["known"]) == [(1, "hello"), (2, "calls look()")]
+    assert texts(told["known"]) == [(1, "hello"), (2, "calls look({})")]
     assert {each["acknowledged"] for each in told["known"]} == {True}
     assert texts(told["new"]) == [(3, "look: nothing"), (4, "well?")]
     assert all(each["tokens"] > 0 for each in told["known"] + told["new"])

@@ -52,7 +52,7 @@ def test_an_edit_and_a_rewind_say_what_they_would_lose(client: TestClient, store
     assert edited["why"] == "edited or branched away"
     assert edited["cost"]["cached_lost"] > 0
     assert edited["cost"]["dollars"] > 0
-    assert edited["lines"][-1]["text"] == "another question"
+    assert [each["text"] for each in edited["lines"] if each["kind"] == "message"][-1] == "another question"
     assert edited["shared"]["broke"]["where"].startswith("message ")
     late = ask("next", edit=5, text="another question")
     assert 0 < late["cost"]["cached_lost"] < edited["cost"]["cached_lost"]
