@@ -11,6 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, ReasoningDelta, TextDelta
 from tests.standin import KEY, Call, Reply, Scripted, Standin, Weather, faults
 from tests.standin.faults import Plan
@@ -138,8 +139,8 @@ def test_a_model_that_does_not_think_is_not_asked_to(on_disk: cc.Store) -> None:
 
 
 def test_a_prompt_that_is_too_long_is_no_secret(on_disk: cc.Store) -> None:
-    """SPEC 7.6, WIRE 7: the server says so, because it is told not to cut; then less is tried, and there is none."""
-    with Standin(Scripted(["Hello."]), window=10) as standin, pytest.raises(cc.ContextOverflow):
+    """The server says so, because it is told not to cut. The request cannot be shorter, so it is not sent again."""
+    with Standin(Scripted(["Hello."]), window=10) as standin, pytest.raises(ProviderFailed, match="10 tokens"):
         played(on_disk, standin)
     (record,) = standin.records
     assert "exceeds the available context size (10 tokens)" in record.refused

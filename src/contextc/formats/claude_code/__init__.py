@@ -55,7 +55,7 @@ class ClaudeCodeFormatter(Formatter):
     merges: ClassVar[bool] = True
     lines: ClassVar[tuple[str, ...]] = ("type",)
     strict_tools: ClassVar[bool] = False
-    marks: ClassVar[tuple[str, ...]] = (NAME, "id", "model", "stop_reason")
+    marks: ClassVar[tuple[str, ...]] = (*AnthropicFormatter.marks, NAME, "id", "model", "stop_reason")
 
     def around(self, message: JSONObject) -> Iterable[Finding]:
         return strangers(message, ("type", "message"), (0,))
