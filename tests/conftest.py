@@ -51,9 +51,20 @@ def postgres_server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
         give_up(f"PostgreSQL could not be started: {error}")
         raise AssertionError from error
+    _trust_the_machine(server.get_uri())
     yield server.get_uri()
     server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _trust_the_machine(server: str) -> None:
+    """Let the server leave its files to the operating system: it does not outlive a test run."""
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("ALTER SYSTEM SET full_page_writes = off")
+        connection.execute("SELECT pg_reload_conf()")
 
 
 def without_addresses(value: object) -> str:
@@ -69,14 +80,41 @@ def give_up(reason: str) -> None:
 
 
 @pytest.fixture
-def postgres_address(postgres_server: str) -> Iterator[str]:
-    """An empty store on the server: a schema of its own, removed afterwards."""
+def new_postgres_address(postgres_server: str) -> Iterator[str]:
+    """A schema of its own on the server, not made yet, and removed afterwards."""
     import psycopg
 
     schema = f"test_{uuid.uuid4().hex}"
     yield in_schema(without_search_path(postgres_server), schema)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+
+
+EMPTY = """DO $$ DECLARE name TEXT; BEGIN
+    SET LOCAL lock_timeout = '5s';
+    SET LOCAL session_replication_role = replica;
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'schema_version' LOOP
+        EXECUTE format('DELETE FROM %I.%I', '{schema}', name);
+    END LOOP;
+END $$"""
+
+
+@pytest.fixture(scope="session")
+def migrated_schema(postgres_server: str) -> str:
+    """The name of a schema with all tables, for one test of this process after the other."""
+    schema = f"test_{uuid.uuid4().hex}"
+    cc.open_store(in_schema(postgres_server, schema)).close()
+    return schema
+
+
+@pytest.fixture
+def postgres_address(postgres_server: str, migrated_schema: str) -> Iterator[str]:
+    """An empty store on the server; emptied afterwards. A test that changes tables takes `new_postgres_address`."""
+    import psycopg
+
+    yield in_schema(without_search_path(postgres_server), migrated_schema)
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(EMPTY.format(schema=migrated_schema).encode())
 
 
 def in_schema(server: str, schema: str) -> str:

@@ -1,13 +1,13 @@
 """What the tests of the page share: a browser, a server with a model that does as told, and a person at the page.
 
 A test fails if the page logs an error or a warning, if a request fails that the test did not expect to, or if anything
-is asked of another host. What the page looked like at the end is kept in `.cache/browser`.
+is asked of another host. What the page looked like at the end of a failed test is kept in `.cache/browser`.
 """
 
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,17 @@ def chromium() -> str | None:
 
 
 CHROMIUM = chromium()
+
+
+HAS_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep for the fixtures whether the test has failed."""
+    report = yield
+    item.stash[HAS_FAILED] = item.stash.get(HAS_FAILED, False) or report.failed
+    return report
 
 
 @pytest.fixture(scope="package")
@@ -108,7 +119,8 @@ def visiting(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Calla
 
     yield visit
     for number, person in enumerate(open_ones):
-        _keep(person, request.node.name, number)
+        if request.node.stash.get(HAS_FAILED, False):
+            _keep(person, request.node.name, number)
         person.page.context.close()
     for person in open_ones:
         person.watch.check()

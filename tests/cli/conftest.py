@@ -2,11 +2,12 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.commands import run_contextc
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -18,14 +19,6 @@ def run(tmp_path: Path) -> Run:
     environment = {**clean, "HOME": str(tmp_path), "COLUMNS": "200", "NO_COLOR": "1"}
 
     def command(*arguments: str, text: str | None = None, **more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "contextc", *arguments],
-            input=text,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={**environment, **more},
-            check=False,
-        )
+        return run_contextc(*arguments, cwd=tmp_path, env={**environment, **more}, text=text)
 
     return command

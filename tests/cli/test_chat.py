@@ -15,22 +15,14 @@ from contextc._json import JSONObject
 from contextc.providers.local import model_file
 from contextc.providers.local.model import check_runner
 from tests.cli.chatting import calls, home, recorded, refuses, says
+from tests.commands import run_contextc
 from tests.conftest import give_up
 
 STORE = ("--store", "sqlite:///chat.db")
 
 
 def chat(folder: Path, *arguments: str, lines: str | None = None, **more: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "contextc", "chat", *STORE, *arguments],
-        input=lines,
-        stdin=subprocess.DEVNULL if lines is None else None,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=home(folder, **more),
-        check=False,
-    )
+    return run_contextc("chat", *STORE, *arguments, cwd=folder, env=home(folder, **more), text=lines)
 
 
 def stored(folder: Path, conversation: str) -> list[cc.Message]:

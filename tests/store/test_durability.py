@@ -5,8 +5,11 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
+import psycopg
 import pytest
 
 import contextc as cc
@@ -61,6 +64,23 @@ def wal_syncs(store: cc.Store) -> int:
     return int(row[0] or 0) if row else 0
 
 
+@pytest.fixture
+def syncing(postgres_server: str) -> Iterator[None]:
+    """Have the server of the tests sync its log as it would anywhere else."""
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        _set_fsync(admin, "on")
+        yield
+        _set_fsync(admin, "off")
+
+
+def _set_fsync(admin: "psycopg.Connection[Any]", value: Literal["on", "off"]) -> None:
+    admin.execute(f"ALTER SYSTEM SET fsync = {value}")
+    admin.execute("SELECT pg_reload_conf()")
+    while admin.execute("SHOW fsync").fetchone() != (value,):
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("syncing")
 def test_postgres_syncs_at_least_once_per_commit(postgres_address: str) -> None:
     """SPEC 3.2: no asynchronous commit, whatever the server's default is."""
     with cc.open_store(postgres_address) as store:

@@ -199,26 +199,26 @@ def test_a_user_who_may_not_write_is_told_so(postgres_address: str) -> None:
         store.append("demo", cc.user("x"))
 
 
-def test_tables_that_are_gone_are_said_to_be_gone(postgres_address: str, postgres_server: str) -> None:
+def test_tables_that_are_gone_are_said_to_be_gone(new_postgres_address: str, postgres_server: str) -> None:
     """The store removed underneath; opening it again makes a new one."""
-    with cc.open_store(postgres_address) as store:
+    with cc.open_store(new_postgres_address) as store:
         store.append("demo", cc.user("x"))
-        schema = postgres_address.rpartition("schema=")[2]
+        schema = new_postgres_address.rpartition("schema=")[2]
         with psycopg.connect(postgres_server, autocommit=True) as connection:
             connection.execute(f'DROP SCHEMA "{schema}" CASCADE'.encode())
         with pytest.raises(cc.StoreCorrupt, match="Our tables are gone"):
             store.append("demo", cc.user("y"))
-    with cc.open_store(postgres_address) as store:
+    with cc.open_store(new_postgres_address) as store:
         assert store.conversations() == []
 
 
-def test_a_newer_schema_is_refused(postgres_address: str) -> None:
+def test_a_newer_schema_is_refused(new_postgres_address: str) -> None:
     """SPEC 3.7."""
     newest = migrations()[-1].version
-    with cc.open_store(postgres_address) as store:
+    with cc.open_store(new_postgres_address) as store:
         store.write(lambda tx: tx.run("UPDATE schema_version SET version = ?", newest + 1))
     with pytest.raises(cc.SchemaTooNew, match="Upgrade contextc"):
-        cc.open_store(postgres_address)
+        cc.open_store(new_postgres_address)
 
 
 def test_a_schema_name_that_is_none_is_refused() -> None:

@@ -1,5 +1,7 @@
 """Schemas move forward, one numbered step after the other, or not at all."""
 
+from pathlib import Path
+
 import pytest
 
 import contextc as cc
@@ -8,6 +10,14 @@ from contextc.store.migrations import Migration, migrations
 NEXT = migrations()[-1].version + 1
 ADDS = Migration(NEXT, "adds", ("CREATE TABLE mood (place INTEGER PRIMARY KEY, text BLOB)",))
 FAILS = Migration(NEXT + 1, "fails", ("CREATE TABLE later (x INTEGER)", "CREATE TABLE mood (x INTEGER)"))
+
+
+@pytest.fixture(params=("sqlite", "postgres"))
+def shared_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store of its own, because its tables are changed."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("new_postgres_address"))
+    return f"sqlite:///{tmp_path}/chat.db"
 
 
 def version(store: cc.Store) -> int:

@@ -183,11 +183,11 @@ def test_a_process_frozen_in_a_write_does_not_keep_others_out(postgres_address: 
 
 
 def test_a_dead_turn_that_somebody_keeps_locked_does_not_block_opening(
-    postgres_address: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
+    new_postgres_address: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session of an administrator has no time limits of ours; the others are recovered, that one later."""
-    schema = postgres_address.rpartition("schema=")[2]
-    with cc.open_store(postgres_address) as store:
+    schema = new_postgres_address.rpartition("schema=")[2]
+    with cc.open_store(new_postgres_address) as store:
         for name in ("a", "b", "c"):
             store.append(name, cc.user("x"))
             store.write(
@@ -200,18 +200,18 @@ def test_a_dead_turn_that_somebody_keeps_locked_does_not_block_opening(
     monkeypatch.setattr(PostgresTransaction, "dialect", POSTGRES._replace(hurry="SET LOCAL lock_timeout = 50"))
     with psycopg.connect(postgres_server) as other:
         other.execute(f"SELECT 1 FROM {schema}.conversation WHERE name = 'a' FOR UPDATE".encode())
-        with cc.open_store(postgres_address) as store:
+        with cc.open_store(new_postgres_address) as store:
             assert [each.conversation for each in store.recovered] == ["b", "c"]
-    with cc.open_store(postgres_address) as store:
+    with cc.open_store(new_postgres_address) as store:
         assert [each.conversation for each in store.recovered] == ["a"]
 
 
-def test_an_opening_does_not_wait_for_ever_for_a_migration(postgres_address: str, postgres_server: str) -> None:
+def test_an_opening_does_not_wait_for_ever_for_a_migration(new_postgres_address: str, postgres_server: str) -> None:
     """The lock on the schema may be held by a session that never ends."""
     with psycopg.connect(postgres_server) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", (0x636F6E7465787463,))
         with pytest.raises(cc.StoreBusy, match="lock timeout"):
-            cc.open_store(f"{postgres_address}&outage_timeout=0.1")
+            cc.open_store(f"{new_postgres_address}&outage_timeout=0.1")
 
 
 @pytest.mark.parametrize("given", ["pool=0", "pool=1.5", "pool=many", "lock_timeout=-1", "outage_timeout=nan"])
