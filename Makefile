@@ -40,7 +40,7 @@ floors: setup
 	$(BIN)/lint-imports
 
 tests: setup programs
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=15
 
 # The page is tested in a browser, and PostgreSQL also through pgbouncer. Where one is missing, and it can be had without
 # asking anybody, Debian's is installed.
@@ -77,7 +77,8 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . -r benchmarks/requirements.txt
 	@touch $@
 
-prove: setup
+prove: setup programs
+	CONTEXTC_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 	$(BIN)/python -m tests.proofs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
 
 stress: setup programs

@@ -10,8 +10,9 @@ import shutil
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import settings
@@ -19,11 +20,26 @@ from hypothesis import settings
 import contextc as cc
 from tests.pgbouncer import find_pgbouncer, running_pgbouncer
 
+T = TypeVar("T")
 CI = os.environ.get("CI", "").lower() in ("1", "true")
+THOROUGH = os.environ.get("CONTEXTC_THOROUGH", "").lower() in ("1", "true")
+"""Whether tests repeat as often as `make prove` wants: all sizes, themes and versions, and many random cases."""
 BACKENDS = ("memory", "sqlite", "postgres")
 
-settings.register_profile("contextc", deadline=None, derandomize=CI, print_blob=True)
+settings.register_profile(
+    "contextc", max_examples=200 if THOROUGH else 40, deadline=None, derandomize=CI, print_blob=True
+)
 settings.load_profile("contextc")
+
+
+def often(quick: int, thorough: int) -> int:
+    """Return how often a test repeats what it does: in `make test`, and in `make prove`."""
+    return thorough if THOROUGH else quick
+
+
+def some(cases: Sequence[T], count: int) -> Sequence[T]:
+    """Return about so many of the cases, from all over the list; all of them in `make prove`."""
+    return cases if THOROUGH or len(cases) <= count else cases[:: -(-len(cases) // count)]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import contextc as cc
 from contextc.doctor import examine, heal
 from contextc.store.base import Transaction
+from tests.conftest import often
 from tests.test_doctor_heal import asks, rows
 
 IDS = st.sampled_from(["a", "b", "c"])
@@ -84,7 +85,7 @@ def ruin(store: cc.Store, damage: str, at: int) -> None:
     st.lists(MESSAGES, max_size=4),
     DAMAGES,
 )
-@settings(max_examples=150)
+@settings(max_examples=often(40, 150))
 def test_whatever_was_stored_and_damaged_is_healed_once_and_for_all(
     history: list[cc.Message],
     deeds: list[tuple[str, int]],

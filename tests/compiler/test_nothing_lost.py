@@ -1,7 +1,7 @@
 """Nothing lost, nothing doubled: random lives of a conversation, held against providers that remember and complain.
 
 A life is a list of steps, each a name and a number that all its choices follow from, so a life that fails is shortened
-step by step and told again. `CONTEXTC_EXAMPLES=34` makes 10,000 of them.
+step by step and told again.
 """
 
 import os
@@ -21,9 +21,9 @@ from contextc.messages import Message
 from tests.compiler.judge import Judge
 from tests.compiler.simulated import Failure, ProviderDown, SessionGone, SessionProvider
 from tests.compiler.world import TOOLS, mark_of
+from tests.conftest import often
 
-TIMES = int(os.environ.get("CONTEXTC_EXAMPLES", "1"))
-RUNS = 300 * TIMES
+RUNS = often(60, 300)
 LENGTH = 60
 PARTS = 6
 

@@ -15,9 +15,10 @@ from contextc.formats import formatter
 from contextc.messages import Message
 from contextc.passes.fit_budget import LEFT_OUT
 from tests.compiler.replay import begins_with, blocks, replay
+from tests.conftest import often
 from tests.formats.known import having, known
 
-CONVERSATIONS = 120
+CONVERSATIONS = often(24, 120)
 BUDGETS = (60, 100, 150, 220, 320, 450, 700, 1_000, 1_600)
 KINDS = ("parallel", "interleaved", "tools only", "late")
 
@@ -106,7 +107,7 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
     format: str, strategy: str
 ) -> None:
     """SPEC 5.4, 7.2, 7.3; litellm#10696, langchain#29637, langchain#38352, openai-agents-python#4322,
-    strands harness-sdk#2173 and #2087. 120 conversations, 9 budgets.
+    strands harness-sdk#2173 and #2087. Each conversation at nine budgets.
     """
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(known(format).MODEL), strategy=strategy, oversized=1.0)
@@ -136,8 +137,8 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
                 text = message.text or "".join(result.text for result in message.tool_results)
                 assert text in body, f"conversation {seed} at {budget} lost {text!r}"
     assert sum((seen["overflow"], seen["request"])) == CONVERSATIONS * len(BUDGETS)
-    assert seen["cut"] > 200, seen
-    assert seen["overflow"] > 50, seen
+    assert seen["cut"] > 1.6 * CONVERSATIONS, seen
+    assert seen["overflow"] > 0.4 * CONVERSATIONS, seen
 
 
 @pytest.mark.parametrize("format", having("MODEL"))
@@ -156,5 +157,5 @@ def test_the_same_holds_while_a_conversation_grows_request_by_request(format: st
                 assert next(line for line in compiled.manifest.lines if line.shown).role == "user"
                 requests, epochs = requests + 1, epochs + (compiled.manifest.why == "over budget")
                 before = now
-    assert requests > 300
-    assert epochs > 50
+    assert requests > 2.5 * CONVERSATIONS
+    assert epochs > 0.4 * CONVERSATIONS

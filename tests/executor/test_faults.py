@@ -2,13 +2,11 @@
 
 Each conversation is one person's, who asks, steers, loses patience and changes the model, while lines are cut, the
 vendor is overloaded, and the window is too small for all that is said. What must be true after every turn is in
-`audit`. `CONTEXTC_TURNS=1000` has that many turns for each provider, where otherwise there are 25;
-`--log-cli-level=INFO` shows what there was.
+`audit`. `--log-cli-level=INFO` shows what there was.
 """
 
 import asyncio
 import logging
-import os
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +19,7 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc.events import AnyEvent
 from contextc.providers.endpoint import Endpoint, endpoint
+from tests.conftest import often
 from tests.executor.audit import Audit, Figures, Sorted, mistaken
 from tests.executor.hands import Hands, approve
 from tests.executor.restless import LOCKED_OUT, Restless
@@ -30,7 +29,7 @@ from tests.standin.faults import QUICK
 from tests.standin.sdks import clients
 
 log = logging.getLogger("tests.faults")
-TURNS = int(os.environ.get("CONTEXTC_TURNS", "25"))
+TURNS = often(10, 100)
 LENGTH, TOGETHER = max(5, TURNS // 100), 10
 """How many turns a conversation has, and how many conversations there are at a time."""
 WINDOW, OUTPUT = 3_400, 600

@@ -1,8 +1,7 @@
 """kill -9 at random moments of running turns: the next start puts right what was left, says so, and goes on.
 
 A child runs turn after turn, with replies that take their time and tools that write down, in a file of their own, when
-they begin and when they end. It is killed at a moment nobody chose, and another one goes on. `CONTEXTC_KILLS` says how
-often.
+they begin and when they end. It is killed at a random moment, and another one goes on.
 """
 
 import asyncio
@@ -23,9 +22,10 @@ from contextc._json import JSONObject
 from contextc.doctor import examine
 from contextc.events import Interrupted, TextDelta, TurnStart
 from contextc.store.leases import DIED, UNANSWERED
+from tests.conftest import often
 from tests.executor.scripted import SONNET, Say, Scripted, kinds, played
 
-KILLS = int(os.environ.get("CONTEXTC_KILLS", "12"))
+KILLS = often(6, 60)
 STEPS, TOGETHER = 3, 3
 MODELS = (SONNET, "openai:gpt-5", "openai-chat:gpt-5", "gemini:gemini-2.5-flash")
 PROCESSES = multiprocessing.get_context("forkserver")

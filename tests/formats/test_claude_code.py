@@ -8,6 +8,7 @@ from contextc._json import JSONObject
 from contextc.formats.base import OPENING, Request, segments
 from contextc.formats.claude_code.decode import PREFIX
 from contextc.prompts import SYSTEM_CONTEXT
+from tests.conftest import often
 from tests.formats.claude_code_samples import FORM, assistant, outline, result, text, use, user
 from tests.formats.histories import History, histories
 
@@ -79,7 +80,7 @@ def test_a_request_comes_back_as_it_was() -> None:
     assert FORM.encode_request(read)["messages"] == LINES
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=often(40, 200), deadline=None)
 @given(history=histories())
 def test_what_anthropic_keeps_is_kept_here(history: History) -> None:
     """SPEC 10.5: messages → lines → messages gives what Anthropic's format gives, but for how the system is marked."""

@@ -15,6 +15,7 @@ from contextc.formats.codex.encode import encode_result
 from contextc.messages import Native
 from contextc.pairing import SAID
 from contextc.prompts import SYSTEM_CONTEXT
+from tests.conftest import often
 from tests.formats.codex_samples import FORM, SAMPLES, TURNS, answer, called, lines, ran, said
 from tests.formats.histories import History, histories
 from tests.formats.known import problems
@@ -363,7 +364,7 @@ def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=often(60, 300), deadline=None)
 @given(history=histories())
 def test_whatever_a_log_holds_comes_back(history: History) -> None:
     """SPEC 10.5: nothing is lost but what the format cannot hold, and the vendor's own types take all of it."""

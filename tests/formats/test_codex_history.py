@@ -7,6 +7,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.codex.history import GO_ON, response_items, split
 from contextc.prompts import SYSTEM_CONTEXT
+from tests.conftest import often
 from tests.formats.codex_samples import FORM, SAMPLES, answer, called, lines, ran, said
 from tests.formats.histories import History, histories
 
@@ -92,7 +93,7 @@ def test_what_a_real_codex_said_can_be_imported_again(name: str) -> None:
     assert cc.lint(items, format="openai_responses") == [] or items == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=often(40, 200), deadline=None)
 @given(history=histories())
 def test_whatever_a_log_holds_can_be_imported(history: History) -> None:
     """SPEC 9.10: by the rules of the Responses API; Codex wants a type and blocks in every message."""

@@ -1,10 +1,9 @@
 """Random histories in every format: whatever a log holds, the request keeps the provider's rules and loses no word.
 
-`CONTEXTC_EXAMPLES=50` makes fifty times as many. What they are made of is said in histories.py.
+What they are made of is said in histories.py.
 """
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -17,10 +16,10 @@ from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter, Request, segments
 from contextc.formats.checking import Piece
+from tests.conftest import often
 from tests.formats.histories import TOOLS, History, histories, marks
 from tests.formats.known import having, known, problems
 
-TIMES = int(os.environ.get("CONTEXTC_EXAMPLES", "1"))
 NAMES = format_names()
 PROMPT_MARK = "«t0»"
 PROMPT = f"Be brief. {PROMPT_MARK}"
@@ -31,8 +30,8 @@ FORMATTERS: dict[str, Formatter] = {
 
 
 def examples(number: int) -> settings:
-    """So many examples, times what the environment says."""
-    return settings(max_examples=number * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    """So many examples, and five times as many in `make prove`."""
+    return settings(max_examples=often(number, 5 * number), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Sent(NamedTuple):
@@ -167,7 +166,7 @@ def can_be_converted(made: Sent) -> None:
         assert not messages or cc.lint(body, format=target) == [], target
 
 
-@examples(500)
+@examples(100)
 @given(history=histories())
 def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
     """SPEC 2.3 to 2.5, 5.1 to 5.3, 10.1, 10.3 to 10.5: each check says which."""
@@ -179,7 +178,7 @@ def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
         is_encoded_segment_by_segment(made)
 
 
-@examples(250)
+@examples(50)
 @given(history=histories())
 def test_every_request_is_taken_by_the_vendors_types(history: History) -> None:
     """SPEC 10.5: fewer examples, because a JSON Schema takes its time."""
@@ -187,7 +186,7 @@ def test_every_request_is_taken_by_the_vendors_types(history: History) -> None:
         has_the_vendors_types(made)
 
 
-@examples(250)
+@examples(50)
 @given(history=histories())
 def test_every_request_is_decoded_and_encoded_again_without_a_trace(history: History) -> None:
     """SPEC 10.1, 10.5."""
@@ -196,7 +195,7 @@ def test_every_request_is_decoded_and_encoded_again_without_a_trace(history: His
         comes_back_the_same(made)
 
 
-@examples(60)
+@examples(12)
 @given(history=histories())
 def test_every_request_can_be_converted(history: History) -> None:
     """SPEC 10.3, 10.5: from every format to every format, itself too."""

@@ -15,6 +15,7 @@ from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.formats.checking import Rule
 from contextc.formats.pages import rules_page
+from tests.conftest import often
 from tests.formats.traffic import accepted
 
 RULES = [(name, rule) for name in format_names() for rule in formatter(name).rules.rules]
@@ -107,7 +108,7 @@ SOUND = {name: formatter(name).encode_request(WHOLE) for name in format_names()}
 
 
 @pytest.mark.parametrize("name", format_names())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=often(60, 300), deadline=None)
 @given(data=st.data())
 def test_nothing_crashes_and_everything_can_be_fixed(name: str, data: st.DataObject) -> None:
     """Whatever a request looks like, it is read, and what is made of it breaks no rule."""

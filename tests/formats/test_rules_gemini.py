@@ -4,6 +4,7 @@ import base64
 
 import pytest
 
+import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.wire import fix, lint
 
@@ -256,3 +257,24 @@ def test_findings_speak_of_the_place_as_google_does() -> None:
             "* GenerateContentRequest.contents[1].parts[0].function_call.name: this field is required.",
         )
     ]
+
+
+@pytest.mark.parametrize("role", ["user", "function", "tool"])
+def test_a_call_becomes_the_models_whatever_role_its_content_has(role: str) -> None:
+    """Google takes `function` and `tool` as roles of results, and refuses a call there."""
+    call = {"functionCall": {"id": "a", "name": "look", "args": {}}}
+    result = {"functionResponse": {"id": "a", "name": "look", "response": {"output": "1"}}}
+    body: JSONObject = {
+        "contents": [
+            {"role": "user", "parts": [{"text": "hi"}]},
+            {"role": role, "parts": [{"text": "Let me see."}, call]},
+            {"role": "function", "parts": [result]},
+        ]
+    }
+    assert {each.code for each in cc.lint(body, format="gemini")} == {"GEM006"}
+
+    fixed, _ = cc.fix(body, format="gemini")
+
+    assert cc.lint(fixed, format="gemini") == []
+    assert [content["role"] for content in fixed["contents"]] == ["user", "model", "function"]
+    assert cc.lint(dict(cc.convert(body, source="gemini", target="gemini")), format="gemini") == []

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.openai_responses.rules import BOOK
 from contextc.formats.openai_responses.sketch import ITEMS
@@ -253,3 +254,15 @@ def test_shapes_of_the_chat_api_are_told_and_turned() -> None:
 def test_nothing_is_too_odd_to_be_judged(body: JSON) -> None:
     """SPEC 10.6: a request comes from anywhere, and may be broken in any way."""
     assert codes(body)
+
+
+@pytest.mark.parametrize("block", [{"type": "text"}, {"type": "text", "text": [1]}], ids=["missing", "list"])
+def test_a_block_of_another_vendor_without_a_text_is_kept_as_it_is(block: JSONObject) -> None:
+    """Other vendors know more kinds of blocks, so their shapes are not checked; reading them must not fail."""
+    body: JSONObject = {"model": "claude-sonnet-4-5", "input": [{"role": "user", "content": [block]}]}
+
+    fixed, _ = cc.fix(body, format="openai_responses")
+
+    assert fixed["input"] == body["input"]
+    there = cc.convert(body, source="openai_responses", target="openai_chat")
+    assert cc.lint(dict(there), format="openai_chat") == []

@@ -1,9 +1,5 @@
-"""What the real AI SDK sends for a conversation is what we send, but for the differences that are listed.
+"""What the real AI SDK sends for a conversation is what we send, but for the differences that are listed."""
 
-`CONTEXTC_EXAMPLES=50` makes fifty times as many random histories.
-"""
-
-import os
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import cast
@@ -13,6 +9,7 @@ from hypothesis import HealthCheck, given, note, settings
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
+from tests.conftest import often
 from tests.formats.histories import TOOLS, History, histories
 from tests.oracle.asking import TARGETS, Conversation, bodies
 from tests.oracle.cases import CASES
@@ -23,7 +20,7 @@ from tests.oracle.page import PAGE, oracle_page
 from tests.oracle.rewrites.told import Told
 from tests.oracle.sdk import HERE, Refused, Sdk
 
-EXAMPLES = 60 * int(os.environ.get("CONTEXTC_EXAMPLES", "1"))
+EXAMPLES = often(30, 300)
 FORMATS = tuple(TARGETS)
 FUNCTIONS = tuple(tool for tool in TOOLS if isinstance(tool, cc.Tool))
 

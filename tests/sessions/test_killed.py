@@ -1,8 +1,8 @@
 """kill -9 of our own process while a program answers: another process goes on, and nothing is lost or done twice.
 
 A child talks to the real program and is killed: at moments that are chosen (before anything is sent, at the first
-sign, while a tool of ours runs, when the answer is there and is not stored yet), and at moments that nobody chose.
-`CONTEXTC_PROGRAM_KILLS` says how many of these there are; without it there are none, and two of the others.
+sign, while a tool of ours runs, when the answer is there and is not stored yet), and at random moments. `make test`
+has two of the chosen moments, `make prove` all of them.
 """
 
 import asyncio
@@ -24,12 +24,13 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.messages import Message
 from contextc.providers.endpoint import Call, Endpoint
+from tests.conftest import often
 from tests.sessions.programs import PROGRAMS, VARIABLE, House, Program, marks, turn, twice
 from tests.sessions.unrest import SETTINGS, Busy, Hands, pids, visible
 from tests.standin import Record, Standin
 
 Moment: TypeAlias = Literal["", "before", "first", "tool", "last"]
-KILLS = int(os.environ.get("CONTEXTC_PROGRAM_KILLS", "0"))
+KILLS = often(0, 20)
 RANDOM: list[Moment] = [""] * KILLS
 MOMENTS: tuple[Moment, ...] = ("before", "first", "tool", *RANDOM, "last") if KILLS else ("tool", "last")
 SEED = int(os.environ.get("CONTEXTC_PROGRAM_SEED", "1"))

@@ -2,8 +2,7 @@
 
 A person talks to Claude Code or to Codex, now and then to the other one, to another model, or to a vendor without a
 session, always in the same conversation. The API is overloaded, lines are cut, turns are cancelled, programs are
-killed. What must be true after every turn is in `Audit`. `CONTEXTC_PROGRAM_TURNS=100` has that many turns for each
-program; `--log-cli-level=INFO` shows what there was.
+killed. What must be true after every turn is in `Audit`. `--log-cli-level=INFO` shows what there was.
 """
 
 import asyncio
@@ -19,12 +18,13 @@ import contextc as cc
 from contextc.messages import Message
 from contextc.providers.endpoint import endpoint
 from contextc.store.turns import StepRecord
+from tests.conftest import often
 from tests.sessions.programs import MARK, PROGRAMS, VARIABLE, House, Program, marks, twice
 from tests.sessions.unrest import FOUL, SETTINGS, Busy, Hands, Person, Played, visible
 from tests.standin import Ask, Fault, Record, Standin, Weather, faults
 
 log = logging.getLogger("tests.restless")
-TURNS = int(os.environ.get("CONTEXTC_PROGRAM_TURNS", "8"))
+TURNS = often(6, 100)
 SEED = int(os.environ.get("CONTEXTC_PROGRAM_SEED", "1"))
 LENGTH = 14
 """How many turns a conversation has at most."""

@@ -8,8 +8,9 @@ from multiprocessing.synchronize import Barrier
 
 import contextc as cc
 from contextc.doctor import examine
+from tests.conftest import often
 
-WRITERS, APPENDS = 8, 500
+WRITERS, APPENDS = 8, often(50, 500)
 PROCESSES = multiprocessing.get_context("forkserver")
 
 

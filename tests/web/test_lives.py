@@ -4,7 +4,6 @@ Agents, models, directories and sessions come and go in them; messages are edite
 requests fail, race and are broken off.
 """
 
-import os
 import random
 from typing import Any
 
@@ -18,11 +17,12 @@ from contextc.web.app import application
 from contextc.web.channels import channel_at
 from contextc.web.desk import Options
 from tests.compiler.test_nothing_lost import Life, life
+from tests.conftest import often
 from tests.web.lives import strings_in
 
 KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
 GONE = ("redacted", "another form")
-SEEDS = range(int(os.environ.get("CONTEXTC_EXAMPLES", "1")) * 6)
+SEEDS = range(often(6, 30))
 
 
 class Looking:

@@ -244,7 +244,7 @@ class _Decoder:
     def part(self, block: JSONObject) -> AnyPart:
         held, url = block.get("file_id"), block.get("image_url") or block.get("file_url")
         match block.get("type"):
-            case "input_text" | "output_text" | "text":
+            case "input_text" | "output_text" | "text" if isinstance(block.get("text"), str):
                 return Text(block["text"])
             case "input_image":
                 if held:
