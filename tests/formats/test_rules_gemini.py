@@ -268,7 +268,7 @@ def test_a_call_becomes_the_models_whatever_role_its_content_has(role: str) -> N
         "contents": [
             {"role": "user", "parts": [{"text": "hi"}]},
             {"role": role, "parts": [{"text": "Let me see."}, call]},
-            {"role": "function", "parts": [result]},
+            {"role": "user", "parts": [result]},
         ]
     }
     assert {each.code for each in cc.lint(body, format="gemini")} == {"GEM006"}
@@ -276,5 +276,5 @@ def test_a_call_becomes_the_models_whatever_role_its_content_has(role: str) -> N
     fixed, _ = cc.fix(body, format="gemini")
 
     assert cc.lint(fixed, format="gemini") == []
-    assert [content["role"] for content in fixed["contents"]] == ["user", "model", "function"]
+    assert [content["role"] for content in fixed["contents"]] == ["user", "model", "user"]
     assert cc.lint(dict(cc.convert(body, source="gemini", target="gemini")), format="gemini") == []
