@@ -93,6 +93,18 @@ def test_a_system_message_between_keeps_its_role_where_its_place_allows(
     assert all(message["role"] != "system" for message in PLAIN.format(history))
 
 
+def test_a_system_message_behind_one_that_keeps_its_role_keeps_it_too() -> None:
+    """As text of the user it would stand behind a system message, where the API takes only the assistant."""
+    (kept,) = PLAIN.decode_request([{"role": "user", "content": "hi"}, {"role": "system", "content": "one"}]).messages[
+        1:
+    ]
+
+    messages = PLAIN.format([cc.user("hi"), kept, cc.system("two")])
+
+    assert [message["role"] for message in messages] == ["user", "system"]
+    assert cc.lint(messages, format="anthropic") == []
+
+
 def test_what_the_api_refuses_is_not_sent() -> None:
     """SPEC 10.4, hermes-agent#69512: blank text, empty replies, an assistant at the beginning."""
     assert PLAIN.format([cc.assistant("hi"), cc.user([cc.Text("  "), cc.Text("yes")])]) == [

@@ -43,7 +43,8 @@ def encode_segment(
         if said == "system":
             last = index > end
             between = system_between or kept(message.extra, provider).get(BETWEEN)
-            if between and last and wire and wire[-1]["role"] in ("user", "system"):
+            before = wire[-1]["role"] if wire else None
+            if last and (before == "system" or (between and before == "user")):
                 role = "system"
             blocks = encoder.system(message, tagged=role == "user")
         else:
