@@ -9,14 +9,18 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands import run_contextc
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+SHELL = re.compile(r"[|<>$*;&~]")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
@@ -42,11 +46,19 @@ def run_console(block: str) -> tuple[str, str]:
     shown, printed = "", ""
     for line in block.splitlines():
         if line.startswith("$ "):
-            result = subprocess.run(line[2:], shell=True, env=environment, capture_output=True, text=True, check=False)
+            result = _result(line[2:], environment)
             printed += result.stdout + result.stderr
         else:
             shown += line + "\n"
     return shown, printed
+
+
+def _result(command: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Run a line of a shell; a plain `contextc` command without one."""
+    name, *arguments = shlex.split(command)
+    if name == "contextc" and not SHELL.search(command):
+        return run_contextc(*arguments, cwd=Path.cwd(), env=environment)
+    return subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
