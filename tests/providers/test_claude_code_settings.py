@@ -5,6 +5,7 @@ The CLI is the real one, the API a strict stand-in on this machine.
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from contextc._json import JSONObject, decode
 from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.messages import ToolCall, ToolResult
 from contextc.providers import provider
+from contextc.providers.claude_code import live
 from contextc.providers.claude_code.failing import refusal
 from tests.providers.claude_cli import KEY_NAME, Host, Said, echo, gone, opened, said, shown
 from tests.standin import Ask, Call, Plan, Reply, Script, Standin, faults
@@ -247,18 +249,30 @@ def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) ->
         assert shown(standin.records[-1])[0] == ("user", "Hello")
 
 
-def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(tmp_path: Path) -> None:
-    """SPEC 11.2: a time limit is between two pieces of an answer."""
+def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time limit is between two pieces of an answer. While a tool runs, there is none."""
+    limits: list[float | None] = []
 
-    class Slow(Host):
+    def timeout(seconds: float | None) -> asyncio.Timeout:
+        limits.append(seconds)
+        return asyncio.timeout(seconds)
+
+    class Waiting(Host):
         async def run(self, call: ToolCall) -> ToolResult:
-            await asyncio.sleep(2.4)
+            while limits[-1] is not None:
+                await asyncio.sleep(0.001)
             return await super().run(call)
 
-    with Standin(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin:
-        once(standin, tmp_path)  # so that the stand-in has loaded all it needs
-        reply = once(standin, tmp_path, host=Slow(), body={"tools": [WEATHER]}, timeout=2)
+    with (
+        monkeypatch.context() as patched,
+        Standin(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin,
+    ):
+        patched.setattr(live, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
+        reply = once(standin, tmp_path, host=Waiting(), body={"tools": [WEATHER]}, timeout=60)
         assert reply.text == "Done."
+    assert {*limits} >= {60, None}
     with (
         Standin(echo, faults=faults.listed(faults.hang())) as standin,
         pytest.raises(ProviderFailed, match=r"nothing came for 0\.6 seconds") as failed,
