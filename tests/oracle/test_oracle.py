@@ -20,7 +20,7 @@ from tests.oracle.page import PAGE, oracle_page
 from tests.oracle.rewrites.told import Told
 from tests.oracle.sdk import HERE, Refused, Sdk
 
-EXAMPLES = often(30, 300)
+EXAMPLES = often(60, 60)
 FORMATS = tuple(TARGETS)
 FUNCTIONS = tuple(tool for tool in TOOLS if isinstance(tool, cc.Tool))
 

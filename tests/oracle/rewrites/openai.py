@@ -10,6 +10,8 @@ from contextc._json import JSON, JSONObject
 from contextc.messages import Reasoning, Text, ToolCall
 from tests.oracle.rewrites.told import Told, as_javascript, is_blank, objects
 
+ENCRYPTED = "gAAAA"
+
 
 def length_by_its_new_name(body: JSONObject, told: Told) -> None:
     if "max_tokens" in body:
@@ -139,9 +141,9 @@ def without_idle_reasoning(body: JSONObject, told: Told) -> None:
 
 
 def _leads(message: cc.Message) -> Iterator[bool]:
-    """Whether a call follows, for each reasoning of OpenAI's in a reply that the SDK sends."""
+    """Whether each reasoning that the SDK sends may stay: it leads to a call, or OpenAI did not encrypt it."""
     for index, part in enumerate(message.parts):
         if isinstance(part, Reasoning) and part.provider == "openai" and part.data is not None:
             rest = [each for each in message.parts[index + 1 :] if isinstance(each, ToolCall | Text)]
             after = next((each for each in rest if isinstance(each, ToolCall) or each.text.strip()), None)
-            yield isinstance(after, ToolCall)
+            yield isinstance(after, ToolCall) or not part.data.startswith(ENCRYPTED)
