@@ -20,6 +20,8 @@ import contextc as cc
 from tests.pgbouncer import find_pgbouncer, running_pgbouncer
 
 CI = os.environ.get("CI", "").lower() in ("1", "true")
+THOROUGH = os.environ.get("CONTEXTC_THOROUGH", "").lower() in ("1", "true")
+"""Whether tests repeat as often as `make prove` wants: all sizes, themes and versions, and many random cases."""
 BACKENDS = ("memory", "sqlite", "postgres")
 
 settings.register_profile("contextc", deadline=None, derandomize=CI, print_blob=True)

@@ -10,10 +10,12 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from socket import socket
 
 from starlette.applications import Starlette
 
 import contextc as cc
+from contextc.errors import InvalidSetting
 from contextc.web import serving
 from contextc.web.app import application
 from contextc.web.desk import Options
@@ -30,9 +32,23 @@ def served(store: cc.Store, options: Options) -> Generator[str]:
         yield url
 
 
+def _listening() -> socket:
+    """A socket at the port of the test before, so that a browser knows the files of the page already."""
+    global _port
+    try:
+        found = listen("127.0.0.1", _port)
+    except InvalidSetting:  # another server has it
+        return listen("127.0.0.1", 0)
+    _port = found.getsockname()[1]
+    return found
+
+
+_port = 0
+
+
 @contextmanager
 def started(app: Starlette) -> Generator[str]:
-    listening = listen("127.0.0.1", 0)
+    listening = _listening()
     port, running = listening.getsockname()[1], serving.server(app)
     thread = threading.Thread(target=running.run, args=([listening],), name="server")
     thread.start()

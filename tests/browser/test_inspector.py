@@ -35,7 +35,9 @@ def life(store: cc.Store) -> Life:
 @pytest.fixture
 def reader(life: Life, server: str, visiting: Visit) -> Person:
     """Somebody who looks at the last request."""
-    return visiting(server, permissions=CLIPBOARD).inspects("demo")
+    person = visiting(server)
+    person.page.context.grant_permissions(CLIPBOARD)
+    return person.inspects("demo")
 
 
 def heading(person: Person) -> Locator:
