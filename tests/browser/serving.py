@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import socket
 
@@ -33,17 +33,16 @@ def served(store: cc.Store, options: Options) -> Generator[str]:
 
 
 def _listening() -> socket:
-    """A socket at the port of the test before, so that a browser knows the files of the page already."""
-    global _port
-    try:
-        found = listen("127.0.0.1", _port)
-    except InvalidSetting:  # another server has it
-        return listen("127.0.0.1", 0)
-    _port = found.getsockname()[1]
+    """A socket at a port of the tests before, so that a browser knows the files of the page already."""
+    for port in _ports:
+        with suppress(InvalidSetting):  # another server has it
+            return listen("127.0.0.1", port)
+    found = listen("127.0.0.1", 0)
+    _ports.append(found.getsockname()[1])
     return found
 
 
-_port = 0
+_ports: list[int] = []
 
 
 @contextmanager
