@@ -20,8 +20,10 @@ from contextc.web import serving
 from contextc.web.app import application
 from contextc.web.desk import Options
 from contextc.web.serving import listen
+from tests.web.brisk import be_brisk
 
 PATIENCE = 60.0
+be_brisk()
 ADDRESS = re.compile(r"http://[^/\s]+/")
 
 
@@ -54,7 +56,7 @@ def started(app: Starlette) -> Generator[str]:
     try:
         end = time.monotonic() + PATIENCE
         while not running.started and thread.is_alive() and time.monotonic() < end:
-            time.sleep(0.01)
+            time.sleep(0.001)
         assert running.started, "the server did not start"
         yield f"http://127.0.0.1:{port}"
     finally:

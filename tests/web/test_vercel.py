@@ -41,6 +41,7 @@ def bundle(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> str:
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         give_up("There is no Chromium on this machine.")
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
         yield found
@@ -76,14 +77,17 @@ class Reader:
         """Something that a person does, without waiting for the answer."""
         self.page.evaluate(f"void window.chat.{what}")
 
+    def awaits(self, what: str) -> None:
+        """Something that a person does, and the whole answer."""
+        self.page.evaluate(f"window.chat.{what}")
+        self.waits_for("ready")
+
     def waits_for(self, status: str) -> None:
         expect(self.page.locator(f"main[data-status={status}]")).to_have_count(1, timeout=PATIENCE)
 
     def says(self, text: str) -> None:
         """Say something, and wait for the whole answer."""
-        self.do(f"sendMessage({{ text: {json.dumps(text)} }})")
-        self.page.wait_for_function("window.chat.status !== 'ready'")
-        self.waits_for("ready")
+        self.awaits(f"sendMessage({{ text: {json.dumps(text)} }})")
 
     @property
     def messages(self) -> list[JSONObject]:
@@ -177,9 +181,7 @@ def test_a_page_has_an_answer_given_anew(server: Served, reader: Reader) -> None
     reader.open("demo")
     reader.says("Hello")
     reader.says("Really?")
-    reader.do("regenerate()")
-    reader.page.wait_for_function("window.chat.status !== 'ready'")
-    reader.waits_for("ready")
+    reader.awaits("regenerate()")
     assert stored(server)[-2:] == [("user", "Really?"), ("assistant", "No.")]
     assert reader.texts()[-1][1] == "No."
     with cc.open_store(server.address) as store:
@@ -191,9 +193,7 @@ def test_a_page_edits_an_earlier_message(server: Served, reader: Reader) -> None
     reader.open("demo")
     reader.says("Hello")
     reader.says("Really?")
-    reader.do('sendMessage({ text: "Truly?", messageId: window.chat.messages[2].id })')
-    reader.page.wait_for_function("window.chat.status !== 'ready'")
-    reader.waits_for("ready")
+    reader.awaits('sendMessage({ text: "Truly?", messageId: window.chat.messages[2].id })')
     said = [("user", "Hello"), ("assistant", "Good day."), ("user", "Truly?"), ("assistant", "No.")]
     assert stored(server) == said
     with cc.open_store(server.address) as store:

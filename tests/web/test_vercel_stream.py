@@ -8,6 +8,7 @@ from contextc._json import JSONObject
 from contextc.events import AnyEvent, TextDelta, ToolCallDelta
 from contextc.formats.vercel import ui
 from contextc.web.streams.vercel import DONE, Chunks
+from tests.conftest import THOROUGH
 from tests.web.clients.judge import Judge
 from tests.web.happenings import made_up, tails, told
 
@@ -37,7 +38,7 @@ def test_every_kind_of_turn_is_a_message_that_the_sdk_reads(judge: Judge) -> Non
 
 
 @given(events=made_up())
-@settings(max_examples=300)
+@settings(max_examples=300 if THOROUGH else 25)
 def test_no_events_in_any_order_make_a_stream_that_the_sdk_refuses(judge: Judge, events: list[AnyEvent]) -> None:
     """SPEC 12.2: the state machine holds, whatever a store may hold."""
     assert wrong(judge, taken(events, one=False)) == []
