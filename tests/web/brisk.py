@@ -17,4 +17,4 @@ async def _sleep(seconds: float) -> None:
 
 def be_brisk() -> None:
     """Have every server of this process look for its end all the time."""
-    uvicorn.server.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": _sleep})  # pyright: ignore[reportAttributeAccessIssue]
+    uvicorn.server.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": _sleep})  # pyright: ignore[reportPrivateImportUsage]
