@@ -8,11 +8,12 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 
 import contextc as cc
 from contextc.web.desk import Options
@@ -28,6 +29,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
+    "--renderer-process-limit=1", "--disable-site-isolation-trials",
 )  # fmt: skip
 DESK = {"width": 1280, "height": 800}
 
@@ -108,30 +110,62 @@ def server(store: cc.Store, options: Options, model: Model) -> Iterator[str]:
 Visit = Callable[..., Person]
 
 
+class Seats:
+    """Pages that one test after the other may have, because a new one costs more than most tests do."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self._free: list[tuple[Page, Watch]] = []
+
+    def take(self, url: str, **options: Any) -> Person:
+        """A page at an address. One with options of Playwright's contexts is made for them, and is not kept."""
+        page, watch = self._free.pop() if self._free and not options else self._made(**options)
+        watch.begin(url)
+        return Person(page, url, watch, lasting=not options)
+
+    def give_back(self, person: Person, *, usable: bool) -> None:
+        """Leave nothing of a test behind in its page, or close it."""
+        context = person.page.context
+        if usable and person.lasting and len(context.pages) == 1:
+            with suppress(Error):  # it shows nothing that has a storage
+                person.page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+                person.page.goto("about:blank")
+                context.clear_cookies()
+                context.clear_permissions()
+                self._free.append((person.page, person.watch))
+                return
+        context.close()
+
+    def _made(self, **options: Any) -> tuple[Page, Watch]:
+        wanted: dict[str, Any] = {"viewport": DESK, "reduced_motion": "reduce", **options}
+        context: BrowserContext = self.browser.new_context(**wanted)
+        context.set_default_timeout(PATIENCE)
+        watch = Watch(context)
+        return context.new_page(), watch
+
+
+@pytest.fixture(scope="package")
+def seats(browser: Browser) -> Seats:
+    return Seats(browser)
+
+
 @pytest.fixture
-def visiting(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Person]]:
+def visiting(seats: Seats, request: pytest.FixtureRequest) -> Iterator[Callable[..., Person]]:
     """A function that opens a browser of its own at an address, with the options of Playwright's contexts."""
     open_ones: list[Person] = []
 
     def visit(url: str, **options: Any) -> Person:  # of several types
-        open_ones.append(arrived(browser, url, **options))
+        open_ones.append(seats.take(url, **options))
         return open_ones[-1]
 
     yield visit
+    failed = request.node.stash.get(HAS_FAILED, False)
     for number, person in enumerate(open_ones):
-        if request.node.stash.get(HAS_FAILED, False):
+        if failed:
             _keep(person, request.node.name, number)
-        person.page.context.close()
+        seats.give_back(person, usable=not failed)
     for person in open_ones:
         person.watch.check()
-
-
-def arrived(browser: Browser, url: str, **options: Any) -> Person:
-    wanted: dict[str, Any] = {"viewport": DESK, "reduced_motion": "reduce", **options}
-    context: BrowserContext = browser.new_context(**wanted)
-    context.set_default_timeout(PATIENCE)
-    watch = Watch(context, url)
-    return Person(context.new_page(), url, watch)
 
 
 def _keep(person: Person, test: str, number: int) -> None:

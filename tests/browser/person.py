@@ -11,8 +11,10 @@ MESSAGES = "[data-testid=messages]"
 
 
 class Person:
-    def __init__(self, page: Page, url: str, watch: Watch) -> None:
+    def __init__(self, page: Page, url: str, watch: Watch, *, lasting: bool = False) -> None:
         self.page, self.url, self.watch = page, url, watch
+        self.lasting = lasting
+        """Whether the next test may have the same page."""
 
     def open(self, address: str = "") -> Self:
         """Open the page at `#/…`, or go there."""

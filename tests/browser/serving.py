@@ -8,18 +8,22 @@ import sys
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import socket
 
 from starlette.applications import Starlette
 
 import contextc as cc
+from contextc.errors import InvalidSetting
 from contextc.web import serving
 from contextc.web.app import application
 from contextc.web.desk import Options
 from contextc.web.serving import listen
+from tests.web.brisk import be_brisk
 
 PATIENCE = 60.0
+be_brisk()
 ADDRESS = re.compile(r"http://[^/\s]+/")
 
 
@@ -30,16 +34,29 @@ def served(store: cc.Store, options: Options) -> Generator[str]:
         yield url
 
 
+def _listening() -> socket:
+    """A socket at a port of the tests before, so that a browser knows the files of the page already."""
+    for port in _ports:
+        with suppress(InvalidSetting):  # another server has it
+            return listen("127.0.0.1", port)
+    found = listen("127.0.0.1", 0)
+    _ports.append(found.getsockname()[1])
+    return found
+
+
+_ports: list[int] = []
+
+
 @contextmanager
 def started(app: Starlette) -> Generator[str]:
-    listening = listen("127.0.0.1", 0)
+    listening = _listening()
     port, running = listening.getsockname()[1], serving.server(app)
     thread = threading.Thread(target=running.run, args=([listening],), name="server")
     thread.start()
     try:
         end = time.monotonic() + PATIENCE
         while not running.started and thread.is_alive() and time.monotonic() < end:
-            time.sleep(0.01)
+            time.sleep(0.001)
         assert running.started, "the server did not start"
         yield f"http://127.0.0.1:{port}"
     finally:

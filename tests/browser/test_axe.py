@@ -14,6 +14,7 @@ from tests.browser.model import Model, calls, says
 from tests.browser.person import Person
 from tests.browser.test_open import BROKEN
 from tests.browser.test_page import NARROW
+from tests.conftest import THOROUGH
 
 PANEL = "[role=tabpanel]"
 LOOKS: dict[str, dict[str, Any]] = {  # the options of a context
@@ -41,11 +42,17 @@ def add(a: int, b: int) -> int:
 """
 
 
-@pytest.fixture(params=LOOKS)
+@pytest.fixture
 def look(request: pytest.FixtureRequest) -> dict[str, Any]:  # the options of a context
     return {"viewport": DESK, **LOOKS[request.param]}
 
 
+def looks(quick: str) -> pytest.MarkDecorator:
+    """Every look where there is time for it, else one; the tests of this file take a different one each."""
+    return pytest.mark.parametrize("look", [*LOOKS] if THOROUGH else [quick], indirect=True)
+
+
+@looks("light")
 def test_the_chat_is_for_everybody(server: str, visiting: Visit, model: Model, look: dict[str, Any]) -> None:
     """SPEC 12.2: the beginning, a conversation with everything in it, a question, a menu and a dialog."""
     person = visiting(server, **look).open()
@@ -84,6 +91,7 @@ def test_the_chat_is_for_everybody(server: str, visiting: Visit, model: Model, l
     assert shut_out(person.page) == []
 
 
+@looks("dark")
 def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: Visit, look: dict[str, Any]) -> None:
     """SPEC 13.1: every tab, and the timeline as chart and as table."""
     busy(store)
@@ -100,6 +108,7 @@ def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: 
     assert shut_out(person.page, "[data-testid=step-table]") == []
 
 
+@looks("narrow")
 def test_an_opened_file_is_for_everybody(server: str, visiting: Visit, look: dict[str, Any]) -> None:
     """SPEC 13.3: before and after something is opened."""
     person = visiting(server, **look).open("#/open")

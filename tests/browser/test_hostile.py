@@ -11,6 +11,7 @@ from tests.browser.conftest import Visit
 from tests.browser.model import Model, calls, says
 from tests.browser.person import Person
 from tests.browser.watching import ALARM
+from tests.conftest import THOROUGH
 from tests.web.lives import Life
 
 MARKUP = (
@@ -77,7 +78,10 @@ def test_what_a_model_and_a_tool_say_is_text(server: str, visiting: Visit, model
     check(person)
 
 
-@pytest.mark.parametrize("name", [MARKUP[1], "../..//x?a=b#c", f"javascript:{ALARM}(1)", "100% ✓ naïve"])
+NAMES = (f"../..//x?a=b#c{MARKUP[1]}", "../..//x?a=b#c", MARKUP[1], f"javascript:{ALARM}(1)", "100% ✓ naïve")
+
+
+@pytest.mark.parametrize("name", NAMES if THOROUGH else NAMES[:1])
 def test_a_name_is_text_and_leads_where_it_says(store: cc.Store, person: Person, model: Model, name: str) -> None:
     """SPEC 12.3: names may hold anything; they are shown with what cannot be seen spelled out."""
     store.extend(name, [cc.user("hi"), cc.assistant("hello")])

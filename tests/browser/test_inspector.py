@@ -4,15 +4,19 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 from playwright.sync_api import Locator, expect
 
 import contextc as cc
+from contextc.web.desk import Options
 from tests.browser.conftest import Visit
 from tests.browser.lives import busy, two_models
-from tests.browser.model import KEY, Gate, Model, says
+from tests.browser.model import KEY, SPEC, Gate, Model, says
 from tests.browser.person import Person
+from tests.browser.serving import served
 from tests.compiler.talk import Talk, call, keeper
 from tests.web.lives import Life, whom
 
@@ -27,15 +31,30 @@ TAKEN = """async () => {
 }"""
 
 
-@pytest.fixture
-def life(store: cc.Store) -> Life:
-    return busy(store)
+class Seen(NamedTuple):
+    """A server that is only looked at, and the address of its store."""
+
+    url: str
+    address: str
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    """One for all tests that change nothing."""
+    folder = tmp_path_factory.mktemp("seen")
+    address = f"sqlite:///{folder}/served.db"
+    with cc.open_store(address) as store:
+        busy(store)
+        with served(store, Options(root=folder, model=SPEC)) as url:
+            yield Seen(url, address)
 
 
 @pytest.fixture
-def reader(life: Life, server: str, visiting: Visit) -> Person:
+def reader(seen: Seen, model: Model, visiting: Visit) -> Person:
     """Somebody who looks at the last request."""
-    return visiting(server, permissions=CLIPBOARD).inspects("demo")
+    person = visiting(seen.url)
+    person.page.context.grant_permissions(CLIPBOARD)
+    return person.inspects("demo")
 
 
 def heading(person: Person) -> Locator:
@@ -135,11 +154,11 @@ def test_the_shared_prefix_ends_where_something_broke_it(reader: Person) -> None
     expect(broke).to_contain_text("tools")
 
 
-def test_the_request_is_the_one_that_was_sent(reader: Person, address: str) -> None:
+def test_the_request_is_the_one_that_was_sent(reader: Person, seen: Seen) -> None:
     """SPEC 13.1: to the byte what `contextc explain --body` says; also as a command and as a program."""
     panel = reader.tab("Request")
     expect(panel.get_by_test_id("json")).to_be_visible()
-    program = [sys.executable, "-m", "contextc", "explain", "demo", "10", "--body", "--store", address]
+    program = [sys.executable, "-m", "contextc", "explain", "demo", "10", "--body", "--store", seen.address]
     body = subprocess.run(program, capture_output=True, check=True, timeout=120).stdout
     assert taken(reader, "Copy JSON").encode() == body.rstrip(b"\n")
     expect(panel).to_contain_text(f"{len(body.rstrip()):,} bytes")
@@ -219,9 +238,9 @@ def test_a_conversation_that_nobody_answered_shows_what_would_be_sent(store: cc.
     expect(person.page.get_by_test_id("next").get_by_test_id("lines")).to_contain_text("anybody?")
 
 
-def test_a_message_leads_to_the_request_that_it_answers(life: Life, person: Person) -> None:
+def test_a_message_leads_to_the_request_that_it_answers(seen: Seen, model: Model, visiting: Visit) -> None:
     """SPEC 13.1: from the chat to the inspector and back."""
-    person.chat("demo")
+    person = visiting(seen.url).chat("demo")
     person.rows("assistant").last.get_by_test_id("inspect-link").click()
     expect(heading(person)).to_contain_text("Request 10")
     person.page.get_by_role("link", name="Back to the conversation").click()
@@ -335,9 +354,9 @@ def test_the_chart_can_be_put_away_and_stays_so(reader: Person) -> None:
     assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
 
 
-def test_on_a_narrow_screen_every_tab_is_seen(life: Life, server: str, visiting: Visit) -> None:
+def test_on_a_narrow_screen_every_tab_is_seen(seen: Seen, model: Model, visiting: Visit) -> None:
     """SPEC 13: nothing is cut off without a hint."""
-    person = visiting(server, viewport={"width": 390, "height": 844}).inspects("demo")
+    person = visiting(seen.url, viewport={"width": 390, "height": 844}).inspects("demo")
     for tab in person.page.get_by_role("tab").all():
         tab.scroll_into_view_if_needed()
         box = tab.bounding_box()

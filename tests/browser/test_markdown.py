@@ -4,13 +4,19 @@ What a model writes may be meant to make the page stand still. So the inputs her
 quadratic time would need minutes: the page has to come back within `PATIENT`, which is far more than it takes.
 """
 
-from typing import cast
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias, cast
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 import contextc as cc
+from contextc.web.desk import Options
+from tests.browser.conftest import Seats
+from tests.browser.model import SPEC, Model
 from tests.browser.person import Person
+from tests.browser.serving import served
+from tests.conftest import THOROUGH
 
 PATIENT = 60_000
 CODE = 60_000
@@ -29,7 +35,9 @@ SELECTED = """async (text) => {
   const box = document.body.appendChild(document.createElement("div"));
   render(html`<${Code} text=${text} language="python" />`, box);
   getSelection().selectAllChildren(box.querySelector("code"));
-  return [getSelection().toString(), box.querySelectorAll(".t-call").length];
+  const found = [getSelection().toString(), box.querySelectorAll(".t-call").length];
+  box.remove();
+  return found;
 }"""
 TOKENS = """async ([text, language]) => (await import("/app/code.js")).tokenize(text, language)"""
 BEGIN = """([texts, reader]) => {
@@ -41,7 +49,8 @@ BEGIN = """([texts, reader]) => {
       blocks: (text) => blocks.blocksOf(text.split("\\n")),
       inline: (text) => inline.inlineOf(text),
     }[reader] ?? ((text) => code.tokenize(text, reader));
-    window.finished = texts.map((text) => read(text).length);
+    const made = (text) => text.map(([unit, size]) => unit.repeat(size / unit.length + 1).slice(0, size)).join("");
+    window.finished = texts.map((text) => read(typeof text === "string" ? text : made(text)).length);
   });
 }"""
 FINISHED = "() => window.finished"
@@ -88,37 +97,66 @@ WITHIN = (
 )  # fmt: skip
 
 
-def repeated(unit: str, size: int) -> str:
-    return (unit * (size // len(unit) + 1))[:size]
+Text: TypeAlias = "str | list[tuple[str, int]]"
+"""A text, or of what it is made: units that are repeated, and how many letters that is."""
 
 
-def read(person: Person, reader: str, texts: list[str]) -> None:
+@pytest.fixture(scope="module")
+def modules(seats: Seats, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    """A page for all tests that only call its modules."""
+    options = Options(root=tmp_path_factory.mktemp("modules"), model=SPEC)
+    with cc.open_store("memory:") as store, served(store, options) as url:
+        person = seats.take(url)
+        yield person
+        seats.give_back(person, usable=True)
+
+
+@pytest.fixture
+def page(modules: Person, model: Model) -> Iterator[Page]:
+    if not modules.watch.asked:
+        modules.open()
+        expect(modules.composer).to_be_visible()
+    yield modules.page
+    modules.watch.check()
+
+
+def once(unit: str) -> tuple[str, int]:
+    return unit, len(unit)
+
+
+def read(page: Page, reader: str, texts: Sequence[Text]) -> None:
     """Everything is read, and the page is back."""
-    person.open()
-    person.page.evaluate(BEGIN, [texts, reader])
-    found = person.page.wait_for_function(FINISHED, timeout=PATIENT).json_value()
+    page.evaluate(BEGIN, [list(texts), reader])
+    found = page.wait_for_function(FINISHED, timeout=PATIENT).json_value()
     assert len(cast(list[int], found)) == len(texts)
 
 
+CODES: list[Text] = [
+    *[[(unit, CODE)] for unit in REPEATED],
+    *[[once(start), (gap, CODE - 100), once("x")] for start in STARTS for gap in (" ", "\n", "aGk7")],
+    "=/" + "[a]" * 15_000 + "\n",
+    "=/[" + "\\a" * 25_000 + "\n",
+]
+SHARE = 1 if THOROUGH else 3
+"""Each language reads one text of so many, and the next language the next ones."""
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_code_is_coloured_soon_whatever_it_is(person: Person, language: str) -> None:
+def test_code_is_coloured_soon_whatever_it_is(page: Page, language: str) -> None:
     """SPEC 12.3: no language has a pattern that looks at the same letters again and again."""
-    texts = [repeated(unit, CODE) for unit in REPEATED]
-    texts += [start + repeated(gap, CODE - 100) + "x" for start in STARTS for gap in (" ", "\n", "aGk7")]
-    texts += ["=/" + "[a]" * 15_000 + "\n", "=/[" + "\\a" * 25_000 + "\n"]
-    read(person, language, texts)
+    read(page, language, CODES[LANGUAGES.index(language) % SHARE :: SHARE])
 
 
-def test_lines_are_read_soon_whatever_they_are(person: Person) -> None:
+def test_lines_are_read_soon_whatever_they_are(page: Page) -> None:
     """SPEC 12.3: blocks are as many and as large as what was written, in time and in size."""
-    read(person, "blocks", list(LINES.values()))
+    read(page, "blocks", list(LINES.values()))
 
 
-def test_words_are_read_soon_whatever_they_are(person: Person) -> None:
+def test_words_are_read_soon_whatever_they_are(page: Page) -> None:
     """SPEC 12.3: emphasis, links and addresses, in as many paragraphs as there may be."""
-    texts = [repeated(unit, WORDS) for unit in WITHIN]
-    texts += [repeated(opens, WORDS // 2) + repeated(closes, WORDS // 2) for opens, closes in PAIRS]
-    read(person, "inline", texts * 10)
+    texts: list[Text] = [[(unit, WORDS)] for unit in WITHIN]
+    texts += [[(opens, WORDS // 2), (closes, WORDS // 2)] for opens, closes in PAIRS]
+    read(page, "inline", texts * (10 if THOROUGH else 2))
 
 
 def test_what_is_meant_to_stop_the_page_is_shown(store: cc.Store, person: Person) -> None:
@@ -203,30 +241,27 @@ PARTS = (
 )
 
 
-def test_it_streams_to_what_it_is_when_read_at_once(person: Person) -> None:
+def test_it_streams_to_what_it_is_when_read_at_once(page: Page) -> None:
     """SPEC 12.2: what was there before stays, and nothing is other than it would have been."""
-    person.open()
     lines = "".join(f"const value{number} = `several\nlines ${{{number}}}`; // so\n\n" for number in range(400))
     rows = "".join(f"| {number % 7} | *{number}* |\n" for number in range(200))
     items = "".join(f"- item {number % 5} `of`\n" for number in range(200))
     for text in (ORDINARY, f"Before\n\n```js\n{lines}", f"|a|b|\n|-|-|\n{rows}\n{items}\nLast", "word *word* " * 4_000):
-        whole = cast(str, person.page.evaluate(SHOWN, [text, len(text)]))
-        assert cast(str, person.page.evaluate(SHOWN, [text, max(7, len(text) // 150)])) == whole
+        whole = cast(str, page.evaluate(SHOWN, [text, len(text)]))
+        assert cast(str, page.evaluate(SHOWN, [text, max(7, len(text) // (150 if THOROUGH else 40))])) == whole
 
 
-def test_ordinary_markdown_is_shown_as_it_is_meant(person: Person) -> None:
+def test_ordinary_markdown_is_shown_as_it_is_meant(page: Page) -> None:
     """SPEC 12.2: what a model writes every day."""
-    person.open()
-    found = cast(str, person.page.evaluate(SHOWN, [ORDINARY, len(ORDINARY)]))
+    found = cast(str, page.evaluate(SHOWN, [ORDINARY, len(ORDINARY)]))
     for part in PARTS:
         assert part in found, part
 
 
-def test_a_long_block_of_code_is_all_there(person: Person) -> None:
+def test_a_long_block_of_code_is_all_there(page: Page) -> None:
     """SPEC 12.2: a page lays it out some lines at a time, and what is marked and copied has every line."""
-    person.open()
     text = "".join(f"line_{number} = call({number})  # so\n\n" for number in range(3_000))
-    selected, calls = cast(tuple[str, int], tuple(person.page.evaluate(SELECTED, text)))
+    selected, calls = cast(tuple[str, int], tuple(page.evaluate(SELECTED, text)))
     assert selected.rstrip() == text.rstrip()
     assert 1_500 < calls < 3_000, "so many as have colours"
 
@@ -253,10 +288,9 @@ def test_a_long_block_of_code_is_all_there(person: Person) -> None:
         ("yaml", "\n- - key: yes", {"- - key": "key", "yes": "constant"}),
     ],
 )
-def test_code_has_its_colours(person: Person, language: str, text: str, kinds: dict[str, str]) -> None:
+def test_code_has_its_colours(page: Page, language: str, text: str, kinds: dict[str, str]) -> None:
     """SPEC 12.2: and joined, the pieces are the text again."""
-    person.open()
-    pieces = cast(list[list[str]], person.page.evaluate(TOKENS, [text, language]))
+    pieces = cast(list[list[str]], page.evaluate(TOKENS, [text, language]))
     assert "".join(piece for _, piece in pieces) == text
     found = {piece.strip(): kind for kind, piece in pieces}
     assert {piece: found.get(piece) for piece in kinds} == kinds

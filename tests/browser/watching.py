@@ -20,12 +20,8 @@ addEventListener("securitypolicyviolation", (event) => {
 class Watch:
     """Everything that happens in the pages of a context."""
 
-    def __init__(self, context: BrowserContext, url: str) -> None:
-        self.problems: list[str] = []
-        self.asked: list[str] = []
-        """The addresses that were asked, in order, without the host."""
-        self._host, self._expected = urlsplit(url).netloc, list[re.Pattern[str]]()
-        self._found: set[re.Pattern[str]] = set()
+    def __init__(self, context: BrowserContext) -> None:
+        self.begin("")
         context.expose_function(ALARM, self._on_alarm)  # pyright: ignore[reportUnknownMemberType] - its callback is
         context.add_init_script(POLICY)
         context.on("page", self._watch)
@@ -33,6 +29,14 @@ class Watch:
         context.on("requestfailed", self._on_failed)
         context.on("response", self._on_response)
         context.on("dialog", self._on_dialog)
+
+    def begin(self, url: str) -> None:
+        """Forget what has happened so far: what follows is on a page of this address."""
+        self.problems: list[str] = []
+        self.asked: list[str] = []
+        """The addresses that were asked, in order, without the host."""
+        self._host, self._expected = urlsplit(url).netloc, list[re.Pattern[str]]()
+        self._found: set[re.Pattern[str]] = set()
 
     def expects(self, *patterns: str) -> None:
         """Problems that are as they should be; each has to occur."""

@@ -22,10 +22,12 @@ from contextc.web.desk import Desk, Options
 from contextc.web.serving import listen
 from tests.conftest import give_up
 from tests.oracle.sdk import Unavailable
+from tests.web.brisk import be_brisk
 from tests.web.clients.judge import Judge
 from tests.web.clients.judge import running as judging
 
 PATIENCE = 20.0
+be_brisk()
 
 
 class Answer(Protocol):
@@ -98,7 +100,7 @@ def server(tmp_path: Path, options: Options) -> Iterator[Served]:
         try:
             deadline = time.monotonic() + PATIENCE
             while not running.started and thread.is_alive() and time.monotonic() < deadline:
-                time.sleep(0.01)
+                time.sleep(0.001)
             assert running.started, "the server did not start"
             yield Served(f"http://127.0.0.1:{port}", running.desk, address, lambda: running.handle_exit(15, None))
         finally:

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from contextc._json import JSONObject, decode
 from contextc.events import AnyEvent, Interrupted, TextDelta, TurnFinish
 from contextc.web.streams.agui import Runs
+from tests.conftest import THOROUGH
 from tests.web.clients.judge import Judge
 from tests.web.happenings import made_up, tails, told
 
@@ -44,7 +45,7 @@ def test_a_stream_that_begins_anywhere_is_one_too(judge: Judge) -> None:
 
 
 @given(events=made_up())
-@settings(max_examples=300)
+@settings(max_examples=300 if THOROUGH else 25)
 def test_no_events_in_any_order_make_a_stream_that_agui_refuses(judge: Judge, events: list[AnyEvent]) -> None:
     """SPEC 12.2: the state machine holds, whatever a store may hold."""
     assert wrong(judge, events) == ""

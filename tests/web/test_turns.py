@@ -296,7 +296,7 @@ def test_the_turn_of_a_process_that_was_killed_ends_for_everybody(server: Served
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         ) as process:
-            until(stream, lambda frame: frame.event == "text-delta")
+            until(stream, lambda frame: frame.event == "text-delta" and "1 " in frame.json["text"])
             process.kill()
         until(stream, lambda frame: frame.event == "interrupted")
     assert post(server, "demo/cancel") == {"cancelled": False, "interrupted": True}
@@ -305,7 +305,7 @@ def test_the_turn_of_a_process_that_was_killed_ends_for_everybody(server: Served
     assert not httpx.get(f"{server.url}/api/conversations").json()["conversations"][0]["running"]
     last = httpx.get(f"{server.url}/api/conversations/demo/messages").json()["messages"][-1]
     assert (last["role"], last["status"]) == ("assistant", "error")
-    assert last["parts"][0]["text"].startswith("0 ")
+    assert last["parts"][0]["text"].startswith("0 1 ")
     assert not post(server, "demo/steer", text="Are you there?")["running"]
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Route, expect, sync_playwright
 
 import contextc as cc
 from contextc._json import JSONObject
@@ -30,7 +30,7 @@ def bundle(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page with all it needs, as one script."""
     made = tmp_path_factory.mktemp("page") / "page.js"
     program = [str(judge.node), str(judge.folder / "node_modules" / "esbuild" / "bin" / "esbuild")]
-    options = ["--bundle", "--jsx=automatic", "--format=iife", f"--outfile={made}", "--log-level=warning"]
+    options = ["--bundle", "--jsx=automatic", "--format=iife", "--minify", f"--outfile={made}", "--log-level=warning"]
     source = judge.folder / "page.jsx"  # beside its packages, where they are found
     shutil.copy(HERE / "page.jsx", source)
     subprocess.run([*program, str(source), *options], check=True, timeout=120, cwd=judge.folder)
@@ -41,20 +41,28 @@ def bundle(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> str:
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         give_up("There is no Chromium on this machine.")
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
         yield found
         found.close()
 
 
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Page:
+    """One for all tests: nothing of theirs is left when it is at another address."""
+    found = browser.new_page()
+    found.set_default_timeout(PATIENCE)
+    return found
+
+
 class Reader:
     """A person at such a page."""
 
-    def __init__(self, browser: Browser, url: str, bundle: str) -> None:
-        self.page: Page = browser.new_page()
-        self.page.set_default_timeout(PATIENCE)
+    def __init__(self, page: Page, url: str, bundle: str) -> None:
+        self.page = page
         self.problems: list[str] = []
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("pageerror", self._on_error)
         self.url, self._bundle = url, bundle
         self.page.route(f"{url}/their-page*", self._serve)
 
@@ -64,6 +72,14 @@ class Reader:
         self.page.add_init_script(f"window.wanted = {json.dumps(wanted)}")
         self.page.goto(f"{self.url}/their-page")
         self.page.wait_for_function("window.chat")
+
+    def leave(self) -> None:
+        self.page.goto("about:blank")
+        self.page.remove_listener("pageerror", self._on_error)
+        self.page.unroute_all()
+
+    def _on_error(self, error: Error) -> None:
+        self.problems.append(str(error))
 
     def _serve(self, route: Route) -> None:
         if route.request.url.endswith(".js"):
@@ -76,14 +92,17 @@ class Reader:
         """Something that a person does, without waiting for the answer."""
         self.page.evaluate(f"void window.chat.{what}")
 
+    def awaits(self, what: str) -> None:
+        """Something that a person does, and the whole answer."""
+        self.page.evaluate(f"window.chat.{what}")
+        self.waits_for("ready")
+
     def waits_for(self, status: str) -> None:
         expect(self.page.locator(f"main[data-status={status}]")).to_have_count(1, timeout=PATIENCE)
 
     def says(self, text: str) -> None:
         """Say something, and wait for the whole answer."""
-        self.do(f"sendMessage({{ text: {json.dumps(text)} }})")
-        self.page.wait_for_function("window.chat.status !== 'ready'")
-        self.waits_for("ready")
+        self.awaits(f"sendMessage({{ text: {json.dumps(text)} }})")
 
     @property
     def messages(self) -> list[JSONObject]:
@@ -100,10 +119,10 @@ def options(tmp_path: Path) -> Options:
 
 
 @pytest.fixture
-def reader(server: Served, browser: Browser, bundle: str) -> Iterator[Reader]:
-    found = Reader(browser, server.url, bundle)
+def reader(server: Served, page: Page, bundle: str) -> Iterator[Reader]:
+    found = Reader(page, server.url, bundle)
     yield found
-    found.page.close()
+    found.leave()
     assert found.problems == []
 
 
@@ -177,9 +196,7 @@ def test_a_page_has_an_answer_given_anew(server: Served, reader: Reader) -> None
     reader.open("demo")
     reader.says("Hello")
     reader.says("Really?")
-    reader.do("regenerate()")
-    reader.page.wait_for_function("window.chat.status !== 'ready'")
-    reader.waits_for("ready")
+    reader.awaits("regenerate()")
     assert stored(server)[-2:] == [("user", "Really?"), ("assistant", "No.")]
     assert reader.texts()[-1][1] == "No."
     with cc.open_store(server.address) as store:
@@ -191,9 +208,7 @@ def test_a_page_edits_an_earlier_message(server: Served, reader: Reader) -> None
     reader.open("demo")
     reader.says("Hello")
     reader.says("Really?")
-    reader.do('sendMessage({ text: "Truly?", messageId: window.chat.messages[2].id })')
-    reader.page.wait_for_function("window.chat.status !== 'ready'")
-    reader.waits_for("ready")
+    reader.awaits('sendMessage({ text: "Truly?", messageId: window.chat.messages[2].id })')
     said = [("user", "Hello"), ("assistant", "Good day."), ("user", "Truly?"), ("assistant", "No.")]
     assert stored(server) == said
     with cc.open_store(server.address) as store:

@@ -1,5 +1,5 @@
 // A real AG-UI client, @ag-ui/client's HttpAgent, unchanged: it runs what the test says, and tells what it saw.
-// Arguments: the folder with the packages, the address of the server. One line of JSON in, one out.
+// Argument: the folder with the packages. One line of JSON in, one out; `url` is the address of the server.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
@@ -8,9 +8,10 @@ const require = createRequire(`${process.argv[2]}/package.json`);
 const { HttpAgent } = await import(pathToFileURL(require.resolve("@ag-ui/client")).href);
 const agents = new Map();
 
-async function run({ thread, say, props, resume, stopAt, fresh }) {
-  if (fresh || !agents.has(thread)) agents.set(thread, new HttpAgent({ url: `${process.argv[3]}/api/agui`, threadId: thread }));
-  const agent = agents.get(thread);
+async function run({ url, thread, say, props, resume, stopAt, fresh }) {
+  const key = `${url} ${thread}`;
+  if (fresh || !agents.has(key)) agents.set(key, new HttpAgent({ url: `${url}/api/agui`, threadId: thread }));
+  const agent = agents.get(key);
   if (say) agent.addMessage({ id: crypto.randomUUID(), role: "user", content: say });
   const types = [];
   let outcome = null;
