@@ -262,13 +262,13 @@ def test_findings_speak_of_the_place_as_google_does() -> None:
 @pytest.mark.parametrize("role", ["user", "function", "tool"])
 def test_a_call_becomes_the_models_whatever_role_its_content_has(role: str) -> None:
     """Google takes `function` and `tool` as roles of results, and refuses a call there."""
-    call = {"functionCall": {"id": "a", "name": "look", "args": {}}}
-    result = {"functionResponse": {"id": "a", "name": "look", "response": {"output": "1"}}}
+    wanted: JSONObject = {"functionCall": {"id": "a", "name": "look", "args": {}}}
+    answer: JSONObject = {"functionResponse": {"id": "a", "name": "look", "response": {"output": "1"}}}
     body: JSONObject = {
         "contents": [
             {"role": "user", "parts": [{"text": "hi"}]},
-            {"role": role, "parts": [{"text": "Let me see."}, call]},
-            {"role": "user", "parts": [result]},
+            {"role": role, "parts": [{"text": "Let me see."}, wanted]},
+            {"role": "user", "parts": [answer]},
         ]
     }
     assert {each.code for each in cc.lint(body, format="gemini")} == {"GEM006"}

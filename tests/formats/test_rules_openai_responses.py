@@ -266,3 +266,17 @@ def test_a_block_of_another_vendor_without_a_text_is_kept_as_it_is(block: JSONOb
     assert fixed["input"] == body["input"]
     there = cc.convert(body, source="openai_responses", target="openai_chat")
     assert cc.lint(dict(there), format="openai_chat") == []
+
+
+@pytest.mark.parametrize("thought", [{"type": "text", "text": [1]}, "a word", None], ids=["list", "string", "null"])
+def test_a_thought_of_another_vendor_without_a_text_is_kept_as_it_is(thought: JSON) -> None:
+    """Its shape is not checked, as that of other items is not; reading it must not fail."""
+    item: JSONObject = {"type": "reasoning", "id": "a", "summary": [], "content": [thought]}
+    body: JSONObject = {"model": "deepseek-v4", "input": [HI, item]}
+
+    fixed, _ = cc.fix(body, format="openai_responses")
+
+    assert fixed["input"] == body["input"]
+    assert dict(cc.convert(body, source="openai_responses", target="openai_responses"))["input"] == body["input"]
+    there = cc.convert(body, source="openai_responses", target="openai_chat")
+    assert cc.lint(dict(there), format="openai_chat") == []

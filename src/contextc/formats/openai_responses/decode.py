@@ -264,6 +264,8 @@ class _Decoder:
 
     def reasoning(self, item: JSONObject) -> AnyPart:
         thoughts = cast(list[JSONObject], item.get("summary") or item.get("content") or [])
+        if not all(isinstance(thought, dict) and isinstance(thought.get("text") or "", str) for thought in thoughts):
+            return Native(provider=self.provider, data=item)
         part = Reasoning(
             text="\n\n".join(thought.get("text") or "" for thought in thoughts),
             data=item.get("encrypted_content"),
