@@ -1,5 +1,6 @@
 """Turns: one at a time, ended by themselves, and put right when their process dies. Every test runs on every store."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -474,6 +475,18 @@ def test_a_process_that_cannot_be_seen_is_not_a_dead_one(tmp_path: Path, monkeyp
         assert not is_alive(f"{machine} {child.pid} {started}")
         child.kill()
     assert is_gone(f"{machine} {child.pid} {started}")
+
+
+def test_a_process_of_another_user_is_not_a_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel refuses to signal it, which it does only where there is such a process."""
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    machine, _, started = current_holder().split()
+    monkeypatch.setattr("contextc.store.holder.PROC", str(tmp_path))
+    monkeypatch.setattr(os, "kill", refuse)
+    assert not is_gone(f"{machine} 4711 {started}")
 
 
 def test_a_dead_process_that_nobody_has_collected_is_gone() -> None:
