@@ -228,3 +228,19 @@ def test_what_a_trigger_says_is_no_message_that_another_one_gives_way_to() -> No
     """SPEC 7.3: the new message is a person's."""
     with pytest.raises(cc.ContextOverflow):
         fit_budget(asked("user! 5000", "system 50", available=1_000))
+
+
+@pytest.mark.parametrize("measured", [0, 610], ids=["estimated", "measured"])
+def test_what_the_provider_counts_beyond_our_messages_costs_no_more_of_them_than_it_must(measured: int) -> None:
+    """No cut makes it smaller: a mark below it would be reached by leaving out everything but the last message."""
+    before = draft(*["user! 25", "assistant 25"] * 10, "user! 50", available=1_000)
+    fitted = fit_budget(replace(before, standing=Standing(overhead=600, input=measured)))
+    assert [written(each) for each in fitted.kept or ()] == [*["user! 25", "assistant 25"] * 3, "user! 50"]
+    assert fitted.budget.used == pytest.approx(800, abs=5)
+
+
+def test_a_message_that_cannot_fit_beside_what_the_provider_counts_is_left_out() -> None:
+    """By our own count alone it would stay, and no request could be made any more."""
+    before = asked("user! 500", "user 50", available=1_000)
+    assert fit_budget(before).left == ()
+    assert after(replace(before, standing=Standing(overhead=600))) == [NOTICE, "user! 50"]
