@@ -375,10 +375,12 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
         store.append("demo", cc.user("More."))
         mine, other = compiler.compile("demo"), faster.compile("demo")
 
+        def nothing_more(tx: Transaction) -> None: ...
+
         def beaten(tx: Transaction, number: int, attempt: book.OpenAttempt) -> None:
             """Have the other one begin after this one has looked: it waits for this one, or is done before it."""
             monkeypatch.setattr(book, "begin", begin)
-            others.append(Thread(target=faster.begin, args=(other,), kwargs={"also": lambda tx: None}))
+            others.append(Thread(target=faster.begin, args=(other,), kwargs={"also": nothing_more}))
             others[0].start()
             while others[0].is_alive() and not elsewhere.read(waits):
                 pass
@@ -388,7 +390,7 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
             return bool(tx.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
 
         monkeypatch.setattr(book, "begin", beaten)
-        compiler.begin(mine, also=lambda tx: None)
+        compiler.begin(mine, also=nothing_more)
         others[0].join()
         stored = store.read(lambda tx: book.find(tx, mine.channel))
         last = book.attempt_of(stored.attempt) if stored else None

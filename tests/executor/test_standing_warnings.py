@@ -181,7 +181,8 @@ def test_triggers_are_asked_after_a_compaction_that_was_requested(store: cc.Stor
         line.done = 0
         asyncio.run(played(executor, "demo", f"question {number} " + "word " * 200))
     assert asyncio.run(executor.compact("demo")) is not None
-    line.done, line.lines = 0, {1: ProviderFailed("anthropic", "auth", "no key")}
+    line.done = 0
+    line.lines[1] = ProviderFailed("anthropic", "auth", "no key")
     with pytest.raises(ProviderFailed):
         asyncio.run(played(executor, "demo", "in vain"))
     for given in ("next", "and next"):
