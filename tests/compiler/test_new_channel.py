@@ -118,15 +118,3 @@ def test_pinned_messages_before_the_window_open_and_begin_nothing(store: cc.Stor
     assert compiled.standing.going == ()
     kept = compiled.draft.kept or ()
     assert [item.opens for item in kept if item.role == "user"] == [True] * sum(item.role == "user" for item in kept)
-
-
-def test_a_pinned_question_before_the_window_does_not_wait_for_an_answer(store: cc.Store) -> None:
-    """It was answered in what is not read. The next words of a person open a turn, and are not a part of its own."""
-    store.extend("demo", [cc.user("first"), cc.assistant("So.")])
-    store.pin("demo", 1)
-    store.extend("demo", [cc.user("question " * 20), cc.assistant("answer " * 20)] * 400)
-    store.extend("demo", [cc.assistant("That is all."), cc.user("and now?")])
-    compiled = compiler(store).compile("demo", tools=[TOOL])
-    read = [message for _, message in compiled.sight.log]
-    assert [message.role for message in read[:2]] == ["user", "user"], "the pinned one, then the first that was read"
-    assert all(item.opens for item in compiled.draft.kept or () if item.role == "user")
