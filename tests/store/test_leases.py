@@ -318,6 +318,21 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
     assert not len(store.waiting)
 
 
+def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Store) -> None:
+    """The lease is free for a moment before the one that waits has noticed; whoever asks just then is behind it."""
+    held, taken = store.acquire("demo"), list[cc.Lease]()
+    waiting = threading.Thread(target=lambda: taken.append(store.acquire("demo", wait=20)))
+    waiting.start()
+    while not len(store.waiting):
+        pass
+    store.write(lambda tx: leases.release(tx, held, failed=False))
+    with pytest.raises(cc.ConversationBusy):
+        store.acquire("demo")
+    store.released(held)  # wakes the one that waits
+    waiting.join()
+    store.release(taken[0])
+
+
 def test_one_that_waits_gives_up_when_its_time_is_over(store: cc.Store) -> None:
     with store.lease("demo"):
         with pytest.raises(cc.ConversationBusy):
