@@ -1,5 +1,6 @@
 """Requests shown as the model read them, with one set of figures; requests that were not answered among them."""
 
+import asyncio
 import json
 
 import pytest
@@ -9,12 +10,13 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.compiler.account import explain
 from contextc.compiler.timeline import Moment
-from contextc.compiler.unanswered import Unanswered, summed_cost
+from contextc.compiler.unanswered import Unanswered, summed_cost, unanswered
 from contextc.draft import Budget
 from contextc.ledger.standing import Channel
 from contextc.manifest import Record
 from contextc.store.places import UNANSWERED
 from contextc.store.turns import TurnRecord
+from tests.executor.scripted import Say, Scripted, played
 from tests.web.lives import GPT, SONNET, Asking, Life, strings_in, whom
 
 NEEDLE = "the needle is here"
@@ -265,3 +267,17 @@ def test_one_cost_for_everything_that_was_paid() -> None:
     turn = TurnRecord(number=1, agent="assistant", cost=0.030)  # 0.004 of it for a summary
     assert summed_cost(answered, stopped, [turn]) == pytest.approx(0.035)
     assert summed_cost([], [], [TurnRecord(number=1, agent="assistant")]) is None
+
+
+def test_a_reply_that_breaks_off_leads_to_its_own_request(store: cc.Store) -> None:
+    """Its message, its request, what the provider counted and what that cost belong together."""
+    line = Scripted([Say(text="one two three", input=700, broken=4)])
+    with pytest.raises(cc.ProviderFailed):
+        asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=line), "demo"))
+    (lost,) = unanswered(store, "demo")
+    assert (lost.uid, lost.seq) == (store.load("demo")[-1].uid, 2)
+    assert lost.usage is not None
+    assert (lost.usage.input, bool(lost.cost)) == (700, True)
+    assert lost.number is not None
+    manifest = explain(store, lost.channel, lost.number)
+    assert (manifest.record.request, manifest.budget.input) == (1, 700)
