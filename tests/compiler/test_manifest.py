@@ -393,3 +393,15 @@ def test_the_last_message_of_a_summary_is_left_out_like_the_others() -> None:
     for manifest in (compiled.manifest, compiler.explain("demo")):
         left = [line.seq for line in manifest.lines if not line.shown]
         assert left == list(range(1, done.upto + 1))
+
+
+def test_what_stands_first_as_a_system_message_is_not_left_out() -> None:
+    """It is in the system prompt."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5"))
+    store.extend("demo", [cc.system("Be brief."), cc.user("hi")])
+    compiled = compiler.compile("demo")
+    assert b"Be brief." in compiled.body
+    compiler.commit(compiled, cc.assistant("ok"))
+    for manifest in (compiled.manifest, compiler.explain("demo")):
+        assert [line.seq for line in manifest.lines if not line.shown] == []

@@ -269,7 +269,7 @@ def test_one_cost_for_everything_that_was_paid() -> None:
     assert summed_cost([], [], [TurnRecord(number=1, agent="assistant")]) is None
 
 
-def test_a_reply_that_breaks_off_leads_to_its_own_request(store: cc.Store) -> None:
+def test_a_reply_that_breaks_off_leads_to_its_own_request(client: TestClient, store: cc.Store) -> None:
     """Its message, its request, what the provider counted and what that cost belong together."""
     line = Scripted([Say(text="one two three", input=700, broken=4)])
     with pytest.raises(cc.ProviderFailed):
@@ -281,3 +281,5 @@ def test_a_reply_that_breaks_off_leads_to_its_own_request(store: cc.Store) -> No
     assert lost.number is not None
     manifest = explain(store, lost.channel, lost.number)
     assert (manifest.record.request, manifest.budget.input) == (1, 700)
+    totals = client.get("/api/conversations/demo/timeline").json()["totals"]
+    assert (totals["input"], totals["cost"]) == (700, lost.cost), "what was paid is counted"
