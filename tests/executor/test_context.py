@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc._json import encode
 from contextc.errors import InvalidInput, InvalidSetting
-from contextc.events import StepStart, SystemMessageCreated
+from contextc.events import StepStart, SystemMessageCreated, UsageReport
 from contextc.executor.record import Record
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, played, rebuilt, taken_over
 
@@ -202,3 +202,16 @@ def test_a_cut_makes_room_beside_the_overhead() -> None:
         compiler.commit(compiled, cc.assistant("ok"), usage=cc.Usage(input=real, output=2))
         why += compiled.manifest.why
     assert "over budget" in why
+
+
+def test_events_tell_the_usage_of_the_whole_request() -> None:
+    """A gauge that leaves out the system prompt, or the provider's figure, is full before it says so."""
+    line = Scripted([Say(text="ok", input=5_000, output=10)])
+    prompt = [cc.PromptFragment("identity", "You are a coder. " * 100)]
+    events = asyncio.run(
+        played(cc.AgentExecutor(cc.open_store("memory:"), SONNET, fragments=prompt, endpoint=line), "d")
+    )
+    (begun,) = [event for event in events if isinstance(event, StepStart)]
+    (report,) = [event for event in events if isinstance(event, UsageReport)]
+    assert begun.used > 300
+    assert (report.used, report.available) == (5_010, begun.available)

@@ -174,7 +174,8 @@ def test_all_figures_of_a_request_are_the_provider_s(client: TestClient, store: 
     assert manifest.budget.input == manifest.as_json()["budget"]["input"] == counted
     assert sum(line.tokens for line in manifest.lines) == manifest.budget.used == budget["used"]
     assert sum(line["tokens"] for line in ask.request(1, "/lines")["lines"]) == budget["used"]
-    assert ask("timeline")["requests"][0]["used"] == counted
+    step = ask("timeline")["requests"][0]
+    assert (step["used"], step["available"]) == (counted, budget["room"])
     gauge = client.get("/api/conversations/demo").json()["gauge"]
     assert (gauge["used"], gauge["available"]) == (counted, budget["room"])
     assert budget["estimated"] == manifest.record.budget.input != counted
@@ -283,3 +284,27 @@ def test_a_reply_that_breaks_off_leads_to_its_own_request(client: TestClient, st
     assert (manifest.record.request, manifest.budget.input) == (1, 700)
     totals = client.get("/api/conversations/demo/timeline").json()["totals"]
     assert (totals["input"], totals["cost"]) == (700, lost.cost), "what was paid is counted"
+
+
+def test_a_server_that_counts_a_part_does_not_change_the_figures(store: cc.Store) -> None:
+    """Ollama leaves out what it had in its cache: its figure is not the size of the request."""
+    compiler = cc.MessageCompiler(store, cc.provider("ollama:qwen3:8b", window=8_000))
+    store.append("demo", cc.user("question " * 100))
+    compiled = compiler.compile("demo")
+    compiler.commit(compiled, cc.assistant("ok"), usage=cc.Usage(input=3, output=1))
+    manifest = compiler.explain("demo")
+    assert manifest.record.partial
+    assert manifest.budget.input == compiled.budget.input
+
+
+def test_what_is_shared_is_told_by_the_provider_s_count_too(store: cc.Store) -> None:
+    """Beside an input of twice the size, our own count would look like a cache that was missed."""
+    life = Life(store)
+    for number in range(2):
+        store.append("demo", cc.user(f"question {number} " * 50))
+        compiled = life.compile()
+        life.compiler.commit(compiled, cc.assistant("ok"), usage=cc.Usage(input=2 * compiled.budget.input, output=1))
+    manifest = explain(store, life.compiler.channel("demo"))
+    record = manifest.record
+    assert manifest.as_json()["shared"] == pytest.approx(2 * record.shared, abs=2)
+    assert record.shared > 0
