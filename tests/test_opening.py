@@ -1,7 +1,12 @@
 """What somebody opens to look at, recognised by what is in it."""
 
 import json
+import shlex
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -10,10 +15,11 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.named import format_names, formatter
 from contextc.messages import to_json
 from contextc.transfer.dialects import format_of_messages
-from contextc.transfer.opening import OWN, format_of, opened
+from contextc.transfer.opening import OWN, format_of, opened, words_of
 from tests.conftest import some
 from tests.formats.traffic import transcripts
 
+TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
 LOOK = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
 HISTORY = (
     cc.user("What is there?"),
@@ -83,3 +89,46 @@ def test_a_transcript_that_stands_on_another_file_opens_none(tmp_path: Path) -> 
 def test_what_is_none_of_these_is_refused(text: str) -> None:
     with pytest.raises(cc.InvalidRequest):
         opened(text)
+
+
+WORDS_OF_A_SHELL = (
+    "curl https://x -d '{\"a\": 1}'",
+    'curl -d "{\\"a\\": \\"\\\\n\\"}" \\$x',
+    "curl 'a'\"b\"c\\ d ''  \t e\n",
+    "curl \"\\a\" \\é 'it'\\''s' $'x'",
+)
+
+
+@pytest.mark.parametrize("command", WORDS_OF_A_SHELL)
+def test_a_command_has_the_words_that_a_shell_finds(command: str) -> None:
+    """Quotes and escapes decide where a body begins and what is in it."""
+    assert words_of(command) == shlex.split(command)
+
+
+@pytest.mark.parametrize("command", ["curl 'x", 'curl "x\\"', "curl x\\", "curl ''' x"])
+def test_a_command_whose_quotes_are_not_closed_is_refused(command: str) -> None:
+    """Half of a command was copied: a part of its body must not be taken for all of it."""
+    with pytest.raises(cc.InvalidRequest, match="not closed"):
+        opened(command)
+
+
+@pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "$'{}'"])
+def test_the_work_of_a_long_command_does_not_grow_with_its_body(quoted: str) -> None:
+    """A body of a megabyte is one word; a step for each of its characters kept a server busy for a minute."""
+    counts: list[int] = []
+    for size in (1_000, 50_000):
+        steps = 0
+
+        def count(frame: FrameType, event: str, given: object) -> TraceFunction:
+            nonlocal steps
+            steps += event == "line"
+            return count
+
+        sys.settrace(count)
+        try:
+            with pytest.raises(cc.InvalidRequest):
+                opened("curl -d " + quoted.replace("{}", "\\u0041" * size))
+        finally:
+            sys.settrace(None)
+        counts.append(steps)
+    assert counts[1] == counts[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -359,3 +360,39 @@ def test_two_first_requests_at_once_never_leave_without_an_attempt(
     else:
         assert attempt is not None
         assert (attempt.token, attempt.doubtful) == (mine.token, True)
+
+
+def test_two_requests_on_one_channel_at_once_know_of_each_other(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may reach the session. An attempt that overwrites another one unseen leaves no trace of the first."""
+    begin, others = book.begin, list[Thread]()
+    with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as elsewhere:
+        store.append("demo", cc.user("Hello."))
+        compiler, faster = cc.MessageCompiler(store, stateless()), cc.MessageCompiler(elsewhere, stateless())
+        with compiler.attempt(compiler.compile("demo")) as attempt:
+            attempt.commit(cc.assistant("Hi."))
+        store.append("demo", cc.user("More."))
+        mine, other = compiler.compile("demo"), faster.compile("demo")
+
+        def nothing_more(tx: Transaction) -> None: ...
+
+        def beaten(tx: Transaction, number: int, attempt: book.OpenAttempt) -> None:
+            """Have the other one begin after this one has looked: it waits for this one, or is done before it."""
+            monkeypatch.setattr(book, "begin", begin)
+            others.append(Thread(target=faster.begin, args=(other,), kwargs={"also": nothing_more}))
+            others[0].start()
+            while others[0].is_alive() and not elsewhere.read(waits):
+                pass
+            begin(tx, number, attempt)
+
+        def waits(tx: Transaction) -> bool:
+            return bool(tx.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
+
+        monkeypatch.setattr(book, "begin", beaten)
+        compiler.begin(mine, also=nothing_more)
+        others[0].join()
+        stored = store.read(lambda tx: book.find(tx, mine.channel))
+        last = book.attempt_of(stored.attempt) if stored else None
+    assert last is not None
+    assert last.doubtful

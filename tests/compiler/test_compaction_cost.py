@@ -60,6 +60,56 @@ def compacted(random: Random) -> list[object]:
     return found
 
 
+def steps(first: int, last: int) -> list[cc.Message]:
+    """Steps of one turn, each with a call and its result."""
+    return [
+        message
+        for number in range(first, last)
+        for message in (
+            cc.assistant("I look.", tool_calls=[cc.tool_call(f"c{number}", "look_up", {})]),
+            cc.tool_result(f"c{number}", "look_up", "found " * 30),
+        )
+    ]
+
+
+TURNS = [cc.user("question " * 20), cc.assistant("answer " * 20)] * 20
+LATE = cc.assistant("I wait.", tool_calls=[cc.tool_call("late", "look_up", {})])
+SPLIT = {
+    "one turn": [[cc.user("The question."), *steps(0, 60)], steps(60, 120), steps(120, 180)],
+    "a late result": [[cc.user("go"), LATE, *TURNS], [cc.tool_result("late", "look_up", "came late"), *TURNS], TURNS],
+}
+"""What is said between compactions: in a turn that goes on over them, or with a result that comes after its summary."""
+
+
+@pytest.mark.parametrize("between", SPLIT)
+def test_what_a_compaction_splits_is_summed_up_as_if_all_was_read(
+    between: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What opened the turn stays in sight, and a result is not summed up without its call."""
+    real = looking.look
+
+    def whole(*given: Any, **named: Any) -> Any:
+        return real(*given, **{**named, "since": None})
+
+    found: list[list[object]] = []
+    for reads in (real, whole):
+        monkeypatch.setattr(looking, "look", reads)
+        store, made = cc.open_store("memory:"), list[object]()
+        compiler = cc.MessageCompiler(store, PROVIDER)
+
+        def summarize(messages: Sequence[cc.Message], previous: str | None, made: list[object] = made) -> str:
+            made.append(([(message.role, message.parts) for message in messages], previous))
+            return f"summary {len(made)}"
+
+        for some in SPLIT[between]:
+            store.extend("demo", some)
+            done = compiler.compact("demo", summarize)
+            assert done is not None
+            made.append((done.upto, done.before, done.after))
+        found.append([*made, compiler.compile("demo").body])
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("seed", range(8, 17))
 def test_what_is_summed_up_does_not_depend_on_how_much_is_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A summary must not lose or repeat anything because the messages before the last one were not read."""

@@ -378,3 +378,30 @@ def test_on_resume_the_account_says_what_was_sent_and_what_the_session_held() ->
         marks = [line[0] for line in str(manifest).splitlines()[-6:]]
         assert marks == ["=", "=", "=", "=", "+", "+"]
     assert [line.sent for line in compiler.explain("demo", 1).lines] == [True, True]
+
+
+def test_the_last_message_of_a_summary_is_left_out_like_the_others() -> None:
+    """A summary stands at its place. It is not in the request for that, and must not be missing from the account."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500))
+    store.extend("demo", [cc.user("question " * 20), cc.assistant("answer " * 20)] * 40)
+    done = compiler.compact("demo", lambda messages, previous: "what happened")
+    store.append("demo", cc.user("and now?"))
+    assert done is not None
+    compiled = compiler.compile("demo")
+    compiler.commit(compiled, cc.assistant("ok"))
+    for manifest in (compiled.manifest, compiler.explain("demo")):
+        left = [line.seq for line in manifest.lines if not line.shown]
+        assert left == list(range(1, done.upto + 1))
+
+
+def test_what_stands_first_as_a_system_message_is_not_left_out() -> None:
+    """It is in the system prompt."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5"))
+    store.extend("demo", [cc.system("Be brief."), cc.user("hi")])
+    compiled = compiler.compile("demo")
+    assert b"Be brief." in compiled.body
+    compiler.commit(compiled, cc.assistant("ok"))
+    for manifest in (compiled.manifest, compiler.explain("demo")):
+        assert [line.seq for line in manifest.lines if not line.shown] == []

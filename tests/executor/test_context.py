@@ -8,8 +8,9 @@ import pytest
 import contextc as cc
 from contextc._json import encode
 from contextc.errors import InvalidInput, InvalidSetting
-from contextc.events import StepStart, SystemMessageCreated
-from tests.executor.scripted import SONNET, Say, Scripted, add, call, played, rebuilt
+from contextc.events import StepStart, SystemMessageCreated, UsageReport
+from contextc.executor.record import Record
+from tests.executor.scripted import SONNET, Say, Scripted, add, call, played, rebuilt, taken_over
 
 TESTER = cc.AgentCard(name="tester", description="Runs the tests.")
 
@@ -44,6 +45,27 @@ def test_an_answer_goes_to_whoever_opened_the_turn() -> None:
 
     sent = [encode(request["messages"][-1]).decode() for request in provider.requests]
     assert ["sent to @ann." in sent[0], "sent to @bob." in sent[1], "(withdrawn)" in sent[2]] == [True] * 3
+
+
+def test_a_turn_that_nobody_opened_in_person_answers_nobody_of_the_turn_before() -> None:
+    """A follow-up of the system, say a timer, is not a word of the person whose turn it follows."""
+    store = cc.open_store("memory:")
+    record = Record(store, "demo", "assistant", store.acquire("demo"))
+    record.open([cc.user("hi", author="ann")], resume=False)
+    assert record.sender == "ann"
+    store.enqueue("demo", cc.system("An hour is over."))
+    assert record.close("stop"), "the next turn begins"
+    assert record.sender is None
+
+
+def test_a_turn_that_is_resumed_still_answers_whoever_opened_it() -> None:
+    """The process that goes on with it has not heard the person, and has the message alone."""
+    store = cc.open_store("memory:")
+    Record(store, "demo", "assistant", store.acquire("demo")).open([cc.user("hi", author="ann")], resume=False)
+    taken_over(store)
+    record = Record(store, "demo", "assistant", store.acquire("demo"))
+    record.open([], resume=True)
+    assert (record.turn.number, record.sender) == (1, "ann")
 
 
 def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
@@ -180,3 +202,16 @@ def test_a_cut_makes_room_beside_the_overhead() -> None:
         compiler.commit(compiled, cc.assistant("ok"), usage=cc.Usage(input=real, output=2))
         why += compiled.manifest.why
     assert "over budget" in why
+
+
+def test_events_tell_the_usage_of_the_whole_request() -> None:
+    """A gauge that leaves out the system prompt, or the provider's figure, is full before it says so."""
+    line = Scripted([Say(text="ok", input=5_000, output=10)])
+    prompt = [cc.PromptFragment("identity", "You are a coder. " * 100)]
+    events = asyncio.run(
+        played(cc.AgentExecutor(cc.open_store("memory:"), SONNET, fragments=prompt, endpoint=line), "d")
+    )
+    (begun,) = [event for event in events if isinstance(event, StepStart)]
+    (report,) = [event for event in events if isinstance(event, UsageReport)]
+    assert begun.used > 300
+    assert (report.used, report.available) == (5_010, begun.available)

@@ -342,6 +342,28 @@ def test_calls_of_one_id_are_approved_and_answered_one_by_one(store: cc.Store) -
     assert min(len(event.approval) for event in asked) >= 22, "128 bits that nothing can guess"
 
 
+def test_parallel_calls_of_one_id_run_one_after_the_other(store: cc.Store) -> None:
+    """Results are matched to calls of one id by their order, so the second must not end before the first."""
+    ran: list[str] = []
+
+    async def noted(path: str) -> str:
+        """Note a path."""
+        ran.append(f"{path} begins")
+        if path == "first":
+            for _ in range(100):  # long enough for another call to overtake it
+                await asyncio.sleep(0)
+        ran.append(f"{path} ends")
+        return path
+
+    twice = tuple(call(1, "noted", path=path) for path in ("first", "second"))
+    line = Scripted([Say(calls=twice), Say(text="Done.")])
+    asyncio.run(played(cc.AgentExecutor(store, SONNET, tools=[noted], endpoint=line), "demo"))
+
+    assert ran == ["first begins", "first ends", "second begins", "second ends"]
+    results = [result for message in store.load("demo") for result in message.tool_results]
+    assert [result.text for result in results] == ["first", "second"]
+
+
 def test_a_call_that_is_altered_while_it_waits_is_not_run(store: cc.Store) -> None:
     """The yes was for what was shown, and stored: not for what the arguments have become."""
     ran: list[str] = []

@@ -123,6 +123,25 @@ def test_a_call_that_waited_for_approval_is_asked_for_again(tmp_path: Path, most
         assert [(turn.state, turn.tool_calls) for turn in store.turns("demo")] == [("finished", 2)]
 
 
+def test_a_call_that_needs_no_approval_any_more_is_on_record_before_it_runs(tmp_path: Path) -> None:
+    """A process that dies in it must leave behind that it started, or the next one runs it a second time."""
+    address, started = killed(dies_while_asking, tmp_path), list[str]()
+    with cc.open_store(address) as store:
+
+        @cc.tool
+        def pay(amount: int) -> str:
+            """Pay."""
+            started.extend([each.id for each in store.events("demo") if isinstance(each, ToolStart)])
+            return "paid"
+
+        async def go_on() -> None:
+            await agent(store, pay, [Say(text="Done.")], approve=yes).resume("demo").wait()
+
+        asyncio.run(go_on())
+        assert results(store) == [("c1", "looked"), ("c2", "paid")]
+    assert started == ["c1", "c2"]
+
+
 def test_a_call_that_was_approved_after_a_crash_is_not_run_again_after_the_next(tmp_path: Path) -> None:
     """The reply that asks for it is older than the lease under which it was started."""
     address = killed(dies_while_asking, tmp_path)

@@ -1,6 +1,7 @@
 """Replies that no vendor documents and some server sends: a turn takes them, or ends as if the line had been cut."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
@@ -9,7 +10,7 @@ import contextc as cc
 from contextc._json import JSONObject, decode
 from contextc.errors import ProviderFailed
 from contextc.events import TextDelta, ToolCallDelta
-from contextc.executor.calling import Incoming
+from contextc.executor.calling import MANY_EVENTS, Incoming
 from contextc.executor.record import Record
 from contextc.providers.endpoint import Call, Endpoint
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, played
@@ -187,3 +188,27 @@ def test_a_call_of_no_tool_in_particular_is_answered(store: cc.Store, pause: flo
     assert [result.call_id for result in results] == ["c1"]
     assert "There is no tool" in results[0].text
     assert store.load("demo")[-1].text == "Sorry."
+
+
+def test_a_reply_of_many_events_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that come without a pause, and a long reply that is put together, must not stop a whole server."""
+    ran: list[bool] = []
+    threads: list[threading.Thread] = []
+    put_together = Incoming.messages
+
+    class Flood(Endpoint):
+        async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
+            asyncio.get_running_loop().call_soon(ran.append, True)
+            for event in chunks(*[{"content": "x"}] * (MANY_EVENTS + 10)):
+                yield event
+            ran.append(False)
+
+    def messages(self: Incoming) -> list[cc.Message]:
+        threads.append(threading.current_thread())
+        return put_together(self)
+
+    monkeypatch.setattr(Incoming, "messages", messages)
+    executor = cc.AgentExecutor(cc.open_store("memory:"), SERVER, endpoint=Flood())
+    asyncio.run(played(executor, "demo"))
+    assert ran == [True, False], "something else ran before the stream had ended"
+    assert threads[0] is not threading.main_thread()

@@ -166,7 +166,7 @@ def test_a_standing_text_of_a_plain_function_is_said_again_after_a_cut(store: cc
 
 
 def test_triggers_are_asked_after_a_compaction_that_was_requested(store: cc.Store) -> None:
-    """`executor.compact` runs outside of a turn: they are asked before the next request, once."""
+    """`executor.compact` runs outside of a turn: they are asked before the next request, once, though that fails."""
     asked: list[tuple[str, int]] = []
 
     @trigger("listen", at="after_compaction")
@@ -181,12 +181,16 @@ def test_triggers_are_asked_after_a_compaction_that_was_requested(store: cc.Stor
         line.done = 0
         asyncio.run(played(executor, "demo", f"question {number} " + "word " * 200))
     assert asyncio.run(executor.compact("demo")) is not None
+    line.done = 0
+    line.lines[1] = ProviderFailed("anthropic", "auth", "no key")
+    with pytest.raises(ProviderFailed):
+        asyncio.run(played(executor, "demo", "in vain"))
     for given in ("next", "and next"):
         line.done = 0
         asyncio.run(played(executor, "demo", given))
 
     assert asked == [("after_compaction", 1)]
-    assert [body.count(b"Read the plan again.") for body in line.bodies] == [0] * 8 + [1, 1]
+    assert [body.count(b"Read the plan again.") for body in line.bodies] == [0] * 8 + [1, 1, 1]
 
 
 def test_how_full_one_models_context_is_concerns_no_other_model(store: cc.Store) -> None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from contextc.executor.threads import afterwards, durable
+from contextc.executor.threads import CALLBACKS, STORE, afterwards, durable
 
 
 def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
@@ -69,3 +69,20 @@ def test_outside_of_durable_work_it_is_done_at_once() -> None:
     told: list[str] = []
     afterwards(lambda: told.append("told"))
     assert told == ["told"]
+
+
+def test_code_of_users_that_blocks_leaves_the_store_its_threads() -> None:
+    """Triggers and fragments may hang. Every turn would hang with them if they took the threads of the store."""
+    may_end = threading.Event()
+
+    async def main() -> None:
+        hanging = [asyncio.ensure_future(durable(may_end.wait, 60, slots=CALLBACKS)) for _ in range(CALLBACKS.limit)]
+        await asyncio.sleep(0)  # so that each has taken its slot
+        storing = asyncio.ensure_future(durable(lambda: "stored", slots=STORE))
+        await asyncio.wait([storing], timeout=20)
+        was_stored = storing.done()
+        may_end.set()
+        await asyncio.gather(storing, *hanging)
+        assert was_stored
+
+    asyncio.run(main())

@@ -12,6 +12,7 @@ from contextc.formats import formatter
 
 PNG = "iVBORw0KGgo="
 SIGNATURE = "c2lnbmVk"
+OTHER_SIGNATURE = base64.b64encode(bytes(range(128, 255))).decode()
 
 
 def _said(text: str, role: str = "user") -> JSONObject:
@@ -281,6 +282,15 @@ GEMINI: dict[str, JSON] = {
         ),
         ASKED,
     ],
+    "a signature of another kind on what Google runs itself": [
+        ASKED,
+        _model(
+            {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": OTHER_SIGNATURE},
+            {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}},
+            {"text": "1"},
+        ),
+        ASKED,
+    ],
     "an empty text and a thought": [
         ASKED,
         _model({"text": "Hm.", "thought": True}, {"text": "", "thoughtSignature": SIGNATURE}),
@@ -488,6 +498,15 @@ RESPONSES_BODIES: dict[str, JSONObject] = {
         "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]},
         "include": ["reasoning.encrypted_content"],
         "store": None,
+    },
+    "a thought of tomorrow, of another vendor": {
+        "model": "deepseek-chat",
+        "input": [
+            HI,
+            {"type": "reasoning", "id": UUID, "summary": [{"type": "sketch", "text": "Hm."}]},
+            _said("Hello!", "assistant"),
+            HI,
+        ],
     },
     "a model of another vendor with its own ids": {
         "model": "deepseek-chat",

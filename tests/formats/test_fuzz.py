@@ -32,6 +32,8 @@ FOUND: list[Case] = [
     Case("ollama", {"options": {"temperature": {}, "stop": "x"}, "messages": [{"role": "user", "content": "hi"}]}),
     Case("ollama", [{"role": "system", "tool_calls": [{"function": {"name": "look"}}]}]),
     Case("openai_chat", {"messages": [{"role": "assistant", "unknown": "x"}]}),
+    Case("openai_chat", {"model": "llama-3", "messages": [{"role": "assistant", "unknown": "x"}]}),
+    Case("openai_chat", [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "annotations": []}]),
     Case("openai_chat", {"messages": [{"role": "user", "content": "\ud83d"}, {"role": "tool", "content": "\udc00"}]}),
     Case("openai_chat", {"messages": [{"role": "user", "content": [{"\ud800": 1}]}]}),
     Case("openai_responses", {"temperature": "x", "input": "hi"}),

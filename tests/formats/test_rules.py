@@ -176,3 +176,24 @@ def test_a_request_of_another_format_is_not_taken_for_one_that_says_nothing(name
         cc.fix({key: [HI]}, format=name)
     with pytest.raises(cc.InvalidRequest, match="Is it one of "):
         cc.convert({key: [HI]}, source=name, target="vercel")
+
+
+def test_one_reply_in_two_messages_has_no_two_calls_of_one_id() -> None:
+    """Anthropic joins neighbours of one role before it checks them, and then finds the id twice."""
+    call: JSONObject = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+    result: JSONObject = {"type": "tool_result", "tool_use_id": "a", "content": "nothing"}
+    body: list[JSONObject] = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [call]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    assert [violation.code for violation in cc.lint(body, format="anthropic")] == ["ANT010"]
+
+
+@pytest.mark.parametrize(("model", "codes"), [("deepseek-chat", []), ("gpt-5.1", ["OAR013"])])
+def test_names_of_tools_are_checked_for_models_of_openai_alone(model: str, codes: list[str]) -> None:
+    """Other vendors that speak this API take a dot in a name."""
+    tools: list[JSON] = [{"type": "function", "name": "files.read", "parameters": {"type": "object"}, "strict": False}]
+    body: JSONObject = {"model": model, "input": [{"role": "user", "content": "hi"}], "tools": tools}
+    assert [violation.code for violation in cc.lint(body, format="openai_responses")] == codes

@@ -324,3 +324,12 @@ def test_hints_are_for_people() -> None:
     """SPEC 11.7."""
     talk = Talk(cc.user("one"), cc.assistant([cc.Hint("10 calls so far"), "Done."]))
     assert said(talk.shown()) == [("user", "one"), ("assistant", "Done.")]
+
+
+@pytest.mark.parametrize(("recipients", "opens"), [(("coder",), True), (("reviewer",), False), ((), False)])
+def test_what_another_agent_says_to_this_one_opens_a_turn(recipients: tuple[str, ...], opens: bool) -> None:
+    """A cut keeps what opened a turn, and state is sent again where one begins: also where no person spoke."""
+    talk = Talk(cc.user("build it"))
+    talk.step(cc.assistant("building", author="coder"))
+    talk.add(cc.assistant("two tests fail", author="tester", recipients=recipients))
+    assert [entry.item.opens for entry in talk.compile().draft.tail][-1] is opens

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.draft import Budget, Draft, Entry, Options
-from contextc.ledger.items import Item
+from contextc.ledger.items import Copy, Item
 from contextc.ledger.overlays import Summary
 from contextc.ledger.standing import Standing
 from contextc.messages import Role
@@ -228,3 +228,33 @@ def test_what_a_trigger_says_is_no_message_that_another_one_gives_way_to() -> No
     """SPEC 7.3: the new message is a person's."""
     with pytest.raises(cc.ContextOverflow):
         fit_budget(asked("user! 5000", "system 50", available=1_000))
+
+
+@pytest.mark.parametrize("measured", [0, 610], ids=["estimated", "measured"])
+def test_what_the_provider_counts_beyond_our_messages_costs_no_more_of_them_than_it_must(measured: int) -> None:
+    """No cut makes it smaller: a mark below it would be reached by leaving out everything but the last message."""
+    before = draft(*["user! 25", "assistant 25"] * 10, "user! 50", available=1_000)
+    fitted = fit_budget(replace(before, standing=Standing(overhead=600, input=measured)))
+    assert [written(each) for each in fitted.kept or ()] == [*["user! 25", "assistant 25"] * 3, "user! 50"]
+    assert fitted.budget.used == pytest.approx(800, abs=5)
+
+
+def test_a_message_that_cannot_fit_beside_what_the_provider_counts_is_left_out() -> None:
+    """By our own count alone it would stay, and no request could be made any more."""
+    before = asked("user! 500", "user 50", available=1_000)
+    assert fit_budget(before).left == ()
+    assert after(replace(before, standing=Standing(overhead=600))) == [NOTICE, "user! 50"]
+
+
+def test_after_a_cut_it_is_known_where_the_latest_copy_of_a_fragment_stands() -> None:
+    """It is sent again when it lies far back. By its place before the cut it would be missed for a long time."""
+    before = draft(*["user! 50", "assistant 50"] * 9, "user! 50", available=1_000)
+    copy = Item(kind="dynamic", role="system", text="state", tokens=60, fragment="state", hash="h")
+    tail = (*before.tail[:-1], Entry(copy, cc.Message(role="system")), before.tail[-1])
+    shown = Standing(fragments={"state": Copy("h", 900)})
+    fitted = fit_budget(replace(before, tail=tail, standing=shown, budget=Budget(window=930)))
+    kept = list(fitted.kept or ())
+    assert len(kept) < len(tail)
+    place = sum(each.tokens for each in kept[: kept.index(copy)])
+    assert fitted.standing.fragments == {"state": Copy("h", place)}
+    assert place < 900

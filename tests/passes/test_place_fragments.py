@@ -470,3 +470,14 @@ def test_asking_again_after_a_rewind_shows_the_same_as_the_first_time() -> None:
     talk.store.rewind("demo", 5)
     compiled = talk.compiler.compile("demo", fragments=[state("busy")], again=True)
     assert encode(compiled.params["messages"]) == encode(last)
+
+
+def test_a_fragment_that_moves_to_the_head_leaves_no_copy_at_the_tail() -> None:
+    """The copy would say, further down and with more weight, what held when the placement was changed."""
+    talk = Talk()
+    talk.add(cc.user("one"))
+    assert encode(talk.step(state("open"))).count(b"open") == 1
+    talk.compiler = cc.MessageCompiler(talk.store, CHAT, placement="head")
+    for words in ("two", "three"):
+        talk.add(cc.user(words))
+        assert encode(talk.step(state("open"))).count(b"open") == 1

@@ -141,6 +141,8 @@ def test_a_store_that_is_open_is_not_replaced(path: Path, copy: Path) -> None:
 
 def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, copy: Path, tmp_path: Path) -> None:
     other, newer, none = tmp_path / "other.db", tmp_path / "newer.db", tmp_path / "none.db"
+    empty = tmp_path / "empty.db"
+    empty.touch()
     with closing(sqlite3.connect(other)) as file:
         file.execute("CREATE TABLE mood (text)")
     shutil.copyfile(copy, newer)
@@ -150,6 +152,7 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, copy: Path
     before = path.read_bytes(), Path(f"{path}-wal").read_bytes()
     for source, kind in (
         (other, cc.StoreCorrupt),
+        (empty, cc.StoreCorrupt),
         (newer, SchemaTooNew),
         (none, InvalidSetting),
         (path, InvalidSetting),

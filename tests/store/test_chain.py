@@ -1,5 +1,6 @@
 """The chain: appending, naming and reading messages. Every test runs on every store."""
 
+from contextlib import suppress
 from typing import cast
 
 import pytest
@@ -251,6 +252,18 @@ def test_an_append_that_is_run_again_takes_no_other_message_for_its_own(store: c
     unnamed = chain.entry(admit(cc.user("third")))
     store.append("demo", cc.user("fourth", uid=f"mine-{unnamed.mark:016x}"))
     assert store.read(lambda tx: chain.stored_before(tx, [entry, unnamed])) == []
+
+
+def test_an_append_that_is_run_again_takes_no_equal_message_of_another_writer_for_its_own(store: cc.Store) -> None:
+    """Two people may say the same in the same millisecond, and the one of them was stored: the other is not lost."""
+    store.begin("demo")
+    mine, other = (chain.entry(admit(cc.user("yes", time=1_700_000_000_000))) for _ in range(2))
+    with suppress(ZeroDivisionError):
+        store.write(lambda tx: (chain.append(tx, "demo", [mine]), 1 // 0))  # it is undone, and has tried its place
+    (stored,) = store.write(lambda tx: chain.append(tx, "demo", [other]))
+    assert (stored.seq, mine.tried) == (1, other.tried)
+    assert store.read(lambda tx: chain.stored_before(tx, [mine])) == []
+    assert store.read(lambda tx: chain.stored_before(tx, [other])) == [stored]
 
 
 def test_an_append_that_is_run_again_finds_its_messages_at_any_depth_and_on_any_branch(store: cc.Store) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc.doctor import examine, heal
-from contextc.store.places import SEQ_BITS
+from contextc.store.places import SEQ_BITS, lineage
 
 
 @pytest.fixture
@@ -77,6 +77,12 @@ def test_a_conversation_whose_branch_is_missing_is_corrupt_not_unknown(filled: c
     for use in (filled.overview, filled.conversation, filled.load):
         with pytest.raises(cc.StoreCorrupt, match="contextc doctor"):
             use("demo")
+
+
+def test_the_line_of_a_branch_that_is_missing_is_not_an_empty_one(filled: cc.Store) -> None:
+    """Read as empty, everything on it would be taken for something that was never said."""
+    with pytest.raises(cc.StoreCorrupt, match=r"Branch 99 is not there.*contextc doctor"):
+        filled.read(lambda tx: lineage(tx, 99))
 
 
 @pytest.mark.parametrize("seq", [1, 5])

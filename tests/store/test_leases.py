@@ -1,5 +1,6 @@
 """Turns: one at a time, ended by themselves, and put right when their process dies. Every test runs on every store."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -317,6 +318,21 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
     assert not len(store.waiting)
 
 
+def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Store) -> None:
+    """The lease is free for a moment before the one that waits has noticed; whoever asks just then is behind it."""
+    held, taken = store.acquire("demo"), list[cc.Lease]()
+    waiting = threading.Thread(target=lambda: taken.append(store.acquire("demo", wait=20)))
+    waiting.start()
+    while not len(store.waiting):
+        pass
+    store.write(lambda tx: leases.release(tx, held, failed=False))
+    with pytest.raises(cc.ConversationBusy):
+        store.acquire("demo")
+    store.released(held)  # wakes the one that waits
+    waiting.join()
+    store.release(taken[0])
+
+
 def test_one_that_waits_gives_up_when_its_time_is_over(store: cc.Store) -> None:
     with store.lease("demo"):
         with pytest.raises(cc.ConversationBusy):
@@ -474,6 +490,18 @@ def test_a_process_that_cannot_be_seen_is_not_a_dead_one(tmp_path: Path, monkeyp
         assert not is_alive(f"{machine} {child.pid} {started}")
         child.kill()
     assert is_gone(f"{machine} {child.pid} {started}")
+
+
+def test_a_process_of_another_user_is_not_a_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel refuses to signal it, which it does only where there is such a process."""
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    machine, _, started = current_holder().split()
+    monkeypatch.setattr("contextc.store.holder.PROC", str(tmp_path))
+    monkeypatch.setattr(os, "kill", refuse)
+    assert not is_gone(f"{machine} 4711 {started}")
 
 
 def test_a_dead_process_that_nobody_has_collected_is_gone() -> None:

@@ -237,3 +237,17 @@ def test_statements_are_prepared_only_on_direct_connections(request: pytest.Fixt
             store.append("demo", cc.user("x"))
         rows = store.read(lambda tx: tx.rows("SELECT count(*) FROM pg_prepared_statements"))
     assert (rows[0][0] > 0) == (address == "postgres_address")
+
+
+def test_a_row_that_another_session_keeps_locked_is_not_waited_for_for_ever(
+    postgres_server: str, postgres_address: str
+) -> None:
+    """The wait for a lock has an end of its own, which the address may set."""
+    schema = postgres_address.rpartition("schema=")[2]
+    with cc.open_store(f"{postgres_address}&lock_timeout=0.2&statement_timeout=20") as store:
+        store.append("demo", cc.user("hello"))
+        with psycopg.connect(postgres_server) as other:
+            other.execute(f'SELECT 1 FROM "{schema}".conversation FOR UPDATE'.encode())
+            with pytest.raises(cc.StoreBusy, match="lock timeout"):
+                store.rewind("demo", 0)
+        assert store.rewind("demo", 0).length == 0

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -68,6 +69,20 @@ def test_stores_of_several_schemas_share_a_pooler(
         with psycopg.connect(postgres_server, autocommit=True) as connection:
             for name in schemas:
                 connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
+
+
+def test_no_setting_outlives_its_transaction(pgbouncer_server: str, pooled_address: str) -> None:
+    """The next user of a session is another program: our timeouts must not end its statements."""
+    with cc.open_store(pooled_address) as store:
+        for number in range(8):
+            store.append(f"c{number}", cc.user("hello"))
+            store.load(f"c{number}")
+    names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "synchronous_commit")
+    with ExitStack() as sessions:
+        for _ in range(4):  # all there are: each of these transactions keeps its own
+            connection = sessions.enter_context(psycopg.connect(pgbouncer_server, prepare_threshold=None))
+            found = [connection.execute(f"SHOW {name}".encode()).fetchone() for name in names]
+            assert found == [("0",), ("0",), ("0",), ("on",)]
 
 
 def test_everything_a_conversation_is_made_of_goes_through_a_pooler(

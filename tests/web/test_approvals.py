@@ -212,6 +212,7 @@ def test_an_ag_ui_client_answers_one_call_and_is_told_which(server: Served, mode
         refused = run(server, resume=resumed(*stale))
         assert (refused["status"], refused["kind"]) == (409, "UnknownApproval")
     assert not (tmp_path / "owned.txt").exists(), "an answer that is refused in part approves nothing"
-    assert run(server, resume=resumed(other["id"], approved=False))["type"] == "RUN_FINISHED"
+    both_words = [*resumed(other["id"], approved=False), *resumed(other["id"])]
+    assert run(server, resume=both_words)["type"] == "RUN_FINISHED", "the first word counts"
     assert (tmp_path / "list.txt").exists()
     assert not (tmp_path / "owned.txt").exists()

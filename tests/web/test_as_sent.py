@@ -1,5 +1,6 @@
 """Requests shown as the model read them, with one set of figures; requests that were not answered among them."""
 
+import asyncio
 import json
 
 import pytest
@@ -9,12 +10,13 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.compiler.account import explain
 from contextc.compiler.timeline import Moment
-from contextc.compiler.unanswered import Unanswered, summed_cost
+from contextc.compiler.unanswered import Unanswered, summed_cost, unanswered
 from contextc.draft import Budget
 from contextc.ledger.standing import Channel
 from contextc.manifest import Record
 from contextc.store.places import UNANSWERED
 from contextc.store.turns import TurnRecord
+from tests.executor.scripted import Say, Scripted, played
 from tests.web.lives import GPT, SONNET, Asking, Life, strings_in, whom
 
 NEEDLE = "the needle is here"
@@ -172,7 +174,8 @@ def test_all_figures_of_a_request_are_the_provider_s(client: TestClient, store: 
     assert manifest.budget.input == manifest.as_json()["budget"]["input"] == counted
     assert sum(line.tokens for line in manifest.lines) == manifest.budget.used == budget["used"]
     assert sum(line["tokens"] for line in ask.request(1, "/lines")["lines"]) == budget["used"]
-    assert ask("timeline")["requests"][0]["used"] == counted
+    step = ask("timeline")["requests"][0]
+    assert (step["used"], step["available"]) == (counted, budget["room"])
     gauge = client.get("/api/conversations/demo").json()["gauge"]
     assert (gauge["used"], gauge["available"]) == (counted, budget["room"])
     assert budget["estimated"] == manifest.record.budget.input != counted
@@ -265,3 +268,43 @@ def test_one_cost_for_everything_that_was_paid() -> None:
     turn = TurnRecord(number=1, agent="assistant", cost=0.030)  # 0.004 of it for a summary
     assert summed_cost(answered, stopped, [turn]) == pytest.approx(0.035)
     assert summed_cost([], [], [TurnRecord(number=1, agent="assistant")]) is None
+
+
+def test_a_reply_that_breaks_off_leads_to_its_own_request(client: TestClient, store: cc.Store) -> None:
+    """Its message, its request, what the provider counted and what that cost belong together."""
+    line = Scripted([Say(text="one two three", input=700, broken=4)])
+    with pytest.raises(cc.ProviderFailed):
+        asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=line), "demo"))
+    (lost,) = unanswered(store, "demo")
+    assert (lost.uid, lost.seq) == (store.load("demo")[-1].uid, 2)
+    assert lost.usage is not None
+    assert (lost.usage.input, bool(lost.cost)) == (700, True)
+    assert lost.number is not None
+    manifest = explain(store, lost.channel, lost.number)
+    assert (manifest.record.request, manifest.budget.input) == (1, 700)
+    totals = client.get("/api/conversations/demo/timeline").json()["totals"]
+    assert (totals["input"], totals["cost"]) == (700, lost.cost), "what was paid is counted"
+
+
+def test_a_server_that_counts_a_part_does_not_change_the_figures(store: cc.Store) -> None:
+    """Ollama leaves out what it had in its cache: its figure is not the size of the request."""
+    compiler = cc.MessageCompiler(store, cc.provider("ollama:qwen3:8b", window=8_000))
+    store.append("demo", cc.user("question " * 100))
+    compiled = compiler.compile("demo")
+    compiler.commit(compiled, cc.assistant("ok"), usage=cc.Usage(input=3, output=1))
+    manifest = compiler.explain("demo")
+    assert manifest.record.partial
+    assert manifest.budget.input == compiled.budget.input
+
+
+def test_what_is_shared_is_told_by_the_provider_s_count_too(store: cc.Store) -> None:
+    """Beside an input of twice the size, our own count would look like a cache that was missed."""
+    life = Life(store)
+    for number in range(2):
+        store.append("demo", cc.user(f"question {number} " * 50))
+        compiled = life.compile()
+        life.compiler.commit(compiled, cc.assistant("ok"), usage=cc.Usage(input=2 * compiled.budget.input, output=1))
+    manifest = explain(store, life.compiler.channel("demo"))
+    record = manifest.record
+    assert manifest.as_json()["shared"] == pytest.approx(2 * record.shared, abs=2)
+    assert record.shared > 0

@@ -289,3 +289,11 @@ def test_nothing_that_is_pasted_is_our_fault(client: TestClient, values: list[ob
     text = "\n".join(map(json.dumps, values)) if lines else json.dumps(values if len(values) > 1 else values[0])
     answer = client.post("/api/open", json={"text": text[: len(text) - cut]})
     assert answer.status_code in (200, 400), answer.text
+
+
+def test_a_long_system_prompt_is_shown_whole(client: TestClient) -> None:
+    """Somebody who opens a request looks for a sentence that is in it."""
+    prompt = "Be brief. " * 100 + "Never guess."
+    body = {"model": "gpt-4o", "messages": [{"role": "system", "content": prompt}, {"role": "user", "content": "hi"}]}
+    told = client.post("/api/open", json={"text": json.dumps(body)}).json()
+    assert [line["text"] for line in told["lines"] if line["role"] == "system"] == [prompt]

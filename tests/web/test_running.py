@@ -11,10 +11,13 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.agents.whom import Whom
-from contextc.executor import AgentExecutor
+from contextc.events import ApprovalRequest
+from contextc.executor import AgentExecutor, watching
+from contextc.executor.record import Record
 from contextc.providers import Endpoint
 from contextc.providers.endpoint import Call
 from contextc.store.turns import TurnRecord
+from contextc.web.desk import Desk, Options
 from contextc.web.lines import KEPT, Lines
 from contextc.web.problems import Refused
 from contextc.web.running import Begun, Running
@@ -192,3 +195,49 @@ def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: 
         await lines.close()
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: cc.Store, tmp_path: Path) -> None:
+    """Two tabs may answer in one moment, before the turn goes on: the one with the no must not be told it counted."""
+
+    @cc.tool(approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    line = Scripted([Say(calls=(("c1", "pay", {}),)), Say(text="Done.")])
+
+    def make(_: Whom) -> tuple[AgentExecutor, Endpoint]:
+        return cc.AgentExecutor(store, SONNET, tools=[pay], endpoint=line), line
+
+    async def run() -> None:
+        running = Running(store, make, agent="assistant", model="replay:none.jsonl", root=tmp_path)
+        begun = await running.start("demo", "Pay.")
+        async for event in begun.turn.events():
+            if isinstance(event, ApprovalRequest):
+                running.answer("demo", event.approval, True)
+                assert not running.approvals("demo")
+                with pytest.raises(Refused) as refused:
+                    running.answer("demo", event.approval, False)
+                assert (refused.value.status, refused.value.problem.kind) == (409, "UnknownApproval")
+        await running.close()
+
+    asyncio.run(run())
+    assert [result.text for message in store.load("demo") for result in message.tool_results] == ["paid"]
+
+
+def test_a_turn_that_is_recovered_is_told_to_its_watchers_at_once(
+    store: cc.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever watches learns that the process ended when this server has found it, and not at the next look."""
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 3_600.0)
+    Record(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
+    store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1', expires = 0"))
+
+    async def run() -> bool:
+        desk, inbox = Desk(store, Options(root=tmp_path, model="replay:none.jsonl")), watching.Inbox()
+        watching.hub(store).join("demo", inbox)
+        desk.recover()
+        return await inbox.wait(PATIENCE)
+
+    assert asyncio.run(run())

@@ -5,7 +5,7 @@ with `curl` is taken apart as text. Of several requests one is looked at: the la
 the one that somebody asks for.
 """
 
-import shlex
+import re
 from contextlib import suppress
 from typing import Literal, TypeAlias, cast
 
@@ -39,6 +39,10 @@ NOT_SEEN = (
 )
 LONGEST_COMMAND = 1_000_000
 COMMANDS = ("curl ", "printf ")
+WORD = re.compile(r"""(?:[^ \t\r\n'"\\]+|'[^']*'|"[^"\\]*(?:\\.[^"\\]*)*"|\\.)+|[^ \t\r\n]""", re.DOTALL)
+"""A word of a shell command; where none begins, the quote or backslash that is never closed."""
+PIECE = re.compile(r"""'([^']*)'|"([^"\\]*(?:\\.[^"\\]*)*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
+"""A part of a word: in single quotes, in double quotes, one escaped character, or plain text."""
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -255,13 +259,30 @@ def _exchange_of(command: str) -> Exchange:
     """The request that a command with curl would send: the first of its words that is one."""
     if len(command) > LONGEST_COMMAND:
         raise InvalidRequest("this command is too long to be taken apart. Give what it sends alone.")
-    try:
-        words = shlex.split(command.replace("\\\n", " "))
-    except ValueError as error:
-        raise InvalidRequest(f"this command cannot be read: {error}.") from None
+    words = words_of(command.replace("\\\n", " "))
     url = next((word for word in words if word.startswith(("http://", "https://"))), "")
     for word in words:
         body = parse_object(word[word.find("{") :]) if "{" in word and word[0] in "{-" else None
         if body is not None and is_body(body):
             return Exchange(body=body, address=url)
     raise InvalidRequest("this command sends no request of a provider, or reads it from elsewhere.")
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a shell command without their quotes, as `shlex.split` finds them.
+
+    A body is one word of up to a megabyte. `shlex` takes a step for each character, and copies the word at each.
+    """
+    words: list[str] = []
+    for match in WORD.finditer(command):
+        if match[0] in ("'", '"', "\\"):
+            raise InvalidRequest("this command cannot be read: a quote or a backslash at its end is not closed.")
+        words.append("".join([_unquoted(piece) for piece in PIECE.finditer(match[0])]))
+    return words
+
+
+def _unquoted(piece: re.Match[str]) -> str:
+    single, double, escaped, plain = piece.groups()
+    if double is not None:
+        return re.sub(r'\\(["\\])', r"\1", double)
+    return next(each for each in (single, escaped, plain) if each is not None)
