@@ -139,15 +139,14 @@ def test_a_harder_budget_says_again_what_it_cuts_away(store: cc.Store) -> None:
     assert all(b"Memory warning:" in body for body in line.bodies[HIGH:])
 
 
-def test_a_request_that_cannot_be_smaller_is_not_sent_again(store: cc.Store) -> None:
-    """The same request would be refused again; the error is the provider's own."""
+def test_a_request_that_cannot_be_smaller_is_tried_once_more(store: cc.Store) -> None:
+    """A provider that finds a short request too long is asked once more, not answered with an error of ours."""
     line = Reading(0, {1: ProviderFailed("anthropic", "context", "prompt is too long")})
 
-    with pytest.raises(ProviderFailed, match="prompt is too long"):
-        asyncio.run(played(agent(store, line, budget=None), "demo"))
+    asyncio.run(played(agent(store, line, budget=None), "demo"))
 
-    assert len(line.bodies) == 1
-    assert store.turns("demo")[0].finish == "error"
+    assert len(line.bodies) == 2
+    assert store.turns("demo")[0].finish == "stop"
 
 
 def test_a_standing_text_of_a_plain_function_is_said_again_after_a_cut(store: cc.Store) -> None:

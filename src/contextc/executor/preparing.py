@@ -90,18 +90,17 @@ class Preparation:
         self.record.tell(done)
         return self._asking(["after_compaction"], index, states)
 
-    def again(self, index: int, budget: int | None = None, refused: int | None = None) -> Prepared:
+    def again(self, index: int, budget: int | None = None) -> Prepared:
         """The request once more, as it is now; within a harder budget, which then holds for the rest of the turn.
 
-        Where what must stay needs more than that, this one request takes what it needs. It raises `ContextOverflow`
-        where that is not less than the `refused` tokens, which the provider found too long.
+        Where what must stay needs more than that, this one request takes what it needs.
         """
         before = self.progress.budget
         self.progress.budget = budget or before
         try:
             compiled = self.compile()
         except ContextOverflow as over:
-            if budget is None or (refused is not None and over.needed + over.system + over.tools >= refused):
+            if budget is None:
                 raise
             self.progress.budget = over.needed + over.system + over.tools + over.reserve + over.margin
             prepared = Prepared(self.compile(), {})

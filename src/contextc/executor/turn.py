@@ -255,16 +255,11 @@ class Loop:
                     raise
                 if error.kind == "context" and not hardened:
                     hardened = True
-                    refused: int | None = compiled.budget.input
-                    smaller = int(refused * HARDER)
+                    smaller = int(compiled.budget.input * HARDER)
                     if compiled.session_id and compiled.provider.compacts_itself:  # what it holds cannot be cut
                         await durable(self._given_up, compiled, "the session has become too long for the model")
                         smaller = min(smaller, int(compiled.estimated * HARDER))  # the rest is the program's own
-                        refused = None
-                    try:
-                        prepared = await durable(self.preparation.again, index, smaller, refused, slots=CALLBACKS)
-                    except ContextOverflow as over:  # the same request would be refused again
-                        raise error from over
+                    prepared = await durable(self.preparation.again, index, smaller, slots=CALLBACKS)
                 elif error.kind == "session" and compiled.session_id:
                     await durable(self._given_up, compiled, "the provider no longer has the session")
                     prepared = await durable(self.preparation.again, index, slots=CALLBACKS)
