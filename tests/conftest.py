@@ -42,6 +42,14 @@ def some(cases: Sequence[T], count: int) -> Sequence[T]:
     return cases if THOROUGH or len(cases) <= count else cases[:: -(-len(cases) // count)]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests that are marked `thorough` to `make prove`."""
+    if not THOROUGH:
+        left = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What a test has written is handed from one process to another, whatever letters are in it."""
@@ -107,6 +115,8 @@ def new_postgres_address(postgres_server: str) -> Iterator[str]:
 
 
 EMPTY = """DO $$ DECLARE name TEXT; BEGIN
+    PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false)
+        FROM pg_sequences WHERE schemaname = '{schema}' AND last_value IS NOT NULL;
     SET LOCAL lock_timeout = '5s';
     SET LOCAL session_replication_role = replica;
     FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'schema_version' LOOP

@@ -32,6 +32,7 @@ def options(options: Options, home: Path, monkeypatch: pytest.MonkeyPatch) -> It
         state.unlink(missing_ok=True)
 
 
+@pytest.mark.thorough
 def test_the_model_of_this_machine_answers(person: Person, store: cc.Store) -> None:
     """SPEC 12.2: from nothing configured to an answer that can be looked at."""
     name = person.begins("Say hello.")

@@ -312,6 +312,7 @@ def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
     assert stored(tmp_path, "demo")[-1].status == "cancelled"
 
 
+@pytest.mark.thorough
 def test_the_local_model_answers_and_uses_a_tool(tmp_path: Path) -> None:
     """SPEC 9.11: no key, no network, and still a working agent."""
     try:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc.events import AnyEvent
 from contextc.providers.endpoint import Endpoint, endpoint
-from tests.conftest import often
+from tests.conftest import often, some
 from tests.executor.audit import Audit, Figures, Sorted, mistaken
 from tests.executor.hands import Hands, approve
 from tests.executor.restless import LOCKED_OUT, Restless
@@ -29,7 +29,7 @@ from tests.standin.faults import QUICK
 from tests.standin.sdks import clients
 
 log = logging.getLogger("tests.faults")
-TURNS = often(10, 100)
+TURNS = often(25, 100)
 LENGTH, TOGETHER = max(5, TURNS // 100), 10
 """How many turns a conversation has, and how many conversations there are at a time."""
 WINDOW, OUTPUT = 3_400, 600
@@ -132,7 +132,7 @@ async def _watch(agent: cc.AgentExecutor, conversation: str, seen: list[AnyEvent
         seen.append(event)
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", some(list(SPECS), 3))
 def test_nothing_is_lost_or_doubled_or_refused_in_foul_weather(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

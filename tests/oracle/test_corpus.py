@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.conftest import some
 from tests.oracle.asking import TARGETS, Conversation
 from tests.oracle.comparing import agrees
 from tests.oracle.corpus import agents, recorded
@@ -13,7 +14,7 @@ from tests.oracle.sdk import Refused, Sdk
 @pytest.mark.parametrize("format", TARGETS)
 def test_recorded_conversations_agree(sdk: Sdk, format: str) -> None:
     """SPEC 10.5: what providers were really sent, told to each of them."""
-    all_agree(sdk, format, recorded())
+    all_agree(sdk, format, some(recorded(), 60))
 
 
 @pytest.mark.parametrize("format", TARGETS)

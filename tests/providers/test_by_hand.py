@@ -327,6 +327,7 @@ def open(provider):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic"])
 def test_the_model_of_this_machine_is_called_too(server: Server, tmp_path: Path, format: str) -> None:
     """SPEC 12: its server has an address and a key that change; the copy asks for them, and then makes the call."""

@@ -52,6 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     stop_server(model, WINDOW, environment=environment)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "path", "settings", "options"),
     [("claude-code", "", CLAUDE, {"prompt": "replace"}), ("codex", "/v1", CODEX, {})],
