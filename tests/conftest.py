@@ -21,6 +21,7 @@ import contextc as cc
 from tests.pgbouncer import find_pgbouncer, running_pgbouncer
 
 T = TypeVar("T")
+LAST_LINE = "-----END CERTIFICATE-----\n"
 CI = os.environ.get("CI", "").lower() in ("1", "true")
 THOROUGH = os.environ.get("CONTEXTC_THOROUGH", "").lower() in ("1", "true")
 """Whether tests repeat as often as `make prove` wants: all sizes, themes and versions, and many random cases."""
@@ -40,6 +41,24 @@ def often(quick: int, thorough: int) -> int:
 def some(cases: Sequence[T], count: int) -> Sequence[T]:
     """Return about so many of the cases, from all over the list; all of them in `make prove`."""
     return cases if THOROUGH or len(cases) <= count else cases[:: -(-len(cases) // count)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let HTTP clients trust one authority: to read all of them takes 50 ms for each client, and no test needs any."""
+    if "SSL_CERT_FILE" in os.environ:
+        return
+    import certifi
+
+    text = Path(certifi.where()).read_text()
+    folder = tempfile.mkdtemp(prefix="contextc-authority-")
+
+    def clean_up() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.pop("SSL_CERT_FILE", None)
+
+    config.add_cleanup(clean_up)
+    os.environ["SSL_CERT_FILE"] = str(Path(folder) / "authority.pem")
+    Path(folder, "authority.pem").write_text(text[: text.index(LAST_LINE) + len(LAST_LINE)])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

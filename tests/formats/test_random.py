@@ -30,8 +30,10 @@ FORMATTERS: dict[str, Formatter] = {
 
 
 def examples(number: int) -> settings:
-    """So many examples, and five times as many in `make prove`."""
-    return settings(max_examples=often(number, 5 * number), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    """So many examples, and ten times as many in `make prove`."""
+    return settings(
+        max_examples=often(number, 10 * number), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 
 
 class Sent(NamedTuple):
@@ -166,7 +168,7 @@ def can_be_converted(made: Sent) -> None:
         assert not messages or cc.lint(body, format=target) == [], target
 
 
-@examples(100)
+@examples(50)
 @given(history=histories())
 def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
     """SPEC 2.3 to 2.5, 5.1 to 5.3, 10.1, 10.3 to 10.5: each check says which."""
@@ -178,7 +180,7 @@ def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
         is_encoded_segment_by_segment(made)
 
 
-@examples(50)
+@examples(25)
 @given(history=histories())
 def test_every_request_is_taken_by_the_vendors_types(history: History) -> None:
     """SPEC 10.5: fewer examples, because a JSON Schema takes its time."""
@@ -186,7 +188,7 @@ def test_every_request_is_taken_by_the_vendors_types(history: History) -> None:
         has_the_vendors_types(made)
 
 
-@examples(50)
+@examples(25)
 @given(history=histories())
 def test_every_request_is_decoded_and_encoded_again_without_a_trace(history: History) -> None:
     """SPEC 10.1, 10.5."""

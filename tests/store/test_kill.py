@@ -18,7 +18,7 @@ import contextc as cc
 from contextc.doctor import examine
 from tests.conftest import often
 
-RUNS = {"sqlite": often(20, 200), "postgres": often(10, 40)}
+RUNS = {"sqlite": often(8, 200), "postgres": often(5, 40)}
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["contextc.store.sqlite", "contextc.store.postgres", "contextc.messages"])
 
