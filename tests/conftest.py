@@ -137,7 +137,6 @@ EMPTY = """DO $$ DECLARE name TEXT; BEGIN
     PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false)
         FROM pg_sequences WHERE schemaname = '{schema}' AND last_value IS NOT NULL;
     SET LOCAL lock_timeout = '5s';
-    SET LOCAL session_replication_role = replica;
     FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'schema_version' LOOP
         EXECUTE format('DELETE FROM %I.%I', '{schema}', name);
     END LOOP;
@@ -145,11 +144,15 @@ END $$"""
 
 
 @pytest.fixture(scope="session")
-def migrated_schema(postgres_server: str) -> str:
+def migrated_schema(postgres_server: str) -> Iterator[str]:
     """The name of a schema with all tables, for one test of this process after the other."""
+    import psycopg
+
     schema = f"test_{uuid.uuid4().hex}"
     cc.open_store(in_schema(postgres_server, schema)).close()
-    return schema
+    yield schema
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
 
 @pytest.fixture

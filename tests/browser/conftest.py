@@ -110,7 +110,7 @@ def server(store: cc.Store, options: Options, model: Model) -> Iterator[str]:
 Visit = Callable[..., Person]
 
 
-class Seats:
+class PagePool:
     """Pages that one test after the other may have, because a new one costs more than most tests do."""
 
     def __init__(self, browser: Browser) -> None:
@@ -121,12 +121,12 @@ class Seats:
         """A page at an address. One with options of Playwright's contexts is made for them, and is not kept."""
         page, watch = self._free.pop() if self._free and not options else self._made(**options)
         watch.begin(url)
-        return Person(page, url, watch, lasting=not options)
+        return Person(page, url, watch, reusable=not options)
 
     def give_back(self, person: Person, *, usable: bool) -> None:
         """Leave nothing of a test behind in its page, or close it."""
         context = person.page.context
-        if usable and person.lasting and len(context.pages) == 1:
+        if usable and person.reusable and len(context.pages) == 1:
             with suppress(Error):  # it shows nothing that has a storage
                 person.page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
                 person.page.goto("about:blank")
@@ -145,17 +145,17 @@ class Seats:
 
 
 @pytest.fixture(scope="package")
-def seats(browser: Browser) -> Seats:
-    return Seats(browser)
+def page_pool(browser: Browser) -> PagePool:
+    return PagePool(browser)
 
 
 @pytest.fixture
-def visiting(seats: Seats, request: pytest.FixtureRequest) -> Iterator[Callable[..., Person]]:
+def visiting(page_pool: PagePool, request: pytest.FixtureRequest) -> Iterator[Callable[..., Person]]:
     """A function that opens a browser of its own at an address, with the options of Playwright's contexts."""
     open_ones: list[Person] = []
 
     def visit(url: str, **options: Any) -> Person:  # of several types
-        open_ones.append(seats.take(url, **options))
+        open_ones.append(page_pool.take(url, **options))
         return open_ones[-1]
 
     yield visit
@@ -163,7 +163,7 @@ def visiting(seats: Seats, request: pytest.FixtureRequest) -> Iterator[Callable[
     for number, person in enumerate(open_ones):
         if failed:
             _keep(person, request.node.name, number)
-        seats.give_back(person, usable=not failed)
+        page_pool.give_back(person, usable=not failed)
     for person in open_ones:
         person.watch.check()
 

@@ -11,9 +11,9 @@ MESSAGES = "[data-testid=messages]"
 
 
 class Person:
-    def __init__(self, page: Page, url: str, watch: Watch, *, lasting: bool = False) -> None:
+    def __init__(self, page: Page, url: str, watch: Watch, *, reusable: bool = False) -> None:
         self.page, self.url, self.watch = page, url, watch
-        self.lasting = lasting
+        self.reusable = reusable
         """Whether the next test may have the same page."""
 
     def open(self, address: str = "") -> Self:

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.web.desk import Options
-from tests.browser.conftest import ARGUMENTS, Seats, chromium
+from tests.browser.conftest import ARGUMENTS, PagePool, chromium
 from tests.browser.serving import served
 from tests.web.lives import SONNET, Life, whom
 
@@ -175,7 +175,7 @@ def main() -> None:
         talk(store)
         with served(store, Options(root=Path(folder), model=SONNET)) as url, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium(), args=[*ARGUMENTS])
-            person = Seats(browser).take(url, viewport=SIZE, color_scheme="light", locale="en-GB")
+            person = PagePool(browser).take(url, viewport=SIZE, color_scheme="light", locale="en-GB")
             _inspector(person.inspects(NAME).page)
             person.chat(NAME)
             expect(person.page.get_by_text("A second opinion")).to_be_visible()

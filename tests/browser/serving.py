@@ -20,10 +20,10 @@ from contextc.web import serving
 from contextc.web.app import application
 from contextc.web.desk import Options
 from contextc.web.serving import listen
-from tests.web.brisk import be_brisk
+from tests.web.fast_polling import poll_fast
 
 PATIENCE = 60.0
-be_brisk()
+poll_fast()
 ADDRESS = re.compile(r"http://[^/\s]+/")
 
 

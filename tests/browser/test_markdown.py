@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 import contextc as cc
 from contextc.web.desk import Options
-from tests.browser.conftest import Seats
+from tests.browser.conftest import PagePool
 from tests.browser.model import SPEC, Model
 from tests.browser.person import Person
 from tests.browser.serving import served
@@ -102,13 +102,13 @@ Text: TypeAlias = "str | list[tuple[str, int]]"
 
 
 @pytest.fixture(scope="module")
-def modules(seats: Seats, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+def modules(page_pool: PagePool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     """A page for all tests that only call its modules."""
     options = Options(root=tmp_path_factory.mktemp("modules"), model=SPEC)
     with cc.open_store("memory:") as store, served(store, options) as url:
-        person = seats.take(url)
+        person = page_pool.take(url)
         yield person
-        seats.give_back(person, usable=True)
+        page_pool.give_back(person, usable=True)
 
 
 @pytest.fixture

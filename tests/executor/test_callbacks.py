@@ -57,14 +57,18 @@ def is_free(store: cc.Store) -> bool:
     return kinds(asyncio.run(played(executor, "demo", "and now?")))[-1] == "turn-finish"
 
 
-@pytest.mark.parametrize("error", [Stop("no"), SystemExit(3), GeneratorExit(), KeyboardInterrupt()], ids=repr)
-@pytest.mark.parametrize("on_loop", [False, True])
+NO_EXCEPTIONS = (Stop("no"), SystemExit(3), GeneratorExit(), KeyboardInterrupt())
+
+
+ON_THREAD = [(error, False) for error in NO_EXCEPTIONS]
+ON_LOOP = [(error, True) for error in NO_EXCEPTIONS if not isinstance(error, KeyboardInterrupt)]  # that is Ctrl-C there
+
+
+@pytest.mark.parametrize(("error", "on_loop"), [*ON_THREAD, *ON_LOOP], ids=repr)
 def test_a_tool_that_raises_what_is_no_exception_is_an_error_result(
     store: cc.Store, error: BaseException, on_loop: bool
 ) -> None:
     """The model reads what happened, and the turn goes on. Else the task of the turn would die and keep its lease."""
-    if on_loop and isinstance(error, KeyboardInterrupt):
-        pytest.skip("on the main thread this is a user's Ctrl-C")
     tool = cc.tool(cc.Tool(name="fail"), (raises_async if on_loop else raises)(error))
     script = [Say(calls=(("c1", "fail", {}),)), Say(text="I see")]
     executor = cc.AgentExecutor(store, SONNET, tools=[tool], endpoint=Scripted(script))

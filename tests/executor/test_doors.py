@@ -290,7 +290,7 @@ def test_a_tool_that_was_running_is_never_said_not_to_have_run(store: cc.Store, 
             """Write something."""
             done.append(name)
             begun.set()
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
             return "written"
 
         calls = (call(1, "write", name="a"), call(2, "then", name="b"))

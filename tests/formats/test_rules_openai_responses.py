@@ -147,6 +147,11 @@ def test_the_recorded_refusal_is_foreseen_word_for_word() -> None:
     assert [found.error for found in BOOK.lint(refused["request"])] == [refused["reply"]["error"]["message"]]
 
 
+def test_a_misplaced_trigger_that_another_repair_removes_is_repaired() -> None:
+    trigger = {"type": "compaction_trigger", "encrypted_content": "gAAAAABq" + "Altered" * 10}
+    assert repaired([trigger, HI]) == [HI]
+
+
 @pytest.mark.parametrize("after", [[], [HI], [output()], [{"type": "compaction_trigger"}]])
 def test_reasoning_leads_to_something(after: list[JSONObject]) -> None:
     """FIELD-BUG 18 (pydantic-ai#3230) from its other end: a cut behind the reasoning, or a dropped call."""

@@ -22,12 +22,12 @@ from contextc.web.desk import Desk, Options
 from contextc.web.serving import listen
 from tests.conftest import give_up
 from tests.oracle.sdk import Unavailable
-from tests.web.brisk import be_brisk
 from tests.web.clients.judge import Judge
 from tests.web.clients.judge import running as judging
+from tests.web.fast_polling import poll_fast
 
 PATIENCE = 20.0
-be_brisk()
+poll_fast()
 
 
 class Answer(Protocol):

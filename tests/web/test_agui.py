@@ -122,9 +122,12 @@ def test_a_turn_that_nobody_follows_any_longer_is_stopped(
 ) -> None:
     """SPEC 11.10: a page that was closed spends nothing."""
     assert running.GRACE >= 1, "a page that is loaded again has to be there before"
-    monkeypatch.setattr(running, "GRACE", 0.1)
+    monkeypatch.setattr(running, "GRACE", 3600)
     model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)]))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
+    assert server.desk.running.turns == ["demo"]
+    monkeypatch.setattr(running, "GRACE", 0.1)
+    agent.run("demo", stopAt="TEXT_MESSAGE_CONTENT")
     assert heard(server.url, "demo")[-1]["finish"] == "cancelled"
 
 

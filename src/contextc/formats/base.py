@@ -124,9 +124,9 @@ class Formatter(ABC):
     stand_in: ClassVar[Tool | None] = None
     """What is told in the place of tools where there are none and messages hold calls, if the provider wants some."""
     strict_tools: ClassVar[bool] = True
-    keeps_layout: ClassVar[bool] = True
-    """Whether a request that was read in this format is written as it was read, where no rule is broken by that."""
     """Whether a tool can say that the model is held to its schema."""
+    keeps_layout: ClassVar[bool] = True
+    """Whether a request read in this format is written with the same layout, unless that would break a rule."""
     needs_length: ClassVar[bool] = False
     """Whether every request must say how long the answer may be."""
     counts_all_input: ClassVar[bool] = True

@@ -276,7 +276,10 @@ def words_of(command: str) -> list[str]:
     words: list[str] = []
     for match in WORD.finditer(command):
         if match[0] in ("'", '"', "\\"):
-            raise InvalidRequest("this command cannot be read: a quote or a backslash at its end is not closed.")
+            raise InvalidRequest(
+                "this command cannot be read: a quote is not closed, or a backslash is at its end. "
+                "Complete the command, or give only the body that it sends."
+            )
         words.append("".join([_unquoted(piece) for piece in PIECE.finditer(match[0])]))
     return words
 

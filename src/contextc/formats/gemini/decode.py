@@ -194,6 +194,7 @@ class _Decoder:
             runs[-1].append(part)
         for number, parts in enumerate(runs):
             message = Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts))
+            # a content with calls is written as the model's, whatever role it was read with: Google refuses another
             if wire.get("role") not in (None, "", "user", "model") and not message.tool_calls:
                 message = replace(message, extra={self.provider: {ROLE: wire["role"]}})
             yield self.apart(message, False) if number else message

@@ -244,7 +244,7 @@ def without_sampling(body: JSONObject) -> JSONObject:
 def with_trigger_last(body: JSONObject) -> JSONObject:
     items = cast(list[JSONObject], body["input"])
     triggers = [item for item in items if item.get("type") == "compaction_trigger"]
-    return {**body, "input": [*(item for item in items if item.get("type") != "compaction_trigger"), triggers[-1]]}
+    return {**body, "input": [*(item for item in items if item.get("type") != "compaction_trigger"), *triggers[-1:]]}
 
 
 def _is_shown(block: JSONObject) -> bool:
