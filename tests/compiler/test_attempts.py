@@ -14,6 +14,7 @@ from contextc.ledger.warm import warm
 from contextc.providers import Provider
 from contextc.store.base import Transaction
 from tests.compiler.simulated import ProviderDown, SessionProvider
+from tests.full_disk import full_disk
 
 TABLES = ("message", "channel", "shown", "manifest", "head", "blob", "token_count", "calibration")
 
@@ -282,21 +283,10 @@ def test_commit_is_one_transaction(narrow: cc.Store) -> None:
     compiler.begin(compiled)
     before = everything(narrow)
 
-    def limit(tx: Transaction) -> int:
-        pages = tx.row("PRAGMA page_count")
-        assert pages is not None
-        tx.row(f"PRAGMA max_page_count = {pages[0] + 2}")
-        return int(pages[0])
-
-    def unlimit(tx: Transaction) -> None:
-        tx.row("PRAGMA max_page_count = 1000000")
-
-    narrow.read(limit)
-    with pytest.raises(cc.StoreFull):
+    with full_disk(narrow, pages=2), pytest.raises(cc.StoreFull):
         compiler.commit(compiled, cc.assistant("Good day."))
     assert everything(narrow) == before
     assert [message.role for message in narrow.load("demo")] == ["user"]
-    narrow.read(unlimit)
     again = compiler.compile("demo")
     assert again.body == compiled.body
     compiler.commit(compiled, cc.assistant("Good day."))

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,9 +11,9 @@ import contextc as cc
 from contextc._json import JSONObject, decode
 from contextc.events import AnyEvent, SystemHint, SystemMessageCreated, TriggerFailed, TurnFinish
 from contextc.messages import Hint
-from contextc.store.base import Transaction
 from contextc.triggers import FunctionTrigger, Moment, trigger
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
+from tests.full_disk import full_disk
 
 
 def steps(count: int, *, last: str = "Done.") -> Scripted:
@@ -297,32 +296,19 @@ def test_what_is_said_and_what_is_remembered_are_stored_together(tmp_path: Path)
         store.append("demo", cc.user("hello"))
         provider = steps(0)
         executor = cc.AgentExecutor(store, SONNET, triggers=[long], endpoint=provider, lease_seconds=0.2)
-        on_every_connection(store, lambda pages: pages + 12)
-        with pytest.raises(cc.StoreFull):
+        with full_disk(store, pages=12), pytest.raises(cc.StoreFull):
             asyncio.run(played(executor, "demo", None))
         assert provider.bodies == []
         assert [message.role for message in store.load("demo")] == ["user"]
         assert states(store) == {}
-        on_every_connection(store, lambda pages: 1_000_000)
         asyncio.run(waited(executor))
         assert [message.role for message in store.load("demo")] == ["user", "system", "assistant"]
         assert states(store)["long"]["said"]["moment"][:3] == ["demo", store.turns("demo")[-1].number, 1]
 
 
 async def waited(executor: cc.AgentExecutor) -> None:
-    async for _ in executor.run("demo", None, wait=5):
+    async for _ in executor.run("demo", None, wait=60):
         pass
-
-
-def on_every_connection(store: cc.Store, pages: Callable[[int], int]) -> None:
-    """A full disk: no connection may add more pages than these."""
-
-    def limit(tx: Transaction) -> None:
-        row = tx.row("PRAGMA page_count")
-        assert row is not None
-        tx.row(f"PRAGMA max_page_count = {pages(row[0])}")
-
-    store.read(limit)
 
 
 def test_no_progress_is_corrected_and_then_ends_the_turn(store: cc.Store) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 import contextc as cc
 from contextc.errors import ContextcError, StoreFull
 from contextc.events import Interrupted, TextDelta, TurnFinish
-from contextc.store.base import Transaction
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, played
+from tests.full_disk import full_disk
 
 ATTEMPTS = 40
 
@@ -138,11 +139,11 @@ def test_a_store_that_is_closed_under_a_turn_says_that_it_was_interrupted(tmp_pa
 
 def test_a_disk_that_is_full_ends_the_turn_with_an_error_and_is_got_over(tmp_path: Path) -> None:
     """SPEC 15.1: the turn cannot even say that it is over; its lease runs out, and the next one puts that right."""
-    with cc.open_store(f"sqlite:///{tmp_path}/full.db") as store:
+    with cc.open_store(f"sqlite:///{tmp_path}/full.db") as store, ExitStack() as disk:
 
         def fill() -> str:
             """Fill the disk."""
-            store.read(lambda tx: limit(tx, 0))
+            disk.enter_context(full_disk(store, pages=0))
             return "word " * 50_000
 
         provider = Scripted([Say(calls=(("c1", "fill", {}),)), Say(text="There is room again.")])
@@ -150,7 +151,7 @@ def test_a_disk_that_is_full_ends_the_turn_with_an_error_and_is_got_over(tmp_pat
 
         with pytest.raises(StoreFull):
             asyncio.run(played(executor, "demo", "go"))
-        store.read(lambda tx: limit(tx, 1_000_000))
+        disk.close()
         asyncio.run(waited(executor))
 
         assert store.load("demo")[-1].text == "There is room again."
@@ -160,12 +161,6 @@ def test_a_disk_that_is_full_ends_the_turn_with_an_error_and_is_got_over(tmp_pat
         assert {turn.state for turn in store.turns("demo")} <= {"finished", "interrupted"}
 
 
-def limit(tx: Transaction, more: int) -> None:
-    row = tx.row("PRAGMA page_count")
-    assert row is not None
-    tx.row(f"PRAGMA max_page_count = {row[0] + more}")
-
-
 async def waited(executor: cc.AgentExecutor) -> None:
-    async for _ in executor.run("demo", "is there room?", wait=10):
+    async for _ in executor.run("demo", "is there room?", wait=60):
         pass
