@@ -13,11 +13,20 @@ from contextc.providers.programs import programs as known_programs
 from tests.cli.chatting import Terminal
 from tests.cli.conftest import Run
 from tests.cli.test_chat import STORE, chat, stored
-from tests.sessions.programs import CLAUDE, CODEX, PROGRAMS, Marked, Program, answered, marks
+from tests.sessions.programs import (
+    CLAUDE,
+    CODEX,
+    PROGRAMS,
+    Marked,
+    Program,
+    answered,
+    each_program,
+    marks,
+    with_program,
+)
 from tests.standin import KEY, Ask, Call, Fault, Reply, Standin, faults
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
-each_program = pytest.mark.parametrize("program", PROGRAMS, ids=str)
 at_a_terminal = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
 
@@ -107,7 +116,7 @@ def test_a_conversation_goes_on_in_another_process(program: Program, place: Path
 
 
 @at_a_terminal
-@each_program
+@with_program(CODEX)
 def test_the_programs_own_commands_are_shown_and_asked_for(program: Program, place: Path) -> None:
     """SPEC 12.2: the call, the question with the whole command, and a no with its reason."""
     with (
@@ -168,7 +177,7 @@ def test_a_change_of_a_file_is_shown_as_a_difference(place: Path) -> None:
 
 
 @at_a_terminal
-@each_program
+@with_program(CODEX)
 def test_ctrl_c_stops_the_programs_turn_and_the_next_one_goes_on(program: Program, place: Path) -> None:
     """SPEC 9.8, 12.2: what was stopped is taken back from the session before anything else is said."""
 
@@ -264,7 +273,7 @@ def test_who_is_not_logged_in_is_told_how(program: Program, place: Path) -> None
     assert f"Log in: {installed.login()}; or name the variable that holds a key: --key VARIABLE." in asked.stderr
 
 
-@each_program
+@with_program(CLAUDE)
 def test_a_program_that_is_not_installed_is_told_how(program: Program, place: Path) -> None:
     """SPEC 15.1: here its package cannot be loaded."""
     module = known_programs()[cc.provider(program.name).client].module

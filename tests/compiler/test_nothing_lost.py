@@ -23,7 +23,7 @@ from tests.compiler.simulated import Failure, ProviderDown, SessionGone, Session
 from tests.compiler.world import TOOLS, mark_of
 from tests.conftest import often
 
-RUNS = often(60, 300)
+RUNS = often(36, 300)
 LENGTH = 60
 PARTS = 6
 

@@ -23,7 +23,7 @@ FORGETS = 37  # requests, after which everything in memory is forgotten once
 def conversation_for(window: int) -> Recorded:
     """A conversation of several windows; the larger the window, the longer its texts."""
     if window == 8_000:
-        return recorded().of_length(often(200, 600))
+        return recorded().of_length(often(120, 600))
     return recorded().of_length(340).longer(5 if window == 32_000 else 34)
 
 

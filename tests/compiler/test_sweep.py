@@ -18,7 +18,7 @@ from tests.compiler.replay import begins_with, blocks, replay
 from tests.conftest import often
 from tests.formats.known import having, known
 
-CONVERSATIONS = often(24, 120)
+CONVERSATIONS = often(12, 120)
 BUDGETS = (60, 100, 150, 220, 320, 450, 700, 1_000, 1_600)
 KINDS = ("parallel", "interleaved", "tools only", "late")
 

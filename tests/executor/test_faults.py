@@ -29,7 +29,7 @@ from tests.standin.faults import QUICK
 from tests.standin.sdks import clients
 
 log = logging.getLogger("tests.faults")
-TURNS = often(25, 100)
+TURNS = often(15, 100)
 LENGTH, TOGETHER = max(5, TURNS // 100), 10
 """How many turns a conversation has, and how many conversations there are at a time."""
 WINDOW, OUTPUT = 3_400, 600

@@ -17,6 +17,7 @@ from contextc._json import JSONObject, encode
 from contextc.errors import InvalidSetting
 from contextc.providers import Call, Provider
 from contextc.store.streams import join
+from tests.conftest import some
 from tests.providers.loopback import Answer, Loopback, loopback, loopback_in_a_thread, refused
 from tests.providers.vendors import Vendor, vendors
 
@@ -326,7 +327,7 @@ def test_an_unknown_provider_is_not_called_at_somebody_elses_address() -> None:
         cc.endpoint(cc.provider("anthropic:claude-opus-5-5"), timeout=-1)
 
 
-@ALL
+@pytest.mark.parametrize("vendor", some(list(VENDORS.values()), 1), ids=lambda vendor: vendor.name)
 def test_the_loop_goes_on_while_an_sdk_is_loaded(vendor: Vendor) -> None:
     """Loading one takes a second or more, in which other turns go on."""
     code = f"""

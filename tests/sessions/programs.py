@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
 
+import pytest
 from msgspec import Struct
 
 import contextc as cc
 from contextc.events import AnyEvent
 from contextc.providers.endpoint import Endpoint, endpoint
+from tests.conftest import THOROUGH
 from tests.standin import KEY, Ask, Record, Reply, Standin
 
 VARIABLE = "CONTEXTC_STANDIN_KEY"
@@ -42,6 +44,12 @@ CLAUDE = Program(
 )
 CODEX = Program(name="codex", model="gpt-5.4", other="gpt-5.2", format="openai_responses", bash="exec_command")
 PROGRAMS = (CLAUDE, CODEX)
+each_program = pytest.mark.parametrize("program", PROGRAMS, ids=str)
+
+
+def with_program(quick: Program) -> pytest.MarkDecorator:
+    """Run the test with this program; with each of them in `make prove`."""
+    return pytest.mark.parametrize("program", PROGRAMS if THOROUGH else [quick], ids=str)
 
 
 class Marked:

@@ -16,19 +16,18 @@ from contextc.store import transcripts
 from tests.sessions.programs import (
     CLAUDE,
     CODEX,
-    PROGRAMS,
     House,
     Marked,
     Program,
     answered,
+    each_program,
     marks,
     run_turns,
     turn,
+    with_program,
 )
 from tests.standin import Ask, Call, Fault, Plan, Record, Reply, Standin, faults
 from tests.standin.answer import refused
-
-each_program = pytest.mark.parametrize("program", PROGRAMS, ids=str)
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def children() -> set[int]:
     return found
 
 
-@each_program
+@with_program(CLAUDE)
 def test_an_overloaded_api_and_then_success(program: Program, house: House) -> None:
     """SPEC 9.8: a prompt that failed is in the session, and is taken back before it is sent again."""
     plan = faults.listed(None, faults.overloaded())
@@ -68,7 +67,7 @@ def test_an_overloaded_api_and_then_success(program: Program, house: House) -> N
     assert [message.status for message in house.store.load("talk")] == ["sent"] * 6
 
 
-@each_program
+@with_program(CODEX)
 def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(program: Program, house: House) -> None:
     """SPEC 9.8, 11.11: what its tools did cannot be sent again, so the program itself asks again."""
 
@@ -163,7 +162,7 @@ def test_a_thread_of_codex_goes_along_to_another_directory(house: House, tmp_pat
     assert account(moved).mode == "resume"
 
 
-@each_program
+@with_program(CODEX)
 def test_a_changed_static_prompt_is_told_in_the_session(program: Program, house: House) -> None:
     """SPEC 9.3: an update, because a session keeps the prompt it began with."""
     with Standin(Marked()) as standin:
@@ -174,7 +173,7 @@ def test_a_changed_static_prompt_is_told_in_the_session(program: Program, house:
     assert [account(changed, number).mode for number in (1, 2, 3)] == ["full", "resume", "resume"]
 
 
-@each_program
+@with_program(CODEX)
 def test_another_model_is_given_everything_in_a_session_of_its_own(program: Program, house: House) -> None:
     """SPEC 9.1, 9.10."""
     with Standin(Marked()) as standin:
@@ -186,7 +185,7 @@ def test_another_model_is_given_everything_in_a_session_of_its_own(program: Prog
     assert {record.model for record in answered(standin)} == {program.model, program.other}
 
 
-@each_program
+@with_program(CODEX)
 def test_of_two_turns_at_once_one_waits_for_the_other(program: Program, house: House) -> None:
     """SPEC 9.7, 3: one session has one writer."""
 
@@ -218,7 +217,7 @@ def too_long(*marks: str) -> Plan:
     return plan
 
 
-@each_program
+@with_program(CLAUDE)
 def test_a_session_that_is_too_long_for_the_model_begins_anew(program: Program, house: House) -> None:
     """SPEC 7, 9.6: our own record is shown within a smaller budget, in a new session; and the account says why."""
     with Standin(Marked(), faults=too_long("«a1»")) as standin:
