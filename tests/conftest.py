@@ -4,6 +4,7 @@
 line, and where `CI=true` nothing may be skipped, so they fail.
 """
 
+import gc
 import os
 import re
 import shutil
@@ -59,6 +60,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(clean_up)
     os.environ["SSL_CERT_FILE"] = str(Path(folder) / "authority.pem")
     Path(folder, "authority.pem").write_text(text[: text.index(LAST_LINE) + len(LAST_LINE)])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage among what is imported for the tests: it stays, and to look through it takes time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

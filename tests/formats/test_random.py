@@ -32,7 +32,7 @@ FORMATTERS: dict[str, Formatter] = {
 def examples(number: int) -> settings:
     """So many examples, and ten times as many in `make prove`."""
     return settings(
-        max_examples=often(number, 10 * number), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=often(number // 2, 10 * number), deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 
 

@@ -22,7 +22,7 @@ from contextc.formats.named import format_names
 from contextc.providers import Provider
 from contextc.providers.by_hand import as_curl, as_python, literal
 from contextc.providers.named import client_of, hand_tables
-from tests.conftest import some
+from tests.conftest import often, some
 
 KEY = "sk-$HOME-`key`"
 NASTY = (
@@ -178,7 +178,7 @@ def test_a_shell_sends_these_very_bytes(server: Server, format: str, program: st
     assert any(KEY in value for value in arrived.headers.values())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=often(10, 50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ANYTHING)
 def test_a_shell_and_python_read_any_json_as_it_is(server: Server, value: object) -> None:
     """What a model says may be anything."""

@@ -84,6 +84,7 @@ def test_another_process_goes_on_with_the_session_from_the_store(tmp_path: Path)
         ]
 
 
+@pytest.mark.thorough
 def test_a_prompt_that_failed_is_not_in_the_next_request(tmp_path: Path) -> None:
     """SPEC 9.8: the CLI keeps a prompt that its API refused, and would show it beside the next one."""
     with Standin(echo, faults=faults.listed(None, faults.overloaded())) as standin:
@@ -110,6 +111,7 @@ def test_a_prompt_that_failed_is_not_in_the_next_request(tmp_path: Path) -> None
         assert again.session in again.notes[0]
 
 
+@pytest.mark.thorough
 def test_a_program_that_is_killed_in_the_stream_leaves_no_prompt_behind(tmp_path: Path) -> None:
     """SPEC 9.8. Nothing else is lost with it: what was acknowledged before is in the next request."""
     with Standin(echo, faults=slow_where_asked) as standin:

@@ -74,6 +74,7 @@ def test_a_resumed_session_has_what_the_user_has_set_up(tmp_path: Path) -> None:
         assert (fourth.session, has_skill(fourth)) == (third.session, False)
 
 
+@pytest.mark.thorough
 def test_a_file_that_somebody_went_on_with_is_not_used(tmp_path: Path) -> None:
     """SPEC 9.5: a session holds what the ledger knows; what was said in it by hand is nobody's here."""
     with Standin(echo) as standin:
@@ -92,6 +93,7 @@ def test_a_file_that_somebody_went_on_with_is_not_used(tmp_path: Path) -> None:
         assert not has_skill(second)
 
 
+@pytest.mark.thorough
 def test_words_that_belong_to_no_conversation_are_not_stored(tmp_path: Path) -> None:
     """SPEC 3: a summary's session would outlive the redaction of what is in it."""
     with Standin(echo) as standin:

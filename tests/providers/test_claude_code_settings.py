@@ -15,6 +15,7 @@ from contextc.messages import ToolCall, ToolResult
 from contextc.providers import provider
 from contextc.providers.claude_code import live
 from contextc.providers.claude_code.failing import refusal
+from tests.conftest import some
 from tests.providers.claude_cli import KEY_NAME, Host, Said, echo, gone, opened, said, shown
 from tests.standin import Ask, Call, Plan, Reply, Script, Standin, faults
 
@@ -94,6 +95,7 @@ def test_our_system_prompt_comes_behind_the_clis_own_or_in_its_place(tmp_path: P
         assert whole[-1] == "Be brief."
 
 
+@pytest.mark.thorough
 def test_a_model_of_few_words_is_asked_for_no_more(tmp_path: Path) -> None:
     """SPEC 7: the CLI lets any model go on for 32,000 tokens or more, and a small one may not find an end."""
     with Standin(echo) as standin:
@@ -105,6 +107,7 @@ def test_a_model_of_few_words_is_asked_for_no_more(tmp_path: Path) -> None:
         assert own >= 32_000
 
 
+@pytest.mark.thorough
 def test_headers_of_a_call_reach_the_api(tmp_path: Path) -> None:
     """What a proxy asks for is sent with every request of the CLI."""
     with Standin(echo) as standin:
@@ -130,6 +133,7 @@ def test_the_program_runs_in_the_calls_directory(tmp_path: Path) -> None:
         assert failed.value.kind == "invalid"
 
 
+@pytest.mark.thorough
 def test_another_option_needs_another_program_and_goes_on_with_the_session(tmp_path: Path) -> None:
     """A program serves the calls it was started for; nothing of the conversation is lost with it."""
     with Standin(echo) as standin:
@@ -183,12 +187,15 @@ def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, setting
 
 @pytest.mark.parametrize(
     ("plan", "options", "kind", "status"),
-    [
-        (faults.listed(faults.rate()), {}, "rate", 429),
-        (faults.listed(faults.quota()), {}, "quota", 400),
-        (faults.listed(faults.cut()), {}, "transient", None),
-        (None, {"env": {KEY_NAME: "sk-wrong-key-000"}}, "auth", 401),
-    ],
+    some(
+        [
+            (faults.listed(faults.rate()), {}, "rate", 429),
+            (faults.listed(faults.quota()), {}, "quota", 400),
+            (None, {"env": {KEY_NAME: "sk-wrong-key-000"}}, "auth", 401),
+            (faults.listed(faults.cut()), {}, "transient", None),
+        ],
+        2,
+    ),
 )
 def test_what_the_api_refuses_is_told_as_everywhere(
     tmp_path: Path, plan: Plan | None, options: JSONObject, kind: FailureKind, status: int | None
@@ -202,6 +209,7 @@ def test_what_the_api_refuses_is_told_as_everywhere(
         assert len(standin.records) == 1
 
 
+@pytest.mark.thorough
 def test_the_cli_asks_its_api_again_and_says_so(tmp_path: Path) -> None:
     """SPEC 11.11: a retry is announced, and is no error. A turn whose tools have run goes on."""
     plan = faults.listed(faults.overloaded(), None, faults.reset())
@@ -216,6 +224,7 @@ def test_the_cli_asks_its_api_again_and_says_so(tmp_path: Path) -> None:
         assert len(host.ran) == 1
 
 
+@pytest.mark.thorough
 def test_an_api_that_stays_overloaded_fails_the_turn_soon(tmp_path: Path) -> None:
     """SPEC 11.11, 9.8: after two more requests, and nothing of the prompt is in the next one."""
     with Standin(echo, faults=lambda ask: faults.overloaded() if b"Fails" in ask.raw else None) as standin:
@@ -232,6 +241,7 @@ def test_an_api_that_stays_overloaded_fails_the_turn_soon(tmp_path: Path) -> Non
         assert shown(standin.records[-1])[-1] == ("user", "Once more")
 
 
+@pytest.mark.thorough
 def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) -> None:
     """SPEC 7: the CLI tries to shorten its own history, fails, and leaves a session that goes back to its cursor."""
     with Standin(echo, window=1500) as standin:

@@ -159,6 +159,7 @@ def test_a_turn_that_fails_says_how(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_what_goes_wrong_for_a_moment_is_mended_in_the_turn(tmp_path: Path) -> None:
     """SPEC 11.11: Codex asks again, twice at most. It tells only of a stream that broke."""
 

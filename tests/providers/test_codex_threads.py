@@ -86,6 +86,7 @@ def test_history_that_went_in_before_the_prompt_did_is_taken_back(tmp_path: Path
     asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_a_program_killed_in_the_stream_costs_nothing_but_its_turn(tmp_path: Path) -> None:
     """SPEC 9.8: kill -9 in the middle of a reply; the prompt stays in the thread, and is taken back."""
 

@@ -22,7 +22,7 @@ from tests.web.lives import strings_in
 
 KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
 GONE = ("redacted", "another form")
-SEEDS = range(often(6, 30))
+SEEDS = range(often(4, 30))
 
 
 class Looking:
