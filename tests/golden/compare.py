@@ -37,7 +37,7 @@ def difference(expected: Any, found: Any, path: str = "$") -> str:
         at = min(len(expected), len(found)) if at is None else at
         some = slice(max(0, at - 60), at + 100)
         return f"{path}, character {at}: expected …{expected[some]!r}…, got …{found[some]!r}…"
-    same = type(expected) is type(found) and expected == found
+    same = type(cast(object, expected)) is type(cast(object, found)) and expected == found
     return "" if same else f"{path}: expected {_short(expected)}, got {_short(found)}"
 
 
@@ -56,7 +56,7 @@ def _as_json(text: str) -> Any:
         found = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict | list) else None
+    return cast(Any, found) if isinstance(found, dict | list) else None
 
 
 def mapped(value: Any, change: Callable[[str, Any], Any], name: str = "") -> Any:

@@ -153,12 +153,17 @@ def triggers() -> JSONObject:
         )
     ]
     todos = (Todo(number=1, text="look", state="doing"), Todo(number=2, text="rest"))
-    bad = {
+    bad: dict[str, Any] = {
         "share": 0.95, "used": 950, "available": 1_000, "steps": 9, "tool_calls": 10, "cost": 0.9, "seconds": 90.0,
         "finish": "length", "step_limit": 10, "tool_call_limit": 11, "cost_limit": 1.0, "seconds_limit": 100.0,
         "todos": todos, "resources": lambda: Resources(memory=0.99, cpu=0.99),
     }  # fmt: skip
-    good = {"share": 0.1, "used": 100, "available": 1_000, "resources": lambda: Resources(memory=0.1, cpu=0.1)}
+    good: dict[str, Any] = {
+        "share": 0.1,
+        "used": 100,
+        "available": 1_000,
+        "resources": lambda: Resources(memory=0.1, cpu=0.1),
+    }
     found: JSONObject = {}
     for each in [*default_triggers(), *resource_triggers()]:
         said: list[Any] = []

@@ -26,10 +26,11 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.cli import app
+from contextc.formats import format_names
 from contextc.store import places, transcripts
 from contextc.store.transcripts import TranscriptKey
 from contextc.store.turns import trigger_states
-from contextc.transfer import export_lines
+from contextc.transfer import export_lines, export_request
 from contextc.web.app import application
 from contextc.web.channels import channel_id
 from contextc.web.desk import Options
@@ -120,7 +121,7 @@ def _cell(value: Any) -> Any:
         found = json.loads(value)
     except ValueError:
         return f"hex {value.hex()}"
-    return found if isinstance(found, dict | list) else f"hex {value.hex()}"
+    return cast(Any, found) if isinstance(found, dict | list) else f"hex {value.hex()}"
 
 
 TOLD = ("type", "kind", "role", "status", "state", "finish", "mode", "why", "lifecycle", "trigger", "outcome")
@@ -143,7 +144,7 @@ def shape(file: Path) -> list[str]:
                 walk(f"{path}[]", each)
         else:
             named = path.rpartition(".")[2] in TOLD and isinstance(value, str)
-            found.add(f"{path}: {value!r}" if named else f"{path}: {type(value).__name__}")
+            found.add(f"{path} = {value!r}" if named else f"{path}: {type(value).__name__}")
 
     for table, all in rows(file).items():
         for row in all:
@@ -156,18 +157,11 @@ def channels(file: Path) -> list[Kept]:
         found = connection.execute(
             "SELECT number, conversation, agent, provider, model, directory FROM channel ORDER BY number"
         ).fetchall()
-        return [
-            Kept(
-                *named,
-                [
-                    place & 0xFFFFFFFF
-                    for (place,) in connection.execute(
-                        "SELECT place FROM manifest WHERE place / 4294967296 = ? ORDER BY place", (number,)
-                    )
-                ],
-            )
-            for number, *named in found
-        ]
+        requests = connection.execute("SELECT place FROM manifest ORDER BY place").fetchall()
+    return [
+        Kept(*columns, requests=[place & 0xFFFFFFFF for (place,) in requests if place >> 32 == number])
+        for number, *columns in found
+    ]
 
 
 # ── the store ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -229,7 +223,7 @@ def requests(store: cc.Store, file: Path) -> JSONObject:
     """Every past request, to the byte, and its manifest."""
     found: JSONObject = {}
     for each in channels(file):
-        asked = {"agent": each.agent, "directory": each.directory or None}
+        asked: dict[str, Any] = {"agent": each.agent, "directory": each.directory or None}
         compile = compiler(store, each)
         for number in each.requests:
             manifest = compile.explain(each.conversation, number, **asked)
@@ -265,7 +259,29 @@ def exports(store: cc.Store) -> dict[str, bytes]:
     }
 
 
+def conversions(store: cc.Store) -> JSONObject:
+    """One conversation as a request in every format, also in those that no provider is called with."""
+    return {name: as_json(export_request(store, "formats", format=name).body) for name in format_names()}
+
+
 # ── HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+BROKEN: JSONObject = {
+    "model": "claude-sonnet-4-5",
+    "max_tokens": 0,
+    "messages": [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c 1", "name": "look", "input": {}}]},
+        {"role": "user", "content": "And?"},
+    ],
+}
+POSTED: dict[str, JSONObject] = {
+    "/api/lint": {"body": BROKEN, "format": "anthropic"},
+    "/api/fix": {"body": BROKEN, "format": "anthropic"},
+    "/api/convert": {"body": BROKEN, "target": "openai_chat"},
+    "/api/open": {"text": json.dumps(BROKEN)},
+}
+"""Requests that change nothing in the store."""
 
 
 def http(store: cc.Store, file: Path, root: Path) -> JSONObject:
@@ -273,7 +289,9 @@ def http(store: cc.Store, file: Path, root: Path) -> JSONObject:
     served = application(store, Options(root=root, model="replay:none.jsonl"))
     client = TestClient(served, base_url="http://127.0.0.1:8377", raise_server_exceptions=False)
     with alone(root), client:
-        return {path: _answer(client, path) for path in _paths(store, file)}
+        found = {path: _answer(client.get(path), path) for path in _paths(store, file)}
+        posted = {path: _answer(client.post(path, json=body), path) for path, body in POSTED.items()}
+        return found | posted
 
 
 def _paths(store: cc.Store, file: Path) -> Iterator[str]:
@@ -310,8 +328,7 @@ def _paths(store: cc.Store, file: Path) -> Iterator[str]:
                 yield f"{here}/requests/{channel}/{each.requests[-1]}{what}"
 
 
-def _answer(client: TestClient, path: str) -> JSONObject:
-    answer = client.get(path)
+def _answer(answer: Any, path: str) -> JSONObject:  # of the client's HTTP library
     shown = answer.headers if path in ALL_HEADERS else {name: answer.headers.get(name) for name in NAMED_HEADERS}
     headers = {name: value for name, value in shown.items() if name not in DERIVED}
     body: Any = answer.text
@@ -439,7 +456,7 @@ def turns(root: Path) -> dict[str, str]:
         with TestClient(served, base_url="http://127.0.0.1:8377", raise_server_exceptions=False) as client:
             for number, text in enumerate(("What is it?", "Read the note.", "Run it.")):
                 if number == 1:
-                    asked = {
+                    asked: JSONObject = {
                         "threadId": "agui", "runId": f"run-{number}", "state": {}, "tools": [], "context": [],
                         "messages": [{"id": "m1", "role": "user", "content": text}], "forwardedProps": {},
                     }  # fmt: skip
@@ -469,15 +486,6 @@ def _normal(text: str) -> str:
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-BROKEN: JSONObject = {
-    "model": "claude-sonnet-4-5",
-    "max_tokens": 0,
-    "messages": [
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c 1", "name": "look", "input": {}}]},
-        {"role": "user", "content": "And?"},
-    ],
-}
 
 
 def commands(file: Path, root: Path) -> JSONObject:
@@ -509,7 +517,9 @@ def _printed(arguments: tuple[str, ...]) -> JSONObject:
             code = ended.code
     found: Any = mapped(json.loads(out.getvalue()), _lasting)
     if arguments[0] == "doctor" and isinstance(found, dict):
+        found, settings = cast(JSONObject, found), cast(JSONObject, found)["settings"]
         found = {name: value if name in SEEN else type(value).__name__ for name, value in found.items()}
+        found["settings"] = sorted(settings)
         found["findings"] = [_without_prose(each, ("text", "why", "would")) for each in found["findings"]]
     return {"exit": code, "printed": later_hidden(found)}
 
@@ -530,6 +540,7 @@ def everything(file: Path) -> dict[str, Any]:
         found["stored.json"] = stored(store)
         found["requests.json"] = requests(store, file)
         found["next.json"] = upcoming(store, file)
+        found["formats.json"] = conversions(store)
         found |= exports(store)
         found["http.json"] = http(store, file, root)
         found["streams.json"] = streams(store)

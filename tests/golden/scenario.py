@@ -301,7 +301,7 @@ async def _interrupted(store: cc.Store) -> list[bytes]:
     await run(executor, "interrupted", "Lose it.")
     with suppress(ContextcError):
         await executor.resume("interrupted").wait()
-    line.script = [reply("Once more.", ("c1", "lose", {}))]
+    line.script.append(reply("Once more.", ("c1", "lose", {})))
     await run(executor, "lost", "Lose it, too.")
     return line.bodies
 

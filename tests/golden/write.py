@@ -12,7 +12,7 @@ import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import contextc as cc
 from tests.golden import names, recordings
@@ -55,9 +55,10 @@ def _lines(value: Any, depth: int = 0) -> str:
     if depth == DEPTH or not isinstance(value, dict | list) or not value:
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
-        inside = [f"{json.dumps(name, ensure_ascii=False)}: {_lines(each, depth + 1)}" for name, each in value.items()]
+        fields = cast(dict[str, Any], value).items()
+        inside = [f"{json.dumps(name, ensure_ascii=False)}: {_lines(each, depth + 1)}" for name, each in fields]
         return "{\n" + ",\n".join(inside) + "\n}"
-    return "[\n" + ",\n".join([_lines(each, depth + 1) for each in value]) + "\n]"
+    return "[\n" + ",\n".join([_lines(each, depth + 1) for each in cast(list[Any], value)]) + "\n]"
 
 
 if __name__ == "__main__":
