@@ -41,8 +41,9 @@ from contextc.todos import TODO_TOOL, Todo
 from contextc.transfer.lines import BlobLine, Header, MessageLine, TodosLine
 from contextc.triggers import Moment, Resources, default_triggers, resource_triggers
 from contextc.web.problems import refusal
-from tests.golden.recordings import alone, as_json, openapi
-from tests.golden.scenario import LOOK, SURROUNDINGS
+from tests.golden.answers import openapi
+from tests.golden.recordings import alone, as_json
+from tests.golden.script import LOOK, SURROUNDINGS
 
 STORED: dict[str, Any] = {
     "message": Message,

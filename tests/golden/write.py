@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import contextc as cc
-from tests.golden import names, recordings
+from tests.golden import answers, names, recordings
 from tests.golden.scenario import play
 
 DEPTH = 3
@@ -37,9 +37,26 @@ def write() -> None:
         _save("about.json", {"schema": recordings.SCHEMA, "written": int(time.time() * 1000)})
         time.sleep(0.01)  # what happens from here on is later
         _save("sent.json", [body.decode() for body in sent])
-        for name, value in recordings.everything(recordings.unpack(Path(scratch))).items():
+        for name, value in _everything(recordings.unpack(Path(scratch))).items():
             _save(name, value)
         _save("names.json", names.names())
+
+
+def _everything(file: Path) -> dict[str, Any]:
+    """All recorded files of JSON, by name; `file` is a copy of the golden store, which is opened and changed."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, cc.open_store(file) as store:
+        root = Path(folder)
+        found["stored.json"] = recordings.stored(store)
+        found["requests.json"] = recordings.requests(store, file)
+        found["next.json"] = recordings.upcoming(store, file)
+        found["formats.json"] = recordings.conversions(store)
+        found |= recordings.exports(store)
+        found["http.json"] = answers.http(store, file, root)
+        found["streams.json"] = answers.streams(store)
+        found["turns.json"] = answers.turns(root)
+        found["commands.json"] = answers.commands(file, root)
+    return found
 
 
 def _save(name: str, value: Any) -> None:  # JSON, or bytes
