@@ -1,0 +1,26 @@
+"""A copy of the golden store for all tests: they read it, and none changes it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from tests.golden import recordings
+
+
+@pytest.fixture(scope="session")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file as it was written, never opened by our code."""
+    return recordings.unpack(tmp_path_factory.mktemp("raw"))
+
+
+@pytest.fixture(scope="session")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recordings.unpack(tmp_path_factory.mktemp("golden"))
+
+
+@pytest.fixture(scope="session")
+def store(file: Path) -> Iterator[cc.Store]:
+    with cc.open_store(file) as opened:
+        yield opened

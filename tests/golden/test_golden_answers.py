@@ -1,0 +1,48 @@
+"""What the server and the commands answer about a stored conversation has the names it had."""
+
+from pathlib import Path
+
+import contextc as cc
+from tests.golden import answers
+from tests.golden.compare import assert_same
+from tests.golden.recordings import read
+
+
+def test_http_answers_are_the_same(store: cc.Store, file: Path, tmp_path: Path) -> None:
+    """Every GET route that needs no running turn, with the document about the API: clients read these fields."""
+    found = answers.http(store, file, tmp_path)
+    expected = read("http.json")
+    for path, answer in expected.items():
+        assert_same(answer, found.get(path), path)
+    assert [*found] == [*expected]
+
+
+def test_every_get_route_is_recorded() -> None:
+    recorded = read("http.json")
+    asked = {path.partition("?")[0] for path in recorded}
+    for route, methods in recorded["/api/openapi.json"]["body"]["paths"].items():
+        if "get" in methods and not route.endswith("/events"):  # those are in streams.json
+            pieces = ["" if piece.startswith("{") else piece for piece in f"/api{route}".split("/")]
+            assert any(_fits(path.split("/"), pieces) for path in asked), route
+
+
+def _fits(path: list[str], pieces: list[str]) -> bool:
+    return len(path) == len(pieces) and all(piece in ("", said) for said, piece in zip(path, pieces, strict=True))
+
+
+def test_stored_events_are_streamed_to_the_byte(store: cc.Store) -> None:
+    """As server-sent events, in our own words, in AG-UI's and in the Vercel AI SDK's."""
+    assert_same(_frames(read("streams.json")), _frames(answers.streams(store)), "a stream")
+
+
+def test_turns_are_streamed_to_clients_to_the_byte(tmp_path: Path) -> None:
+    """A turn that runs, as `useChat` and an AG-UI client are sent it, up to an approval; ids and times apart."""
+    assert_same(_frames(read("turns.json")), _frames(answers.turns(tmp_path)), "a turn's stream")
+
+
+def _frames(streams: dict[str, str]) -> dict[str, list[str]]:
+    return {name: told.split("\n") for name, told in streams.items()}
+
+
+def test_commands_print_the_same_json(store: cc.Store, file: Path, tmp_path: Path) -> None:
+    assert_same(read("commands.json"), answers.commands(file, tmp_path), "what a command prints")

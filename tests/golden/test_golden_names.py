@@ -1,0 +1,58 @@
+"""Names that are stored or sent, and texts that models read, are those that were recorded."""
+
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import cast
+
+import pytest
+
+import contextc
+from tests.golden.compare import assert_same
+from tests.golden.names import names, schema_of
+from tests.golden.recordings import read
+
+RECORDED = read("names.json")
+
+
+@pytest.fixture(scope="module")
+def today() -> object:
+    return names()
+
+
+@pytest.mark.parametrize("what", RECORDED)
+def test_names_are_what_they_were(today: dict[str, object], what: str) -> None:
+    """Tables and columns, fields and tags of stored JSON, tools, triggers, prompt fragments, sentences, error kinds."""
+    assert_same(RECORDED[what], today[what], what)
+
+
+def test_the_golden_store_has_the_recorded_schema(raw: Path) -> None:
+    assert_same(RECORDED["schema"], schema_of(raw), "the schema of the golden store")
+
+
+def test_sentences_for_models_are_in_the_code() -> None:
+    """Texts that no recorded request has: results of built-in tools, refusals, notes about what was left out.
+
+    They are looked for among all string constants of the package, wherever they are. A text with values in it is
+    recorded in pieces.
+    """
+    constants = {text for file in sorted(Path(contextc.__path__[0]).rglob("*.py")) for text in _constants(_code(file))}
+    assert [text for text in read("sentences.json") if text not in constants] == []
+
+
+def _code(file: Path) -> CodeType:
+    """The compiled file, from Python's cache where there is one."""
+    found = SourceFileLoader(file.stem, str(file)).get_code(file.stem)
+    assert found is not None, file
+    return found
+
+
+def _constants(code: CodeType) -> Iterator[str]:
+    for each in code.co_consts:
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, CodeType):
+            yield from _constants(each)
+        elif isinstance(each, tuple | frozenset):
+            yield from (inside for inside in cast(tuple[object, ...], each) if isinstance(inside, str))
