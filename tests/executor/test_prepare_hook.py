@@ -10,6 +10,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.errors import InvalidInput, ProviderFailed
 from contextc.events import StepStart
 from contextc.providers.endpoint import Call, Endpoint
+from contextc.store.places import UNANSWERED
 from tests.executor.scripted import SONNET, Say, Scripted, add, call, played, rebuilt
 
 REPLACED = "the request before it was replaced"
@@ -102,6 +103,25 @@ def test_the_hook_is_asked_again_where_a_call_is_made_again(store: cc.Store) -> 
 
     assert [b"hunter2" in body for body in provider.bodies] == [False, False]
     assert rebuilt(executor, "demo", 1) == provider.bodies[1:]
+
+
+def test_a_replacement_that_was_not_answered_can_be_opened_as_it_was_sent(store: cc.Store) -> None:
+    """Also after a later request took its number."""
+    provider = Scripted([ProviderFailed("anthropic", "invalid", "No."), Say(text="Yes.")])
+    executor = cc.AgentExecutor(
+        store,
+        SONNET,
+        endpoint=provider,
+        on_prepare_messages=lambda request, step: {**request, "metadata": {"user_id": str(len(provider.bodies))}},
+    )
+
+    with pytest.raises(ProviderFailed):
+        asyncio.run(played(executor, "demo", "one"))
+    asyncio.run(played(executor, "demo", "two"))
+
+    failed, answered = provider.bodies
+    assert executor.compiler.rebuild("demo", UNANSWERED + 1) == failed
+    assert executor.compiler.rebuild("demo", 1) == answered != failed
 
 
 def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:

@@ -170,6 +170,14 @@ def test_history_that_begins_with_the_model_gets_an_opening() -> None:
     ]
 
 
+def test_a_request_that_came_with_the_model_first_gets_no_opening_and_no_note_of_one() -> None:
+    body: JSONObject = {
+        "contents": [{"role": "model", "parts": [{"text": "Hello!"}]}, {"role": "user", "parts": [{"text": "Hi."}]}]
+    }
+    written = GOOGLE.write(GOOGLE.decode_request(body))
+    assert (written.body, written.notes) == (body, ())
+
+
 def test_stand_in_signature_is_for_models_that_ask_for_one() -> None:
     """SPEC 10.4: models before Gemini 3 sign nothing, and need no stand-in."""
     history = [user("go"), assistant(tool_calls=[tool_call("a", "run", {})]), tool_result("a", "run", "done")]

@@ -177,6 +177,18 @@ def test_a_server_that_is_not_there_is_named_without_the_password(address: str) 
     assert "hunter2" not in str(caught.value)
 
 
+def test_the_words_of_the_driver_are_shown_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libpq may quote what it was given."""
+
+    def connect(given: str, **options: object) -> None:
+        raise psycopg.OperationalError(f"connection failed: {given}")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(cc.StoreUnavailable, match=r"connection failed: .*ann:\*\*\*@") as caught:
+        cc.open_store("postgresql://ann:hunter2@127.0.0.1:9/none")
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "address",
     [

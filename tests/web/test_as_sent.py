@@ -32,10 +32,10 @@ def works(life: Life, turns: int, output: str = "line of output " * 60) -> None:
         life.answer(f"seen {number}")
 
 
-@pytest.mark.parametrize("spec", [GPT, SONNET])
-def test_a_shortened_result_is_told_as_it_was_sent(client: TestClient, store: cc.Store, spec: str) -> None:
+@pytest.mark.parametrize(("spec", "fetch"), [(GPT, True), (SONNET, True), (SONNET, False)])
+def test_a_shortened_result_is_told_as_it_was_sent(client: TestClient, store: cc.Store, spec: str, fetch: bool) -> None:
     """A person who looks for a missing fact must see that the model did not get it, and what it got instead."""
-    life = Life(store, whom(spec, window=6_000))
+    life = Life(store, whom(spec, window=6_000), fetch=fetch)
     life.turn("look", cc.assistant("", tool_calls=[cc.tool_call("a", "look", {"at": "home"})]))
     store.append("demo", cc.tool_result("a", "look", LONG + NEEDLE + LONG))
     life.answer()
@@ -45,6 +45,7 @@ def test_a_shortened_result_is_told_as_it_was_sent(client: TestClient, store: cc
     assert not any(NEEDLE in text for text in strings_in(body))
     assert line["text"].removeprefix("look: ") in strings_in(body)
     assert "characters were left out" in line["text"]
+    assert ("to read on" in line["text"]) == fetch
     assert NEEDLE not in line["text"]
     assert NEEDLE in line["original"]
     assert ask.request(2, "/lines", search=NEEDLE)["lines"] == []
