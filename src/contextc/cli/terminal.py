@@ -24,9 +24,7 @@ StoreOption = Annotated[
 ]
 FormatOption = Annotated[
     str | None,
-    typer.Option(
-        "--format", "-f", help="The format it is in: openai_chat, anthropic, gemini, … (default: a session's own)"
-    ),
+    typer.Option("--format", "-f", help="The format it is in: openai_chat, anthropic, gemini, … (default: recognised)"),
 ]
 JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
