@@ -22,6 +22,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple, cast
 
+from contextc._json import json_type
 from contextc.errors import InvalidSetting
 
 FILE = "contextc.toml"
@@ -327,11 +328,14 @@ def _from_file(path: str, names: set[str]) -> dict[str, Setting]:
     for kind in HOW:
         _tables(kind, path, content)
     for name, value in content.items():
-        if name not in HOW and (name not in names or not isinstance(value, str)):
+        if name not in HOW and name not in names:  # its value is not repeated: it may be a secret
             raise InvalidSetting(
-                f"{path}: {name} = {value!r} is no setting. There are: {', '.join(sorted(names))}, all text; and "
-                f"tables of models and of providers."
+                f"{path}: {name} is not a setting. Use one of {', '.join(sorted(names))}, or a table of models or "
+                f"providers."
             )
+        if name not in HOW and not isinstance(value, str):
+            kind = "a table" if isinstance(value, dict) else json_type(value)
+            raise InvalidSetting(f'{path}: {name} must be text, got {kind}. Write {name} = "…".')
     return {name: Setting(value, path) for name, value in content.items() if isinstance(value, str)}
 
 
