@@ -93,7 +93,10 @@ def _seconds(name: str, setting: Setting) -> int:
 
 
 class ProjectFile(NamedTuple):
-    """A project's `contextc.toml` that is not trusted yet, with the changes it would make, as `name = value`."""
+    """A project's `contextc.toml` that is not trusted yet, with the changes it would make, as `name = value`.
+
+    Passwords in addresses are masked. Show the changes only after `check_project`: an unknown setting may be a secret.
+    """
 
     path: str
     digest: str
@@ -111,12 +114,16 @@ def project_file(*, environment: Mapping[str, str] = os.environ, folder: str | N
         return None
     tables = _tables(PROVIDERS, path, content)
     providers = {name: facts for name, facts in tables.items() if facts.keys() - HARMLESS_FACTS}
-    changes = [f"{name} = {value!r}" for name, value in content.items() if name not in HARMLESS and name not in HOW]
+    changes = [_change(name, value) for name, value in content.items() if name not in HARMLESS and name not in HOW]
     for name, facts in providers.items():
-        changes += [f"{PROVIDERS}.{name}.{fact} = {value!r}" for fact, value in facts.items()]
+        changes += [_change(f"{PROVIDERS}.{name}.{fact}", value) for fact, value in facts.items()]
     if not changes or _trusted(environment).get(os.path.realpath(path)) == digest:
         return None
     return ProjectFile(path, digest, tuple(changes), frozenset(_provider_name(name) for name in providers))
+
+
+def _change(name: str, value: object) -> str:
+    return f"{name} = {(masked(value) if isinstance(value, str) and '://' in value else value)!r}"
 
 
 def trust(file: ProjectFile, *, environment: Mapping[str, str] = os.environ) -> None:
@@ -272,13 +279,7 @@ def read_providers(
     refused = project_file(environment=environment, folder=folder)
     for path, written, facts in _written(PROVIDERS, environment, folder):
         name = _provider_name(written)
-        if "key" in facts and not is_variable(facts["key"]):
-            raise InvalidSetting(f"{path}: {PROVIDERS}.{written}: key {NO_VARIABLE}")
-        if "key" in facts and path != users:
-            raise InvalidSetting(
-                f"{path}: {PROVIDERS}.{written}: a project's file names no key, because it may be somebody else's. "
-                f"Write url and key into {users}."
-            )
+        _check_key(path, written, facts, users)
         if refused is not None and path == refused.path and name in refused.providers:
             continue
         before = found.get(name, {})
@@ -286,6 +287,25 @@ def read_providers(
             before = {fact: value for fact, value in before.items() if fact != "key"}
         found[name] = {**before, **facts}
     return found
+
+
+def check_project(path: str, *, environment: Mapping[str, str] = os.environ) -> Mapping[str, Mapping[str, object]]:
+    """Return the providers in a project's file. Raise InvalidSetting if it sets what it may not set, trusted or not."""
+    _from_file(path, set(Settings._fields))
+    tables = _tables(PROVIDERS, path, _parsed(path)[0])
+    for name, facts in tables.items():
+        _check_key(path, name, facts, _files(environment, os.curdir)[0])
+    return tables
+
+
+def _check_key(path: str, provider: str, facts: Mapping[str, object], users: str) -> None:
+    if "key" in facts and not is_variable(facts["key"]):
+        raise InvalidSetting(f"{path}: {PROVIDERS}.{provider}: key {NO_VARIABLE}")
+    if "key" in facts and path != users:
+        raise InvalidSetting(
+            f"{path}: {PROVIDERS}.{provider}: a project's file names no key, because it may be somebody else's. "
+            f"Write url and key into {users}."
+        )
 
 
 def check_provider(name: str, *, environment: Mapping[str, str] = os.environ, folder: str | None = None) -> None:

@@ -74,9 +74,9 @@ def options(
 
 
 def _ask_for_trust() -> None:
-    """Ask about a project's file that is not trusted. After a no, the command refuses it."""
+    """Ask about a project's file that is not trusted. After a no, or if a yes cannot help, the command refuses it."""
     file = project_file()
-    if file is not None and trust.ask(file):
+    if file is not None and trust.can_be_trusted(file) and trust.ask(file):
         trust.remember(file)
 
 

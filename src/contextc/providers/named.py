@@ -7,6 +7,7 @@ OpenAI's chat format, as most endpoints do. Providers are values; two that are e
 
 import re
 import tomllib
+from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -299,16 +300,21 @@ def _book() -> Book:
     return Book(providers, names, houses, *tables)
 
 
+def check_facts(name: str, facts: Mapping[str, object]) -> None:
+    """Raise InvalidSetting if a table of the user's own has what is not a fact about a provider."""
+    for fact, value in facts.items():
+        if not isinstance(value, WRITTEN.get(fact, ())) or (isinstance(value, bool) and fact not in FACTS):
+            raise InvalidSetting(
+                f"contextc.toml: {PROVIDERS}.{name}: {fact} is no fact, or not of that kind. There are: "
+                f"{', '.join(f'{each} ({kind.__name__})' for each, kind in WRITTEN.items())}."
+            )
+
+
 def _written() -> dict[str, JSONObject]:
     """The user's own tables, by the first names of the providers. What is no fact in them is refused."""
     names, found = _book().names, dict[str, JSONObject]()
     for name, facts in read_providers().items():
-        for fact, value in facts.items():
-            if not isinstance(value, WRITTEN.get(fact, ())) or (isinstance(value, bool) and fact not in FACTS):
-                raise InvalidSetting(
-                    f"contextc.toml: {PROVIDERS}.{name}: {fact} is no fact, or not of that kind. There are: "
-                    f"{', '.join(f'{each} ({kind.__name__})' for each, kind in WRITTEN.items())}."
-                )
+        check_facts(name, facts)
         found[names.get(name, name)] = dict(facts)
     return found
 
