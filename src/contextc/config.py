@@ -156,7 +156,7 @@ def _trusted(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 def _write_trusted(trusted: Mapping[str, str], environment: Mapping[str, str]) -> None:
     folder = config_folder(environment)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private_folder(folder)
     beside = os.path.join(folder, f".{TRUSTED}.{os.getpid()}")
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         json.dump(trusted, file, indent=1)
@@ -242,6 +242,16 @@ def data_folder(environment: Mapping[str, str]) -> str:
 
 def config_folder(environment: Mapping[str, str]) -> str:
     return _folder(environment, "XDG_CONFIG_HOME", "APPDATA", "~/.config")
+
+
+def make_private_folder(path: str) -> None:
+    """Create a folder, and those above it that are missing, for their owner alone."""
+    missing: list[str] = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        os.makedirs(each, mode=0o700, exist_ok=True)  # which gives its mode to the last one alone
 
 
 def _folder(environment: Mapping[str, str], unix: str, windows: str, default: str) -> str:

@@ -274,3 +274,10 @@ def test_of_several_requests_all_are_taken_or_none(run: Run, tmp_path: Path) -> 
     assert (
         run("import", "-", "-f", "openai_chat", "--as", "log", "--store", address, text=lines).stdout.count("log-") == 2
     )
+
+
+def test_what_fix_and_convert_write_is_readable_by_its_owner_alone(run: Run, tmp_path: Path) -> None:
+    """It is a conversation, as an export is."""
+    for command, *more in (["fix", "-f", "openai_chat"], ["convert", "--from", "openai_chat", "--to", "gemini"]):
+        run(command, "-", *more, "-o", f"{command}.json", text=json.dumps(CHAT))
+        assert (tmp_path / f"{command}.json").stat().st_mode & 0o777 == 0o600

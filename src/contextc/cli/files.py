@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 
 from contextc.cli.terminal import count, err
@@ -69,8 +68,8 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def write(file: str, data: bytes, *, opener: Callable[[str, int], int] | None = None) -> None:
-    """All of it or nothing: a file of that name is always a whole one."""
+def write(file: str, data: bytes) -> None:
+    """Write all of it or nothing, into a file that its owner alone can read."""
     if file == "-":
         try:
             sys.stdout.buffer.write(data)
@@ -80,7 +79,7 @@ def write(file: str, data: bytes, *, opener: Callable[[str, int], int] | None = 
         return
     partial = f"{file}.part"
     try:
-        with open(partial, "wb", opener=opener) as target:
+        with open(partial, "wb", opener=private) as target:
             target.write(data)
         os.replace(partial, file)
     except OSError as error:

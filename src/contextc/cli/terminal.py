@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from contextc.config import Settings, read_settings
+from contextc.config import Settings, make_private_folder, read_settings
 from contextc.errors import InvalidSetting
 from contextc.store import Store, open_store
 
@@ -40,7 +40,7 @@ def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
     if missing and not new:
         raise InvalidSetting(f"{settings.store.value}: there is no store yet. `contextc import` begins one.")
     if missing and settings.store.source == "default":
-        os.makedirs(os.path.dirname(missing), mode=0o700, exist_ok=True)
+        make_private_folder(os.path.dirname(missing))
     with open_store(settings.store.value) as handle:
         if new and age is not None and (redacted := handle.expire(age)):
             err.print(f"redacted {count(redacted, 'message')} older than {plain(settings.retention.value)}")
