@@ -144,6 +144,15 @@ def test_a_wrong_call_exits_with_2_and_says_why(run: Run, arguments: list[str], 
     assert "Traceback" not in failed.stderr
 
 
+def test_an_error_names_no_option_that_the_command_does_not_have(run: Run, filled: str) -> None:
+    unknown = run("compile", "demo", "--model", "foo:bar", "--store", filled).stderr
+    assert unknown.startswith("error: There is no provider 'foo'. There are: openai, ")
+    assert unknown.endswith("For an endpoint of your own, write its url below [providers.foo] in contextc.toml.\n")
+    assert run("fork", "demo", "demo", "--store", filled).stderr == (
+        "error: There is already a conversation 'demo'. Choose another name, or delete the conversation first.\n"
+    )
+
+
 def test_the_tour_runs(run: Run) -> None:
     """What `make run` shows: a chain, branches, a process killed while it writes, and what became of it."""
     shown = run("tour")

@@ -153,7 +153,10 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         (["--port", "70000"], "0 to 65535"),
         (["--host", "no.such.host.invalid"], "no such address"),
         (["--root", "nowhere"], "no such folder"),
-        (["--model", "nobody:knows"], "no provider"),
+        (
+            ["--model", "nobody:knows"],
+            "For an endpoint of your own, write its url below [providers.nobody] in contextc.toml",
+        ),
         (["--origin", "localhost:3000"], "http://localhost:3000"),
         (["--origin", "http://localhost:3000/chat"], "without a path"),
         (["--origin", "http://joe@localhost:3000"], "without a login"),

@@ -20,7 +20,7 @@ from msgspec.structs import fields, replace
 
 from contextc._json import JSONObject
 from contextc.config import PROVIDERS, check_provider, masked, read_providers
-from contextc.errors import FailureKind, InvalidSetting
+from contextc.errors import FailureKind, InvalidSetting, UnknownModel
 from contextc.formats.base import Formatter
 from contextc.formats.named import format_names
 from contextc.formats.named import formatter as formatter_named
@@ -185,15 +185,32 @@ def provider(
         known = {
             fact: value for fact, value in known.items() if fact not in ("url", "key")
         }  # they are of another place
+    try:
+        found = model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", COMPATIBLE)), **told)
+    except UnknownModel as error:
+        if entry or format is not None or "url" in own:
+            raise
+        raise UnknownModel(asks_for, close=error.close, problem=no_provider(name)) from None
     plain = Provider(
         name=name,
-        model=model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", COMPATIBLE)), **told),
+        model=found,
         format=speaks,
         asks_for=asks_for,
         session_field=entry.get("session_field", ""),
         client=client_of(speaks),
     )
     return replace(plain, **known | own)
+
+
+def no_provider(name: str) -> str:
+    """Return the text of the error for a provider that is not known."""
+    close = get_close_matches(name, provider_names(), n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    return (
+        f"There is no provider {name!r}.{meant} There are: {', '.join(provider_names())}. For an endpoint of your own: "
+        f'cc.provider("{name}:…", url="https://…/v1", window=128_000), or write its url below '
+        f"[providers.{name}] in contextc.toml."
+    )
 
 
 def provider_names() -> tuple[str, ...]:
