@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 import contextc as cc
+from contextc.store.backup import remove_empty
 from tests.cli.conftest import Run
 
 
@@ -235,3 +236,54 @@ def test_list_shows_every_conversation_and_takes_no_name_for_markup(run: Run, fi
     ]
     assert shown[2].index("1") == shown[0].index("messages")
     assert len({cell_len(line) for line in shown}) == 1
+
+
+def test_a_damaged_copy_is_not_restored_and_the_advice_is_another_copy(run: Run, filled: str, tmp_path: Path) -> None:
+    """The advice to restore a backup would lead in a circle."""
+    run("backup", "copy.db", "--store", filled)
+    whole = (tmp_path / "copy.db").read_bytes()
+    for name, data in (("damaged.db", whole[:4096] + b"\xff" * (len(whole) - 4096)), ("notes.txt", b"hello\n" * 999)):
+        (tmp_path / name).write_bytes(data)
+        refused = run("restore", name, "--yes", "--store", filled)
+        assert refused.returncode == 2
+        assert f"{name}: the file is damaged, or not a SQLite file. Give another file" in refused.stderr
+        assert "contextc restore" not in refused.stderr
+    assert run("list", "--store", filled).stdout.count("demo") == 1
+
+
+def test_a_copy_that_is_missing_is_named_before_anything_is_asked(run: Run, filled: str) -> None:
+    assert run("restore", "missing.db", "--store", filled).stderr.startswith("error: missing.db: file not found.")
+
+
+@pytest.mark.parametrize("data", ["", "{", "[]", '{"hello": 1}', '{"type":"contextc"}\n{}\n'])
+def test_an_import_that_fails_leaves_no_new_store(run: Run, tmp_path: Path, data: str) -> None:
+    (tmp_path / "broken.json").write_text(data)
+    failed = run("import", "broken.json", "--store", "sqlite:///new.db")
+    assert failed.returncode == 2, failed.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("new.db")] == []
+
+
+def test_a_command_that_fails_removes_no_store_that_was_there(run: Run, tmp_path: Path) -> None:
+    """Also not one without conversations: somebody made it."""
+    cc.open_store(tmp_path / "empty.db").close()
+    (tmp_path / "broken.json").write_text("{")
+    assert run("import", "broken.json", "--store", "sqlite:///empty.db").returncode == 2
+    assert (tmp_path / "empty.db").exists()
+
+
+def test_a_new_store_that_another_process_uses_is_not_removed(tmp_path: Path) -> None:
+    """Its first message may come a moment later."""
+    path = tmp_path / "new.db"
+    with cc.open_store(path) as store:
+        remove_empty(str(path))
+        assert path.exists()
+        store.append("demo", cc.user("hi"))
+    remove_empty(str(path))
+    assert path.exists()
+
+
+def test_chat_refuses_a_folder_that_does_not_exist(run: Run, tmp_path: Path) -> None:
+    """Its tools would work in a folder that they make."""
+    refused = run("chat", "--root", "nowhere", "hi", "--store", "sqlite:///new.db")
+    assert (refused.returncode, refused.stderr) == (2, "error: --root nowhere: there is no such folder.\n")
+    assert not (tmp_path / "new.db").exists()

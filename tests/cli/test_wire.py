@@ -248,7 +248,7 @@ def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, 
         store.append("demo", cc.assistant("half", status="cancelled"))
     out = run("export", "demo", "-f", format, "-o", "demo.json", "--store", address)
     assert (out.returncode, out.stderr.splitlines()[-1]) == (0, "wrote demo.json")
-    assert "left out: 1 messages that failed or were cancelled" in out.stderr
+    assert "left out: 1 message that failed or were cancelled" in out.stderr
     assert cc.lint(json.loads((tmp_path / "demo.json").read_text()), format=format) == []
     taken = run("import", "demo.json", "-f", format, "--as", "copy", "--store", address)
     assert taken.stdout.startswith("imported copy: 5 messages")

@@ -9,7 +9,7 @@ import typer
 from contextc.cli.terminal import StoreOption, count, opened, out, plain
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
-from contextc.store.backup import restore
+from contextc.store.backup import check_copy, restore
 
 
 def run(
@@ -29,6 +29,7 @@ def run_restore(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")] = False,
 ) -> None:
     """Put a copy in the place of a SQLite store. The former store is kept beside it, under another name."""
+    check_copy(file)
     address = read_settings(store).store.value
     if not yes:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):

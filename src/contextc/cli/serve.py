@@ -27,6 +27,7 @@ from contextc.cli.options import (
     SystemOption,
     ToolsOption,
     check_numbers,
+    folder_of,
 )
 from contextc.cli.terminal import StoreOption, err, opened, out, plain
 from contextc.errors import InvalidSetting
@@ -90,9 +91,7 @@ def run(
     from contextc.cli.chat.wish import system_of
 
     secret = _token(host, token, no_token)
-    folder = root.expanduser().resolve()
-    if not folder.is_dir():
-        raise InvalidSetting(f"--root {root}: there is no such folder.")
+    folder = folder_of(root)
     find(model)  # whom nobody knows is said before anything begins
     options = Options(
         model=model,

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from contextc.config import Settings, make_private_folder, read_settings
 from contextc.errors import InvalidSetting
 from contextc.store import Store, open_store
+from contextc.store.backup import remove_empty
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -33,7 +34,8 @@ JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machin
 def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
     """The configured store. Only a command that may begin a `new` one makes a file where there is none.
 
-    Old content is redacted only there, too: looking at a store changes nothing in it.
+    Old content is redacted only there, too: looking at a store changes nothing in it. If the command fails, a file that
+    was made for it and holds nothing is removed.
     """
     settings = read_settings(store)
     age, missing = settings.retention_age(), missing_file(settings)
@@ -41,10 +43,15 @@ def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
         raise InvalidSetting(f"{settings.store.value}: there is no store yet. `contextc import` begins one.")
     if missing and settings.store.source == "default":
         make_private_folder(os.path.dirname(missing))
-    with open_store(settings.store.value) as handle:
-        if new and age is not None and (redacted := handle.expire(age)):
-            err.print(f"redacted {count(redacted, 'message')} older than {plain(settings.retention.value)}")
-        yield handle
+    try:
+        with open_store(settings.store.value) as handle:
+            if new and age is not None and (redacted := handle.expire(age)):
+                err.print(f"redacted {count(redacted, 'message')} older than {plain(settings.retention.value)}")
+            yield handle
+    except BaseException:
+        if missing:
+            remove_empty(missing)
+        raise
 
 
 def missing_file(settings: Settings) -> str | None:
