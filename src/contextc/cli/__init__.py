@@ -14,6 +14,7 @@ from contextc.cli import (
     chat,
     compile,
     convert,
+    delete,
     doctor,
     explain,
     export,
@@ -22,6 +23,7 @@ from contextc.cli import (
     import_,
     lint,
     list_,
+    redact,
     rule,
     serve,
     tour,
@@ -44,6 +46,8 @@ app.command("list")(list_.run)
 app.command("import")(import_.run)
 app.command("export")(export.run)
 app.command("fork")(fork.run)
+app.command("delete")(delete.run)
+app.command("redact")(redact.run)
 app.command("compile")(compile.run)
 app.command("explain")(explain.run)
 app.command("lint")(lint.run)

@@ -28,6 +28,7 @@ FormatOption = Annotated[
     typer.Option("--format", "-f", help="The format it is in: openai_chat, anthropic, gemini, … (default: recognised)"),
 ]
 JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed with --json, and without a terminal.")]
 
 
 @contextmanager
@@ -68,6 +69,28 @@ def progress(title: str) -> Generator[Callable[[int, int], None]]:
     with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def agreed(what: str, yes: bool, *, json: bool = False) -> bool:
+    """Ask a person whether to do something that cannot be undone, unless `yes` is given."""
+    if yes:
+        return True
+    if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InvalidSetting(f"{what}: there is no terminal to confirm it at. Add --yes.")
+    if typer.confirm(f"{printable(what)}?"):
+        return True
+    out.print("nothing was changed")
+    return False
+
+
+def warn_of_pending(erasures: int) -> None:
+    """Say that removed content is still in the files of a store."""
+    if erasures:
+        err.print(
+            "pending: the content is still in the store's files, because another connection reads from them. It is "
+            "removed when the store is next opened after that.",
+            soft_wrap=True,
+        )
 
 
 def count(number: int, noun: str) -> str:
