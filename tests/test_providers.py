@@ -204,7 +204,8 @@ def test_an_unknown_provider_is_named_before_the_window_of_its_model() -> None:
         pytest.raises(UnknownModel, match="There is no provider 'acme'"),
     ):
         cc.AgentExecutor(store, "acme:own")
-    for known in ({"format": "openai_chat"}, {"url": "http://127.0.0.1:1/v1"}):
+    endpoints: list[JSONObject] = [{"format": "openai_chat"}, {"url": "http://127.0.0.1:1/v1"}]
+    for known in endpoints:
         with pytest.raises(UnknownModel, match=r'cc\.provider\("…:own", window=128_000, output=8_000\)'):
             provider("acme:own", **known)
     assert provider("acme:own", window=9_000).model.output == 2_250

@@ -112,6 +112,6 @@ def show_rule(desk: Desk, code: str) -> RulePage:
 
 def _format(body: JSON, said: str | None) -> str:
     check_request(body)
-    if (problem := check(cast(JSON, body))) is not None:
+    if (problem := check(body)) is not None:
         raise InvalidRequest(problem[1], path=problem[0])
-    return said or understood(lambda: format_of(cast(JSON, body)))
+    return said or understood(lambda: format_of(body))
