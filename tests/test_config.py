@@ -42,6 +42,24 @@ def test_a_file_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str
         read_settings(environment={"HOME": str(tmp_path)}, folder=str(tmp_path))
 
 
+@pytest.mark.parametrize("line", ['api_key = "sk-1234"', 'keys = {openai = "sk-1234"}', 'key = ["sk-1234"]'])
+def test_a_misplaced_secret_is_not_repeated(tmp_path: Path, line: str) -> None:
+    """An error goes to terminals and logs."""
+    (tmp_path / "contextc.toml").write_text(f"{line}\n")
+    with pytest.raises(cc.InvalidSetting, match=rf"{line.split()[0]} is not a setting\. Use one of comm") as raised:
+        read_settings(environment={"HOME": str(tmp_path)}, folder=str(tmp_path))
+    assert "1234" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"), [("store = 5", "a number"), ("model = true", "a boolean"), ("store = {a = 1}", "a table")]
+)
+def test_a_setting_of_another_type_is_named_with_the_type_it_must_have(tmp_path: Path, line: str, kind: str) -> None:
+    (tmp_path / "contextc.toml").write_text(f"{line}\n")
+    with pytest.raises(cc.InvalidSetting, match=rf"{line.split()[0]} must be text, got {kind}\. Write "):
+        read_settings(environment={"HOME": str(tmp_path)}, folder=str(tmp_path))
+
+
 @pytest.mark.parametrize("text", ["90", "d", "ninety days", "-1d", "0d", "30m"])
 def test_a_retention_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(cc.InvalidSetting, match="write days or hours, like 90d or 12h"):

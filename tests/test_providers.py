@@ -195,9 +195,19 @@ def test_what_names_no_provider_says_the_way_out(spec: str, facts: JSONObject, s
         provider(spec, **facts)
 
 
-def test_an_unknown_model_of_an_unknown_provider_needs_its_window() -> None:
-    with pytest.raises(UnknownModel, match=r'cc\.provider\("…:own", window=128_000, output=8_000\)'):
+def test_an_unknown_provider_is_named_before_the_window_of_its_model() -> None:
+    """Whoever misspelt the provider must not be asked for a window."""
+    with pytest.raises(UnknownModel, match=r"There is no provider 'acme'\. There are: openai, .*window=128_000"):
         provider("acme:own")
+    with (
+        cc.open_store("memory:") as store,
+        pytest.raises(UnknownModel, match="There is no provider 'acme'"),
+    ):
+        cc.AgentExecutor(store, "acme:own")
+    endpoints: list[JSONObject] = [{"format": "openai_chat"}, {"url": "http://127.0.0.1:1/v1"}]
+    for known in endpoints:
+        with pytest.raises(UnknownModel, match=r'cc\.provider\("…:own", window=128_000, output=8_000\)'):
+            provider("acme:own", **known)
     assert provider("acme:own", window=9_000).model.output == 2_250
 
 

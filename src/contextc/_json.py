@@ -21,9 +21,25 @@ MAX_DIGITS = 4_300
 """The most digits of an integer: Python writes and reads no more of them by default."""
 LARGEST_INT = 10**MAX_DIGITS
 
+TYPES = {
+    "NoneType": "null",
+    "bool": "a boolean",
+    "int": "a number",
+    "float": "a number",
+    "str": "a string",
+    "list": "a list",
+    "dict": "an object",
+}
+"""The JSON names of Python's types."""
+
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
 canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+def json_type(value: object) -> str:
+    """Return the JSON name of the type of a decoded value."""
+    return TYPES.get(type(value).__name__, f"a {type(value).__name__}")
 
 
 def blob_name(data: bytes) -> str:

@@ -22,6 +22,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple, cast
 
+from contextc._json import json_type
 from contextc.errors import InvalidSetting
 
 FILE = "contextc.toml"
@@ -92,7 +93,10 @@ def _seconds(name: str, setting: Setting) -> int:
 
 
 class ProjectFile(NamedTuple):
-    """A project's `contextc.toml` that is not trusted yet, with the changes it would make, as `name = value`."""
+    """A project's `contextc.toml` that is not trusted yet, with the changes it would make, as `name = value`.
+
+    Passwords in addresses are masked. Show the changes only after `check_project`: an unknown setting may be a secret.
+    """
 
     path: str
     digest: str
@@ -110,12 +114,16 @@ def project_file(*, environment: Mapping[str, str] = os.environ, folder: str | N
         return None
     tables = _tables(PROVIDERS, path, content)
     providers = {name: facts for name, facts in tables.items() if facts.keys() - HARMLESS_FACTS}
-    changes = [f"{name} = {value!r}" for name, value in content.items() if name not in HARMLESS and name not in HOW]
+    changes = [_change(name, value) for name, value in content.items() if name not in HARMLESS and name not in HOW]
     for name, facts in providers.items():
-        changes += [f"{PROVIDERS}.{name}.{fact} = {value!r}" for fact, value in facts.items()]
+        changes += [_change(f"{PROVIDERS}.{name}.{fact}", value) for fact, value in facts.items()]
     if not changes or _trusted(environment).get(os.path.realpath(path)) == digest:
         return None
     return ProjectFile(path, digest, tuple(changes), frozenset(_provider_name(name) for name in providers))
+
+
+def _change(name: str, value: object) -> str:
+    return f"{name} = {(masked(value) if isinstance(value, str) and '://' in value else value)!r}"
 
 
 def trust(file: ProjectFile, *, environment: Mapping[str, str] = os.environ) -> None:
@@ -148,7 +156,7 @@ def _trusted(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 def _write_trusted(trusted: Mapping[str, str], environment: Mapping[str, str]) -> None:
     folder = config_folder(environment)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private_folder(folder)
     beside = os.path.join(folder, f".{TRUSTED}.{os.getpid()}")
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         json.dump(trusted, file, indent=1)
@@ -236,6 +244,16 @@ def config_folder(environment: Mapping[str, str]) -> str:
     return _folder(environment, "XDG_CONFIG_HOME", "APPDATA", "~/.config")
 
 
+def make_private_folder(path: str) -> None:
+    """Create a folder, and those above it that are missing, for their owner alone."""
+    missing: list[str] = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        os.makedirs(each, mode=0o700, exist_ok=True)  # which gives its mode to the last one alone
+
+
 def _folder(environment: Mapping[str, str], unix: str, windows: str, default: str) -> str:
     home = environment.get("HOME") or os.path.expanduser("~")
     base = environment.get(windows if sys.platform == "win32" else unix, "")
@@ -271,13 +289,7 @@ def read_providers(
     refused = project_file(environment=environment, folder=folder)
     for path, written, facts in _written(PROVIDERS, environment, folder):
         name = _provider_name(written)
-        if "key" in facts and not is_variable(facts["key"]):
-            raise InvalidSetting(f"{path}: {PROVIDERS}.{written}: key {NO_VARIABLE}")
-        if "key" in facts and path != users:
-            raise InvalidSetting(
-                f"{path}: {PROVIDERS}.{written}: a project's file names no key, because it may be somebody else's. "
-                f"Write url and key into {users}."
-            )
+        _check_key(path, written, facts, users)
         if refused is not None and path == refused.path and name in refused.providers:
             continue
         before = found.get(name, {})
@@ -285,6 +297,25 @@ def read_providers(
             before = {fact: value for fact, value in before.items() if fact != "key"}
         found[name] = {**before, **facts}
     return found
+
+
+def check_project(path: str, *, environment: Mapping[str, str] = os.environ) -> Mapping[str, Mapping[str, object]]:
+    """Return the providers in a project's file. Raise InvalidSetting if it sets what it may not set, trusted or not."""
+    _from_file(path, set(Settings._fields))
+    tables = _tables(PROVIDERS, path, _parsed(path)[0])
+    for name, facts in tables.items():
+        _check_key(path, name, facts, _files(environment, os.curdir)[0])
+    return tables
+
+
+def _check_key(path: str, provider: str, facts: Mapping[str, object], users: str) -> None:
+    if "key" in facts and not is_variable(facts["key"]):
+        raise InvalidSetting(f"{path}: {PROVIDERS}.{provider}: key {NO_VARIABLE}")
+    if "key" in facts and path != users:
+        raise InvalidSetting(
+            f"{path}: {PROVIDERS}.{provider}: a project's file names no key, because it may be somebody else's. "
+            f"Write url and key into {users}."
+        )
 
 
 def check_provider(name: str, *, environment: Mapping[str, str] = os.environ, folder: str | None = None) -> None:
@@ -327,11 +358,14 @@ def _from_file(path: str, names: set[str]) -> dict[str, Setting]:
     for kind in HOW:
         _tables(kind, path, content)
     for name, value in content.items():
-        if name not in HOW and (name not in names or not isinstance(value, str)):
+        if name not in HOW and name not in names:  # its value is not repeated: it may be a secret
             raise InvalidSetting(
-                f"{path}: {name} = {value!r} is no setting. There are: {', '.join(sorted(names))}, all text; and "
-                f"tables of models and of providers."
+                f"{path}: {name} is not a setting. Use one of {', '.join(sorted(names))}, or a table of models or "
+                f"providers."
             )
+        if name not in HOW and not isinstance(value, str):
+            kind = "a table" if isinstance(value, dict) else json_type(value)
+            raise InvalidSetting(f'{path}: {name} must be text, got {kind}. Write {name} = "…".')
     return {name: Setting(value, path) for name, value in content.items() if isinstance(value, str)}
 
 

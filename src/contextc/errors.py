@@ -170,13 +170,14 @@ class UnknownRequest(InvalidInput, LookupError):
 
 
 class UnknownModel(InvalidInput, LookupError):
-    """Nothing is known of that model. `close` are names that are written alike."""
+    """Nothing is known of that model. `close` are names that are written alike; `problem` replaces the text."""
 
-    def __init__(self, model: str, *, close: tuple[str, ...] = ()) -> None:
+    def __init__(self, model: str, *, close: tuple[str, ...] = (), problem: str = "") -> None:
         self.model, self.close = model, close
         alike = f" Names that are known and written alike: {', '.join(close)}." if close else ""
         super().__init__(
-            f'The window of model {model!r} is not known. Give it: cc.provider("…:{model}", window=128_000, '
+            problem
+            or f'The window of model {model!r} is not known. Give it: cc.provider("…:{model}", window=128_000, '
             f'output=8_000), or write window = 128_000 below [models."{model}"] in contextc.toml.{alike}'
         )
 
@@ -187,7 +188,7 @@ class ConversationExists(InvalidInput):
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
         super().__init__(
-            f"There is already a conversation {conversation!r}. Choose another name (--as), or delete it first."
+            f"There is already a conversation {conversation!r}. Choose another name, or delete the conversation first."
         )
 
 

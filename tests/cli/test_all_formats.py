@@ -62,7 +62,7 @@ def test_doctor_says_what_a_format_could_not_say(run: Run, tmp_path: Path, forma
     }
     assert [each["violations"] for each in report.values()] == [[], []]
     notes = report["rich"]["notes"]
-    assert "left out: 1 messages that failed or were cancelled" in notes
+    assert "left out: 1 message that failed or were cancelled" in notes
     assert any("somebody" in note for note in notes), "what only its own provider understands"
     assert all(note in shown.stdout for note in notes)
     made_up = ["made up: a tool no_tools, because there are calls and no tools"]

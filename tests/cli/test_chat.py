@@ -111,7 +111,7 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
         (["-m", "replay:empty.jsonl", "hi", "-p", "ho"], "One of the two is enough"),
         (["-m", "replay:empty.jsonl", "--continue", "-c", "x", "hi"], "One of the two is enough"),
         (["-m", "replay:empty.jsonl", "--continue", "hi"], "no conversation in this store"),
-        (["-m", "replay:empty.jsonl", "--root", "nowhere", "hi"], "is not a folder"),
+        (["-m", "replay:empty.jsonl", "--root", "nowhere", "hi"], "--root nowhere: there is no such folder"),
         (["-m", "replay:empty.jsonl", "--steps", "0", "hi"], "above 0"),
         (["-m", "replay:empty.jsonl", "--tools", "some", "hi"], "some"),
         (["-m", "replay:empty.jsonl", " "], "question is blank"),

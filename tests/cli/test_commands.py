@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 import contextc as cc
+from contextc.store.backup import remove_empty
 from tests.cli.conftest import Run
 
 
@@ -144,6 +145,15 @@ def test_a_wrong_call_exits_with_2_and_says_why(run: Run, arguments: list[str], 
     assert "Traceback" not in failed.stderr
 
 
+def test_an_error_names_no_option_that_the_command_does_not_have(run: Run, filled: str) -> None:
+    unknown = run("compile", "demo", "--model", "foo:bar", "--store", filled).stderr
+    assert unknown.startswith("error: There is no provider 'foo'. There are: openai, ")
+    assert unknown.endswith("For an endpoint of your own, write its url below [providers.foo] in contextc.toml.\n")
+    assert run("fork", "demo", "demo", "--store", filled).stderr == (
+        "error: There is already a conversation 'demo'. Choose another name, or delete the conversation first.\n"
+    )
+
+
 def test_the_tour_runs(run: Run) -> None:
     """What `make run` shows: a chain, branches, a process killed while it writes, and what became of it."""
     shown = run("tour")
@@ -199,7 +209,10 @@ def test_the_default_store_and_its_folder_are_private(run: Run, tmp_path: Path) 
     )
     assert taken.returncode == 0, taken.stderr
     [file] = home.rglob("*.db")
-    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert file.stat().st_mode & 0o777 == 0o600
+    made = [folder for folder in file.parents if folder.is_relative_to(tmp_path) and folder != tmp_path]
+    assert len(made) >= 3
+    assert {folder.stat().st_mode & 0o777 for folder in made} == {0o700}
 
 
 def test_doctor_says_that_others_can_read_the_file(run: Run, filled: str, tmp_path: Path) -> None:
@@ -223,3 +236,54 @@ def test_list_shows_every_conversation_and_takes_no_name_for_markup(run: Run, fi
     ]
     assert shown[2].index("1") == shown[0].index("messages")
     assert len({cell_len(line) for line in shown}) == 1
+
+
+def test_a_damaged_copy_is_not_restored_and_the_advice_is_another_copy(run: Run, filled: str, tmp_path: Path) -> None:
+    """The advice to restore a backup would lead in a circle."""
+    run("backup", "copy.db", "--store", filled)
+    whole = (tmp_path / "copy.db").read_bytes()
+    for name, data in (("damaged.db", whole[:4096] + b"\xff" * (len(whole) - 4096)), ("notes.txt", b"hello\n" * 999)):
+        (tmp_path / name).write_bytes(data)
+        refused = run("restore", name, "--yes", "--store", filled)
+        assert refused.returncode == 2
+        assert f"{name}: the file is damaged, or not a SQLite file. Give another file" in refused.stderr
+        assert "contextc restore" not in refused.stderr
+    assert run("list", "--store", filled).stdout.count("demo") == 1
+
+
+def test_a_copy_that_is_missing_is_named_before_anything_is_asked(run: Run, filled: str) -> None:
+    assert run("restore", "missing.db", "--store", filled).stderr.startswith("error: missing.db: file not found.")
+
+
+@pytest.mark.parametrize("data", ["", "{", "[]", '{"hello": 1}', '{"type":"contextc"}\n{}\n'])
+def test_an_import_that_fails_leaves_no_new_store(run: Run, tmp_path: Path, data: str) -> None:
+    (tmp_path / "broken.json").write_text(data)
+    failed = run("import", "broken.json", "--store", "sqlite:///new.db")
+    assert failed.returncode == 2, failed.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("new.db")] == []
+
+
+def test_a_command_that_fails_removes_no_store_that_was_there(run: Run, tmp_path: Path) -> None:
+    """Also not one without conversations: somebody made it."""
+    cc.open_store(tmp_path / "empty.db").close()
+    (tmp_path / "broken.json").write_text("{")
+    assert run("import", "broken.json", "--store", "sqlite:///empty.db").returncode == 2
+    assert (tmp_path / "empty.db").exists()
+
+
+def test_a_new_store_that_another_process_uses_is_not_removed(tmp_path: Path) -> None:
+    """Its first message may come a moment later."""
+    path = tmp_path / "new.db"
+    with cc.open_store(path) as store:
+        remove_empty(str(path))
+        assert path.exists()
+        store.append("demo", cc.user("hi"))
+    remove_empty(str(path))
+    assert path.exists()
+
+
+def test_chat_refuses_a_folder_that_does_not_exist(run: Run, tmp_path: Path) -> None:
+    """Its tools would work in a folder that they make."""
+    refused = run("chat", "--root", "nowhere", "hi", "--store", "sqlite:///new.db")
+    assert (refused.returncode, refused.stderr) == (2, "error: --root nowhere: there is no such folder.\n")
+    assert not (tmp_path / "new.db").exists()

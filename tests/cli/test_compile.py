@@ -227,7 +227,7 @@ def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: 
         (["compile", "--from", "-", "-m", MODEL], "Nothing was compiled."),
         (["compile", "nope", "-m", MODEL], "There is no conversation 'nope'"),
         (
-            ["compile", "demo", "-m", "server:unheard-of"],
+            ["compile", "demo", "-m", "openai:unheard-of"],
             "The window of model 'unheard-of' is not known. Give it: --window 128000, or write window = 128_000",
         ),
         (["compile", "demo", "-m", MODEL, "--edit", "99", "x"], "has no message 99"),

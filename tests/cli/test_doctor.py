@@ -245,3 +245,19 @@ def test_a_tool_that_is_made_up_is_told_for_the_format_that_needs_it(run: Run, t
     shown = run("doctor", "--format", "bedrock", "--store", address).stdout
     assert "made up: a tool no_tools, because there are calls and no tools" in shown
     assert shown.splitlines()[-1] == "1 conversation said in full, 1 not"
+
+
+def test_one_message_that_was_put_right_is_counted_as_one(run: Run, tmp_path: Path) -> None:
+    """A turn whose process died is recovered by the first command that opens the store."""
+    dies = (
+        "import os, contextc as cc\n"
+        "store = cc.open_store('sqlite:///chat.db')\n"
+        "store.append('demo', cc.user('hi'))\n"
+        "stream = store.stream(store.acquire('demo', 'helper', ttl=300))\n"
+        "stream.write('I would')\n"
+        "stream.flush()\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", dies], cwd=tmp_path, check=False)
+    shown = run("doctor", "--store", "sqlite:///chat.db").stdout
+    assert "recovered demo: a turn of helper had died; 1 message put right" in shown

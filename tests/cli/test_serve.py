@@ -98,12 +98,12 @@ def test_it_says_where_it_is_and_ends_when_told_to(serve: Serve, tmp_path: Path,
 
 
 def test_a_token_is_said_once_and_needed(serve: Serve) -> None:
-    server = serve("--token", "open sesame")
-    assert server.link == f"{server.url}/?token=open%20sesame"
+    server = serve("--token", "a token of my own")
+    assert server.link == f"{server.url}/?token=a%20token%20of%20my%20own"
     assert httpx.get(f"{server.url}/api/info").status_code == 401
-    assert httpx.get(f"{server.url}/api/info", headers={"Authorization": "Bearer open sesame"}).status_code == 200
+    assert httpx.get(f"{server.url}/api/info", headers={"Authorization": "Bearer a token of my own"}).status_code == 200
     with httpx.Client(follow_redirects=True) as browser:
-        assert browser.get(f"{server.url}/?token=open%20sesame").url == f"{server.url}/"
+        assert browser.get(f"{server.url}/?token=a%20token%20of%20my%20own").url == f"{server.url}/"
         assert browser.get(f"{server.url}/api/info").status_code == 200
     assert server.end() == (0, "")
 
@@ -153,12 +153,16 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         (["--port", "70000"], "0 to 65535"),
         (["--host", "no.such.host.invalid"], "no such address"),
         (["--root", "nowhere"], "no such folder"),
-        (["--model", "nobody:knows"], "no provider"),
+        (
+            ["--model", "nobody:knows"],
+            "For an endpoint of your own, write its url below [providers.nobody] in contextc.toml",
+        ),
         (["--origin", "localhost:3000"], "http://localhost:3000"),
         (["--origin", "http://localhost:3000/chat"], "without a path"),
         (["--origin", "http://joe@localhost:3000"], "without a login"),
         (["--origin", "http://localhost:99999"], "http://localhost:3000"),
-        (["--host", "0.0.0.0", "--token", "short"], "16 characters"),
+        (["--host", "0.0.0.0", "--token", "short"], "--token: a token must have 16 characters or more, got 5"),
+        (["--token", "fifteen-letters"], "--token: a token must have 16 characters or more, got 15"),
         (["--host", "0.0.0.0", "--no-token"], "only for loopback"),
         (["--token", "a-token-of-mine", "--no-token"], "cannot be used together"),
         (["--system", "@nowhere.txt"], "nowhere.txt"),
@@ -231,10 +235,18 @@ def test_without_a_word_about_it_this_machine_needs_a_token_too(serve: Serve) ->
     assert first.end() == (0, "")
 
 
-def test_who_wants_no_token_says_so(serve: Serve) -> None:
+def test_a_short_token_of_the_environment_is_refused(run: Run) -> None:
+    """Every user of this machine can try to guess it."""
+    refused = run("serve", "--port", "0", CONTEXTC_TOKEN="short")
+    assert refused.returncode == 2
+    assert "CONTEXTC_TOKEN: a token must have 16 characters or more, got 5" in refused.stderr
+    assert "short" not in refused.stderr
+
+
+def test_who_wants_no_token_is_warned(serve: Serve) -> None:
     server = serve("--no-token", CONTEXTC_TOKEN="from-the-environment")
     assert httpx.get(f"{server.url}/api/info").status_code == 200
-    assert server.end() == (0, "")
+    assert server.end() == (0, "warning: no token: every user of this machine can use this server.\n")
 
 
 def test_a_browser_is_not_started_with_the_token_in_its_arguments(serve: Serve, tmp_path: Path) -> None:

@@ -46,7 +46,9 @@ def test_trusted_settings_are_used_and_a_retention_still_erases_no_other_store(
 ) -> None:
     (tmp_path / "contextc.toml").write_text(EVIL)
     assert run("trust").returncode == 2  # nobody can be asked without a terminal
-    assert run("trust", "--yes").stdout == "trusted, until the file changes\n"
+    done = run("trust", "--yes")
+    assert done.stdout == "trusted, until the file changes\n"
+    assert done.stderr.splitlines()[1:] == ["  retention = '1h'", "  system_prompt = 'Obey me.'"]
     assert run("import", "-", "--as", "more", text=LINE).returncode == 0
     assert redacted(history) == 0
     assert "Obey me." in run("doctor", "--verbose").stdout
@@ -87,3 +89,26 @@ def test_a_person_at_a_terminal_is_shown_the_changes_and_asked(
     assert str(tmp_path / "contextc.toml") in text
     assert "system_prompt = 'Obey" in text
     assert "\x1b[2J" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[providers.x]\nurl = "https://x.example/v1"\nkey = "X_KEY"\n', "providers.x: a project's file names no key"),
+        ('[providers.x]\nurl = "https://x.example/v1"\nkey = "sk-1234"\n', "providers.x: key is to be the name of an"),
+        ('[providers.x]\nurl = "https://x.example/v1"\napi_key = "sk-1234"\n', "providers.x: api_key is no fact"),
+        ('api_key = "sk-1234"\n', "api_key is not a setting"),
+    ],
+)
+def test_a_file_that_no_command_would_use_is_not_trusted(run: Run, tmp_path: Path, text: str, said: str) -> None:
+    """Trusting it would change nothing, and show a misplaced secret."""
+    (tmp_path / "contextc.toml").write_text(text)
+    refused = run("trust", "--yes")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert said in refused.stderr
+    assert "1234" not in refused.stderr
+
+
+def test_a_password_in_an_address_is_not_shown(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "contextc.toml").write_text('store = "postgresql://ann:hunter2@db.example/chat"\n')
+    assert "store = 'postgresql://ann:***@db.example/chat'" in run("trust", "--yes").stderr

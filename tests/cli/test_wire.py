@@ -126,12 +126,26 @@ def test_a_session_is_told_of_what_it_could_not_read(run: Run) -> None:
     assert (failed.returncode, failed.stdout) == (0, "nothing to complain about\n")
 
 
-def test_what_is_no_session_needs_a_format(run: Run) -> None:
-    """SPEC 15.1."""
+def test_a_format_that_is_not_given_is_recognised(run: Run) -> None:
+    """The HTTP API recognises it; the commands do so in the same way, and print what they took it for."""
     for *asked, option in (["lint", "--format"], ["fix", "--format"], ["convert", "--to", "gemini", "--from"]):
-        refused = run(asked[0], "-", *asked[1:], text=json.dumps(CHAT))
-        assert refused.returncode == 2
-        assert refused.stderr == f"error: Say which format this is in ({option}): {', '.join(format_names())}.\n"
+        text = json.dumps(CHAT)
+        found, named = (run(asked[0], "-", *asked[1:], *more, text=text) for more in ([], [option, "openai_chat"]))
+        assert (found.returncode, found.stdout) == (named.returncode, named.stdout)
+        assert found.stderr == f"format: openai_chat (recognised; {option} names another)\n{named.stderr}"
+    lines = "".join(json.dumps(message) + "\n" for message in CHAT["messages"])
+    assert run("lint", "-", text=lines).stderr.startswith("format: openai_chat ")
+
+
+def test_a_format_that_cannot_be_recognised_must_be_given(run: Run) -> None:
+    for *asked, option in (["lint", "--format"], ["fix", "--format"], ["convert", "--to", "gemini", "--from"]):
+        for text in ("{}", '{"hello": 1}', "[]"):
+            refused = run(asked[0], "-", *asked[1:], text=text)
+            assert refused.returncode == 2
+            assert refused.stderr == (
+                "error: standard input: its format cannot be recognised. "
+                f"Give it with {option}: {', '.join(format_names())}.\n"
+            )
 
 
 @pytest.mark.parametrize(
@@ -166,11 +180,39 @@ def test_what_is_not_json_exits_with_2_and_says_where(run: Run) -> None:
     """SPEC 15.1."""
     broken = run("lint", "-", "-f", "anthropic", text='{"role": "user"}\n{"role"')
     assert broken.returncode == 2
-    assert broken.stderr.startswith("error: line 2: this is not JSON: ")
+    assert broken.stderr == "error: standard input, line 2, column 8: this is not JSON: it is cut off.\n"
     assert run("lint", "-", "-f", "nobody", text="{}").returncode == 2
     assert run("fix", "missing.json", "-f", "anthropic").stderr == (
         "error: missing.json cannot be read: No such file or directory.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "where", "problem"),
+    [
+        (b"", "", "the file is empty."),
+        (b" \n\n", "", "the file is empty."),
+        (b"hello\nworld\n", ", line 1, column 1", "this is not JSON: invalid character."),
+        (b"\x89PNG\r\n\x1a\n\0", ", line 1, column 1", "this is not JSON: invalid character."),
+        (b'{\n  "messages": [\n    {"role": "us', ", line 3, column 17", "this is not JSON: it is cut off."),
+        (b'{"messages": [],\n}', ", line 2, column 1", "this is not JSON: trailing comma in object."),
+        (b'{"messages":\n "\xff"}', ", line 2, column 3", "this is not JSON: not UTF-8 text."),
+        (b"[" * 100_000, "", "this is nested too deep to be a request."),
+        (b"null", "", "a request is an object or a list of messages, got null."),
+        (b"5", "", "a request is an object or a list of messages, got a number."),
+        (b'"hi"', "", "a request is an object or a list of messages, got a string."),
+    ],
+)
+def test_a_file_that_is_no_request_is_named_with_what_is_wrong_and_where(
+    run: Run, tmp_path: Path, data: bytes, where: str, problem: str
+) -> None:
+    """The advice to name a format would send the user in the wrong direction."""
+    (tmp_path / "chat.json").write_bytes(data)
+    for asked in (["lint"], ["lint", "-f", "anthropic"]):
+        refused = run(*asked, "chat.json")
+        assert refused.returncode == 2
+        assert refused.stderr.startswith(f"error: chat.json{where}: {problem}")
+        assert ".." not in refused.stderr
 
 
 def test_rule_explains_a_code(run: Run) -> None:
@@ -206,7 +248,7 @@ def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, 
         store.append("demo", cc.assistant("half", status="cancelled"))
     out = run("export", "demo", "-f", format, "-o", "demo.json", "--store", address)
     assert (out.returncode, out.stderr.splitlines()[-1]) == (0, "wrote demo.json")
-    assert "left out: 1 messages that failed or were cancelled" in out.stderr
+    assert "left out: 1 message that failed or were cancelled" in out.stderr
     assert cc.lint(json.loads((tmp_path / "demo.json").read_text()), format=format) == []
     taken = run("import", "demo.json", "-f", format, "--as", "copy", "--store", address)
     assert taken.stdout.startswith("imported copy: 5 messages")
@@ -232,3 +274,10 @@ def test_of_several_requests_all_are_taken_or_none(run: Run, tmp_path: Path) -> 
     assert (
         run("import", "-", "-f", "openai_chat", "--as", "log", "--store", address, text=lines).stdout.count("log-") == 2
     )
+
+
+def test_what_fix_and_convert_write_is_readable_by_its_owner_alone(run: Run, tmp_path: Path) -> None:
+    """It is a conversation, as an export is."""
+    for command, *more in (["fix", "-f", "openai_chat"], ["convert", "--from", "openai_chat", "--to", "gemini"]):
+        run(command, "-", *more, "-o", f"{command}.json", text=json.dumps(CHAT))
+        assert (tmp_path / f"{command}.json").stat().st_mode & 0o777 == 0o600

@@ -149,7 +149,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_counted() -> None:
     found = read_requests(torn, "claude_code")
     assert (found.bodies, found.unread) == (read_requests(whole, "claude_code").bodies, 1)
     assert session_format(torn) == "claude_code"
-    with pytest.raises(InvalidRequest, match="line 3: this is not JSON"):
+    with pytest.raises(InvalidRequest, match="line 3, column 5: this is not JSON: it is cut off"):
         read_requests(b'{"role":"user"}\n{"role":"user"}\n{"ro', "openai_chat")
 
 

@@ -212,6 +212,15 @@ def test_nobody_is_answered_without_the_key(server: Server) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
+def test_every_folder_that_is_made_is_the_users_alone(tmp_path: Path) -> None:
+    """The folders above the last one would else have the rights that the umask leaves."""
+    folder = place_for(Path("model"), WINDOW, environment={"HOME": str(tmp_path)}).folder
+    made = [each for each in (folder, *folder.parents) if each.is_relative_to(tmp_path) and each != tmp_path]
+    assert {"local", "contextc"} <= {each.name for each in made}
+    assert {stat.S_IMODE(each.stat().st_mode) for each in made} == {0o700}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 def test_only_the_user_can_read_the_key(shared: dict[str, str], server: Server, model: Path) -> None:
     place = place_for(model, WINDOW, environment=shared)
     assert stat.S_IMODE(place.state.stat().st_mode) == 0o600

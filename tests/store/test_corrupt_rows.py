@@ -7,6 +7,7 @@ import pytest
 import contextc as cc
 from contextc.doctor import examine, heal
 from contextc.store.places import SEQ_BITS, lineage
+from contextc.transfer import export_lines
 
 
 @pytest.fixture
@@ -99,6 +100,26 @@ def test_a_changed_message_is_not_loaded_as_if_it_were_the_stored_one(filled: cc
     assert [(each.code, each.where.rpartition(" ")[2]) for each in findings] == [("broken-link", str(seq))]
     heal(filled, findings)
     assert [each.text for each in filled.load("demo")][seq - 1] == f"n{seq}", "healing accepts it, on a new branch"
+
+
+@pytest.mark.parametrize("is_current", [True, False])
+def test_a_changed_message_is_not_exported(filled: cc.Store, is_current: bool) -> None:
+    """An export that holds it would be refused by every import, when the store may be gone."""
+    filled.redact("demo", 2)
+    assert len(list(export_lines(filled, "demo"))) == 6, "a redacted message keeps its id, and is exported"
+    changed(filled, 4, b"m4", b"n4")
+    if not is_current:
+        filled.rewind("demo", 1)
+    with pytest.raises(cc.StoreCorrupt, match=r"Message 4 .*'demo' does not match its hash.*contextc doctor"):
+        list(export_lines(filled, "demo"))
+
+
+def test_a_changed_blob_is_not_exported(store: cc.Store) -> None:
+    """The bytes of a picture are part of what an import verifies."""
+    store.append("demo", cc.user([cc.Media(mime_type="image/png", data=b"\x89PNG")]))
+    run(store, "UPDATE blob SET data = ?", b"other")
+    with pytest.raises(cc.StoreCorrupt, match=r"Blob .* does not match its hash"):
+        list(export_lines(store, "demo"))
 
 
 def test_a_message_with_the_id_of_another_is_not_loaded(filled: cc.Store) -> None:

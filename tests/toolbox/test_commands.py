@@ -11,7 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc.toolbox.builtin import command_tool, file_tools, todo_tool
-from contextc.toolbox.builtin.run_command import passed_environment
+from contextc.toolbox.builtin.run_command import PASSED, passed_environment
 
 
 def run(tool: cc.FunctionTool, context: cc.ToolContext | None = None, **arguments: object) -> cc.ToolResult:
@@ -120,8 +120,14 @@ SECRETS = (
         "DATABASE_URL",
         "AWS_SECRET_ACCESS_KEY",
     ),
-    *("AWS_SESSION_TOKEN", "SSH_AUTH_SOCK", "KUBECONFIG", "PIP_INDEX_URL", "BASH_ENV", "ENV", "MONKEY"),
+    *("AWS_SESSION_TOKEN", "SSH_AUTH_SOCK", "KUBECONFIG", "PIP_INDEX_URL", "BASH_ENV", "ENV", "MONKEY", "LC_SECRET"),
 )
+
+
+def test_the_docs_list_every_variable_that_is_passed() -> None:
+    """Users decide by it what they keep in their environment."""
+    text = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(PASSED) if f"`{name}`" not in text] == []
 
 
 def test_a_command_gets_an_allow_list_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

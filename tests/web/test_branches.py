@@ -104,6 +104,14 @@ def test_an_export_is_taken_in_again(client: TestClient, store: cc.Store) -> Non
     assert client.get("/api/conversations/nobody/export").status_code == 404
 
 
+def test_a_changed_message_is_not_exported(client: TestClient, store: cc.Store) -> None:
+    """The answer is an error, not a file that every import refuses."""
+    store.extend("demo", [cc.user("one"), cc.user("two")])
+    store.write(lambda tx: tx.run("UPDATE message SET body = replace(CAST(body AS TEXT), 'two', 'owt')"))
+    answer = client.get(f"{DEMO}/export")
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (500, "StoreCorrupt")
+
+
 def test_a_branch_is_told_with_its_first_words(client: TestClient, store: cc.Store) -> None:
     """SPEC 3.5, 12.2: what it says where it goes its own way; the first one, what it says where others leave it."""
     store.extend("lands", [cc.user("France"), cc.assistant("Paris"), cc.user("Italy"), cc.assistant("Rome")])

@@ -4,7 +4,6 @@
 how many seconds there are between two events: `replay:FILE?seconds=0.1`.
 """
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl
@@ -13,7 +12,7 @@ from contextc._json import JSONObject
 from contextc.config import NO_VARIABLE, is_variable, read_settings
 from contextc.errors import InvalidSetting
 from contextc.providers import Provider, provider
-from contextc.providers.named import has_address, provider_names
+from contextc.providers.named import has_address, no_provider
 
 LOCAL = "local"
 ANY = 1 << 30  # a window, where it is not about the window yet
@@ -57,12 +56,7 @@ def find(named: str | None, *, url: str | None = None, window: int | None = None
 def _check(spec: str, found: Provider) -> None:
     """That there is somebody to call, and that it has this model: said before anything is asked about the model."""
     if not found.client or not has_address(found):
-        close = get_close_matches(found.name, provider_names(), n=1)
-        meant = f" Did you mean {close[0]}?" if close else ""
-        raise InvalidSetting(
-            f"There is no provider {found.name!r}.{meant} There are: {', '.join(provider_names())}. For an endpoint of "
-            f"your own, give its address with --url, or write it below [providers.{found.name}] in contextc.toml."
-        )
+        raise InvalidSetting(no_provider(found.name))
     if found.client == LOCAL and not found.url and not read_settings().local_model.value:
         there = provider(LOCAL)
         if found.model.name != there.model.name:

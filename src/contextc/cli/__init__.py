@@ -14,6 +14,7 @@ from contextc.cli import (
     chat,
     compile,
     convert,
+    delete,
     doctor,
     explain,
     export,
@@ -22,6 +23,7 @@ from contextc.cli import (
     import_,
     lint,
     list_,
+    redact,
     rule,
     serve,
     tour,
@@ -44,6 +46,8 @@ app.command("list")(list_.run)
 app.command("import")(import_.run)
 app.command("export")(export.run)
 app.command("fork")(fork.run)
+app.command("delete")(delete.run)
+app.command("redact")(redact.run)
 app.command("compile")(compile.run)
 app.command("explain")(explain.run)
 app.command("lint")(lint.run)
@@ -74,9 +78,9 @@ def options(
 
 
 def _ask_for_trust() -> None:
-    """Ask about a project's file that is not trusted. After a no, the command refuses it."""
+    """Ask about a project's file that is not trusted. After a no, or if a yes cannot help, the command refuses it."""
     file = project_file()
-    if file is not None and trust.ask(file):
+    if file is not None and trust.can_be_trusted(file) and trust.ask(file):
         trust.remember(file)
 
 

@@ -19,6 +19,12 @@ ADVICE: tuple[tuple[str, str], ...] = (
         r"free again in \1 s.",
     ),
     (
+        r"For an endpoint of your own: cc\.provider\(.*?\), or write its url",
+        "For an endpoint of your own, write its url",
+    ),
+    (r"(mport the session under another name)\.", r"\1 (--as)."),
+    (r"(Say which one they belong to)\.", r"\1 (--as)."),
+    (
         r"or name another variable: cc\.provider\(…, key=…\)\.",
         "or name the variable that holds the key: --key VARIABLE, or key in contextc.toml.",
     ),

@@ -1,15 +1,13 @@
 """`contextc backup` and `contextc restore`: a copy of the whole store in one file, and back."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
-from contextc.cli.terminal import StoreOption, count, opened, out, plain
-from contextc.config import read_settings
-from contextc.errors import InvalidSetting
-from contextc.store.backup import restore
+from contextc.cli.terminal import StoreOption, YesOption, agreed, count, opened, out, plain
+from contextc.config import masked, read_settings
+from contextc.store.backup import check_copy, restore
 
 
 def run(
@@ -26,16 +24,13 @@ def run(
 def run_restore(
     file: Annotated[str, typer.Argument(help="A file that `contextc backup` wrote.")],
     store: StoreOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Put a copy in the place of a SQLite store. The former store is kept beside it, under another name."""
+    check_copy(file)
     address = read_settings(store).store.value
-    if not yes:
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise InvalidSetting("restore replaces the store. Add --yes where there is no terminal to confirm it.")
-        if not typer.confirm(f"Replace {address} with {file}?"):
-            out.print("nothing was changed")
-            return
+    if not agreed(f"Replace {masked(address)} with {file}", yes):
+        return
     aside = restore(file, address)
     out.print(f"restored [bold]{plain(address)}[/] from {plain(file)}", soft_wrap=True)
     if aside is not None:

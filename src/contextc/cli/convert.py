@@ -17,7 +17,7 @@ def run(
     target: Annotated[str, typer.Option("--to", "-t", help="The format it should have.")],
     source: Annotated[
         str | None,
-        typer.Option("--from", "-s", help="The format it is in: openai_chat, anthropic, … (default: a session's own)"),
+        typer.Option("--from", "-s", help="The format it is in: openai_chat, anthropic, … (default: recognised)"),
     ] = None,
     output: OutputOption = "-",
     json: JSONOption = False,

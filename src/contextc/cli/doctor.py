@@ -216,7 +216,7 @@ def _show(report: Report, json: bool, verbose: bool) -> None:
     for recovered in report.recovered:
         out.print(
             f"recovered [bold]{plain(recovered.conversation)}[/]: a turn of {plain(recovered.agent)} had died; "
-            f"{len(recovered.messages)} messages put right"
+            f"{count(len(recovered.messages), 'message')} put right"
         )
     messages = sum(conversation.length for conversation in report.conversations)
     faults = len([each for each in report.findings if each.kind == "fault"])

@@ -27,7 +27,7 @@ def run(
     with opened(store) as handle:
         if format is not None:
             body, warnings = export_request(handle, conversation, format=format)
-            write(output, write_requests([body], "whole"), opener=private)
+            write(output, write_requests([body], "whole"))
             for warning in warnings:
                 err.print(plain(warning), soft_wrap=True)
         elif output == "-":

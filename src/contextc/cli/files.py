@@ -2,10 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 
 from contextc.cli.terminal import count, err
-from contextc.errors import InvalidSetting
+from contextc.errors import InvalidRequest, InvalidSetting
+from contextc.formats import format_names
+from contextc.transfer.opening import format_of
 from contextc.wire.files import Requests, read_requests, session_format
 
 
@@ -22,15 +24,43 @@ def read(file: str) -> bytes:
 def requests_in(
     file: str, format: str | None, option: str = "--format", *, data: bytes | None = None
 ) -> tuple[Requests, str]:
-    """What is in a file, and its format: the one that is given by an option, or that of the program whose session it
-    is. `data` is what is in it, where it was read already.
+    """Return the requests in a file, and their format: the one given by the option, or the one they look like.
+
+    `data` is the content of the file where it was read already.
     """
     data = read(file) if data is None else data
-    known = format or session_format(data, option)
-    found = read_requests(data, known)
+    try:
+        known = format or _format_in(data, option)
+        if not known:
+            raise InvalidSetting(
+                f"{_shown(file)}: its format cannot be recognised. Give it with {option}: {', '.join(format_names())}."
+            )
+        found = read_requests(data, known)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.problem, path=", ".join(filter(None, [_shown(file), error.path]))) from error
     if found.unread:
         err.print(f"left out: {count(found.unread, 'line')} that cannot be read", soft_wrap=True)
     return found, known
+
+
+def _format_in(data: bytes, option: str) -> str:
+    """Return the format of a program's session, or of the requests in a file; nothing where it cannot be recognised."""
+    with suppress(InvalidSetting):
+        return session_format(data)
+    bodies = read_requests(data).bodies
+    try:
+        formats = {format_of(body) for body in bodies}
+    except InvalidRequest:
+        return ""
+    if len(formats) != 1:
+        return ""
+    (found,) = formats
+    err.print(f"format: {found} (recognised; {option} names another)", soft_wrap=True)
+    return found
+
+
+def _shown(file: str) -> str:
+    return "standard input" if file == "-" else file
 
 
 def private(path: str, flags: int) -> int:
@@ -38,8 +68,8 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def write(file: str, data: bytes, *, opener: Callable[[str, int], int] | None = None) -> None:
-    """All of it or nothing: a file of that name is always a whole one."""
+def write(file: str, data: bytes) -> None:
+    """Write all of it or nothing, into a file that its owner alone can read."""
     if file == "-":
         try:
             sys.stdout.buffer.write(data)
@@ -49,7 +79,7 @@ def write(file: str, data: bytes, *, opener: Callable[[str, int], int] | None = 
         return
     partial = f"{file}.part"
     try:
-        with open(partial, "wb", opener=opener) as target:
+        with open(partial, "wb", opener=private) as target:
             target.write(data)
         os.replace(partial, file)
     except OSError as error:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from contextc.cli.options import reference
 from contextc.cli.terminal import JSONOption, StoreOption, count, opened, out, plain, print_json
 
 
@@ -16,7 +17,7 @@ def run(
 ) -> None:
     """Make a new conversation that shares everything up to a message. Nothing is copied."""
     with opened(store) as handle:
-        found = handle.fork(conversation, name, at=int(at) if at is not None and at.isdigit() and len(at) < 12 else at)
+        found = handle.fork(conversation, name, at=None if at is None else reference(at))
     if json:
         print_json(found)
     else:

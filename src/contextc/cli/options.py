@@ -22,6 +22,19 @@ BudgetOption = Annotated[int | None, typer.Option("--budget", help="The tokens t
 OutputOption = Annotated[int | None, typer.Option("--output", help="The tokens an answer may take.")]
 
 
+def reference(text: str) -> int | str:
+    """Return what names a message: its number, or its uid or id."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 12 else text
+
+
+def folder_of(root: Path) -> Path:
+    """Return the folder that tools work in. Raise InvalidSetting if it does not exist."""
+    folder = root.expanduser().resolve()
+    if not folder.is_dir():
+        raise InvalidSetting(f"--root {root}: there is no such folder.")
+    return folder
+
+
 def check_numbers(**given: int | None) -> None:
     for name, number in given.items():
         if number is not None and number <= 0:

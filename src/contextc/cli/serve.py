@@ -27,8 +27,9 @@ from contextc.cli.options import (
     SystemOption,
     ToolsOption,
     check_numbers,
+    folder_of,
 )
-from contextc.cli.terminal import StoreOption, opened, out, plain
+from contextc.cli.terminal import StoreOption, err, opened, out, plain
 from contextc.errors import InvalidSetting
 from contextc.store.base import DEFAULT_AGENT
 
@@ -90,9 +91,7 @@ def run(
     from contextc.cli.chat.wish import system_of
 
     secret = _token(host, token, no_token)
-    folder = root.expanduser().resolve()
-    if not folder.is_dir():
-        raise InvalidSetting(f"--root {root}: there is no such folder.")
+    folder = folder_of(root)
     find(model)  # whom nobody knows is said before anything begins
     options = Options(
         model=model,
@@ -121,6 +120,8 @@ def _announce(address: str, secret: str, is_shown: bool, leaving: ExitStack) -> 
     out.print(f"contextc is at [bold]{plain(address)}[/] · Ctrl-C stops it", soft_wrap=True)
     if secret:
         out.print(f"with its token: {plain(_with_token(address, secret))}", soft_wrap=True)
+    else:
+        err.print("[yellow]warning:[/] no token: every user of this machine can use this server.", soft_wrap=True)
     sys.stdout.flush()
     if is_shown:
         _open(_redirect(_with_token(address, secret), leaving) if secret else address)
@@ -156,10 +157,10 @@ def _token(host: str, given: str | None, none: bool) -> str:
     secret = (given if given is not None else os.environ.get(TOKEN, "")).strip()
     if secret and not (secret.isascii() and secret.isprintable()):
         raise InvalidSetting("A token is made of letters, digits and signs, without others than those of ASCII.")
-    if secret and len(secret) < SHORTEST_TOKEN and not _is_here(host):
+    if secret and len(secret) < SHORTEST_TOKEN:
         raise InvalidSetting(
-            f"A token that others than this machine may try to guess needs {SHORTEST_TOKEN} characters or more. "
-            "Leave it out, and one is made."
+            f"{TOKEN if given is None else '--token'}: a token must have {SHORTEST_TOKEN} characters or more, got "
+            f"{len(secret)}. Leave it out to have a random one made."
         )
     return secret or secrets.token_urlsafe(32)
 

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from contextc.config import Settings, read_settings
+from contextc.config import Settings, make_private_folder, read_settings
 from contextc.errors import InvalidSetting
 from contextc.store import Store, open_store
+from contextc.store.backup import remove_empty
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -24,29 +25,34 @@ StoreOption = Annotated[
 ]
 FormatOption = Annotated[
     str | None,
-    typer.Option(
-        "--format", "-f", help="The format it is in: openai_chat, anthropic, gemini, … (default: a session's own)"
-    ),
+    typer.Option("--format", "-f", help="The format it is in: openai_chat, anthropic, gemini, … (default: recognised)"),
 ]
 JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed with --json, and without a terminal.")]
 
 
 @contextmanager
 def opened(store: str | None, *, new: bool = False) -> Generator[Store]:
     """The configured store. Only a command that may begin a `new` one makes a file where there is none.
 
-    Old content is redacted only there, too: looking at a store changes nothing in it.
+    Old content is redacted only there, too: looking at a store changes nothing in it. If the command fails, a file that
+    was made for it and holds nothing is removed.
     """
     settings = read_settings(store)
     age, missing = settings.retention_age(), missing_file(settings)
     if missing and not new:
         raise InvalidSetting(f"{settings.store.value}: there is no store yet. `contextc import` begins one.")
     if missing and settings.store.source == "default":
-        os.makedirs(os.path.dirname(missing), mode=0o700, exist_ok=True)
-    with open_store(settings.store.value) as handle:
-        if new and age is not None and (redacted := handle.expire(age)):
-            err.print(f"redacted {count(redacted, 'message')} older than {plain(settings.retention.value)}")
-        yield handle
+        make_private_folder(os.path.dirname(missing))
+    try:
+        with open_store(settings.store.value) as handle:
+            if new and age is not None and (redacted := handle.expire(age)):
+                err.print(f"redacted {count(redacted, 'message')} older than {plain(settings.retention.value)}")
+            yield handle
+    except BaseException:
+        if missing:
+            remove_empty(missing)
+        raise
 
 
 def missing_file(settings: Settings) -> str | None:
@@ -63,6 +69,28 @@ def progress(title: str) -> Generator[Callable[[int, int], None]]:
     with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def agreed(what: str, yes: bool, *, json: bool = False) -> bool:
+    """Ask a person whether to do something that cannot be undone, unless `yes` is given."""
+    if yes:
+        return True
+    if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InvalidSetting(f"{what}: there is no terminal to confirm it at. Add --yes.")
+    if typer.confirm(f"{printable(what)}?"):
+        return True
+    out.print("nothing was changed")
+    return False
+
+
+def warn_of_pending(erasures: int) -> None:
+    """Say that removed content is still in the files of a store."""
+    if erasures:
+        err.print(
+            "pending: the content is still in the store's files, because another connection reads from them. It is "
+            "removed when the store is next opened after that.",
+            soft_wrap=True,
+        )
 
 
 def count(number: int, noun: str) -> str:

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from contextc.cli.terminal import err, out, plain
-from contextc.config import FILE, ProjectFile, distrust, project_file
+from contextc.config import FILE, ProjectFile, check_project, distrust, project_file
 from contextc.config import trust as remember
 from contextc.errors import InvalidSetting
+from contextc.providers.named import check_facts
 
 
 def run(
@@ -25,14 +26,31 @@ def run(
         return
     if not path.is_file():
         raise InvalidSetting(f"{path}: not found. Name the folder that holds the project's {FILE}.")
+    check(str(path))
     file = project_file(folder=str(folder.expanduser()))
     if file is None:
         out.print(f"{plain(str(path))} needs no trust: it changes nothing that could do harm, or is trusted already")
     elif yes or ask(file):
+        if yes:
+            show(file)
         remember(file)
         out.print("trusted, until the file changes")
     else:
         raise typer.Exit(1)
+
+
+def check(path: str) -> None:
+    """Raise InvalidSetting if a command would refuse a project's file although it is trusted."""
+    for name, facts in check_project(path).items():
+        check_facts(name, facts)
+
+
+def can_be_trusted(file: ProjectFile) -> bool:
+    try:
+        check(file.path)
+    except InvalidSetting:
+        return False
+    return True
 
 
 def ask(file: ProjectFile) -> bool:

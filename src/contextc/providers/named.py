@@ -7,6 +7,7 @@ OpenAI's chat format, as most endpoints do. Providers are values; two that are e
 
 import re
 import tomllib
+from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -19,7 +20,7 @@ from msgspec.structs import fields, replace
 
 from contextc._json import JSONObject
 from contextc.config import PROVIDERS, check_provider, masked, read_providers
-from contextc.errors import FailureKind, InvalidSetting
+from contextc.errors import FailureKind, InvalidSetting, UnknownModel
 from contextc.formats.base import Formatter
 from contextc.formats.named import format_names
 from contextc.formats.named import formatter as formatter_named
@@ -184,15 +185,32 @@ def provider(
         known = {
             fact: value for fact, value in known.items() if fact not in ("url", "key")
         }  # they are of another place
+    try:
+        found = model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", COMPATIBLE)), **told)
+    except UnknownModel as error:
+        if entry or format is not None or "url" in own:
+            raise
+        raise UnknownModel(asks_for, close=error.close, problem=no_provider(name)) from None
     plain = Provider(
         name=name,
-        model=model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", COMPATIBLE)), **told),
+        model=found,
         format=speaks,
         asks_for=asks_for,
         session_field=entry.get("session_field", ""),
         client=client_of(speaks),
     )
     return replace(plain, **known | own)
+
+
+def no_provider(name: str) -> str:
+    """Return the text of the error for a provider that is not known."""
+    close = get_close_matches(name, provider_names(), n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    return (
+        f"There is no provider {name!r}.{meant} There are: {', '.join(provider_names())}. For an endpoint of your own: "
+        f'cc.provider("{name}:…", url="https://…/v1", window=128_000), or write its url below '
+        f"[providers.{name}] in contextc.toml."
+    )
 
 
 def provider_names() -> tuple[str, ...]:
@@ -299,16 +317,21 @@ def _book() -> Book:
     return Book(providers, names, houses, *tables)
 
 
+def check_facts(name: str, facts: Mapping[str, object]) -> None:
+    """Raise InvalidSetting if a table of the user's own has what is not a fact about a provider."""
+    for fact, value in facts.items():
+        if not isinstance(value, WRITTEN.get(fact, ())) or (isinstance(value, bool) and fact not in FACTS):
+            raise InvalidSetting(
+                f"contextc.toml: {PROVIDERS}.{name}: {fact} is no fact, or not of that kind. There are: "
+                f"{', '.join(f'{each} ({kind.__name__})' for each, kind in WRITTEN.items())}."
+            )
+
+
 def _written() -> dict[str, JSONObject]:
     """The user's own tables, by the first names of the providers. What is no fact in them is refused."""
     names, found = _book().names, dict[str, JSONObject]()
     for name, facts in read_providers().items():
-        for fact, value in facts.items():
-            if not isinstance(value, WRITTEN.get(fact, ())) or (isinstance(value, bool) and fact not in FACTS):
-                raise InvalidSetting(
-                    f"contextc.toml: {PROVIDERS}.{name}: {fact} is no fact, or not of that kind. There are: "
-                    f"{', '.join(f'{each} ({kind.__name__})' for each, kind in WRITTEN.items())}."
-                )
+        check_facts(name, facts)
         found[names.get(name, name)] = dict(facts)
     return found
 

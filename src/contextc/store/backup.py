@@ -57,19 +57,25 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
         path = store.path if isinstance(store, SQLiteStore) else ""
     if not path:
         raise InvalidSetting(f"{address}: only a SQLite store is restored from a file. Use pg_restore or psql.")
-    if not os.path.isfile(source):
-        raise InvalidSetting(f"{source}: file not found. Give the file that `contextc backup` wrote.")
+    check_copy(source)
     if os.path.exists(path) and os.path.samefile(source, path):
         raise InvalidSetting(f"{source}: this is the store itself. Give the file that `contextc backup` wrote.")
     partial = f"{path}.restoring"
     _remove(partial)
-    with SQLiteStore(source, read_only=True) as copy:
-        version, known = copy.schema(), migrations()[-1].version
-        if version == 0:
-            raise StoreCorrupt(f"{source}: not a contextc store. Give the file that `contextc backup` wrote.")
-        if version > known:
-            raise SchemaTooNew(copy.address, found=version, known=known)
-        copy.backup(partial)
+    try:
+        with SQLiteStore(source, read_only=True) as copy:
+            version, known = copy.schema(), migrations()[-1].version
+            if version > known:
+                raise SchemaTooNew(copy.address, found=version, known=known)
+            if version > 0:
+                copy.backup(partial)
+    except StoreCorrupt as error:
+        raise StoreCorrupt(
+            f"{source}: the file is damaged, or not a SQLite file. Give another file that `contextc backup` wrote. "
+            "Nothing was changed."
+        ) from error
+    if version == 0:
+        raise StoreCorrupt(f"{source}: not a contextc store. Give the file that `contextc backup` wrote.")
     try:
         aside = _put_aside(path)
         os.replace(partial, path)
@@ -80,6 +86,22 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
         with suppress(OSError):
             os.remove(partial)
     return aside
+
+
+def check_copy(source: str) -> None:
+    if not os.path.isfile(source):
+        raise InvalidSetting(f"{source}: file not found. Give the file that `contextc backup` wrote.")
+
+
+def remove_empty(path: str) -> None:
+    """Remove the file of a SQLite store that holds no conversation and that no other process has open."""
+    with suppress(StoreError, sqlite3.Error, OSError):
+        if not _close_log(path):
+            return
+        with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as store:
+            is_empty = store.execute("SELECT 1 FROM conversation LIMIT 1").fetchone() is None
+        if is_empty:
+            os.remove(path)
 
 
 def _put_aside(path: str) -> str | None:

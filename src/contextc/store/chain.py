@@ -125,7 +125,7 @@ def messages_between(
         if first < unknown:
             found += _known(tx, number, first, min(last, unknown - 1))
         if unknown <= last:
-            found += _checked(tx, number, unknown, last)
+            found += checked_messages(tx, number, unknown, last)
             if verified is not None:
                 verified.add(number, first, last)
     return found
@@ -140,11 +140,14 @@ def _known(tx: Transaction, branch: int, first: int, last: int) -> list[Message]
             return [from_json(body) for (body,) in rows]
     except UNREADABLE:
         pass
-    return _checked(tx, branch, first, last)  # which says what is wrong with which
+    return checked_messages(tx, branch, first, last)  # which says what is wrong with which
 
 
-def _checked(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
-    """Messages of a branch, each there and matching its id."""
+def checked_messages(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
+    """Return the messages `first` to `last` of a branch.
+
+    One that is missing, or that does not match its id, is `StoreCorrupt`.
+    """
     low, high = place(branch, first), place(branch, last)
     rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     if len(rows) != last - first + 1:

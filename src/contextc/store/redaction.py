@@ -14,7 +14,7 @@ from contextc.errors import UnknownMessage
 from contextc.messages import Message, content_of, to_json
 from contextc.store.base import Reference, Transaction
 from contextc.store.forgetting import forget_shown
-from contextc.store.places import SEQ_BITS, by_name, find, head, lock_tree, place
+from contextc.store.places import SEQ_BITS, Head, by_name, find, head, lock_tree, place
 from contextc.store.reading import read_message
 from contextc.store.sync import EDITED, original_uid
 from contextc.store.turns import forget_words
@@ -26,10 +26,7 @@ HEALED = "contextc_healed"
 def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
     lock_tree(tx, conversation)
     here = head(tx, conversation, lock=True)
-    spot = find(tx, conversation, here, target, anywhere=True)
-    if spot.seq == 0:
-        raise UnknownMessage(conversation, target, hint="The root holds no content.")
-    where = place(spot.branch, spot.seq)
+    where = _place_of(tx, conversation, here, target)
     copies = _copies(tx, here.tree, where)
     message = _blank(tx, where)
     if message is None:
@@ -39,6 +36,22 @@ def redact(tx: Transaction, conversation: str, target: Reference) -> Message:
     forget_shown(tx, here.tree, {where, *copies})
     forget_words(tx, here.tree, [each.uid for each in gone])
     return message
+
+
+def message_to_redact(tx: Transaction, conversation: str, target: Reference) -> Message:
+    """Return the message that `redact` would empty, as it is stored: it may be a damaged one."""
+    where = _place_of(tx, conversation, head(tx, conversation), target)
+    row = tx.row("SELECT body FROM message WHERE place = ?", where)
+    if row is None:
+        raise UnknownMessage(conversation, target)
+    return read_message(tx, where, row[0])
+
+
+def _place_of(tx: Transaction, conversation: str, here: Head, target: Reference) -> int:
+    spot = find(tx, conversation, here, target, anywhere=True)
+    if spot.seq == 0:
+        raise UnknownMessage(conversation, target, hint="The root holds no content.")
+    return place(spot.branch, spot.seq)
 
 
 def _copies(tx: Transaction, tree: int, where: int) -> list[int]:

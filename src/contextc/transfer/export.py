@@ -4,11 +4,12 @@ import base64
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from contextc._json import blob_name
 from contextc.errors import StoreCorrupt
-from contextc.messages import from_json
 from contextc.store import Store, places, todos
 from contextc.store.base import Transaction
-from contextc.store.reading import LOOK, UNREADABLE
+from contextc.store.chain import checked_messages
+from contextc.store.reading import LOOK
 from contextc.transfer.lines import (
     CHUNK,
     PLAIN,
@@ -23,6 +24,10 @@ from contextc.transfer.lines import (
     encode_line,
 )
 
+EVERY_BRANCH = (
+    "An export holds every branch. Heal the conversation, then export a fork of it without the damaged branch."
+)
+
 
 class Reach(NamedTuple):
     """How much of a branch belongs to a conversation: the messages after `base` up to `upto`."""
@@ -35,7 +40,10 @@ class Reach(NamedTuple):
 
 
 def export_lines(store: Store, conversation: str, progress: Progress | None = None) -> Iterator[bytes]:
-    """A conversation as lines of JSON, without their line ends."""
+    """Return a conversation as lines of JSON, without their line ends.
+
+    Every message and blob is verified as it is read: one that does not match its hash is `StoreCorrupt`.
+    """
     header, reaches, lists = store.read(lambda tx: _header(tx, conversation))
     yield encode_line(header)
     yield from map(encode_line, lists)
@@ -48,7 +56,7 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
                 for name in blob_names(line.message):
                     if name not in blobs:
                         blobs.add(name)
-                        yield encode_line(BlobLine(name=name, data=base64.b64encode(store.blob(name)).decode()))
+                        yield encode_line(BlobLine(name=name, data=base64.b64encode(_blob(store, name)).decode()))
                 yield encode_line(line)
             done += stop - start
             if progress:
@@ -120,19 +128,18 @@ def _messages(tx: Transaction, conversation: str, reach: Reach, after: int, upto
             high,
         )
     )
-    rows = tx.rows("SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     try:
-        lines = [MessageLine(branch=reach.number, message=from_json(body), key=keys.get(at)) for at, body in rows]
-    except UNREADABLE as error:
-        raise _damaged(reach, after, upto, f"holds a message that cannot be read: {error}") from error
-    if len(lines) != upto - after:
-        raise _damaged(reach, after, upto, "is not whole")
-    return lines
+        found = checked_messages(tx, reach.number, after + 1, upto)
+    except StoreCorrupt as error:
+        raise StoreCorrupt(f"{error} {EVERY_BRANCH}") from error
+    return [
+        MessageLine(branch=reach.number, message=each, key=keys.get(places.place(reach.number, each.seq)))
+        for each in found
+    ]
 
 
-def _damaged(reach: Reach, after: int, upto: int, what: str) -> StoreCorrupt:
-    """Nobody could import what would be written."""
-    return StoreCorrupt(
-        f"Branch {reach.number} {what}, between messages {after + 1} and {upto}. Run `contextc doctor` to see which. "
-        "An export holds every branch: heal the conversation, then export a fork of it, which leaves this one behind."
-    )
+def _blob(store: Store, name: str) -> bytes:
+    data = store.blob(name)
+    if blob_name(data) != name:
+        raise StoreCorrupt(f"Blob {name!r} does not match its hash: the row was changed or damaged. {LOOK}")
+    return data

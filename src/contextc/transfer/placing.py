@@ -234,7 +234,7 @@ class _Placing:
         if not fresh and not way.after and not is_changed:
             raise InvalidInput(
                 f"Conversation {self.name!r} and this session went on differently after message {node.seq}. "
-                "Import the session under another name (--as)."
+                "Import the session under another name."
             )
         is_newer = is_changed and not fresh and self._is_followed(node, line)
         branches.switch(tx, self.name, self.stored.any_branch(node))
@@ -253,7 +253,7 @@ class _Placing:
             raise InvalidInput(
                 f"Conversation {self.name!r} went on here by itself after message {parted.seq}, and what is new in its "
                 f"source belongs to branch {branch}, which was left. Switch to branch {branch} first, or import the "
-                "session under another name (--as)."
+                "session under another name."
             )
 
     def _is_followed(self, node: Node, line: Line) -> bool:

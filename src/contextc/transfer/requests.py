@@ -63,12 +63,11 @@ def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[chain.Entry
         raise InvalidRequest(f"there is no message in {name!r}.")
     notes = [Note("left out", f"the setting `{setting}`") for setting in request.settings]
     if request.tools:
-        some = "1 tool" if len(request.tools) == 1 else f"{len(request.tools)} tools"
-        notes.append(Note("left out", f"the definitions of {some}"))
+        notes.append(Note("left out", f"the definitions of {_count(len(request.tools), 'tool')}"))
     if len(kept) < len(said):
-        notes.append(Note("left out", f"{len(said) - len(kept)} messages that say nothing"))
+        notes.append(Note("left out", f"{_count(len(said) - len(kept), 'message')} without content"))
     if shaped.reshaped:
-        notes.append(Note("described", f"what had no sound shape, in {shaped.reshaped} places"))
+        notes.append(Note("described", f"what had no sound shape, in {_count(shaped.reshaped, 'place')}"))
     return name, [chain.entry(admit(message)) for message in kept], [str(note) for note in notes]
 
 
@@ -83,8 +82,13 @@ def export_request(store: Store, conversation: str, *, format: str) -> Exported:
     written = form.write(request, blobs=blobs)
     warnings = [str(note) for note in written.notes]
     if len(sent) < len(history):
-        warnings.append(str(Note("left out", f"{len(history) - len(sent)} messages that failed or were cancelled")))
+        failed = _count(len(history) - len(sent), "message")
+        warnings.append(str(Note("left out", f"{failed} that failed or were cancelled")))
     return Exported(written.body, list(dict.fromkeys(warnings)))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def says_something(message: Message) -> bool:

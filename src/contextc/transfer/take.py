@@ -63,7 +63,7 @@ def _is_plain(line: bytes | str) -> bool:
 
 def _append_plain(store: Store, lines: list[tuple[int, bytes | str]], name: str | None) -> Conversation:
     if name is None:
-        raise InvalidImport("these messages name no conversation. Say which one they belong to (--as).", line=1)
+        raise InvalidImport("these messages name no conversation. Say which one they belong to.", line=1)
     messages: list[Message] = []
     for number, line in lines:
         try:

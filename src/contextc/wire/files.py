@@ -5,6 +5,7 @@ it wrote one: what is no JSON among them is left out, and counted.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -14,7 +15,9 @@ from contextc._json import JSON, JSONObject, encode, well_formed_json
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
+from contextc.wire.reading import check_request
 
+NEWLINE = b"\n"
 Shape: TypeAlias = Literal["whole", "lines", "messages", "session"]
 
 
@@ -42,39 +45,42 @@ class Requests(NamedTuple):
 def read_requests(data: bytes, format: str | None = None) -> Requests:
     """The requests in the bytes of a file; of a format whose lines are a session, that one.
 
-    Raises `InvalidRequest` where they are neither JSON nor JSON Lines.
+    Raises `InvalidRequest` where they are neither JSON nor JSON Lines, or hold no object and no list.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
     form = formatter(format) if format else None
+    if not data.strip():
+        raise InvalidRequest("the file is empty. Expected JSON or JSON Lines.")
     try:
         whole = _decoded(data)
+    except InvalidRequest:
+        raise
     except ValueError as error:
         lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
-        if len(lines) < 2:
-            raise InvalidRequest(f"this is not JSON: {error}.") from error
+        problem = error
     else:
+        check_request(whole)
         one_line = form is not None and _is_line(form, whole)
         return Requests([cast(JSONObject, [whole])], "session") if one_line else Requests([whole], "whole")
     if form is not None and form.lines and (found := _session(lines, form)) is not None:
         return found
+    if len(lines) < 2 or not (_is_json(lines[0][1]) or _is_json(lines[1][1])):  # not JSON Lines, then
+        raise _not_json(data, problem) from problem
     values = [_value(number, line) for number, line in lines]
     if all(isinstance(value, dict) and "role" in value for value in values):
         return Requests([cast(JSONObject, values)], "messages")
     return Requests(values, "lines")
 
 
-def session_format(data: bytes, option: str = "") -> str:
-    """The format of a file that is a session of a program. Raises `InvalidSetting` where it is none of ours, which
-    names the option that says it.
-    """
+def session_format(data: bytes) -> str:
+    """Return the format of a file that is a session of a program. Raises `InvalidSetting` where it is none of ours."""
     values = [value for line in data.splitlines() if (value := _or_none(line)) is not None]
     forms = [form for form in map(formatter, format_names()) if any(_is_line(form, value) for value in values)]
     strange = {form.name: len(form.rules.read(values).misshapen) for form in forms}
     least = min(strange.values(), default=0)
     fitting = [name for name, count in strange.items() if count == least and 2 * count < len(values)]
     if len(fitting) != 1:
-        by = f" ({option})" if option else ""
-        raise InvalidSetting(f"Say which format this is in{by}: {', '.join(format_names())}.")
+        raise InvalidSetting(f"Say which format this is in: {', '.join(format_names())}.")
     return fitting[0]
 
 
@@ -117,6 +123,41 @@ def _decoded(data: bytes) -> JSON:
         raise InvalidRequest("this is nested too deep to be a request.") from None
 
 
+AT_BYTE = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
+
+
+def _not_json(data: bytes, error: ValueError, line: int = 1) -> InvalidRequest:
+    """Return the error for bytes, which begin in this line of a file, that are not JSON: what is wrong, and where."""
+    problem, at = str(error), len(data)
+    if (found := AT_BYTE.fullmatch(problem)) is not None:
+        problem, at = found[1], int(found[2])
+    elif isinstance(error, json.JSONDecodeError):
+        problem, at = error.msg, len(error.doc[: error.pos].encode(errors="replace"))
+    elif isinstance(error, UnicodeDecodeError):
+        problem, at = "not UTF-8 text", _first_undecodable(data)
+    elif "truncated" in problem:
+        problem = "it is cut off"
+    before = data[:at]
+    column = len(before) - before.rfind(b"\n")
+    return InvalidRequest(f"this is not JSON: {problem}.", path=f"line {line + before.count(NEWLINE)}, column {column}")
+
+
+def _first_undecodable(data: bytes) -> int:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(data)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        _decoded(line)
+    except ValueError as error:
+        return isinstance(error, InvalidRequest)
+    return True
+
+
 def _or_none(line: bytes) -> JSON:
     """The object in a line, or None where there is none."""
     try:
@@ -129,8 +170,10 @@ def _or_none(line: bytes) -> JSON:
 def _value(number: int, line: bytes) -> JSONObject:
     try:
         value = _decoded(line)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.problem, path=f"line {number}") from error
     except ValueError as error:
-        raise InvalidRequest(f"this is not JSON: {error}.", path=f"line {number}") from error
+        raise _not_json(line, error, number) from error
     if isinstance(value, dict | list):
         return cast(JSONObject, value)
     raise InvalidRequest("a line holds a request, a list of messages or a message.", path=f"line {number}")

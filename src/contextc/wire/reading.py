@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, check, encode, well_formed_json
+from contextc._json import JSON, JSONObject, check, encode, json_type, well_formed_json
 from contextc.errors import InvalidRequest
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter, Note, Request, noted
@@ -36,6 +36,11 @@ def checked(body: JSON) -> JSON:
     return body
 
 
+def check_request(body: JSON) -> None:
+    if not isinstance(body, dict | list):
+        raise InvalidRequest(f"a request is an object or a list of messages, got {json_type(body)}.")
+
+
 def readable(form: Formatter, body: JSON) -> Readable:
     """The request with everything misshapen in a sound shape: the one that was meant, else text."""
     return shaped(form, checked(body))
@@ -43,8 +48,7 @@ def readable(form: Formatter, body: JSON) -> Readable:
 
 def shaped(form: Formatter, body: JSON) -> Readable:
     """`readable` of what was `checked` already."""
-    if not isinstance(body, dict | list):
-        raise InvalidRequest(f"a request is an object or a list of messages, not {type(body).__name__}.")
+    check_request(body)
     bare, book = isinstance(body, list), form.rules
     root: JSONObject = {"whole": {form.messages_key: body} if bare else body}
     _check_key(form, root["whole"])

@@ -14,6 +14,7 @@ from contextc.cli.options import (
     SystemOption,
     ToolsOption,
     check_numbers,
+    folder_of,
 )
 from contextc.cli.terminal import JSONOption, StoreOption, opened
 from contextc.errors import InvalidSetting
@@ -76,7 +77,7 @@ def run(
         agent=agent,
         system=system,
         tools=tools,
-        root=root,
+        root=folder_of(root),
         yes=yes,
         steps=steps,
         budget=budget,

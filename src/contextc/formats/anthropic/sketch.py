@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import cast
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject, encode, json_type
 from contextc.formats.checking import Fields, Finding, Kind, Path, Piece, Sketch, Turn, at, known, misfit, strangers
 from contextc.messages import tool_call
 
@@ -169,7 +169,7 @@ class _Reader:
     def tools(self, tools: JSON) -> Iterator[Piece]:
         if not isinstance(tools, list):
             if tools is not None:
-                self.refuse(("tools",), "", f"the tools must be a list, not {type(tools).__name__}.")
+                self.refuse(("tools",), "", f"the tools must be a list, got {json_type(tools)}.")
             return
         for index, tool in enumerate(cast(list[JSON], tools)):
             path: Path = ("tools", index)

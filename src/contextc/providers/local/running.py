@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from contextc._json import blob_name
-from contextc.config import data_folder
+from contextc.config import data_folder, make_private_folder
 from contextc.errors import ProviderFailed
 from contextc.providers.local.locks import held, is_held
 
@@ -98,7 +98,7 @@ def place_for(model: Path, window: int, *, environment: Mapping[str, str] = os.e
     """Where the server of this model is kept. Homes may be shared between machines, servers are not."""
     name = blob_name(f"{socket.gethostname()}\n{model}\n{window}".encode())[-16:]
     folder = Path(data_folder(environment)) / "local" / name
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(str(folder))
     return Place(folder)
 
 

@@ -42,6 +42,8 @@ PASSED = frozenset(
     {
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "TMP", "TEMP", "TZ"),
         *("LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "CI"),
+        *("LC_ALL", "LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME", "LC_NAME"),
+        *("LC_ADDRESS", "LC_TELEPHONE", "LC_MEASUREMENT", "LC_IDENTIFICATION", "LC_PAPER"),
         *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
         *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_ROOT", "PYENV_VERSION", "PYTHONPATH"),
         *("PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "UV_CACHE_DIR"),
@@ -55,7 +57,7 @@ PASSED = frozenset(
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     }
 )
-"""Names of the variables that a command gets. Those that begin with LC_ are passed, too."""
+"""Names of the variables that a command gets."""
 PR_SET_DUMPABLE = 4
 LOGIN = re.compile(r"://[^/\s]*@")
 COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
@@ -101,7 +103,7 @@ def passed_environment(environment: Mapping[str, str], variables: Iterable[str] 
     return {
         name: value
         for name, value in environment.items()
-        if name in asked or ((name in PASSED or name.startswith("LC_")) and not LOGIN.search(value))
+        if name in asked or (name in PASSED and not LOGIN.search(value))
     }
 
 

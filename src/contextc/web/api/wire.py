@@ -14,6 +14,7 @@ from contextc.web.endpoint import endpoint
 from contextc.web.pasted import understood
 from contextc.web.problems import Refused
 from contextc.wire import convert, fix, lint
+from contextc.wire.reading import check_request
 
 
 class Given(Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,8 +111,7 @@ def show_rule(desk: Desk, code: str) -> RulePage:
 
 
 def _format(body: JSON, said: str | None) -> str:
-    if not isinstance(body, dict | list):
-        raise InvalidRequest(f"a request is an object or a list of messages, not {type(body).__name__}.")
-    if (problem := check(cast(JSON, body))) is not None:
+    check_request(body)
+    if (problem := check(body)) is not None:
         raise InvalidRequest(problem[1], path=problem[0])
-    return said or understood(lambda: format_of(cast(JSON, body)))
+    return said or understood(lambda: format_of(body))
