@@ -21,7 +21,13 @@ def today() -> object:
     return names()
 
 
-@pytest.mark.parametrize("what", RECORDED)
+def test_commands_and_options_are_still_there(today: dict[str, dict[str, list[str]]]) -> None:
+    """New ones may be added."""
+    for command, options in RECORDED["commands"].items():
+        assert {*options} <= {*today["commands"][command]}, command
+
+
+@pytest.mark.parametrize("what", [what for what in RECORDED if what != "commands"])
 def test_names_are_what_they_were(today: dict[str, object], what: str) -> None:
     """Tables and columns, fields and tags of stored JSON, tools, triggers, prompt fragments, sentences, error kinds."""
     assert_same(RECORDED[what], today[what], what)

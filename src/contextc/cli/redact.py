@@ -32,10 +32,10 @@ def run(
     """Remove the content of one message, in every fork. Its id and its place stay."""
     with opened(store) as handle:
         found = handle.read(lambda tx: message_to_redact(tx, conversation, reference(message)))
+        what = f"message {found.seq} of {conversation}"
         lines = words(found).strip().splitlines() or [""]
         first = lines[0] if len(lines) == 1 and len(lines[0]) <= LONGEST else f"{lines[0][:LONGEST]}…"
-        what = f"message {found.seq} of {conversation} ({found.role}: {first})"
-        if not agreed(f"Redact {what}", yes, json=json):
+        if not agreed(f"Redact {what} ({found.role}: {first})", yes, json=json):
             return
         handle.redact(conversation, found.uid)  # a number could be another message's by now
         pending = handle.pending_erasure
