@@ -99,9 +99,9 @@ def remove_empty(path: str) -> None:
         if not _close_log(path):
             return
         with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as store:
-            is_empty = store.execute("SELECT 1 FROM conversation LIMIT 1").fetchone() is None
-        if is_empty:
-            os.remove(path)
+            store.execute("BEGIN EXCLUSIVE")  # who opens it now waits, and then finds no file
+            if store.execute("SELECT 1 FROM conversation LIMIT 1").fetchone() is None:
+                os.remove(path)
 
 
 def _put_aside(path: str) -> str | None:
