@@ -45,6 +45,7 @@ def test_a_page_that_is_loaded_again_goes_on_in_the_middle(person: Person, model
     assert store.load(name, last=1)[0].text == "".join(words)
 
 
+@pytest.mark.thorough
 def test_a_second_tab_sees_the_same(person: Person, visiting: Visit, model: Model) -> None:
     """SPEC 12.2: any number of readers; what one of them says or allows is seen by all."""
     gate = Gate()
@@ -103,6 +104,7 @@ def test_a_turn_goes_on_after_its_server_was_killed(process: Process, visiting: 
     assert len(person.page.get_by_test_id("tool-call").all()) == 1
 
 
+@pytest.mark.thorough
 def test_a_server_that_starts_again_with_a_new_token_is_opened_by_its_new_link(
     home: Path, visiting: Visit, model: Model
 ) -> None:

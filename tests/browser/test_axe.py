@@ -109,6 +109,7 @@ def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: 
 
 
 @looks("narrow")
+@pytest.mark.thorough
 def test_an_opened_file_is_for_everybody(server: str, visiting: Visit, look: dict[str, Any]) -> None:
     """SPEC 13.3: before and after something is opened."""
     person = visiting(server, **look).open("#/open")

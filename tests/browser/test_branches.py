@@ -109,6 +109,7 @@ def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, mo
     assert person.texts("user") == ["one?", "two?"]
 
 
+@pytest.mark.thorough
 def test_somebody_else_may_answer_once_more(talked: cc.Store, person: Person, model: Model) -> None:
     """SPEC 4.5, 12.2: whom is chosen first; what was answered before stays."""
     model.will(says("two, I am told."))
@@ -143,6 +144,7 @@ def test_a_fork_is_a_conversation_of_its_own(talked: cc.Store, person: Person) -
     assert [each.text for each in talked.load("a/b c")] == ["one?", "one."]
 
 
+@pytest.mark.thorough
 def test_a_pinned_message_says_so(talked: cc.Store, person: Person) -> None:
     """SPEC 8: pinned by hand, and let go again."""
     person.chat("demo")

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 import contextc as cc
@@ -69,6 +70,7 @@ def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
     assert person.texts("assistant") == ["Let me look.", "Milk and eggs."]
 
 
+@pytest.mark.thorough
 def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None:
     """SPEC 12.2, 11: folded by step; people are told every ten calls, where that happened."""
     model.will(calls(*[("list_files", {"path": ".", "depth": n}) for n in range(1, 11)]), says("Nothing there."))
@@ -223,6 +225,7 @@ def test_escape_stops_from_anywhere_but_closes_what_lies_above_first(person: Per
     person.sees_ended()
 
 
+@pytest.mark.thorough
 def test_letters_walk_through_the_messages_from_anywhere(person: Person, store: cc.Store) -> None:
     """SPEC 12.2: J, K and G need no click into the feed, and in a field they are letters."""
     store.extend("demo", [each(f"message {n}\n" * 8) for n in range(20) for each in (cc.user, cc.assistant)])
@@ -289,6 +292,7 @@ def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
     assert saved.value.suggested_filename == f"{name}.jsonl"
 
 
+@pytest.mark.thorough
 def test_a_line_that_opens_at_once_is_not_said_to_be_away(person: Person, model: Model) -> None:
     """SPEC 12.2: "Connecting again…" is for a line that was lost."""
     gate = Gate()

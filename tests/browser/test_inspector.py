@@ -337,6 +337,7 @@ def test_a_search_leads_to_the_message_that_has_the_words(store: cc.Store, perso
     expect(person.page).to_have_url(re.compile("#/c/demo/m/3$"))
 
 
+@pytest.mark.thorough
 def test_the_chart_can_be_put_away_and_stays_so(reader: Person) -> None:
     """Messages are what people come for: on a small screen several are seen, and more without the chart."""
     lines = reader.page.get_by_test_id("lines").locator(".line")
@@ -354,6 +355,7 @@ def test_the_chart_can_be_put_away_and_stays_so(reader: Person) -> None:
     assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
 
 
+@pytest.mark.thorough
 def test_on_a_narrow_screen_every_tab_is_seen(seen: Seen, model: Model, visiting: Visit) -> None:
     """SPEC 13: nothing is cut off without a hint."""
     person = visiting(seen.url, viewport={"width": 390, "height": 844}).inspects("demo")

@@ -76,6 +76,7 @@ def test_what_is_broken_is_repaired_and_converted(opener: Person, store: cc.Stor
     assert store.conversations() == []
 
 
+@pytest.mark.thorough
 def test_a_file_of_another_house_is_opened_too(opener: Person, tmp_path: Path) -> None:
     """SPEC 13.3: by its own format, with a budget of its model's window."""
     (tmp_path / "theirs.json").write_text(json.dumps(CLAUDE))
@@ -122,6 +123,7 @@ def test_a_request_that_stands_alone_is_compared_with_nothing(opener: Person) ->
     expect(opened.locator(".budget-legend")).not_to_contain_text("new")
 
 
+@pytest.mark.thorough
 def test_what_python_prints_is_opened_and_a_model_can_be_named(opener: Person) -> None:
     """People paste what they have, and a list of messages has no model."""
     opened = paste(opener, repr(BROKEN["messages"]))

@@ -63,6 +63,7 @@ def test_what_is_not_there_says_so(person: Person) -> None:
     expect(person.page.get_by_role("alert")).to_contain_text("There is no such conversation")
 
 
+@pytest.mark.thorough
 def test_the_theme_is_the_systems_until_one_is_chosen(talks: cc.Store, server: str, visiting: Visit) -> None:
     """SPEC 12.2: dark and light, and what was chosen is remembered."""
     person = visiting(server, color_scheme="dark").chat("garden")
@@ -80,6 +81,7 @@ def test_the_theme_is_the_systems_until_one_is_chosen(talks: cc.Store, server: s
     expect(body).not_to_have_css("background-color", dark)
 
 
+@pytest.mark.thorough
 def test_on_a_narrow_screen_the_list_is_a_drawer(talks: cc.Store, server: str, visiting: Visit) -> None:
     """SPEC 12.2: nothing is wider than the screen, and everything can be reached."""
     person = visiting(server, viewport=NARROW, has_touch=True).chat("garden")

@@ -8,6 +8,7 @@ import pytest
 import contextc as cc
 from contextc.formats import format_names, formatter
 from tests.cli.conftest import Run
+from tests.conftest import some
 
 SAID = [
     cc.user("Look."),
@@ -16,7 +17,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize("format", format_names())
+@pytest.mark.parametrize("format", some(format_names(), 6))
 def test_every_format_is_linted_fixed_and_converted(run: Run, format: str) -> None:
     """SPEC 10.6: a call without its result, as each format has it; mended, and taken to another format and back.
 
@@ -44,7 +45,7 @@ def test_every_format_is_linted_fixed_and_converted(run: Run, format: str) -> No
     ]
 
 
-@pytest.mark.parametrize("format", format_names())
+@pytest.mark.parametrize("format", some(format_names(), 4))
 def test_doctor_says_what_a_format_could_not_say(run: Run, tmp_path: Path, format: str) -> None:
     """Before a provider is changed: what a model there would not see, and that the request would be taken."""
     address = f"sqlite:///{tmp_path}/chat.db"

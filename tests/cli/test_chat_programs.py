@@ -88,7 +88,7 @@ def running(program: Program, line: str) -> Call:
     return command(program, line) if program is CLAUDE else Call("exec_command", {"cmd": line})
 
 
-@each_program
+@with_program(CLAUDE)
 def test_a_conversation_goes_on_in_another_process(program: Program, place: Path) -> None:
     """SPEC 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account says so."""
     with Standin(Using(list=running(program, "echo out$((1+1))"))) as standin:

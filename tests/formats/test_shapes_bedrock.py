@@ -10,7 +10,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.bedrock.encode import STUB, encode_tool
 from contextc.formats.checking import Path
 from contextc.wire import fix, lint
-from tests.conftest import some
+from tests.conftest import often, some
 from tests.formats.known.bedrock import problems
 
 POINT: JSONObject = {"cachePoint": {"type": "default", "ttl": "5m"}}
@@ -150,11 +150,12 @@ def test_the_whole_request_is_sound() -> None:
 
 def test_every_small_change_that_aws_refuses_is_flagged_and_mended() -> None:
     """SPEC 10.5, 10.6: each place of a request that has everything, changed in each of a dozen ways."""
-    found = [(path, body) for path in places(WHOLE) for body in changed(path) if refused(body)]
-    assert len(found) > 1000
-    for path, body in some(found, 200):
+    all_places = list(places(WHOLE))
+    found = [(path, body) for path in some(all_places, 40) for body in changed(path) if refused(body)]
+    assert len(found) > often(200, 1000)
+    for path, body in found:
         assert codes(body), (path, body)
-    for path, body in some(found[::9], 30):
+    for path, body in found[::9]:
         if "messages" in body:
             fixed, _ = fix(body, format="bedrock")
             assert codes(fixed) == [], (path, body)

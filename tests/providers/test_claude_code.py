@@ -251,6 +251,7 @@ def test_what_was_said_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Pat
         ]
 
 
+@pytest.mark.thorough
 def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_other(tmp_path: Path) -> None:
     """SPEC 9.5: each is shown what its cursor stands for. Left alone, two resumes lose one of their branches."""
     with Standin(echo) as standin:
@@ -296,6 +297,7 @@ def test_whoever_stops_listening_ends_the_program_at_once(tmp_path: Path) -> Non
         assert requests[2] == [("user", "Hello"), ("assistant", "You said: Hello"), ("user", "Once more")]
 
 
+@pytest.mark.thorough
 def test_a_closed_endpoint_ends_its_calls(tmp_path: Path) -> None:
     """A call that is still running ends with an error, and its program with it."""
     with Standin(lambda ask: Reply("word " * 100), faults=lambda ask: faults.slow(0.05)) as standin:

@@ -122,6 +122,7 @@ def test_options_that_the_program_does_not_take_are_told_in_its_words(tmp_path: 
     assert failed.value.kind == "invalid"
 
 
+@pytest.mark.thorough
 def test_the_program_runs_in_the_calls_directory(tmp_path: Path) -> None:
     """SPEC 9.1: a session belongs to a directory. In one that is not there nothing is run."""
     (tmp_path / "work").mkdir()
@@ -152,6 +153,7 @@ def test_another_option_needs_another_program_and_goes_on_with_the_session(tmp_p
         assert shown(standin.records[-1])[0] == ("user", "Hello")
 
 
+@pytest.mark.thorough
 def test_programs_that_nobody_needs_are_ended(tmp_path: Path) -> None:
     """No more than `programs` are kept, and none for longer than `idle` seconds; the session goes on all the same."""
     with Standin(echo) as standin:

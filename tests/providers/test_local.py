@@ -302,6 +302,7 @@ def test_it_goes_away_when_nobody_asks(alone: dict[str, str], model: Path) -> No
     assert running_server(model, WINDOW, environment=alone) is None
 
 
+@pytest.mark.thorough
 def test_what_is_left_over_is_recognised(alone: dict[str, str], model: Path) -> None:
     """The port and the process number in the file belong to somebody else by now: to this test. It is left alone."""
     place = place_for(model, WINDOW, environment=alone)
@@ -316,6 +317,7 @@ def test_what_is_left_over_is_recognised(alone: dict[str, str], model: Path) -> 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+@pytest.mark.thorough
 def test_it_goes_away_with_its_model(alone: dict[str, str], tmp_path: Path, model: Path) -> None:
     link = tmp_path / "smollm2-of-mine.gguf"
     link.symlink_to(model)

@@ -18,14 +18,12 @@ from pathlib import Path
 from random import Random
 from typing import Literal, TypeAlias
 
-import pytest
-
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.messages import Message
 from contextc.providers.endpoint import Call, Endpoint
 from tests.conftest import often
-from tests.sessions.programs import PROGRAMS, VARIABLE, House, Program, marks, turn, twice
+from tests.sessions.programs import CLAUDE, VARIABLE, House, Program, marks, turn, twice, with_program
 from tests.sessions.unrest import SETTINGS, Busy, Hands, pids, visible
 from tests.standin import Record, Standin
 
@@ -171,7 +169,7 @@ def check(messages: list[Message], record: Record, bench: Bench) -> None:
     assert (messages[-1].role, messages[-1].status) == ("assistant", "sent")
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+@with_program(CLAUDE)
 def test_another_process_goes_on_after_each_kill(program: Program, tmp_path: Path) -> None:
     """SPEC 3.6, 9.7, 9.8: an answer that was given and not stored is taken from the program's own record."""
     chance = Random(f"kills {SEED}")

@@ -3,16 +3,14 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 import contextc as cc
-from tests.sessions.programs import PROGRAMS, House, Marked, Program, answered, marks, turn
+from tests.sessions.programs import CODEX, House, Marked, Program, answered, marks, turn, with_program
 from tests.standin import Standin
 
 TURNS, RESTART = 10, 6
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+@with_program(CODEX)
 def test_ten_turns_with_injections_are_shown_once_each(program: Program, tmp_path: Path) -> None:
     """SPEC 9.2, 9.4: the program holds the conversation, and is given what is new; also after a restart."""
     house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
