@@ -221,7 +221,7 @@ def test_the_sdk_does_not_try_again_by_itself(vendor: Vendor) -> None:
 def test_no_key_is_ever_in_what_is_said(vendor: Vendor) -> None:
     """Guarantee 13.3: what is said may be stored and shown."""
     failed = failing(vendor, refused(401, {"error": {"message": f"Bad key {KEY}, or Bearer {KEY}"}}))
-    assert failed.kind == "auth"
+    assert failed.kind == "auth", failed.said
     assert KEY not in str(failed)
     assert failed.__cause__ is None
     assert "Bad key [key]" in failed.said
