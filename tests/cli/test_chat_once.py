@@ -124,7 +124,7 @@ def _without_address() -> None:
 
 
 def _without_window() -> None:
-    cc.provider("mine:m")
+    cc.provider("mine:m", url="http://127.0.0.1:9")
 
 
 def _misspelt() -> None:

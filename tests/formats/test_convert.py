@@ -230,10 +230,10 @@ def test_what_was_given_is_not_changed() -> None:
     assert body == CHAT
 
 
-@pytest.mark.parametrize(("given", "said"), [(None, "NoneType"), ("hi", "str"), (3, "int")])
+@pytest.mark.parametrize(("given", "said"), [(None, "null"), ("hi", "a string"), (3, "a number")])
 def test_what_is_no_request_is_refused(given: JSON, said: str) -> None:
     """Guarantee 15.1."""
-    with pytest.raises(cc.InvalidRequest, match=f"an object or a list of messages, not {said}"):
+    with pytest.raises(cc.InvalidRequest, match=f"an object or a list of messages, got {said}"):
         cc.convert(given, source="openai_chat", target="anthropic")
 
 

@@ -163,3 +163,27 @@ def test_connections_that_another_thread_took_meanwhile_are_no_error() -> None:
         store._idle = Emptied()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
         store._drop_all(store._connect())  # pyright: ignore[reportPrivateUsage]
         store._idle = []  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_store_in_memory_is_closed_when_its_transaction_is_over() -> None:
+    """It has one connection: to close that while another thread works on it would crash the process."""
+    store, began, go_on, found = cc.open_store("memory:"), threading.Event(), threading.Event(), list[object]()
+
+    def work(tx: Transaction) -> object:
+        began.set()
+        go_on.wait(20)
+        return tx.row("SELECT 1")
+
+    reader = threading.Thread(target=lambda: found.append(store.read(work)))
+    closer = threading.Thread(target=store.close)
+    reader.start()
+    began.wait(20)
+    closer.start()
+    closer.join(0.1)
+    assert closer.is_alive()
+    go_on.set()
+    for thread in (reader, closer):
+        thread.join(20)
+    assert found == [(1,)]
+    with pytest.raises(cc.StoreUnavailable, match="has been closed"):
+        store.read(work)

@@ -24,13 +24,14 @@ class MemoryStore(SQLiteStore):
 
     def _disconnect(self, connection: sqlite3.Connection) -> None:
         if self._closed:
-            super()._disconnect(connection)
+            with self._turn:  # another thread may be in a transaction on it
+                super()._disconnect(connection)
 
     def _run(
         self, connection: sqlite3.Connection, work: Callable[[Transaction], T], *, writing: bool, again: bool
     ) -> T:
         with self._turn:
-            return super()._run(connection, work, writing=writing, again=again)
+            return super()._run(self._take(), work, writing=writing, again=again)  # it may have been closed meanwhile
 
     def _alone(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
         with self._turn:
