@@ -36,7 +36,7 @@ def test_each_source_wins_over_the_one_below(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["store = 5", 'colour = "red"', "store = ", "[store]"])
 def test_a_file_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str) -> None:
-    """SPEC 15.1: a misspelt setting must not be silently ignored."""
+    """Guarantee 15.1: a misspelt setting must not be silently ignored."""
     (tmp_path / "contextc.toml").write_text(text)
     with pytest.raises(cc.InvalidSetting, match=r"contextc\.toml"):
         read_settings(environment={"HOME": str(tmp_path)}, folder=str(tmp_path))
@@ -102,7 +102,7 @@ def configured(folder: Path, *, user: str = "", project: str = "") -> dict[str, 
 
 
 def test_providers_of_ones_own_are_read_fact_by_fact(tmp_path: Path) -> None:
-    """SPEC 9.11: any compatible endpoint."""
+    """Guarantee 9.11: any compatible endpoint."""
     user = '[providers.My_Groq]\nurl = "https://groq.example/v1"\nkey = "GROQ_API_KEY"\n'
     environment = configured(tmp_path, user=user, project="[providers.my-groq]\nwindow = 9_000\n")
     found = read_providers(environment=environment, folder=str(tmp_path))
@@ -112,7 +112,7 @@ def test_providers_of_ones_own_are_read_fact_by_fact(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["sk-abc123", "gsk_abc123", "", "Bearer X"])
 def test_a_literal_key_in_a_file_is_refused_and_not_repeated(tmp_path: Path, key: str) -> None:
-    """SPEC 13.3."""
+    """Guarantee 13.3."""
     environment = configured(tmp_path, user=f'[providers.groq]\nkey = "{key}"\n')
     with pytest.raises(cc.InvalidSetting, match="the name of an environment variable") as raised:
         read_providers(environment=environment, folder=str(tmp_path))
@@ -120,7 +120,7 @@ def test_a_literal_key_in_a_file_is_refused_and_not_repeated(tmp_path: Path, key
 
 
 def test_a_projects_file_cannot_send_a_users_key_anywhere(tmp_path: Path) -> None:
-    """SPEC 13.3: a folder that came from somebody else names no key, and its address gets none."""
+    """Guarantee 13.3: a folder that came from somebody else names no key, and its address gets none."""
     evil = '[providers.groq]\nurl = "https://evil.example/v1"\n'
     user = '[providers.groq]\nurl = "https://groq.example/v1"\nkey = "GROQ_API_KEY"\n'
     environment = configured(tmp_path, user=user, project=evil)

@@ -71,7 +71,7 @@ def heal_all(store: cc.Store) -> list[Healed]:
 
 
 def test_open_calls_get_results_at_the_end(store: cc.Store) -> None:
-    """SPEC 5.3, pydantic-ai#4728: a dangling call stored once must not stay for ever."""
+    """Guarantee 5.3, pydantic-ai#4728: a dangling call stored once must not stay for ever."""
     store.extend("demo", [cc.user("hi"), asks("a", "b", author="coder"), cc.user("hello?")])
     assert codes(store) == [("note", "open-call"), ("note", "open-call")]
     (healed,) = heal_all(store)
@@ -122,7 +122,7 @@ def test_a_repaired_message_names_its_original(store: cc.Store) -> None:
 
 
 def test_a_second_result_becomes_text_unless_it_says_the_same(store: cc.Store) -> None:
-    """SPEC 5.3: of two results for one id the first wins."""
+    """Guarantee 5.3: of two results for one id the first wins."""
     results = [cc.tool_result("a", "f", text) for text in ("one", "one", "two")]
     store.extend("demo", [cc.user("hi"), asks("a"), *results, cc.assistant("done")])
     assert codes(store) == [("note", "second-result")] * 2
@@ -205,7 +205,7 @@ DAMAGE: dict[str, Callable[[cc.Store], object]] = {
 
 @pytest.mark.parametrize("code", DAMAGE)
 def test_damage_is_healed_on_a_branch_of_its_own(store: cc.Store, code: str) -> None:
-    """SPEC 3.4: the old branch stays; the conversation can be read, sent and gone on with."""
+    """Guarantee 3.4: the old branch stays; the conversation can be read, sent and gone on with."""
     store.extend("demo", [cc.user(f"m{number}") for number in range(1, 8)])
     store.append("demo", cc.user(["look", cc.Media(mime_type="image/png", data=PNG)]))
     store.append("demo", cc.user("last"), key="k")
@@ -256,7 +256,7 @@ def test_results_of_a_lost_call_are_put_right_with_it(store: cc.Store) -> None:
 
 
 def test_redacted_messages_stay_redacted_on_the_new_branch(store: cc.Store) -> None:
-    """SPEC 2.8."""
+    """Guarantee 2.8."""
     store.extend("demo", [cc.user("hi"), cc.tool_result("x", "f", "1"), cc.user("secret"), cc.user("bye")])
     store.redact("demo", 3)
     heal_all(store)
@@ -265,7 +265,7 @@ def test_redacted_messages_stay_redacted_on_the_new_branch(store: cc.Store) -> N
 
 
 def test_what_was_healed_stays_healed_when_it_is_redacted(store: cc.Store) -> None:
-    """SPEC 2.8: the words go, and that a branch was healed is none of them."""
+    """Guarantee 2.8: the words go, and that a branch was healed is none of them."""
     store.extend("demo", [cc.user("hi"), cc.user("secret", meta={"contextc_healed": "no", "mine": 1}), cc.user("bye")])
     change(store, 2, lambda body: body.replace(b"secret", b"SECRET"))
     heal_all(store)
@@ -321,7 +321,7 @@ def test_a_branch_that_begins_nowhere_is_begun_anew(store: cc.Store) -> None:
 
 
 def test_a_conversation_with_a_running_turn_is_left_alone(store: cc.Store) -> None:
-    """SPEC 3.6: another's live turn is never touched."""
+    """Guarantee 3.6: another's live turn is never touched."""
     for name in ("busy", "idle"):
         store.extend(name, [cc.user("hi"), asks("a")])
     findings = found(store)
@@ -363,7 +363,7 @@ def ruin(store: cc.Store, name: str, length: int) -> None:
 
 
 def test_two_healers_at_once_heal_once(shared_address: str) -> None:
-    """SPEC 3.2."""
+    """Guarantee 3.2."""
     with cc.open_store(shared_address) as store:
         for number in range(4):
             ruin(store, f"c{number}", 5)
@@ -389,7 +389,7 @@ def heal_until_killed(address: str, pipe: Connection) -> None:
 
 
 def test_a_killed_healer_leaves_each_conversation_healed_or_untouched(shared_address: str) -> None:
-    """SPEC 3.2, kill -9: eight conversations, and a kill at a later moment each time."""
+    """Guarantee 3.2, kill -9: eight conversations, and a kill at a later moment each time."""
     names = [f"c{number}" for number in range(8)]
     with cc.open_store(shared_address) as store:
         for name in names:
@@ -427,7 +427,9 @@ def test_a_body_of_another_shape_is_damage_too(store: cc.Store) -> None:
 
 
 def test_redacting_a_copy_redacts_its_original(store: cc.Store) -> None:
-    """SPEC 2.8: the words go, wherever healing has put them; an edit under the same uid says other ones, and stays."""
+    """Guarantee 2.8: the words go, wherever healing has put them; an edit under the same uid says other ones, and
+    stays.
+    """
     store.extend(
         "demo", [cc.user("hi"), cc.tool_result("x", "f", "secret1"), cc.user("secret2"), cc.user("old", uid="u")]
     )

@@ -84,7 +84,7 @@ WHOLE = ["m1", "m2", "m3", "m4", "m5", "m6", "e7", "e8"]
     ],
 )
 def test_rows_that_lead_elsewhere_are_found_and_healed(ill: cc.Store, damage: str, code: str) -> None:
-    """SPEC 2: what was said is there, and the row that leads to it is wrong. Nothing said is lost by healing."""
+    """Guarantee 3.4: what was said is there, and the row that leads to it is wrong. Nothing said is lost by healing."""
     assert [each[0] for each in damaged(ill, damage)] == [code]
     (healed,) = heal(ill, list(examine(ill)))
     assert (healed.conversation, healed.outcome) == ("demo", "healed"), healed.text
@@ -208,7 +208,7 @@ def test_a_branch_that_begins_on_itself_is_an_error_and_no_circle(
 def test_an_unreadable_message_is_named_by_whoever_reads_it(
     ill: cc.Store, read: Callable[[cc.Store, str], object], body: str
 ) -> None:
-    """SPEC 12: an error says what, where and the way out; no decoder's own exception comes through."""
+    """Guarantee 15.1: an error says what, where and the way out; no decoder's own exception comes through."""
     ill.write(lambda tx: tx.run(f"UPDATE message SET body = {body} WHERE place = {OTHER << 32 | 1}"))
     with pytest.raises(cc.StoreCorrupt, match=r"Message 1 on branch 4 of 'other' cannot be read: .* `contextc doctor`"):
         read(ill, "other")

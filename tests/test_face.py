@@ -22,7 +22,7 @@ def test_every_public_name_is_there_and_nothing_else_is_promised() -> None:
 
 
 def test_every_exception_is_in_the_tree_and_public() -> None:
-    """SPEC 15.1: one tree."""
+    """Guarantee 15.1: one tree."""
     errors = import_module("contextc.errors")
     kinds = [value for value in vars(errors).values() if isinstance(value, type)]
     assert all(issubclass(kind, cc.ContextcError) for kind in kinds)

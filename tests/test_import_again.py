@@ -79,7 +79,7 @@ def named(store: cc.Store) -> dict[str, list[str]]:
 
 
 def test_ids_that_look_alike_as_names_are_two_conversations(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 3.8: the name is a short form of the id; which one is meant, the id itself says."""
+    """Guarantee 3.8: the name is a short form of the id; which one is meant, the id itself says."""
     path = tmp_path / "threads.sqlite"
     ids = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
     import_files(store, [threads(path, **{ids[0]: "Hi."})])
@@ -108,7 +108,7 @@ def test_files_of_one_name_are_not_one_chat(store: cc.Store, tmp_path: Path) -> 
 
 
 def test_a_log_that_was_turned_over_goes_on_with_its_conversation(store: cc.Store, tmp_path: Path) -> None:
-    """FIELD-BUGS 20: file by file the history is stored once, whatever its first request was."""
+    """File by file the history is stored once, whatever its first request was."""
     requests = talk(6)
     for number in (0, 2, 4, 0):
         import_files(store, [written(tmp_path / "log.jsonl", requests[number : number + 2])])
@@ -124,7 +124,7 @@ def test_a_log_that_grew_by_a_shorter_request_is_the_same_log(store: cc.Store, t
 
 
 def test_a_name_that_was_asked_for_is_not_given_to_another(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 15.1; one that stands beside it from the time before is found."""
+    """Guarantee 15.1; one that stands beside it from the time before is found."""
     one, two = talk(1, "one"), talk(2, "two")
     import_files(store, [written(tmp_path / "log.jsonl", [*one, *two])], into="talk")
     assert import_files(store, [written(tmp_path / "log.jsonl", two)], into="talk").conversations[0].name == "talk-two"
@@ -134,7 +134,7 @@ def test_a_name_that_was_asked_for_is_not_given_to_another(store: cc.Store, tmp_
 
 
 def test_a_reply_that_was_stored_before_it_was_whole_comes_in_on_a_branch(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 3.5: another text under the same id is another version, and the conversation goes on with it."""
+    """Guarantee 3.5: another text under the same id is another version, and the conversation goes on with it."""
     path = tmp_path / "chat.json"
     import_files(store, [chat(path, "hi", "Hel")])
     for new in (1, 0):
@@ -151,7 +151,7 @@ def test_a_reply_that_was_stored_before_it_was_whole_comes_in_on_a_branch(store:
 
 
 def test_what_was_damaged_and_healed_can_be_imported_again(tmp_path: Path) -> None:
-    """SPEC 15.1: a message that cannot be read is known by its id; others come in, and the healed line goes on."""
+    """Guarantee 15.1: a message that cannot be read is known by its id; others come in, and the healed line goes on."""
     address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "log.jsonl"
     with cc.open_store(address) as store:
         import_files(store, [written(path, [*talk(1, "one"), *talk(1, "two")])])
@@ -170,7 +170,7 @@ def test_what_was_damaged_and_healed_can_be_imported_again(tmp_path: Path) -> No
 
 
 def test_what_does_not_add_up_in_one_conversation_keeps_no_other_out(tmp_path: Path) -> None:
-    """SPEC 15.1: a chain that lost a message is refused, and told."""
+    """Guarantee 15.1: a chain that lost a message is refused, and told."""
     address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "log.jsonl"
     with cc.open_store(address) as store:
         import_files(store, [written(path, [*talk(2, "one"), *talk(1, "two")])])
@@ -186,7 +186,7 @@ def test_what_does_not_add_up_in_one_conversation_keeps_no_other_out(tmp_path: P
 
 
 def test_a_healed_line_goes_on_where_it_was_healed(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 3.5: the old branch stays as it is."""
+    """Guarantee 3.5: the old branch stays as it is."""
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     asked = {"role": "assistant", "content": None, "tool_calls": [call]}
     said = [user("a"), asked, user("b"), {"role": "tool", "tool_call_id": "c1", "content": "r"}]
@@ -203,7 +203,7 @@ def test_a_healed_line_goes_on_where_it_was_healed(store: cc.Store, tmp_path: Pa
 
 @pytest.mark.parametrize("way", ["edit", "rewind"])
 def test_nothing_is_added_to_a_branch_that_somebody_left(store: cc.Store, tmp_path: Path, way: str) -> None:
-    """SPEC 15.1: the branch is named, and that and another name are the ways out."""
+    """Guarantee 15.1: the branch is named, and that and another name are the ways out."""
     path, name = written(tmp_path / "log.jsonl", talk(2, "one")), "request-log-one"
     import_files(store, [path])
     if way == "edit":
@@ -221,7 +221,7 @@ def test_nothing_is_added_to_a_branch_that_somebody_left(store: cc.Store, tmp_pa
 
 
 def test_nothing_is_added_while_a_turn_is_running(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 5.1: a turn has its conversation to itself."""
+    """Guarantee 5.1: a turn has its conversation to itself."""
     path = written(tmp_path / "log.jsonl", talk(1, "one"))
     import_files(store, [path])
     with store.lease("request-log-one") as lease:
@@ -232,7 +232,7 @@ def test_nothing_is_added_while_a_turn_is_running(store: cc.Store, tmp_path: Pat
 
 
 def test_a_redacted_message_does_not_come_back(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 3.7."""
+    """Guarantee 2.8."""
     path = written(tmp_path / "log.jsonl", talk(2))
     import_files(store, [path])
     (conversation,) = store.conversations()

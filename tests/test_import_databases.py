@@ -33,7 +33,7 @@ def figures(summary: Summary) -> list[tuple[str, int, int, int, int]]:
 
 
 def test_a_session_of_openai_agents_comes_in_with_its_calls_and_reasoning(store: cc.Store) -> None:
-    """SPEC 3.8: parallel calls of one reply are one message."""
+    """Guarantee 3.8: parallel calls of one reply are one message."""
     summary = import_files(store, [IMPORTS / "openai_agents.db"])
     assert summary.source == "openai-agents"
     assert figures(summary) == [("openai-agents-garden", 7, 7, 2, 1), ("openai-agents-kitchen", 2, 2, 0, 1)]
@@ -53,7 +53,7 @@ def test_a_session_of_openai_agents_comes_in_with_its_calls_and_reasoning(store:
 
 
 def test_branches_of_openai_agents_are_branches(store: cc.Store) -> None:
-    """SPEC 3.5: what they share is stored once; the one that was written last is the current one."""
+    """Guarantee 3.5: what they share is stored once; the one that was written last is the current one."""
     summary = import_files(store, [IMPORTS / "openai_agents_branches.db"])
     assert figures(summary) == [("openai-agents-garden", 6, 6, 0, 2)]
     one, two = store.branches("openai-agents-garden")
@@ -63,7 +63,7 @@ def test_branches_of_openai_agents_are_branches(store: cc.Store) -> None:
 
 
 def test_a_thread_of_langgraph_comes_in_with_every_way_it_went(store: cc.Store) -> None:
-    """SPEC 3.8: LangChain's messages, in their provider's blocks."""
+    """Guarantee 3.8: LangChain's messages, in their provider's blocks."""
     summary = import_files(store, [IMPORTS / "langgraph.sqlite"])
     assert figures(summary) == [("langgraph-garden", 9, 9, 2, 2), ("langgraph-kitchen", 2, 2, 0, 1)]
     assert (summary.total("input_tokens"), summary.total("output_tokens")) == (40, 10)
@@ -133,7 +133,7 @@ def test_checkpoints_of_older_versions_are_json(store: cc.Store, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["llm.db", "llm_old.db"])
 def test_conversations_of_llm_come_in_from_either_schema(store: cc.Store, name: str) -> None:
-    """SPEC 3.8: fragments in their texts, attachments as media, titles and times kept."""
+    """Guarantee 3.8: fragments in their texts, attachments as media, titles and times kept."""
     summary = import_files(store, [IMPORTS / name])
     assert summary.source == "llm"
     assert [each[1:] for each in figures(summary)] == [(5, 5, 0, 1), (4, 4, 1, 1), (2, 2, 0, 1)]
@@ -182,7 +182,7 @@ def test_an_attachment_that_lies_elsewhere_is_left_out(store: cc.Store, tmp_path
 def test_the_same_file_again_adds_nothing_and_one_that_grew_adds_its_tail(
     store: cc.Store, tmp_path: Path, name: str
 ) -> None:
-    """SPEC 3.5; and the file stays as it was."""
+    """Guarantee 3.5; and the file stays as it was."""
     before = (IMPORTS / name).read_bytes()
     first = import_files(store, [IMPORTS / name])
     again = import_files(store, [IMPORTS / name])
@@ -192,7 +192,7 @@ def test_the_same_file_again_adds_nothing_and_one_that_grew_adds_its_tail(
 
 
 def test_a_session_that_grew_adds_its_tail_and_a_new_branch(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 3.5: the branch that was current stays it."""
+    """Guarantee 3.5: the branch that was current stays it."""
     path = tmp_path / "sessions.db"
     shutil.copy(IMPORTS / "openai_agents_branches.db", path)
     import_files(store, [path])
@@ -222,7 +222,7 @@ def test_a_session_that_grew_adds_its_tail_and_a_new_branch(store: cc.Store, tmp
 
 
 def test_another_session_of_the_same_name_is_not_mixed_in(store: cc.Store) -> None:
-    """SPEC 15.1: both begin alike and are two; the way out is another name."""
+    """Guarantee 15.1: both begin alike and are two; the way out is another name."""
     import_files(store, [IMPORTS / "openai_agents.db"])
     with pytest.raises(cc.InvalidInput, match=r"went on differently after message 1\. .* another name"):
         import_files(store, [IMPORTS / "openai_agents_branches.db"])
@@ -309,7 +309,7 @@ def test_a_second_table_of_sessions_comes_in_too(store: cc.Store, tmp_path: Path
 def test_a_source_that_stumbles_over_one_conversation_finds_the_others(
     store: cc.Store, tmp_path: Path, name: str, change: str, error: str
 ) -> None:
-    """SPEC 15.1: it is told, and the others come in."""
+    """Guarantee 15.1: it is told, and the others come in."""
     path = tmp_path / name
     shutil.copy(IMPORTS / name, path)
     call = {"name": "f", "args": {1: 2}, "id": "c1"}
@@ -354,7 +354,7 @@ def test_columns_of_llm_may_hold_anything(store: cc.Store, tmp_path: Path) -> No
 
 
 def test_what_gives_out_in_the_middle_is_told_with_what_was_stored(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 15.1: the summary says what is there."""
+    """Guarantee 15.1: the summary says what is there."""
     path = tmp_path / "sessions.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at)")
@@ -371,13 +371,13 @@ def test_what_gives_out_in_the_middle_is_told_with_what_was_stored(store: cc.Sto
 
 
 def test_a_healthy_file_of_another_program_is_not_called_damaged(store: cc.Store) -> None:
-    """SPEC 15.1: what it is, is said."""
+    """Guarantee 15.1: what it is, is said."""
     with pytest.raises(cc.InvalidInput, match=r"read as llm\. It is a file of openai-agents: leave --from out"):
         import_files(store, [IMPORTS / "openai_agents.db"], source_name="llm")
 
 
 def test_a_damaged_or_foreign_database_says_so(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 15.1: what is wrong, and the way out; nothing is stored."""
+    """Guarantee 15.1: what is wrong, and the way out; nothing is stored."""
     damaged = tmp_path / "damaged.db"
     damaged.write_bytes((IMPORTS / "llm.db").read_bytes()[:3000])
     with pytest.raises(cc.InvalidInput, match=r"damaged\.db cannot be read as a database: .* \.recover"):

@@ -70,7 +70,7 @@ def test_files_of_ours_are_known_too(text: str) -> None:
 
 
 def test_an_import_that_is_cut_off_leaves_whole_conversations_and_can_go_on(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 3.2: each is one transaction; the next import brings the rest, and nothing twice."""
+    """Guarantee 3.2: each is one transaction; the next import brings the rest, and nothing twice."""
     seen = 0
 
     def stop(done: int, total: int) -> None:
@@ -101,7 +101,7 @@ with cc.open_store(sys.argv[1]) as store:
 
 
 def test_a_process_that_is_killed_in_the_middle_of_a_conversation_leaves_nothing_of_it(tmp_path: Path) -> None:
-    """SPEC 3.2: nothing half-written."""
+    """Guarantee 3.2: nothing half-written."""
     parts = [{"type": "text", "text": "Thyme."}]
     chat = [{"id": f"m{number}", "role": "user", "parts": parts} for number in range(9_000)]
     path = tmp_path / "chats.jsonl"
@@ -117,7 +117,7 @@ def test_a_process_that_is_killed_in_the_middle_of_a_conversation_leaves_nothing
 
 
 def test_one_conversation_that_cannot_be_taken_does_not_keep_out_the_others(store: cc.Store) -> None:
-    """SPEC 15.1: it is told with its reason."""
+    """Guarantee 15.1: it is told with its reason."""
     store.append("openai-agents-garden", cc.user("Mine."))
     summary = import_files(store, [IMPORTS / "openai_agents.db"])
     garden, kitchen = summary.conversations
@@ -135,7 +135,7 @@ def test_one_conversation_that_cannot_be_taken_does_not_keep_out_the_others(stor
     ],
 )
 def test_a_file_of_nobodys_says_what_there_is(store: cc.Store, tmp_path: Path, text: str, problem: str) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     path = tmp_path / "notes.txt"
     path.write_text(text)
     with pytest.raises(cc.InvalidInput, match=problem):
@@ -161,7 +161,7 @@ def test_a_file_of_nobodys_says_what_there_is(store: cc.Store, tmp_path: Path, t
     ids=["gzip", "utf-16", "items", "lines of items", "messages"],
 )
 def test_a_file_that_holds_something_else_says_what(store: cc.Store, tmp_path: Path, data: bytes, problem: str) -> None:
-    """SPEC 15.1: what it is, and the way out."""
+    """Guarantee 15.1: what it is, and the way out."""
     path = tmp_path / "log.jsonl"
     path.write_bytes(data)
     assert not path.read_bytes().startswith(b"{") or not is_own(File(path))
@@ -170,7 +170,7 @@ def test_a_file_that_holds_something_else_says_what(store: cc.Store, tmp_path: P
 
 
 def test_bytes_that_are_no_text_are_taken_in_files_of_one_value_too(store: cc.Store, tmp_path: Path) -> None:
-    """FIELD-BUGS: another encoding costs its own characters, and nothing else."""
+    """Another encoding costs its own characters, and nothing else."""
     for number, data in enumerate(
         (
             b'[{"id": "1", "role": "user", "parts": [{"type": "text", "text": "caf\xe9"}]}]',
@@ -194,7 +194,7 @@ def test_usage_is_unknown_where_none_came(store: cc.Store, tmp_path: Path) -> No
 
 
 def test_a_source_that_is_written_almost_right_is_named() -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(cc.InvalidInput, match=r"'langraph' is no source\. Did you mean langgraph\?"):
         source("langraph")
 

@@ -49,7 +49,7 @@ def turns(*prompts: str) -> list[JSONObject]:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_history_with_a_reply_joins_whatever_the_prompt(store: cc.Store, tmp_path: Path, backwards: bool) -> None:
-    """FIELD-BUGS 24: a prompt with one other word each time would make a conversation of every turn."""
+    """A prompt with one other word each time would make a conversation of every turn."""
     log = turns("Documents: thyme", "Documents: moss", "Documents: fern")
     summary = taken(store, tmp_path / "log.jsonl", *(log[::-1] if backwards else log))
     (found,) = summary.conversations

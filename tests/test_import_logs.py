@@ -57,7 +57,7 @@ def texts(store: cc.Store, conversation: str, branch: int | None = None) -> list
 
 
 def test_requests_that_each_hold_the_one_before_are_one_conversation(store: cc.Store, tmp_path: Path) -> None:
-    """FIELD-BUGS 20: the history stands in the log once more with every line, and is stored once."""
+    """The history stands in the log once more with every line, and is stored once."""
     log = written(
         tmp_path / "log.jsonl",
         [exchange("Thyme does.", U1), exchange("Moss.", U1, A1, U2), exchange("Crocus.", U1, A1, U2, A2, U3)],
@@ -113,7 +113,7 @@ def test_what_many_requests_share_joins_nothing(store: cc.Store, tmp_path: Path)
 
 
 def test_a_system_prompt_that_tells_the_time_is_the_same_prompt(store: cc.Store, tmp_path: Path) -> None:
-    """FIELD-BUGS 24: it changes with every request, and would make each a conversation of its own."""
+    """It changes with every request, and would make each a conversation of its own."""
     lines = [
         exchange("Thyme does.", U1, prompt="It is 12:01."),
         exchange("Moss.", U1, A1, U2, prompt="It is 12:02."),
@@ -279,7 +279,7 @@ def test_a_list_is_read_as_lines_are(store: cc.Store, tmp_path: Path) -> None:
 
 
 def test_a_torn_last_line_is_told_and_a_broken_one_refused(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 15.1: the line is named, and nothing is stored."""
+    """Guarantee 15.1: the line is named, and nothing is stored."""
     torn = tmp_path / "torn.jsonl"
     torn.write_text(json.dumps(exchange("Thyme does.", U1)) + '\n{"request": {"mess')
     assert import_files(store, [torn]).left_out == ("line 2, the last, which was cut off",)

@@ -58,7 +58,7 @@ def texts(store: cc.Store, conversation: str) -> list[str]:
     ids=["list", "wide list", "message lines", "chat", "chat lines", "list of chats"],
 )
 def test_a_chat_comes_in_with_its_steps_calls_and_media(store: cc.Store, tmp_path: Path, text: str, name: str) -> None:
-    """SPEC 3.8, 10.2: however it was stored."""
+    """Guarantees 3.8, 10.2: however it was stored."""
     path = tmp_path / "chat.json"
     path.write_text(text)
     (taken,) = import_files(store, [path]).conversations
@@ -72,7 +72,7 @@ def test_a_chat_comes_in_with_its_steps_calls_and_media(store: cc.Store, tmp_pat
 
 
 def test_a_chat_that_grew_adds_its_tail_and_an_edited_one_is_refused(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 3.5, 15.1."""
+    """Guarantees 3.5, 15.1."""
     path = tmp_path / "chat.json"
     path.write_text(json.dumps({"id": "c", "messages": CHAT}))
     import_files(store, [path])
@@ -104,7 +104,7 @@ def test_several_chats_of_a_file_are_several_conversations(store: cc.Store, tmp_
 
 
 def test_a_line_in_the_middle_that_is_no_json_leaves_nothing_behind(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 15.1: what the error says is true."""
+    """Guarantee 15.1: what the error says is true."""
     path = tmp_path / "chats.jsonl"
     lines = [json.dumps({"id": f"c{number}", "messages": CHAT}) for number in range(4)]
     path.write_text("\n".join([*lines[:2], lines[2][:-9], lines[3]]) + "\n")

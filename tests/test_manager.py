@@ -21,7 +21,7 @@ def fill(manager: cc.MessageManager) -> None:
 
 
 def test_a_history_is_handed_to_any_vendor_in_its_own_shape() -> None:
-    """SPEC 14.1: the formatter can be changed at any time, and no call is lost."""
+    """Guarantee 14.1: the formatter can be changed at any time, and no call is lost."""
     manager = cc.MessageManager(cc.AnthropicFormatter(), system_prompt="Be brief.")
     fill(manager)
     assert manager.get_formatted_system_prompt() == "Be brief."
@@ -40,7 +40,7 @@ def test_a_history_is_handed_to_any_vendor_in_its_own_shape() -> None:
 
 
 def test_the_system_prompt_may_change_and_go() -> None:
-    """SPEC 8.5: an empty one produces no message."""
+    """Guarantee 8.5: an empty one produces no message."""
     manager = cc.MessageManager(cc.OpenAIFormatter(), "a")
     manager.set_system_prompt("b")
     manager.add_user_message("hi")
@@ -80,7 +80,7 @@ def test_reset_begins_anew() -> None:
 
 
 def test_it_works_on_any_store_and_keeps_the_record(store: cc.Store) -> None:
-    """SPEC 14.1, 3.4: a reset on a store destroys nothing."""
+    """Guarantees 14.1, 3.4: a reset on a store destroys nothing."""
     manager = cc.MessageManager(cc.AnthropicFormatter(), store=store, conversation="demo")
     assert manager.get_formatted_messages() == []
     fill(manager)
@@ -93,7 +93,7 @@ def test_it_works_on_any_store_and_keeps_the_record(store: cc.Store) -> None:
 
 
 def test_a_limit_limits() -> None:
-    """SPEC 14.1, 7.2: whole turns go, oldest first; the last one stays, or it is said that it does not fit."""
+    """Guarantees 14.1, 7.2: whole turns go, oldest first; the last one stays, or it is said that it does not fit."""
     manager = cc.MessageManager(cc.OpenAIFormatter(), system_prompt="Be brief.", max_tokens=600, model="gpt-4.1")
     for number in range(20):
         manager.add_user_message(f"question {number} " + "word " * 40)
@@ -113,7 +113,7 @@ def test_a_limit_limits() -> None:
 
 
 def test_an_answer_is_stored_with_what_was_handed_out_and_cuts_stay_where_they_were() -> None:
-    """SPEC 7.4, 9.2: consecutive histories begin alike until the next cut."""
+    """Guarantees 7.4, 9.2: consecutive histories begin alike until the next cut."""
     manager = cc.MessageManager(cc.OpenAIFormatter(), max_tokens=800, model="gpt-4.1")
     before, cuts = list[object](), 0
     for number in range(40):
@@ -126,7 +126,7 @@ def test_an_answer_is_stored_with_what_was_handed_out_and_cuts_stay_where_they_w
 
 
 def test_operations_are_logged_and_content_only_at_debug(caplog: pytest.LogCaptureFixture) -> None:
-    """SPEC 13.3."""
+    """Guarantee 13.3."""
     manager = cc.MessageManager(cc.OpenAIFormatter())
     with caplog.at_level(logging.INFO, "contextc"):
         manager.add_user_message("my secret")
@@ -139,7 +139,7 @@ def test_operations_are_logged_and_content_only_at_debug(caplog: pytest.LogCaptu
 
 
 def test_replies_are_taken_as_the_vendors_sdks_return_them() -> None:
-    """SPEC 14.1, 10.1: with usage and finish reason, and the calls under the names their tools were given."""
+    """Guarantees 14.1, 10.1: with usage and finish reason, and the calls under the names their tools were given."""
     tools = [cc.Tool(name="files.read", description="Reads a file.")]
     manager = cc.MessageManager(cc.OpenAIFormatter())
     (tool,) = manager.get_formatted_tools(tools)

@@ -60,7 +60,7 @@ def nothing_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_a_model_is_found_by_any_of_its_names(name: str, entry: str) -> None:
-    """SPEC 7.1: the window is the model's, whoever serves it and however they write it."""
+    """Guarantee 7.1: the window is the model's, whoever serves it and however they write it."""
     assert model(name).name == entry
 
 
@@ -76,7 +76,7 @@ def test_a_model_is_found_by_any_of_its_names(name: str, entry: str) -> None:
     ],
 )
 def test_a_month_in_a_name_finds_its_own_model(name: str, entry: str) -> None:
-    """SPEC 7.1: of the others it is only known that they have the same name."""
+    """Guarantee 7.1: of the others it is only known that they have the same name."""
     assert model(name).name == entry
 
 
@@ -91,13 +91,13 @@ def test_a_month_in_a_name_finds_its_own_model(name: str, entry: str) -> None:
     ],
 )
 def test_a_name_without_a_month_does_not_answer_for_another_month(name: str) -> None:
-    """SPEC 7.1: a wrong window is worse than none. Whoever else knows it may say so."""
+    """Guarantee 7.1: a wrong window is worse than none. Whoever else knows it may say so."""
     assert entry_of(name) is None
 
 
 @pytest.mark.parametrize("name", ["claude-opus-5-7", "gpt-5.2-proo", "gpt-6.2-terra", "gemini-5-flash", "o5"])
 def test_a_model_is_not_taken_for_its_predecessor(name: str) -> None:
-    """SPEC 7.1: a wrong window is worse than none."""
+    """Guarantee 7.1: a wrong window is worse than none."""
     with pytest.raises(UnknownModel):
         model(name)
 
@@ -142,7 +142,7 @@ CLAUDE = {
 
 @pytest.mark.parametrize("name", CLAUDE)
 def test_what_anthropic_says_of_its_models(name: str) -> None:
-    """SPEC 9.3: signed reasoning is left out where the provider binds it to its prefix."""
+    """Guarantee 9.3: signed reasoning is left out where the provider binds it to its prefix."""
     claude = model(name)
     found = (
         claude.binds_reasoning,
@@ -194,7 +194,7 @@ def test_every_entry_adds_up() -> None:
 
 
 def test_a_tokenizer_is_one_that_counts_or_the_word_for_an_estimate() -> None:
-    """SPEC 6.1: exact where a tokenizer is at hand offline."""
+    """Guarantee 6.1: exact where a tokenizer is at hand offline."""
     named = {model(name).tokenizer for name in model_names()}
     for tokenizer in named - {*house_names(), "claude", "gemini"}:
         assert Tokenizer.from_pretrained(tokenizer)
@@ -229,7 +229,7 @@ def test_windows_agree_with_genai_prices_where_both_know() -> None:
 
 
 def test_a_model_nobody_knows_says_how_to_give_its_window() -> None:
-    """SPEC 15.1: what happened, to what, and the way out."""
+    """Guarantee 15.1: what happened, to what, and the way out."""
     with pytest.raises(UnknownModel) as raised:
         model("gpt-6.1-tera")
     assert str(raised.value) == (
@@ -291,7 +291,7 @@ def test_a_model_has_a_name(name: str) -> None:
 
 
 def test_the_users_own_table_wins_over_ours_and_loses_to_the_caller(tmp_path: Path) -> None:
-    """SPEC 7.1: a server may offer less than the model has."""
+    """Guarantee 7.1: a server may offer less than the model has."""
     (tmp_path / "contextc.toml").write_text(
         '[models."llama-3.3-70b"]\nwindow = 32_000\n\n[models."acme/own-7b"]\nwindow = 16_000\ntokenizer = "llama3"\n'
     )
@@ -324,7 +324,7 @@ def test_a_process_whose_folder_is_gone_still_has_its_models(tmp_path: Path, mon
 
 @pytest.mark.parametrize("text", ["models = 5", "[models]\nown = 5", '[models."own"]\nwindows = 5\nwindow = 9'])
 def test_a_table_that_cannot_be_used_says_what_is_wrong(tmp_path: Path, text: str) -> None:
-    """SPEC 15.1: a misspelt fact must not be silently ignored."""
+    """Guarantee 15.1: a misspelt fact must not be silently ignored."""
     (tmp_path / "contextc.toml").write_text(text)
     with pytest.raises(cc.InvalidSetting, match=r"is no table|is no fact"):
         model("own")

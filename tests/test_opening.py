@@ -33,7 +33,7 @@ SPOKEN = [name for name in format_names() if not formatter(name).lines]
 
 @pytest.mark.parametrize("format", [name for name in SPOKEN if name not in ALIKE])
 def test_a_bare_list_with_calls_is_told_by_how_calls_are_written(format: str) -> None:
-    """SPEC 10: no format is named anywhere, all of them are asked."""
+    """Guarantee 10.6: no format is named anywhere, all of them are asked."""
     messages = formatter(format).format(HISTORY)
     assert format_of_messages(messages) == format
     found = opened(json.dumps(messages))
@@ -50,7 +50,7 @@ def test_requests_of_the_field_are_read_as_what_they_are() -> None:
 
 
 def test_our_own_messages_are_ours_in_a_list_or_line_by_line() -> None:
-    """SPEC 2: also before they were ever stored."""
+    """Guarantee 10.6: also before they were ever stored."""
     lines = [to_json(message).decode() for message in HISTORY]
     for text in ("\n".join(lines), f"[{', '.join(lines)}]", lines[0]):
         found = opened(text)

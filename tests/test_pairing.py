@@ -39,7 +39,7 @@ def test_a_history_in_order_stays_as_it_is() -> None:
 
 
 def test_a_result_anywhere_later_is_brought_to_its_call() -> None:
-    """SPEC 5.2, FIELD-BUGS 13: texts between keep their order, after the group."""
+    """Guarantee 5.2: texts between keep their order, after the group."""
     history = [asks("a", "b"), cc.user("and hurry"), answers("b"), cc.system("low memory"), answers("a"), cc.user("!")]
     paired = pair(history)
     assert shape(paired.messages) == ["a? b?", "a=ok b=ok", "and hurry", "low memory", "!"]
@@ -47,7 +47,7 @@ def test_a_result_anywhere_later_is_brought_to_its_call() -> None:
 
 
 def test_a_call_without_a_result_gets_one_that_says_so() -> None:
-    """SPEC 5.3, pydantic-ai#4728: a dangling call must not make every later request fail."""
+    """Guarantee 5.3, pydantic-ai#4728: a dangling call must not make every later request fail."""
     history = [asks("a", "b"), answers("b"), cc.user("next"), asks("c")]
     paired = pair(history, unanswered="still running")
     assert shape(paired.messages) == [
@@ -62,13 +62,13 @@ def test_a_call_without_a_result_gets_one_that_says_so() -> None:
 
 
 def test_a_cancelled_call_says_that_it_was_cancelled() -> None:
-    """SPEC 5.3, 11.10."""
+    """Guarantees 5.3, 11.10."""
     history = [cc.assistant(tool_calls=[cc.ToolCall(id="a", name="f", arguments={})], status="cancelled")]
     assert shape(pair(history).messages)[1] == f"a={SAID['cancelled']}"
 
 
 def test_a_result_without_a_call_is_left_out_that_part_alone() -> None:
-    """SPEC 5.3, openai-agents-python#4322, #4827: also one that came before its call."""
+    """Guarantee 5.3, openai-agents-python#4322, #4827: also one that came before its call."""
     both = cc.Message(role="tool", parts=(*answers("ghost").parts, *answers("a").parts, cc.Hint("for people")))
     paired = pair([answers("a", "too early"), asks("a"), both, cc.user("hi")])
     assert shape(paired.messages) == ["a?", "a=ok", "", "hi"]
@@ -76,14 +76,14 @@ def test_a_result_without_a_call_is_left_out_that_part_alone() -> None:
 
 
 def test_of_two_results_for_one_call_the_first_wins() -> None:
-    """SPEC 5.3."""
+    """Guarantee 5.3."""
     paired = pair([asks("a"), answers("a", "first"), answers("a", "second")])
     assert shape(paired.messages) == ["a?", "a=first"]
     assert paired.repairs == [Repair("duplicate", "a", 2)]
 
 
 def test_an_empty_result_is_a_result() -> None:
-    """SPEC 5.3."""
+    """Guarantee 5.3."""
     assert pair([asks("a"), cc.tool_result("a", "f", None)]).repairs == []
 
 
@@ -94,13 +94,13 @@ def test_an_id_that_is_used_again_is_another_call() -> None:
 
 
 def test_names_and_positions_do_not_count() -> None:
-    """SPEC 5.1."""
+    """Guarantee 5.1."""
     history = [asks("a", "b"), cc.tool_result("b", "tool_a", "for b"), cc.tool_result("a", "tool_b", "for a")]
     assert shape(pair(history).messages) == ["a? b?", "a=for a b=for b"]
 
 
 def test_results_nobody_asked_for_may_become_text_in_their_place() -> None:
-    """SPEC 5.3 leaves them out; who repairs a request must not lose what they say."""
+    """Guarantee 5.3 leaves them out; who repairs a request must not lose what they say."""
     history = [
         cc.user("hi"),
         answers("ghost", "boo"),
@@ -122,7 +122,7 @@ def test_results_nobody_asked_for_may_become_text_in_their_place() -> None:
 
 
 def test_an_id_used_again_may_get_another() -> None:
-    """SPEC 10.4: some providers take an id once in a conversation; its result goes with it."""
+    """Guarantee 10.4: some providers take an id once in a conversation; its result goes with it."""
     history = [asks("0"), answers("0", "one"), asks("0", "1"), answers("1", "three"), answers("0", "two")]
     paired = pair(history, unique_ids=True)
     assert shape(paired.messages) == ["0?", "0=one", "0_2? 1?", "0_2=two 1=three"]
@@ -130,7 +130,7 @@ def test_an_id_used_again_may_get_another() -> None:
 
 
 def test_an_id_twice_in_one_message_is_two_calls_everywhere() -> None:
-    """SPEC 5.1: no provider could tell them apart."""
+    """Guarantee 5.1: no provider could tell them apart."""
     history = [asks("a", "a"), answers("a", "one"), answers("a", "two")]
     assert shape(pair(history).messages) == ["a? a_2?", "a=one a_2=two"]
 
@@ -143,7 +143,7 @@ def test_ids_are_new_as_they_will_be_written() -> None:
 
 
 def test_a_result_is_told_under_the_name_of_its_call() -> None:
-    """SPEC 5.1: matching is by id; some providers compare the names too."""
+    """Guarantee 5.1: matching is by id; some providers compare the names too."""
     (_, answered) = pair([asks("a"), cc.tool_result("a", "another", "ok")]).messages
     assert answered.tool_results[0].name == "tool_a"
 
@@ -163,7 +163,7 @@ ANYTHING = st.lists(
 
 @given(ANYTHING)
 def test_whatever_the_log_holds_the_outcome_is_paired(history: list[cc.Message]) -> None:
-    """SPEC 5.1: every call is answered once, right behind it; nothing else moves, is lost or doubled."""
+    """Guarantee 5.1: every call is answered once, right behind it; nothing else moves, is lost or doubled."""
     paired = pair(history)
     waiting: list[str] = []
     for message in paired.messages:
@@ -180,7 +180,7 @@ def test_whatever_the_log_holds_the_outcome_is_paired(history: list[cc.Message])
 
 
 def test_a_call_waits_also_where_its_id_was_answered_before() -> None:
-    """SPEC 5.3; Gemini's older models give calls no ids, so that the same call made twice has one name."""
+    """Guarantee 5.3; Gemini's older models give calls no ids, so that the same call made twice has one name."""
     history = [asks("a", "b"), answers("a"), cc.user("Go on."), answers("b"), asks("a"), asks("c")]
     assert [(message is history[4], call.id) for message, call in open_calls(history)] == [(True, "a"), (False, "c")]
     assert open_calls([*history, answers("c"), answers("a")]) == []

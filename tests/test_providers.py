@@ -49,14 +49,16 @@ def nothing_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_a_provider_is_found_by_its_name_or_its_model(spec: str, name: str, format: str, asks_for: str) -> None:
-    """SPEC 9.11: OpenAI by Responses unless chat is asked for; one that is not known speaks OpenAI's chat format."""
+    """Guarantee 9.11: OpenAI by Responses unless chat is asked for; one that is not known speaks OpenAI's chat
+    format.
+    """
     found = provider(spec)
     assert (found.name, found.format, found.asks_for) == (name, format, asks_for)
     assert found.formatter.name == format
 
 
 def test_an_endpoint_of_ones_own_may_have_a_model_that_is_known_by_a_path() -> None:
-    """SPEC 9.11: what stands before the colon is whose it is, unless what is behind it is no model by itself."""
+    """Guarantee 9.11: what stands before the colon is whose it is, unless what is behind it is no model by itself."""
     own = cc.provider("someone:anthropic/claude-opus-5.5", url="http://127.0.0.1:1/v1")
     assert (own.name, own.format, own.url, own.key) == ("someone", "openai_chat", "http://127.0.0.1:1/v1", "")
     assert (own.asks_for, own.model.name) == ("anthropic/claude-opus-5.5", "claude-opus-5-5")
@@ -73,14 +75,14 @@ def test_every_provider_that_is_listed_can_be_spoken_to() -> None:
 
 
 def test_most_providers_remember_nothing() -> None:
-    """SPEC 9.11: an unknown one is stateless."""
+    """Guarantee 9.11: an unknown one is stateless."""
     stateful = {name for name in provider_names() if provider(f"{name}:own", window=9_000).session_resumption}
     assert stateful <= {"openai-session", "openai-conversation", "claude-code", "codex"}
     assert not provider("acme:own", window=9_000).session_resumption
 
 
 def test_a_response_is_continued_with_its_head_sent_again() -> None:
-    """SPEC 9.11: `previous_response_id` carries over neither instructions nor tools."""
+    """Guarantee 9.11: `previous_response_id` carries over neither instructions nor tools."""
     session = provider("openai-session:gpt-6.1-terra")
     assert session.session_resumption
     assert session.resends_head
@@ -91,7 +93,7 @@ def test_a_response_is_continued_with_its_head_sent_again() -> None:
 
 
 def test_a_conversation_of_openais_cannot_be_brought_back() -> None:
-    """SPEC 9.8: nothing is taken out of it, so after a failure a new one begins."""
+    """Guarantee 9.8: nothing is taken out of it, so after a failure a new one begins."""
     session, conversation = provider("openai-session:gpt-5"), provider("openai-conversation:gpt-5")
     assert (session.session_field, conversation.session_field) == ("previous_response_id", "conversation")
     assert conversation.session_resumption
@@ -102,7 +104,7 @@ def test_a_conversation_of_openais_cannot_be_brought_back() -> None:
 
 @pytest.mark.parametrize(("spec", "bound"), [("claude-code:claude-opus-5-5", True), ("codex:gpt-6.1-sol", False)])
 def test_the_coding_agents_keep_sessions_of_their_own(spec: str, bound: bool) -> None:
-    """SPEC 9.5 and 9.8: the facts are those that hold for them."""
+    """Guarantees 9.5 and 9.8: the facts are those that hold for them."""
     agent = provider(spec)
     assert agent.runs_tools
     assert agent.session_resumption
@@ -115,7 +117,7 @@ def test_the_coding_agents_keep_sessions_of_their_own(spec: str, bound: bool) ->
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
 def test_a_program_may_choose_its_model_by_itself(name: str) -> None:
-    """SPEC 9.11: named alone, it is asked for the model that it is set to; what was said of it wins."""
+    """Guarantee 9.11: named alone, it is asked for the model that it is set to; what was said of it wins."""
     agent = provider(name)
     assert agent.asks_for == "default"
     assert agent.model.window >= 200_000
@@ -129,7 +131,7 @@ def test_reasoning_is_asked_for_of_those_who_reason() -> None:
 
 
 def test_the_formatter_follows_from_the_models_facts() -> None:
-    """SPEC 2.4 and 9.3: nobody asks who the provider is; the options come from the tables."""
+    """Guarantees 2.4 and 9.3: nobody asks who the provider is; the options come from the tables."""
     opus, sonnet = provider("anthropic:claude-opus-5-5").formatter, provider("anthropic:claude-sonnet-5").formatter
     assert isinstance(opus, AnthropicFormatter)
     assert isinstance(sonnet, AnthropicFormatter)
@@ -146,7 +148,7 @@ def test_the_formatter_follows_from_the_models_facts() -> None:
 
 
 def test_whose_reasoning_goes_back_is_one_house_by_either_way_and_nobody_elses() -> None:
-    """SPEC 2.4: with a session or without, OpenAI's reasoning is OpenAI's; in another format it has no place."""
+    """Guarantee 2.4: with a session or without, OpenAI's reasoning is OpenAI's; in another format it has no place."""
     assert (
         provider("openai:gpt-5").formatter.provider == provider("openai-session:gpt-5").formatter.provider == "openai"
     )
@@ -157,7 +159,7 @@ def test_whose_reasoning_goes_back_is_one_house_by_either_way_and_nobody_elses()
 
 
 def test_providers_are_values_and_equal_ones_share_a_formatter() -> None:
-    """SPEC 9.1: a channel is named by its provider and model, among others."""
+    """Guarantee 9.1: a channel is named by its provider and model, among others."""
     one, same = provider("claude-opus-5-5"), provider("anthropic:claude-opus-5-5")
     assert one == same
     assert hash(one) == hash(same)
@@ -190,7 +192,7 @@ def test_facts_of_both_are_given_by_name() -> None:
     ],
 )
 def test_what_names_no_provider_says_the_way_out(spec: str, facts: JSONObject, said: str) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(cc.InvalidSetting, match=said):
         provider(spec, **facts)
 
@@ -233,7 +235,7 @@ OPEN = [
 
 @pytest.mark.parametrize(("tag", "thinks"), OPEN)
 def test_a_server_of_open_weights_is_asked_to_think_only_by_models_that_do(tag: str, thinks: bool) -> None:
-    """WIRE 7: it refuses `think` for the others."""
+    """It refuses `think` for the others."""
     assert ("think" in cc.provider(f"ollama:{tag}").settings) is thinks
 
 
@@ -241,7 +243,7 @@ def test_a_server_of_open_weights_is_asked_to_think_only_by_models_that_do(tag: 
     "tag", ["mistral-small", "mistral-small:24b", "mistral-large", "codestral", "devstral", "qwen3-max"]
 )
 def test_a_tag_does_not_take_the_facts_of_a_hosted_model_of_its_name(tag: str) -> None:
-    """SPEC 7.1: a wrong window is worse than none; and what nobody knows is not asked for."""
+    """Guarantee 7.1: a wrong window is worse than none; and what nobody knows is not asked for."""
     assert cc.model(tag).window > 200_000
     with pytest.raises(UnknownModel, match="window="):
         cc.provider(f"ollama:{tag}")

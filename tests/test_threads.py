@@ -23,12 +23,12 @@ def ran_on(work_is_done: threading.Event | None = None) -> threading.Thread:
 
 
 def test_a_thread_that_is_free_is_taken_again() -> None:
-    """SPEC 11.1: a step is cheap, so its work does not pay for a new thread each time."""
+    """Guarantee 11.1: a step is cheap, so its work does not pay for a new thread each time."""
     assert ran_on() is ran_on()
 
 
 def test_work_that_hangs_stands_in_nobodys_way() -> None:
-    """SPEC 11.2: a tool that never ends keeps its own thread; the next call has another."""
+    """Guarantee 11.2: a tool that never ends keeps its own thread; the next call has another."""
     first, hangs, begun, ended = ran_on(), threading.Event(), threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -45,7 +45,7 @@ def test_work_that_hangs_stands_in_nobodys_way() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python warns of every fork beside threads
 def test_a_forked_process_has_threads_of_its_own() -> None:
-    """SPEC 3.2: a process that was forked after work was done does not wait for threads it does not have."""
+    """Guarantee 3.2: a process that was forked after work was done does not wait for threads it does not have."""
     ran_on()
     child = os.fork()
     if not child:

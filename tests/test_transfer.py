@@ -38,7 +38,7 @@ def rich_conversation(store: cc.Store) -> None:
 
 
 def test_everything_comes_back(store: cc.Store, target: cc.Store) -> None:
-    """SPEC 3.8: lossless."""
+    """Guarantee 3.8: lossless."""
     rich_conversation(store)
     found = import_lines(target, export_lines(store, "demo"))
     before = store.conversation("demo")
@@ -62,7 +62,7 @@ def test_everything_comes_back(store: cc.Store, target: cc.Store) -> None:
 
 
 def test_todos_and_pins_come_back(store: cc.Store, target: cc.Store) -> None:
-    """SPEC 3.8: lossless; and what is pinned is looked for, though nothing but the import has happened."""
+    """Guarantee 3.8: lossless; and what is pinned is looked for, though nothing but the import has happened."""
     store.extend("demo", [cc.user("one"), cc.assistant("two"), cc.user("three")])
     store.replace_todos("demo", ["Sow", cc.Todo(number=0, text="Buy soil", state="done")])
     store.add_todo("demo", "Water", agent="helper")
@@ -80,7 +80,7 @@ def test_todos_and_pins_come_back(store: cc.Store, target: cc.Store) -> None:
 
 
 def test_pins_come_back_on_the_branches_they_are_on(store: cc.Store, target: cc.Store) -> None:
-    """SPEC 3.8: also those of a past that is shared with another conversation."""
+    """Guarantee 3.8: also those of a past that is shared with another conversation."""
     rich_conversation(store)
     store.pin("base", 1)
     store.pin("base", 3)  # demo does not stand on that one
@@ -98,7 +98,7 @@ def test_a_file_without_todos_and_pins_can_be_read_by_version_1(store: cc.Store)
 
 
 def test_todos_and_pins_that_make_no_sense_leave_nothing_behind(store: cc.Store, target: cc.Store) -> None:
-    """SPEC 15.1: the line is named, and nothing is stored."""
+    """Guarantee 15.1: the line is named, and nothing is stored."""
     store.append("demo", cc.user("hi"))
     store.add_todo("demo", "Sow")
     store.pin("demo", 1)
@@ -119,14 +119,14 @@ def test_todos_and_pins_that_make_no_sense_leave_nothing_behind(store: cc.Store,
 
 
 def test_a_file_of_a_later_version_is_refused_before_its_lines_are_read(target: cc.Store) -> None:
-    """SPEC 3.7: it says what to do, whatever else is in it."""
+    """Guarantee 3.7: it says what to do, whatever else is in it."""
     lines = [b'{"type":"contextc","version":3,"weather":"fine"}', b'{"type":"songs"}']
     with pytest.raises(cc.InvalidImport, match=r"version 3, this contextc reads up to 2. Upgrade contextc"):
         import_lines(target, lines)
 
 
 def test_keys_and_uids_still_name_their_messages(store: cc.Store, target: cc.Store) -> None:
-    """SPEC 2.7: an append retried after a move is still the same append."""
+    """Guarantee 2.7: an append retried after a move is still the same append."""
     store.append("demo", cc.user("pay"), key="order-1")
     named = store.append("demo", cc.user("hi"))
     import_lines(target, export_lines(store, "demo"))
@@ -168,7 +168,7 @@ def changed(lines: list[bytes], number: int, old: bytes, new: bytes) -> list[byt
 
 
 def test_a_file_that_was_changed_cut_off_or_mixed_up_leaves_nothing_behind(store: cc.Store, target: cc.Store) -> None:
-    """SPEC 15.1: the line is named, and nothing is stored."""
+    """Guarantee 15.1: the line is named, and nothing is stored."""
     store.extend("demo", [cc.user("one"), cc.user("two"), cc.user(cc.Media(mime_type="image/png", data=b"x"))])
     store.rewind("demo", 1)
     good = list(export_lines(store, "demo"))
@@ -226,7 +226,7 @@ def test_a_conversation_stored_by_version_1_loads_for_ever(store: cc.Store) -> N
 
 
 def test_a_sqlite_file_of_version_1_opens_for_ever(tmp_path: Path) -> None:
-    """SPEC 3.7: older is migrated forward."""
+    """Guarantee 3.7: older is migrated forward."""
     copy = tmp_path / "v1.db"
     copy.write_bytes((GOLDEN / "v1.db").read_bytes())
     with cc.open_store(copy) as store, cc.open_store("memory:") as reference:

@@ -76,7 +76,7 @@ EACH = pytest.mark.parametrize(
 def test_a_session_is_found_and_taken_in_whole(
     store: cc.Store, garden: str, source: str, name: str, expected: list[str]
 ) -> None:
-    """SPEC 3.8: calls and results included; it is a conversation like any other."""
+    """Guarantee 3.8: calls and results included; it is a conversation like any other."""
     (listed,), more = list_sessions(source, directory=garden)
     assert (listed.messages, listed.title, listed.directory, more) == (4, "What grows here?", garden, 0)
     assert listed.time == 1_800_000_000_000
@@ -103,7 +103,7 @@ def test_the_programs_files_stay_as_they_were(
 def test_importing_again_adds_what_is_new_and_nothing_twice(
     store: cc.Store, config: Path, garden: str, source: str, name: str, expected: list[str]
 ) -> None:
-    """SPEC 3.5: a transcript that has grown adds its tail."""
+    """Guarantee 3.5: a transcript that has grown adds its tail."""
     import_session(store, source, directory=garden)
     tip = store.conversation(name).tip
     again = import_session(store, source, directory=garden)
@@ -119,7 +119,7 @@ def test_importing_again_adds_what_is_new_and_nothing_twice(
 def test_a_conversation_that_went_on_by_itself_is_not_mixed_with_the_session(
     store: cc.Store, config: Path, garden: str
 ) -> None:
-    """SPEC 15.1: refused, with the way out, and nothing is stored."""
+    """Guarantee 15.1: refused, with the way out, and nothing is stored."""
     import_session(store, "claude-code", directory=garden)
     store.append("claude-code-3d7dca91", cc.user("Something else."))
     assert import_session(store, "claude-code", directory=garden).added == 0
@@ -236,7 +236,7 @@ def test_half_an_emoji_and_bytes_that_are_no_text_are_taken(store: cc.Store, con
 def test_what_cannot_be_found_is_said_with_the_way_out(
     store: cc.Store, config: Path, garden: str, source: str, session: str | None, message: str
 ) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     written(codex_file(config / "codex", f"{CODEX_ID[:-1]}e"), codex_lines(GARDEN, garden, f"{CODEX_ID[:-1]}e"))
     with pytest.raises(cc.InvalidInput, match=message):
         import_session(store, source, session, directory=str(config / "nowhere"))

@@ -24,7 +24,7 @@ LOST: JSONObject = {
 
 
 def test_what_breaks_no_rule_stays_as_it_was_written() -> None:
-    """SPEC 6: to the letter, in its place; only the message that lacks a result has one more block."""
+    """Guarantee 10.6: to the letter, in its place; only the message that lacks a result has one more block."""
     fixed, repairs = fix(LOST, format="anthropic")
     assert [each.code for each in repairs] == ["ANT006"]
     assert lint(fixed, format="anthropic") == []
@@ -37,7 +37,7 @@ def test_what_breaks_no_rule_stays_as_it_was_written() -> None:
 
 
 def test_a_bare_list_is_left_alone_too() -> None:
-    """SPEC 6: people paste messages without the rest."""
+    """Guarantee 10.6: people paste messages without the rest."""
     messages: list[JSONObject] = LOST["messages"]
     fixed, _ = fix(messages, format="anthropic")
     assert [fixed[index] for index in (0, 1, 3, 4)] == [messages[index] for index in (0, 1, 3, 4)]
@@ -45,7 +45,7 @@ def test_a_bare_list_is_left_alone_too() -> None:
 
 @pytest.mark.parametrize("again", ["again", "well?"])
 def test_a_message_that_stands_twice_keeps_both_spellings_in_order(again: str) -> None:
-    """SPEC 6: the same in meaning is not the same in letters."""
+    """Guarantee 10.6: the same in meaning is not the same in letters."""
     said = [
         *LOST["messages"][:4],
         {"role": "user", "content": [{"type": "text", "text": again}]},
@@ -56,7 +56,7 @@ def test_a_message_that_stands_twice_keeps_both_spellings_in_order(again: str) -
 
 
 def test_what_was_itself_at_fault_is_not_put_back() -> None:
-    """SPEC 6: a message that comes through our words as sound is not sound as it was written."""
+    """Guarantee 10.6: a message that comes through our words as sound is not sound as it was written."""
     calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
     body: JSONObject = {
         "model": "gpt-4o",

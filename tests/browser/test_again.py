@@ -24,7 +24,7 @@ def process(home: Path, model: Model) -> Iterator[Process]:
 
 
 def test_a_page_that_is_loaded_again_goes_on_in_the_middle(person: Person, model: Model, store: cc.Store) -> None:
-    """SPEC 12.2: what has come is there at once, what comes follows, and no piece is missing or doubled."""
+    """Guarantee 12.2: what has come is there at once, what comes follows, and no piece is missing or doubled."""
     gates = [Gate(), Gate()]
     words = [f"{number} " for number in range(90)]
     model.will(says(*words[:30], gates[0], *words[30:60], gates[1], *words[60:], thinks="Counting is easy."))
@@ -47,7 +47,7 @@ def test_a_page_that_is_loaded_again_goes_on_in_the_middle(person: Person, model
 
 @pytest.mark.thorough
 def test_a_second_tab_sees_the_same(person: Person, visiting: Visit, model: Model) -> None:
-    """SPEC 12.2: any number of readers; what one of them says or allows is seen by all."""
+    """Guarantee 12.2: any number of readers; what one of them says or allows is seen by all."""
     gate = Gate()
     model.will(
         says("Now ", gate, "then."),
@@ -74,7 +74,7 @@ def test_a_second_tab_sees_the_same(person: Person, visiting: Visit, model: Mode
 
 
 def test_a_turn_goes_on_after_its_server_was_killed(process: Process, visiting: Visit, model: Model) -> None:
-    """SPEC 10.6, 12.2: the page comes back by itself, what was said is there once, and a press goes on."""
+    """Guarantees 3.6, 12.2: the page comes back by itself, what was said is there once, and a press goes on."""
     gate = Gate()
     model.will(
         calls(("list_files", {"path": "."}), first="Looking."),
@@ -133,7 +133,7 @@ def test_a_server_that_starts_again_with_a_new_token_is_opened_by_its_new_link(
 
 
 def test_a_stream_that_is_cut_is_taken_up_where_it_was(person: Person, model: Model) -> None:
-    """SPEC 12.2: by number, so no piece is told twice."""
+    """Guarantee 12.2: by number, so no piece is told twice."""
     gate = Gate()
     model.will(says("One ", "two ", gate, "three ", "four."))
     person.begins("Count")

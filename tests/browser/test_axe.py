@@ -54,7 +54,7 @@ def looks(quick: str) -> pytest.MarkDecorator:
 
 @looks("light")
 def test_the_chat_is_for_everybody(server: str, visiting: Visit, model: Model, look: dict[str, Any]) -> None:
-    """SPEC 12.2: the beginning, a conversation with everything in it, a question, a menu and a dialog."""
+    """Guarantee 12.2: the beginning, a conversation with everything in it, a question, a menu and a dialog."""
     person = visiting(server, **look).open()
     expect(person.composer).to_be_visible()
     assert shut_out(person.page) == []
@@ -93,7 +93,7 @@ def test_the_chat_is_for_everybody(server: str, visiting: Visit, model: Model, l
 
 @looks("dark")
 def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: Visit, look: dict[str, Any]) -> None:
-    """SPEC 13.1: every tab, and the timeline as chart and as table."""
+    """Guarantee 13.1: every tab, and the timeline as chart and as table."""
     busy(store)
     person: Person = visiting(server, **look).inspects("demo")
     expect(person.page.get_by_test_id("budget")).to_be_visible()
@@ -111,7 +111,7 @@ def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: 
 @looks("narrow")
 @pytest.mark.thorough
 def test_an_opened_file_is_for_everybody(server: str, visiting: Visit, look: dict[str, Any]) -> None:
-    """SPEC 13.3: before and after something is opened."""
+    """Guarantee 13.1: before and after something is opened."""
     person = visiting(server, **look).open("#/open")
     expect(person.page.locator("#paste-field")).to_be_visible()
     assert shut_out(person.page) == []

@@ -50,7 +50,7 @@ def rows(person: Person) -> Locator:
 
 
 def test_it_opens_at_its_end_and_is_read_to_its_beginning(long: cc.Store, person: Person) -> None:
-    """SPEC 12.4: what is fetched and drawn does not grow with the conversation, and nothing jumps."""
+    """Guarantee 12.4: what is fetched and drawn does not grow with the conversation, and nothing jumps."""
     person.open()
     began = time.monotonic()
     person.open("#/c/demo")
@@ -89,7 +89,7 @@ def seamless(person: Person) -> bool:
 
 
 def test_what_is_looked_at_stays_where_it_is_while_rows_above_get_their_height(long: cc.Store, person: Person) -> None:
-    """SPEC 12.4: rows are as high as was guessed until they are there; who reads does not notice."""
+    """Guarantee 12.4: rows are as high as was guessed until they are there; who reads does not notice."""
     person.chat("demo")
     expect(person.page.get_by_text(f"Answer {MANY}.")).to_be_in_viewport()
     feed = person.page.locator(MESSAGES)

@@ -18,7 +18,7 @@ def talked(store: cc.Store) -> cc.Store:
 
 
 def test_an_edit_goes_another_way_and_the_first_one_stays(talked: cc.Store, person: Person, model: Model) -> None:
-    """SPEC 4.5, 12.2: an edit forks; a switch at the message leads from one way to the other and back."""
+    """Guarantees 3.4, 12.2: an edit forks; a switch at the message leads from one way to the other and back."""
     model.will(says("three."))
     person.chat("demo")
     row = person.page.locator("[data-seq='3']")
@@ -46,7 +46,7 @@ def test_an_edit_goes_another_way_and_the_first_one_stays(talked: cc.Store, pers
 
 
 def test_a_reply_leads_to_its_own_request_on_whichever_branch(person: Person, model: Model) -> None:
-    """SPEC 4.5, 13.1: a message of another branch with the same number came from another request."""
+    """Guarantees 3.4, 13.1: a message of another branch with the same number came from another request."""
     model.will(*[says(f"{each}.") for each in ("Paris", "Rome", "Athens", "Madrid", "Madrid again")])
     person.begins("France")
     for question, reply in (("", "Paris."), ("Italy", "Rome."), ("Greece", "Athens.")):
@@ -77,7 +77,7 @@ def test_a_reply_leads_to_its_own_request_on_whichever_branch(person: Person, mo
 
 
 def test_a_rewind_goes_back_after_asking(talked: cc.Store, person: Person, model: Model) -> None:
-    """SPEC 4.5: what came after stays on its own branch, and the conversation goes on from the message."""
+    """Guarantee 3.4: what came after stays on its own branch, and the conversation goes on from the message."""
     model.will(says("again."))
     person.chat("demo")
     person.page.locator("[data-seq='2']").hover()
@@ -97,7 +97,7 @@ def test_a_rewind_goes_back_after_asking(talked: cc.Store, person: Person, model
 
 
 def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, model: Model) -> None:
-    """SPEC 4.5: the first answer is kept."""
+    """Guarantee 3.4: the first answer is kept."""
     model.will(says("two, I think."))
     person.chat("demo")
     last = person.page.locator("[data-seq='4']")
@@ -111,7 +111,7 @@ def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, mo
 
 @pytest.mark.thorough
 def test_somebody_else_may_answer_once_more(talked: cc.Store, person: Person, model: Model) -> None:
-    """SPEC 4.5, 12.2: whom is chosen first; what was answered before stays."""
+    """Guarantees 3.4, 12.2: whom is chosen first; what was answered before stays."""
     model.will(says("two, I am told."))
     person.chat("demo")
     person.page.locator("[data-seq='4']").hover()
@@ -130,7 +130,7 @@ def test_somebody_else_may_answer_once_more(talked: cc.Store, person: Person, mo
 
 
 def test_a_fork_is_a_conversation_of_its_own(talked: cc.Store, person: Person) -> None:
-    """SPEC 4.5: it begins as the other one did, under a name that is asked for."""
+    """Guarantee 3.4: it begins as the other one did, under a name that is asked for."""
     person.chat("demo")
     person.page.locator("[data-seq='2']").hover()
     person.item(person.page.get_by_role("button", name="Actions for message 2"), "Fork as a new conversation")
@@ -146,7 +146,7 @@ def test_a_fork_is_a_conversation_of_its_own(talked: cc.Store, person: Person) -
 
 @pytest.mark.thorough
 def test_a_pinned_message_says_so(talked: cc.Store, person: Person) -> None:
-    """SPEC 8: pinned by hand, and let go again."""
+    """Guarantee 7.3: pinned by hand, and let go again."""
     person.chat("demo")
     for label, count in (("Pin", 1), ("Unpin", 0)):
         person.page.locator("[data-seq='1']").hover()

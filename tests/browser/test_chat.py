@@ -14,7 +14,7 @@ from tests.browser.person import MESSAGES, Person
 def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
     person: Person, model: Model, store: cc.Store
 ) -> None:
-    """SPEC 12.2: a conversation begins with what is said first; its answer is shown while it comes."""
+    """Guarantee 12.2: a conversation begins with what is said first; its answer is shown while it comes."""
     gate = Gate()
     model.will(says("Good ", "**day**", gate, ", and ", "welcome.", thinks="They greet me."))
     name = person.begins("Hello there")
@@ -35,7 +35,7 @@ def test_an_answer_appears_as_it_is_spoken_and_stays_as_it_is_stored(
 
 
 def test_thoughts_are_folded_until_somebody_opens_them(person: Person, model: Model) -> None:
-    """SPEC 12.2: reasoning does not stand in the way of the answer."""
+    """Guarantee 12.2: reasoning does not stand in the way of the answer."""
     model.will(says("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
     person.begins("What is six times seven?")
     person.sees_ended()
@@ -49,7 +49,7 @@ def test_thoughts_are_folded_until_somebody_opens_them(person: Person, model: Mo
 def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
     person: Person, model: Model, options: Options
 ) -> None:
-    """SPEC 12.2: what a step did is folded; a failure says so in its line."""
+    """Guarantee 12.2: what a step did is folded; a failure says so in its line."""
     (options.root / "notes.txt").write_text("milk\neggs\n")
     model.will(
         calls(("read_file", {"path": "notes.txt"}), ("read_file", {"path": "missing.txt"}), first="Let me look."),
@@ -72,7 +72,7 @@ def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
 
 @pytest.mark.thorough
 def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None:
-    """SPEC 12.2, 11: folded by step; people are told every ten calls, where that happened."""
+    """Guarantee 12.2: folded by step; people are told every ten calls, where that happened."""
     model.will(calls(*[("list_files", {"path": ".", "depth": n}) for n in range(1, 11)]), says("Nothing there."))
     person.begins("Look everywhere")
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Nothing there.")
@@ -89,7 +89,7 @@ def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None
 
 
 def test_what_a_trigger_says_stands_where_it_was_said(person: Person, model: Model) -> None:
-    """SPEC 11, 12.2: a system message between two steps, with the name of what spoke."""
+    """Guarantees 11.6, 12.2: a system message between two steps, with the name of what spoke."""
     again = [calls(("list_files", {"path": "."}), id=f"c{number}") for number in range(3)]
     model.will(*again, says("I keep looking at the same thing."))
     person.begins("Go")
@@ -103,7 +103,7 @@ def test_what_a_trigger_says_stands_where_it_was_said(person: Person, model: Mod
 
 
 def test_a_tool_that_changes_something_waits_for_a_word(person: Person, model: Model, options: Options) -> None:
-    """SPEC 9.6: what it would do is shown; yes lets it run, no tells the model why not."""
+    """Guarantee 11.12: what it would do is shown; yes lets it run, no tells the model why not."""
     model.will(
         calls(("write_file", {"path": "a.txt", "content": "hello\n"}), id="yes"),
         calls(("write_file", {"path": "b.txt", "content": "secret\n"}), id="no"),
@@ -175,7 +175,9 @@ def test_a_second_press_does_not_allow_the_call_that_comes_next(
 
 
 def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model, store: cc.Store) -> None:
-    """SPEC 10.6: stopping keeps what came so far, and says that the model does not see it; it can be asked again."""
+    """Guarantee 11.10: stopping keeps what came so far, and says that the model does not see it; it can be asked
+    again.
+    """
     gate = Gate()
     model.will(says("One, two, ", "three", gate, ", four"), says("One to four."))
     name = person.begins("Count")
@@ -193,7 +195,7 @@ def test_what_was_said_stays_when_a_turn_is_stopped(person: Person, model: Model
 
 
 def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: Model) -> None:
-    """SPEC 10.6: who stopped it is said where the answer would stand, also to whoever comes later."""
+    """Guarantee 11.10: who stopped it is said where the answer would stand, also to whoever comes later."""
     gate = Gate()
     model.will(says(gate, "never said"), says("Here."))
     person.begins("Count")
@@ -208,7 +210,7 @@ def test_a_turn_that_is_stopped_before_it_speaks_says_so(person: Person, model: 
 
 
 def test_escape_stops_from_anywhere_but_closes_what_lies_above_first(person: Person, model: Model) -> None:
-    """SPEC 10.6, 12.2: with the focus in no field too; a menu that is open closes, and the turn goes on."""
+    """Guarantees 11.10, 12.2: with the focus in no field too; a menu that is open closes, and the turn goes on."""
     gate = Gate()
     model.will(says("One, ", "two", gate, ", three"))
     person.begins("Count")
@@ -227,7 +229,7 @@ def test_escape_stops_from_anywhere_but_closes_what_lies_above_first(person: Per
 
 @pytest.mark.thorough
 def test_letters_walk_through_the_messages_from_anywhere(person: Person, store: cc.Store) -> None:
-    """SPEC 12.2: J, K and G need no click into the feed, and in a field they are letters."""
+    """Guarantee 12.2: J, K and G need no click into the feed, and in a field they are letters."""
     store.extend("demo", [each(f"message {n}\n" * 8) for n in range(20) for each in (cc.user, cc.assistant)])
     person.chat("demo")
     expect(person.page.locator("[data-seq='40']")).to_be_in_viewport()
@@ -248,7 +250,7 @@ def test_letters_walk_through_the_messages_from_anywhere(person: Person, store: 
 
 
 def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model: Model) -> None:
-    """SPEC 10.5: Enter steers before the next step, Ctrl+Enter waits for the next turn; nothing is said twice."""
+    """Guarantee 11.9: Enter steers before the next step, Ctrl+Enter waits for the next turn; nothing is said twice."""
     gate = Gate()
     model.will(
         Reply((gate, *calls(("list_files", {"path": "."})).pieces), finish="tool_calls"),
@@ -272,7 +274,7 @@ def test_what_is_said_while_a_turn_runs_steers_it_or_waits(person: Person, model
 
 
 def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
-    """SPEC 10.5: as long as no turn has taken it."""
+    """Guarantee 11.9: as long as no turn has taken it."""
     gate = Gate()
     model.will(says("One ", gate, "two."))
     name = person.begins("Count")
@@ -294,7 +296,7 @@ def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
 
 @pytest.mark.thorough
 def test_a_line_that_opens_at_once_is_not_said_to_be_away(person: Person, model: Model) -> None:
-    """SPEC 12.2: "Connecting again…" is for a line that was lost."""
+    """Guarantee 12.2: "Connecting again…" is for a line that was lost."""
     gate = Gate()
     model.will(says("One ", gate, "two."))
     person.open()
@@ -312,7 +314,7 @@ def test_a_line_that_opens_at_once_is_not_said_to_be_away(person: Person, model:
 
 
 def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -> None:
-    """SPEC 12.2: the next message goes to whom the person picks; the conversation remembers."""
+    """Guarantee 12.2: the next message goes to whom the person picks; the conversation remembers."""
     model.will(says("I am one."), says("I am another."))
     person.begins("Who are you?")
     person.sees_ended()
@@ -330,7 +332,7 @@ def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -
 
 
 def test_what_a_provider_refuses_is_said_in_its_words(person: Person, model: Model) -> None:
-    """SPEC 10.7: an error stands where it happened, and what was said is not lost."""
+    """Guarantee 15.1: an error stands where it happened, and what was said is not lost."""
     person.begins("Hello?")
     told = person.page.get_by_test_id("notice-error")
     expect(told).to_contain_text("openai-chat does not take this request. The script is at its end.")
@@ -358,7 +360,9 @@ STILL = """list => new Promise((done) => {
 
 
 def test_a_long_answer_is_followed_unless_somebody_reads_above(person: Person, model: Model) -> None:
-    """SPEC 12.2: the view stays at the end while it grows; who scrolls up is left alone, and one press leads back."""
+    """Guarantee 12.2: the view stays at the end while it grows; who scrolls up is left alone, and one press leads
+    back.
+    """
     first, second = Gate(), Gate()
     paragraphs = [f"Paragraph {number} of a long answer.\n\n" for number in range(120)]
     model.will(says(*paragraphs[:60], first, *paragraphs[60:90], second, *paragraphs[90:]))

@@ -26,7 +26,7 @@ def asked_for_it(person: Person) -> int:
 
 
 def test_it_counts_the_answer_that_is_on_the_page(person: Person, model: Model) -> None:
-    """SPEC 12.2, 13.2: not the request alone; and the server is asked once when a turn has ended."""
+    """Guarantees 12.2, 13.2: not the request alone; and the server is asked once when a turn has ended."""
     model.will(says(LONG, usage=(1_200, 1_500, 0)), says("Short.", usage=(2_700, 4, 0)))
     name = person.begins("Talk")
     expect(person.rows("assistant")).to_contain_text("so it goes")
@@ -48,7 +48,7 @@ def test_it_counts_the_answer_that_is_on_the_page(person: Person, model: Model) 
 
 
 def test_it_is_that_of_the_branch_that_is_shown(store: cc.Store, person: Person) -> None:
-    """SPEC 4.5: another way has other words, and a shorter one leaves more room."""
+    """Guarantee 3.4: another way has other words, and a shorter one leaves more room."""
     store.extend("demo", [cc.user("one?"), cc.assistant("one."), cc.user("two?"), cc.assistant(LONG)])
     store.edit("demo", 3, cc.user("three?"))
     person.chat("demo")
@@ -59,7 +59,7 @@ def test_it_is_that_of_the_branch_that_is_shown(store: cc.Store, person: Person)
 
 
 def test_it_is_that_of_the_model_that_is_chosen(person: Person, model: Model) -> None:
-    """SPEC 13.2: its own window; and what leads to a request leads to one that was sent."""
+    """Guarantee 13.2: its own window; and what leads to a request leads to one that was sent."""
     model.will(says("I am one."))
     name = person.begins("Who are you?")
     expect(person.rows("assistant").locator(".prose")).to_have_text("I am one.")
@@ -74,7 +74,7 @@ def test_it_is_that_of_the_model_that_is_chosen(person: Person, model: Model) ->
 
 
 def test_it_is_there_after_a_first_turn_that_was_stopped(person: Person, model: Model) -> None:
-    """SPEC 12.2: nothing was answered, and still the conversation takes what it takes."""
+    """Guarantee 12.2: nothing was answered, and still the conversation takes what it takes."""
     gate = Gate()
     model.will(says(gate, "never said"))
     name = person.begins("Count")

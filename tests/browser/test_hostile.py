@@ -46,7 +46,7 @@ def check(person: Person) -> None:
 
 
 def test_what_a_model_and_a_tool_say_is_text(server: str, visiting: Visit, model: Model, options: Options) -> None:
-    """SPEC 12.3: in an answer, in thoughts, in a call, in its result, and in what is asked of a person."""
+    """Guarantee 12.3: in an answer, in thoughts, in a call, in its result, and in what is asked of a person."""
     person = visiting(server, viewport=TALL)
     (options.root / "evil.txt").write_text(ALL)
     model.will(
@@ -83,7 +83,7 @@ NAMES = (f"../..//x?a=b#c{MARKUP[1]}", "../..//x?a=b#c", MARKUP[1], f"javascript
 
 @pytest.mark.parametrize("name", NAMES if THOROUGH else NAMES[:1])
 def test_a_name_is_text_and_leads_where_it_says(store: cc.Store, person: Person, model: Model, name: str) -> None:
-    """SPEC 12.3: names may hold anything; they are shown with what cannot be seen spelled out."""
+    """Guarantee 12.3: names may hold anything; they are shown with what cannot be seen spelled out."""
     store.extend(name, [cc.user("hi"), cc.assistant("hello")])
     store.append("other", cc.user("psst"))
     person.open()
@@ -101,7 +101,7 @@ def test_a_name_is_text_and_leads_where_it_says(store: cc.Store, person: Person,
 
 
 def test_the_inspector_shows_text(store: cc.Store, person: Person) -> None:
-    """SPEC 12.3: lines, the request, changes, the ledger, what would be sent next."""
+    """Guarantee 12.3: lines, the request, changes, the ledger, what would be sent next."""
     life = Life(store)
     life.fragments = (cc.PromptFragment("identity", ALL),)
     life.tools = [cc.Tool(name="look", description=ALL, parameters={"type": "object", "properties": {}})]
@@ -128,7 +128,7 @@ def test_the_inspector_shows_text(store: cc.Store, person: Person) -> None:
 
 @pytest.mark.parametrize("kind", ["request", "nonsense"])
 def test_a_file_of_somebody_elses_is_text(person: Person, kind: str) -> None:
-    """SPEC 12.3, 13.3: also where it breaks rules with its names, or is nothing at all."""
+    """Guarantee 12.3: also where it breaks rules with its names, or is nothing at all."""
     call = {"id": MARKUP[0], "type": "function", "function": {"name": MARKUP[1], "arguments": MARKUP[2]}}
     body = {
         "model": MARKUP[1],

@@ -81,7 +81,7 @@ def chooses(person: Person, request: int) -> None:
 
 
 def test_the_timeline_leads_to_every_step(reader: Person) -> None:
-    """SPEC 13.1: a column a step, by click and by key; epochs say why they began; the address names the step."""
+    """Guarantee 13.1: a column a step, by click and by key; epochs say why they began; the address names the step."""
     timeline = reader.page.get_by_test_id("timeline")
     expect(timeline.locator("g.column")).to_have_count(10)
     expect(heading(reader)).to_contain_text("Request 10")
@@ -106,7 +106,9 @@ def test_the_timeline_leads_to_every_step(reader: Person) -> None:
 
 
 def test_the_budget_is_the_whole_window(reader: Person) -> None:
-    """SPEC 7, 13.1: static, tools, history, new, free, margin and reserve come to the window, in bar and legend."""
+    """Guarantees 7.1, 13.1: static, tools, history, new, free, margin and reserve come to the window, in bar and
+    legend.
+    """
     for request in ("Request 10", "Request 9"):
         expect(heading(reader)).to_contain_text(request)
         budget = reader.page.get_by_test_id("budget")
@@ -125,7 +127,7 @@ def test_the_budget_is_the_whole_window(reader: Person) -> None:
 
 
 def test_every_line_says_whether_it_is_in_and_why_not(reader: Person) -> None:
-    """SPEC 13.1: what was left out stands there with the reason; a line opens to all that it says."""
+    """Guarantee 13.1: what was left out stands there with the reason; a line opens to all that it says."""
     lines = reader.page.get_by_test_id("lines")
     which = lines.get_by_role("group", name="Which messages")
     expect(lines.locator(".line")).not_to_have_count(0)
@@ -143,7 +145,7 @@ def test_every_line_says_whether_it_is_in_and_why_not(reader: Person) -> None:
 
 
 def test_the_shared_prefix_ends_where_something_broke_it(reader: Person) -> None:
-    """SPEC 13.1: what was sent before is marked, and what broke it is named."""
+    """Guarantee 13.1: what was sent before is marked, and what broke it is named."""
     chooses(reader, 3)
     expect(reader.page.get_by_test_id("prefix")).to_contain_text("Same as the request before")
     expect(reader.page.get_by_test_id("prefix-end")).to_contain_text("Nothing before it has changed")
@@ -155,7 +157,7 @@ def test_the_shared_prefix_ends_where_something_broke_it(reader: Person) -> None
 
 
 def test_the_request_is_the_one_that_was_sent(reader: Person, seen: Seen) -> None:
-    """SPEC 13.1: to the byte what `contextc explain --body` says; also as a command and as a program."""
+    """Guarantee 13.1: to the byte what `contextc explain --body` says; also as a command and as a program."""
     panel = reader.tab("Request")
     expect(panel.get_by_test_id("json")).to_be_visible()
     program = [sys.executable, "-m", "contextc", "explain", "demo", "10", "--body", "--store", seen.address]
@@ -177,7 +179,7 @@ def test_the_request_is_the_one_that_was_sent(reader: Person, seen: Seen) -> Non
 
 
 def test_what_changed_since_the_request_before_is_told(reader: Person) -> None:
-    """SPEC 13.1: what is the same is folded; tools that were added are added lines."""
+    """Guarantee 13.1: what is the same is folded; tools that were added are added lines."""
     chooses(reader, 5)
     panel = reader.tab("Changes")
     expect(panel.get_by_test_id("diff")).to_contain_text("Against request 4")
@@ -189,12 +191,12 @@ def test_what_changed_since_the_request_before_is_told(reader: Person) -> None:
 
 
 def test_the_rules_hold_for_what_was_compiled(reader: Person) -> None:
-    """SPEC 6: a request of ours has no findings."""
+    """Guarantee 10.6: a request of ours has no findings."""
     expect(reader.tab("Rules").get_by_test_id("findings")).to_contain_text("no findings")
 
 
 def test_the_next_request_is_foretold_with_what_a_change_would_cost(reader: Person) -> None:
-    """SPEC 13.2: before anything happens."""
+    """Guarantee 13.2: before anything happens."""
     panel = reader.tab("What next?")
     expect(panel.get_by_test_id("verdict")).to_contain_text("Nothing that is cached would be lost.")
     expect(panel.get_by_test_id("verdict")).to_contain_text("Request 11")
@@ -206,7 +208,7 @@ def test_the_next_request_is_foretold_with_what_a_change_would_cost(reader: Pers
 
 
 def test_two_channels_are_told_apart(store: cc.Store, person: Person) -> None:
-    """SPEC 9: a letter each; one may be looked at alone."""
+    """Guarantee 9.1: a letter each; one may be looked at alone."""
     two_models(store)
     person.inspects("demo")
     columns = person.page.get_by_test_id("timeline").locator("g.column")
@@ -217,7 +219,7 @@ def test_two_channels_are_told_apart(store: cc.Store, person: Person) -> None:
 
 
 def test_a_session_is_told_with_what_it_knows(store: cc.Store, person: Person) -> None:
-    """SPEC 9, 13.1: what the provider keeps already, what is news to it, and how the next request will go."""
+    """Guarantees 9.1, 13.1: what the provider keeps already, what is news to it, and how the next request will go."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(call("a"), directory="/tmp", tools=[])
@@ -231,7 +233,7 @@ def test_a_session_is_told_with_what_it_knows(store: cc.Store, person: Person) -
 
 
 def test_a_conversation_that_nobody_answered_shows_what_would_be_sent(store: cc.Store, person: Person) -> None:
-    """SPEC 13.2: there is no request yet, and still something to see."""
+    """Guarantee 13.2: there is no request yet, and still something to see."""
     store.append("demo", cc.user("anybody?"))
     person.open("#/c/demo/inspect")
     expect(person.page.get_by_test_id("inspector")).to_contain_text("No request yet")
@@ -239,7 +241,7 @@ def test_a_conversation_that_nobody_answered_shows_what_would_be_sent(store: cc.
 
 
 def test_a_message_leads_to_the_request_that_it_answers(seen: Seen, model: Model, visiting: Visit) -> None:
-    """SPEC 13.1: from the chat to the inspector and back."""
+    """Guarantee 13.1: from the chat to the inspector and back."""
     person = visiting(seen.url).chat("demo")
     person.rows("assistant").last.get_by_test_id("inspect-link").click()
     expect(heading(person)).to_contain_text("Request 10")
@@ -248,7 +250,9 @@ def test_a_message_leads_to_the_request_that_it_answers(seen: Seen, model: Model
 
 
 def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model) -> None:
-    """SPEC 9, 13.1: also where there is nothing else; later between the others, in the chart and in the table."""
+    """Guarantees 9.7, 13.1: also where there is nothing else; later between the others, in the chart and in the
+    table.
+    """
     gate = Gate()
     model.will(says("One, ", gate, "two"), says("Three."), says("Four."))
     name = person.begins("count")
@@ -357,7 +361,7 @@ def test_the_chart_can_be_put_away_and_stays_so(reader: Person) -> None:
 
 @pytest.mark.thorough
 def test_on_a_narrow_screen_every_tab_is_seen(seen: Seen, model: Model, visiting: Visit) -> None:
-    """SPEC 13: nothing is cut off without a hint."""
+    """Guarantee 13.1: nothing is cut off without a hint."""
     person = visiting(seen.url, viewport={"width": 390, "height": 844}).inspects("demo")
     for tab in person.page.get_by_role("tab").all():
         tab.scroll_into_view_if_needed()
@@ -367,7 +371,7 @@ def test_on_a_narrow_screen_every_tab_is_seen(seen: Seen, model: Model, visiting
 
 
 def test_figures_that_differ_say_why(reader: Person) -> None:
-    """SPEC 7: counted by us before, measured by the provider after."""
+    """Guarantee 6.2: counted by us before, measured by the provider after."""
     note = reader.page.get_by_test_id("budget-note")
     expect(note).to_have_text(
         "Estimated 2,225 tokens before it was sent; the provider counted 2,400 (+8%). "

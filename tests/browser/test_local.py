@@ -34,7 +34,7 @@ def options(options: Options, home: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.mark.thorough
 def test_the_model_of_this_machine_answers(person: Person, store: cc.Store) -> None:
-    """SPEC 12.2: from nothing configured to an answer that can be looked at."""
+    """Guarantee 12.2: from nothing configured to an answer that can be looked at."""
     name = person.begins("Say hello.")
     expect(person.rows("assistant").locator(".prose")).to_be_visible(timeout=240_000)
     expect(person.page.get_by_test_id("stop")).to_have_count(0, timeout=240_000)

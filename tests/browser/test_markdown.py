@@ -143,24 +143,26 @@ SHARE = 1 if THOROUGH else 3
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_code_is_coloured_soon_whatever_it_is(page: Page, language: str) -> None:
-    """SPEC 12.3: no language has a pattern that looks at the same letters again and again."""
+    """Guarantee 12.3: no language has a pattern that looks at the same letters again and again."""
     read(page, language, CODES[LANGUAGES.index(language) % SHARE :: SHARE])
 
 
 def test_lines_are_read_soon_whatever_they_are(page: Page) -> None:
-    """SPEC 12.3: blocks are as many and as large as what was written, in time and in size."""
+    """Guarantee 12.3: blocks are as many and as large as what was written, in time and in size."""
     read(page, "blocks", list(LINES.values()))
 
 
 def test_words_are_read_soon_whatever_they_are(page: Page) -> None:
-    """SPEC 12.3: emphasis, links and addresses, in as many paragraphs as there may be."""
+    """Guarantee 12.3: emphasis, links and addresses, in as many paragraphs as there may be."""
     texts: list[Text] = [[(unit, WORDS)] for unit in WITHIN]
     texts += [[(opens, WORDS // 2), (closes, WORDS // 2)] for opens, closes in PAIRS]
     read(page, "inline", texts * (10 if THOROUGH else 2))
 
 
 def test_what_is_meant_to_stop_the_page_is_shown(store: cc.Store, person: Person) -> None:
-    """SPEC 12.3: it is text like any other, not nested deeper than a browser bears, and what follows can be read."""
+    """Guarantee 12.3: it is text like any other, not nested deeper than a browser bears, and what follows can be
+    read.
+    """
     fences = "".join(f"```{language}\n{'a' * 8_000}\n```\n\n" for language in ("css", "html", "js"))
     nested = "*" * 9_000 + "deep" + "*" * 9_000 + "\n\n" + "![" * 1_500 + "picture" + "](http://a.example)" * 1_000
     tables = (
@@ -242,7 +244,7 @@ PARTS = (
 
 
 def test_it_streams_to_what_it_is_when_read_at_once(page: Page) -> None:
-    """SPEC 12.2: what was there before stays, and nothing is other than it would have been."""
+    """Guarantee 12.2: what was there before stays, and nothing is other than it would have been."""
     lines = "".join(f"const value{number} = `several\nlines ${{{number}}}`; // so\n\n" for number in range(400))
     rows = "".join(f"| {number % 7} | *{number}* |\n" for number in range(200))
     items = "".join(f"- item {number % 5} `of`\n" for number in range(200))
@@ -252,14 +254,14 @@ def test_it_streams_to_what_it_is_when_read_at_once(page: Page) -> None:
 
 
 def test_ordinary_markdown_is_shown_as_it_is_meant(page: Page) -> None:
-    """SPEC 12.2: what a model writes every day."""
+    """Guarantee 12.2: what a model writes every day."""
     found = cast(str, page.evaluate(SHOWN, [ORDINARY, len(ORDINARY)]))
     for part in PARTS:
         assert part in found, part
 
 
 def test_a_long_block_of_code_is_all_there(page: Page) -> None:
-    """SPEC 12.2: a page lays it out some lines at a time, and what is marked and copied has every line."""
+    """Guarantee 12.2: a page lays it out some lines at a time, and what is marked and copied has every line."""
     text = "".join(f"line_{number} = call({number})  # so\n\n" for number in range(3_000))
     selected, calls = cast(tuple[str, int], tuple(page.evaluate(SELECTED, text)))
     assert selected.rstrip() == text.rstrip()
@@ -289,7 +291,7 @@ def test_a_long_block_of_code_is_all_there(page: Page) -> None:
     ],
 )
 def test_code_has_its_colours(page: Page, language: str, text: str, kinds: dict[str, str]) -> None:
-    """SPEC 12.2: and joined, the pieces are the text again."""
+    """Guarantee 12.2: and joined, the pieces are the text again."""
     pieces = cast(list[list[str]], page.evaluate(TOKENS, [text, language]))
     assert "".join(piece for _, piece in pieces) == text
     found = {piece.strip(): kind for kind, piece in pieces}

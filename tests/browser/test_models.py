@@ -24,7 +24,7 @@ def opened(person: Person) -> Locator:
 
 
 def test_whoever_can_be_asked_comes_first_and_others_are_folded(person: Person) -> None:
-    """SPEC 12.2: not a screen of models of one vendor that has no key."""
+    """Guarantee 12.2: not a screen of models of one vendor that has no key."""
     person.open()
     expect(person.page.get_by_test_id("model")).to_contain_text(SPEC)
     options = opened(person)
@@ -41,7 +41,7 @@ def test_whoever_can_be_asked_comes_first_and_others_are_folded(person: Person) 
 
 
 def test_a_provider_that_there_is_not_is_refused_where_it_is_typed(person: Person) -> None:
-    """SPEC 12.2: said when it is chosen, not when something is sent; another name of one that there is will do."""
+    """Guarantee 12.2: said when it is chosen, not when something is sent; another name of one that there is will do."""
     person.open()
     opened(person)
     field = person.page.get_by_role("combobox")
@@ -59,7 +59,7 @@ def test_a_provider_that_there_is_not_is_refused_where_it_is_typed(person: Perso
 
 
 def test_a_missing_key_is_said_in_words_that_help_here(person: Person, model: Model, store: cc.Store) -> None:
-    """SPEC 10.7: what is missing, and what to do about it at this server; nothing that speaks to programs."""
+    """Guarantee 15.1: what is missing, and what to do about it at this server; nothing that speaks to programs."""
     model.will(says("Good day."))
     person.begins("Hello")
     expect(person.rows("assistant").locator(".prose")).to_have_text("Good day.")
@@ -77,7 +77,7 @@ def test_a_missing_key_is_said_in_words_that_help_here(person: Person, model: Mo
 
 
 def test_a_conversation_that_is_not_there_is_said_in_the_pages_words(person: Person) -> None:
-    """SPEC 12.2: who reads it has no `store`."""
+    """Guarantee 12.2: who reads it has no `store`."""
     person.watch.expects("404")
     person.open("#/c/nowhere")
     alert = person.page.get_by_role("alert")

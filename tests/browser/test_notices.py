@@ -45,7 +45,7 @@ def asked(person: Person) -> int:
 
 
 def test_a_hint_stands_where_it_happened_however_long_ago(talked: cc.Store, person: Person, model: Model) -> None:
-    """SPEC 12.2: hundreds of events later, once, and what is told from now on stands behind it."""
+    """Guarantee 12.2: hundreds of events later, once, and what is told from now on stands behind it."""
     assert len(talked.events("demo")) > 1_200
     person.chat("demo")
     for seq in (40, 38):
@@ -64,7 +64,7 @@ def test_a_hint_stands_where_it_happened_however_long_ago(talked: cc.Store, pers
 
 
 def test_hints_go_with_the_line_they_were_said_on(talked: cc.Store, person: Person, model: Model) -> None:
-    """SPEC 4.5, 12.2: what comes after an edit has none of them, what stays keeps its own; and so back again."""
+    """Guarantees 3.4, 12.2: what comes after an edit has none of them, what stays keeps its own; and so back again."""
     model.will(says("Otherwise."))
     person.chat("demo")
     row = person.page.locator("[data-seq='37']")
@@ -88,7 +88,7 @@ def test_hints_go_with_the_line_they_were_said_on(talked: cc.Store, person: Pers
 
 
 def test_a_pin_takes_no_hint_away(talked: cc.Store, person: Person) -> None:
-    """SPEC 12.2: what changes a conversation without a word has it read anew, and its notices with it."""
+    """Guarantee 12.2: what changes a conversation without a word has it read anew, and its notices with it."""
     person.chat("demo")
     expect(at(person, 40)).to_have_text(["A hint at 40."])
     person.page.locator("[data-seq='40']").hover()

@@ -45,7 +45,7 @@ def paste(person: Person, text: str) -> Locator:
 
 
 def test_a_pasted_request_is_recognised_and_its_finding_leads_to_its_place(opener: Person) -> None:
-    """SPEC 6, 13.3: the rule that is broken, in words, and where."""
+    """Guarantee 10.6: the rule that is broken, in words, and where."""
     opened = paste(opener, json.dumps(BROKEN))
     expect(opened).to_contain_text("a request in the format of openai_chat")
     expect(opened).to_contain_text("gpt-4o")
@@ -63,7 +63,7 @@ def test_a_pasted_request_is_recognised_and_its_finding_leads_to_its_place(opene
 
 
 def test_what_is_broken_is_repaired_and_converted(opener: Person, store: cc.Store) -> None:
-    """SPEC 6, 13.3: each change is told, and nothing is stored."""
+    """Guarantee 10.6: each change is told, and nothing is stored."""
     paste(opener, json.dumps(BROKEN))
     repair = opener.tab("Repair").get_by_test_id("repair")
     repair.get_by_role("button", name="Repair it").click()
@@ -78,7 +78,7 @@ def test_what_is_broken_is_repaired_and_converted(opener: Person, store: cc.Stor
 
 @pytest.mark.thorough
 def test_a_file_of_another_house_is_opened_too(opener: Person, tmp_path: Path) -> None:
-    """SPEC 13.3: by its own format, with a budget of its model's window."""
+    """Guarantee 10.6: by its own format, with a budget of its model's window."""
     (tmp_path / "theirs.json").write_text(json.dumps(CLAUDE))
     opener.page.locator("input[type=file]").set_input_files(tmp_path / "theirs.json")
     opened = opener.page.get_by_test_id("opened")
@@ -96,7 +96,7 @@ def recorded(url: str, body: JSONObject, status: int = 200) -> JSONObject:
 
 
 def test_a_recording_offers_each_of_its_requests(opener: Person) -> None:
-    """SPEC 6, 13.3: as what it is, with its own rules; no clean bill for what was not looked at."""
+    """Guarantee 10.6: as what it is, with its own rules; no clean bill for what was not looked at."""
     calls = [
         recorded("https://api.anthropic.com/v1/messages", CLAUDE),
         recorded("https://api.openai.com/v1/chat/completions", BROKEN, 400),
@@ -134,7 +134,7 @@ def test_what_python_prints_is_opened_and_a_model_can_be_named(opener: Person) -
 
 
 def test_our_own_form_is_not_given_a_clean_bill(opener: Person, store: cc.Store) -> None:
-    """SPEC 6: no provider takes it so, and no rule was asked."""
+    """Guarantee 10.6: no provider takes it so, and no rule was asked."""
     store.append("demo", cc.user("hi"))
     paste(opener, "\n".join(line if isinstance(line, str) else line.decode() for line in export_lines(store, "demo")))
     expect(opener.page.get_by_role("tab", name="Rules")).not_to_contain_text("✓")

@@ -27,7 +27,7 @@ def talks(store: cc.Store) -> cc.Store:
 
 
 def test_a_search_finds_by_name_and_by_what_was_said(talks: cc.Store, person: Person) -> None:
-    """SPEC 12.2: in the server, with the place where it was found."""
+    """Guarantee 12.2: in the server, with the place where it was found."""
     person.open()
     entries = person.page.get_by_test_id("conversation")
     expect(entries).to_have_count(2)
@@ -42,7 +42,7 @@ def test_a_search_finds_by_name_and_by_what_was_said(talks: cc.Store, person: Pe
 
 
 def test_a_conversation_is_deleted_after_a_word(talks: cc.Store, person: Person) -> None:
-    """SPEC 12.2: it is asked first, and nothing of it is left."""
+    """Guarantee 12.2: it is asked first, and nothing of it is left."""
     person.chat("garden")
     person.item(person.page.get_by_role("button", name="More"), "Delete")
     question = person.page.get_by_test_id("question")
@@ -65,7 +65,7 @@ def test_what_is_not_there_says_so(person: Person) -> None:
 
 @pytest.mark.thorough
 def test_the_theme_is_the_systems_until_one_is_chosen(talks: cc.Store, server: str, visiting: Visit) -> None:
-    """SPEC 12.2: dark and light, and what was chosen is remembered."""
+    """Guarantee 12.2: dark and light, and what was chosen is remembered."""
     person = visiting(server, color_scheme="dark").chat("garden")
     page, body = person.page, person.page.locator("body")
     dark = str(page.evaluate(COLOUR))
@@ -83,7 +83,7 @@ def test_the_theme_is_the_systems_until_one_is_chosen(talks: cc.Store, server: s
 
 @pytest.mark.thorough
 def test_on_a_narrow_screen_the_list_is_a_drawer(talks: cc.Store, server: str, visiting: Visit) -> None:
-    """SPEC 12.2: nothing is wider than the screen, and everything can be reached."""
+    """Guarantee 12.2: nothing is wider than the screen, and everything can be reached."""
     person = visiting(server, viewport=NARROW, has_touch=True).chat("garden")
     drawer = person.page.get_by_role("navigation", name="Conversations")
     expect(drawer).not_to_be_in_viewport()
@@ -100,7 +100,7 @@ def test_on_a_narrow_screen_the_list_is_a_drawer(talks: cc.Store, server: str, v
 
 
 def test_a_whole_conversation_without_a_mouse(talks: cc.Store, person: Person, model: Model) -> None:
-    """SPEC 12.2: begin, stop, search, switch and look around with keys alone."""
+    """Guarantee 12.2: begin, stop, search, switch and look around with keys alone."""
     gate = Gate()
     model.will(says("Well ", gate))
     keys, page = person.page.keyboard, person.page
@@ -171,7 +171,7 @@ def test_a_dialog_that_closes_late_leaves_the_focus_where_it_went(talks: cc.Stor
 
 
 def test_a_conversation_goes_by_its_title_and_tells_its_name(talks: cc.Store, person: Person) -> None:
-    """SPEC 12.2, 13: in the list, where titles are cut short and alike, and in the inspector."""
+    """Guarantee 12.2: in the list, where titles are cut short and alike, and in the inspector."""
     asked = "How does one plant a tulip so that it comes up, and when?"
     talks.extend("2026-01-02-030405", [cc.user(asked), cc.assistant("In autumn.")])
     person.open("#/c/2026-01-02-030405/inspect")
@@ -188,7 +188,9 @@ def guarded(talks: cc.Store, options: Options) -> Iterator[str]:
 
 
 def test_a_token_is_asked_for_once(guarded: str, visiting: Visit) -> None:
-    """SPEC 12.2: without it nothing is told; a wrong one is asked for again; the printed address brings it along."""
+    """Guarantee 12.2: without it nothing is told; a wrong one is asked for again; the printed address brings it
+    along.
+    """
     person = visiting(guarded)
     person.watch.expects("401")
     person.open("#/c/garden")

@@ -24,12 +24,12 @@ def test_there_are_files() -> None:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(STATIC).as_posix())
 def test_no_text_becomes_markup_or_code(path: object) -> None:
-    """SPEC 12.3: everything on the page is made node by node."""
+    """Guarantee 12.3: everything on the page is made node by node."""
     assert FORBIDDEN.findall(STATIC.joinpath(str(path)).read_text()) == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(STATIC).as_posix())
 def test_nothing_comes_from_another_host(path: object) -> None:
-    """SPEC 12.3: the page works without a network, and tells nobody."""
+    """Guarantee 12.3: the page works without a network, and tells nobody."""
     found = {host for host in HOST.findall(STATIC.joinpath(str(path)).read_text()) if host not in NAMES}
     assert found == set()

@@ -19,7 +19,7 @@ SAID = [
 
 @pytest.mark.parametrize("format", some(format_names(), 6))
 def test_every_format_is_linted_fixed_and_converted(run: Run, format: str) -> None:
-    """SPEC 10.6: a call without its result, as each format has it; mended, and taken to another format and back.
+    """Guarantee 10.6: a call without its result, as each format has it; mended, and taken to another format and back.
 
     In one format both are one item, and there is nothing to mend.
     """

@@ -66,7 +66,7 @@ def test_a_dash_reads_one_question_of_many_lines(tmp_path: Path) -> None:
 
 
 def test_json_is_the_events_as_they_are_stored(tmp_path: Path) -> None:
-    """SPEC 12.1."""
+    """Guarantee 12.1."""
     model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), says("Two ", "files."))
     asked = chat(tmp_path, "-m", model, "-c", "demo", "--json", lines="/what is here?\n")
     events: list[JSONObject] = [json.loads(line) for line in asked.stdout.splitlines()]
@@ -80,7 +80,7 @@ def test_json_is_the_events_as_they_are_stored(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
-    """SPEC 15.1: what went wrong, and the way out."""
+    """Guarantee 15.1: what went wrong, and the way out."""
     model = recorded(tmp_path / "a.jsonl", refuses(401, "no such key", "invalid_api_key"), says("Never said."))
     asked = chat(tmp_path, "-m", model, lines="first\nsecond\n")
     assert (asked.returncode, asked.stdout) == (1, "")
@@ -118,7 +118,7 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_call_exits_with_2(tmp_path: Path, arguments: list[str], problem: str) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     recorded(tmp_path / "empty.jsonl", says("One."))
     asked = chat(tmp_path, *arguments, COLUMNS="200")
     assert (asked.returncode, asked.stdout) == (2, "")
@@ -139,7 +139,7 @@ def test_a_literal_key_is_refused_and_not_repeated(tmp_path: Path) -> None:
 
 
 def test_a_failure_that_passes_is_told_and_tried_again(tmp_path: Path) -> None:
-    """SPEC 11.11."""
+    """Guarantee 11.11."""
     model = recorded(tmp_path / "a.jsonl", refuses(503, "too busy"), says("At last."))
     asked = chat(tmp_path, "-m", model, "hi")
     assert (asked.returncode, asked.stdout) == (0, "At last.\n")
@@ -184,7 +184,7 @@ def test_tools_and_root_say_what_a_model_may_use_and_where(tmp_path: Path, tools
 
 
 def test_the_model_is_switched_in_the_middle_of_a_conversation(tmp_path: Path) -> None:
-    """SPEC 9.10: each is given what it has not been shown, whoever said it."""
+    """Guarantee 9.10: each is given what it has not been shown, whoever said it."""
     one = recorded(tmp_path / "one.jsonl", says("I am one."))
     two = recorded(tmp_path / "two.jsonl", says("I am two.")) + "?format=anthropic"
     anthropic = {"type": "message", "content": [{"type": "text", "text": "I am two."}], "stop_reason": "end_turn"}
@@ -265,7 +265,7 @@ def test_options_reach_the_request(tmp_path: Path) -> None:
 
 
 def test_after_a_crash_it_says_so_and_goes_on(tmp_path: Path) -> None:
-    """SPEC 3.6: what a dead process was writing is kept, and a completed tool is not run again."""
+    """Guarantee 3.6: what a dead process was writing is kept, and a completed tool is not run again."""
     words = [f"word{number} " for number in range(200)]
     slow = recorded(tmp_path / "slow.jsonl", calls("run_command", {"command": "echo x >> ran.txt"}), says(*words))
     child = subprocess.Popen(
@@ -293,7 +293,7 @@ def test_after_a_crash_it_says_so_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
-    """SPEC 11.10."""
+    """Guarantee 11.10."""
     words = [f"word{number} " for number in range(200)]
     slow = recorded(tmp_path / "slow.jsonl", says(*words)) + "?seconds=0.05"
     child = subprocess.Popen(
@@ -314,7 +314,7 @@ def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_the_local_model_answers_and_uses_a_tool(tmp_path: Path) -> None:
-    """SPEC 9.11: no key, no network, and still a working agent."""
+    """Guarantee 9.11: no key, no network, and still a working agent."""
     try:
         check_runner()
         model_file()

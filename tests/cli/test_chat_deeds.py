@@ -23,7 +23,7 @@ def told(root: Path, name: str, arguments: JSONObject) -> tuple[str, list[str]]:
 
 
 def test_a_command_is_shown_whole_with_where_it_runs(root: Path) -> None:
-    """SPEC 12.2."""
+    """Guarantee 12.2."""
     assert told(root, "run_command", {"command": "ls\nrm x"}) == (f"run a command in {root}", ["ls", "rm x"])
     what, lines = told(root, "Bash", {"command": "ls", "description": "List\nthem", "timeout": 5, "background": False})
     more = ["(description: List⟨U+000A⟩them)", "(timeout: 5)", "(background: false)"]
@@ -44,7 +44,7 @@ def test_a_command_is_shown_whole_with_where_it_runs(root: Path) -> None:
     ],
 )
 def test_a_file_that_would_change_is_shown_as_a_difference(root: Path, arguments: JSONObject) -> None:
-    """SPEC 12.2: whatever the tool is called."""
+    """Guarantee 12.2: whatever the tool is called."""
     what, lines = told(root, "some_tool", arguments)
     assert what == f"some_tool: {'write' if 'content' in arguments else 'change'} a.txt"
     assert lines == CHANGE

@@ -82,7 +82,7 @@ def test_commands_in_a_new_conversation_say_that_nothing_was_said(tmp_path: Path
 
 
 def test_a_provider_of_ones_own_is_named_in_the_users_file(tmp_path: Path) -> None:
-    """SPEC 9.11: any endpoint that speaks one of the formats, from the command line too."""
+    """Guarantee 9.11: any endpoint that speaks one of the formats, from the command line too."""
     (tmp_path / ".config" / "contextc").mkdir(parents=True)
     (tmp_path / ".config" / "contextc" / "contextc.toml").write_text(GROQ)
     asked = chat(tmp_path, "-m", "groq:some-model", "hi", XDG_CONFIG_HOME=str(tmp_path / ".config"))
@@ -109,7 +109,7 @@ def test_doctor_says_of_a_key_only_whether_it_is_set(tmp_path: Path, run: Run) -
 
 
 def test_a_conversation_that_is_busy_is_said_in_words_of_the_command_line(tmp_path: Path) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     model = recorded(tmp_path / "a.jsonl", says("Never said."))
     with cc.open_store(tmp_path / "chat.db") as store:
         store.append("demo", cc.user("hi"))

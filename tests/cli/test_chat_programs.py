@@ -90,7 +90,7 @@ def running(program: Program, line: str) -> Call:
 
 @with_program(CLAUDE)
 def test_a_conversation_goes_on_in_another_process(program: Program, place: Path) -> None:
-    """SPEC 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account says so."""
+    """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account says so."""
     with Standin(Using(list=running(program, "echo out$((1+1))"))) as standin:
         first = chat(place, *whom(program, standin), "-c", "talk", "«u1» Hello.", **around(place))
         assert (first.returncode, first.stdout) == (0, "«a1» I have read it.\n")
@@ -118,7 +118,7 @@ def test_a_conversation_goes_on_in_another_process(program: Program, place: Path
 @at_a_terminal
 @with_program(CODEX)
 def test_the_programs_own_commands_are_shown_and_asked_for(program: Program, place: Path) -> None:
-    """SPEC 12.2: the call, the question with the whole command, and a no with its reason."""
+    """Guarantee 12.2: the call, the question with the whole command, and a no with its reason."""
     with (
         Standin(Using(touch=command(program, "touch made && echo ok"))) as standin,
         sitting(place, program, standin) as terminal,
@@ -152,7 +152,7 @@ def test_the_programs_own_commands_are_shown_and_asked_for(program: Program, pla
 
 @at_a_terminal
 def test_a_change_of_a_file_is_shown_as_a_difference(place: Path) -> None:
-    """SPEC 12.2: also where the file is changed by Claude Code."""
+    """Guarantee 12.2: also where the file is changed by Claude Code."""
     path = place / "a.txt"
     path.write_text("one\ntwo\nthree\n")
     calls = {
@@ -179,7 +179,7 @@ def test_a_change_of_a_file_is_shown_as_a_difference(place: Path) -> None:
 @at_a_terminal
 @with_program(CODEX)
 def test_ctrl_c_stops_the_programs_turn_and_the_next_one_goes_on(program: Program, place: Path) -> None:
-    """SPEC 9.8, 12.2: what was stopped is taken back from the session before anything else is said."""
+    """Guarantees 9.8, 12.2: what was stopped is taken back from the session before anything else is said."""
 
     def slowly(ask: Ask) -> Fault | None:
         said = ask.raw.decode()
@@ -226,7 +226,7 @@ def at_work(command: str) -> list[str]:
 
 
 def test_another_model_is_chosen_in_the_middle(place: Path) -> None:
-    """SPEC 9.10: each is given what it has not seen, and Codex goes on in the thread it had."""
+    """Guarantee 9.10: each is given what it has not seen, and Codex goes on in the thread it had."""
     with Standin(Using(list=running(CODEX, "echo «out$((1+1))»"))) as standin:
         tables = [
             f'[providers.{program.name}]\nurl = "{standin.url(program.format)}"\nkey = "{VARIABLE}"\n'
@@ -254,7 +254,7 @@ def test_another_model_is_chosen_in_the_middle(place: Path) -> None:
 
 
 def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
-    """SPEC 12.2: also where the commands are the program's own."""
+    """Guarantee 12.2: also where the commands are the program's own."""
     with Standin(Using(touch=command(CODEX, "touch made"))) as standin:
         asked = chat(place, *whom(CODEX, standin), "--yes", "touch", **around(place))
         assert (asked.returncode, "--yes: commands" in asked.stderr) == (0, True)
@@ -265,7 +265,7 @@ def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
 
 @each_program
 def test_who_is_not_logged_in_is_told_how(program: Program, place: Path) -> None:
-    """SPEC 15.1: at once, and with the very command."""
+    """Guarantee 15.1: at once, and with the very command."""
     asked = chat(place, "--model", program.name, "hi", **around(place))
     assert (asked.returncode, asked.stdout) == (1, "")
     assert f"{program.name} failed (auth)" in asked.stderr
@@ -275,7 +275,7 @@ def test_who_is_not_logged_in_is_told_how(program: Program, place: Path) -> None
 
 @with_program(CLAUDE)
 def test_a_program_that_is_not_installed_is_told_how(program: Program, place: Path) -> None:
-    """SPEC 15.1: here its package cannot be loaded."""
+    """Guarantee 15.1: here its package cannot be loaded."""
     module = known_programs()[cc.provider(program.name).client].module
     hidden = place.parent / "hidden" / module
     hidden.mkdir(parents=True)
@@ -285,7 +285,7 @@ def test_a_program_that_is_not_installed_is_told_how(program: Program, place: Pa
 
 
 def test_doctor_lists_the_programs(place: Path, run: Run) -> None:
-    """SPEC 15.1: found by the names of files; nothing is started, and nothing is made."""
+    """Guarantee 15.1: found by the names of files; nothing is started, and nothing is made."""
     report = json.loads(run("doctor", "--json", **around(place)).stdout)["programs"]
     assert list(report) == [CLAUDE.name, CODEX.name]
     for name, folder in ((CLAUDE.name, "claude"), (CODEX.name, "codex")):

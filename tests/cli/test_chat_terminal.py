@@ -17,7 +17,7 @@ def store(folder: Path) -> cc.Store:
 
 
 def test_a_turn_streams_with_its_thoughts_tools_and_a_gauge(tmp_path: Path) -> None:
-    """SPEC 12.1: what happens is shown where it happened."""
+    """Guarantee 12.1: what happens is shown where it happened."""
     (tmp_path / "note.txt").write_text("remember the milk\n")
     model = recorded(
         tmp_path / "a.jsonl",
@@ -84,7 +84,7 @@ def test_an_edit_is_shown_as_a_difference(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
-    """SPEC 11.10, and what follows: a second one at the prompt leaves, and another process goes on."""
+    """Guarantee 11.10, and what follows: a second one at the prompt leaves, and another process goes on."""
     words = [f"word{number} " for number in range(200)]
     slow = recorded(tmp_path / "slow.jsonl", says(*words)) + "?seconds=0.05"
     with Terminal(tmp_path, "-m", slow, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
@@ -132,7 +132,7 @@ def test_the_first_ctrl_c_at_the_prompt_says_how_to_leave(tmp_path: Path) -> Non
 
 
 def test_a_line_typed_while_a_turn_runs_reaches_the_next_step(tmp_path: Path) -> None:
-    """SPEC 11.9: it steers. A command waits until the turn is over."""
+    """Guarantee 11.9: it steers. A command waits until the turn is over."""
     first = calls("list_files", {}, *[f"word{number} " for number in range(60)])
     model = recorded(tmp_path / "a.jsonl", first, says("As you wish.")) + "?seconds=0.03"
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
@@ -191,7 +191,7 @@ def test_a_long_command_cannot_look_like_our_question(tmp_path: Path) -> None:
 
 
 def test_ctrl_d_is_a_no_and_ctrl_c_at_a_question_stops_the_turn(tmp_path: Path) -> None:
-    """SPEC 11.10: an open call is answered."""
+    """Guarantee 11.10: an open call is answered."""
     model = recorded(
         tmp_path / "a.jsonl",
         calls("run_command", {"command": "echo one > made.txt"}, id="c1"),
@@ -220,7 +220,7 @@ def test_ctrl_d_is_a_no_and_ctrl_c_at_a_question_stops_the_turn(tmp_path: Path) 
 
 
 def test_summing_up_shows_its_time_and_is_stopped_by_ctrl_c(tmp_path: Path) -> None:
-    """SPEC 11.10: nothing is stored of it; what was typed meanwhile is told to wait, and then done."""
+    """Guarantee 11.10: nothing is stored of it; what was typed meanwhile is told to wait, and then done."""
     answers = [says(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
     slow = recorded(tmp_path / "a.jsonl", *answers, says(*[f"word{number} " for number in range(400)]))
     options = ("-m", f"{slow}?window=9000&output=1000&seconds=0.05", "--store", "sqlite:///chat.db", "-c", "demo")

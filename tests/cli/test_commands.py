@@ -22,7 +22,7 @@ def filled(tmp_path: Path) -> str:
 
 
 def test_export_and_import_move_a_conversation(run: Run, filled: str, tmp_path: Path) -> None:
-    """SPEC 3.8, on the command line."""
+    """Guarantee 3.8, on the command line."""
     written = run("export", "demo", "-o", "demo.jsonl", "--store", filled)
     assert (written.returncode, written.stderr) == (0, "wrote demo.jsonl\n")
     taken = run("import", "demo.jsonl", "--store", "sqlite:///other.db")
@@ -137,7 +137,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(run: Run, filled: str) -> N
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_why(run: Run, arguments: list[str], problem: str, tmp_path: Path) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     (tmp_path / "odd.jsonl").write_text("[]")
     failed = run(*[each.replace("{name}", "odd.jsonl") for each in arguments], text="")
     assert failed.returncode == 2

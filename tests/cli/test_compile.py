@@ -56,7 +56,7 @@ def lines(shown: str) -> list[str]:
 
 
 def test_compile_shows_what_goes_in_and_where_the_tokens_go(run: Run, tmp_path: Path) -> None:
-    """SPEC 13.1."""
+    """Guarantee 13.1."""
     address = f"sqlite:///{tmp_path}/chat.db"
     with cc.open_store(address) as store:
         store.extend("demo", [cc.user("Help me"), cc.assistant("half", status="cancelled"), cc.user("Are you there?")])
@@ -80,7 +80,7 @@ def test_compile_shows_what_goes_in_and_where_the_tokens_go(run: Run, tmp_path: 
 
 
 def test_compile_foretells_the_programs_own_next_request_to_the_byte(run: Run, address: str) -> None:
-    """SPEC 13.1, 9.2: what is not given is as in the last request, so no epoch is announced that will not be."""
+    """Guarantees 13.1, 9.2: what is not given is as in the last request, so no epoch is announced that will not be."""
     with cc.open_store(address) as store:
         _, wanted = next_request(store)
     body = run("compile", "demo", "--body", "--store", address, CONTEXTC_MODEL=MODEL)
@@ -94,7 +94,7 @@ def test_compile_foretells_the_programs_own_next_request_to_the_byte(run: Run, a
 
 @pytest.mark.parametrize("model", ["openai:gpt-6.1-terra", "openai-chat:gpt-6.1-terra", "gemini-3.6-flash"])
 def test_compile_foretells_for_every_format(run: Run, address: str, model: str) -> None:
-    """SPEC 13.1."""
+    """Guarantee 13.1."""
     with cc.open_store(address) as store:
         answered(store, cc.assistant("Yes."), model=model)
         store.append("demo", cc.user("Go on"))
@@ -105,7 +105,7 @@ def test_compile_foretells_for_every_format(run: Run, address: str, model: str) 
 
 
 def test_compile_changes_nothing(run: Run, address: str, tmp_path: Path) -> None:
-    """SPEC 9.7."""
+    """Guarantee 9.7."""
 
     def content() -> list[str]:
         return run("export", "demo", "--store", address).stdout.splitlines()
@@ -138,7 +138,7 @@ def test_what_a_message_says_cannot_style_or_steer_the_terminal(run: Run, addres
 def test_a_dry_run_says_what_a_change_would_cost(
     run: Run, address: str, option: list[str], changed: dict[str, Any], epoch: str
 ) -> None:
-    """SPEC 13.2."""
+    """Guarantee 13.2."""
     with cc.open_store(address) as store:
         _, wanted = next_request(store, dry_run=True, **changed)
     shown = run("compile", "demo", "-m", MODEL, *option, "--store", address)
@@ -152,7 +152,7 @@ def test_a_dry_run_says_what_a_change_would_cost(
 
 
 def test_what_does_not_fit_exits_with_1_and_all_figures(run: Run, address: str) -> None:
-    """SPEC 7.3."""
+    """Guarantee 7.3."""
     shown = run("compile", "demo", "-m", MODEL, "--budget", "600", "--store", address)
     assert shown.returncode == 1
     assert "available 0" in lines(shown.stdout)
@@ -164,7 +164,7 @@ def test_what_does_not_fit_exits_with_1_and_all_figures(run: Run, address: str) 
 
 
 def test_nothing_new_is_said(run: Run, address: str) -> None:
-    """SPEC 9.9."""
+    """Guarantee 9.9."""
     with cc.open_store(address) as store:
         answered(store, cc.assistant("Yes."))
     shown = run("compile", "demo", "-m", MODEL, "--store", address)
@@ -172,7 +172,7 @@ def test_nothing_new_is_said(run: Run, address: str) -> None:
 
 
 def test_a_request_of_any_format_is_compiled_without_a_store(run: Run, tmp_path: Path) -> None:
-    """SPEC 3.8: a person can try it on a file."""
+    """Guarantee 3.8: a person can try it on a file."""
     chat: JSONObject = {
         "model": "gpt-6.1-terra",
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}],
@@ -243,7 +243,7 @@ def test_tools_are_read_in_anybodys_words(run: Run, tmp_path: Path, definition: 
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_why(run: Run, address: str, arguments: list[str], problem: str) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with cc.open_store(address) as store:
         store.append("new", cc.user("hi"))
     failed = run(*arguments, CONTEXTC_STORE=address, text="[]")
@@ -264,7 +264,7 @@ def test_a_wrong_call_exits_with_2_and_says_why(run: Run, address: str, argument
     ],
 )
 def test_what_defines_no_tool_is_not_taken_for_one(run: Run, tmp_path: Path, content: object) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     (tmp_path / "chat.json").write_text(json.dumps(content))
     arguments = ["--from", "-", "-m", MODEL, "--tools", "chat.json", "--body"]
     failed = run("compile", *arguments, text='{"role": "user", "parts": [{"type": "text", "text": "hi"}]}')
@@ -274,7 +274,9 @@ def test_what_defines_no_tool_is_not_taken_for_one(run: Run, tmp_path: Path, con
 
 
 def test_without_a_model_the_one_is_meant_that_was_asked_before(run: Run, tmp_path: Path) -> None:
-    """SPEC 13.1: with the agent, the window and the budget of its program, also where nobody else knows the window."""
+    """Guarantee 13.1: with the agent, the window and the budget of its program, also where nobody else knows the
+    window.
+    """
     address = f"sqlite:///{tmp_path}/chat.db"
     with cc.open_store(address) as store:
         compiler = cc.MessageCompiler(store, cc.provider("server:our-model", window=5_000))
@@ -296,7 +298,7 @@ def test_without_a_model_the_one_is_meant_that_was_asked_before(run: Run, tmp_pa
 
 
 def test_where_several_models_were_asked_they_are_named(run: Run, address: str) -> None:
-    """SPEC 9.1: unless one of them is configured."""
+    """Guarantee 9.1: unless one of them is configured."""
     with cc.open_store(address) as store:
         answered(store, cc.assistant("Yes."), model="openai:gpt-6.1-terra")
     failed = run("compile", "demo", "--store", address)
@@ -310,7 +312,7 @@ def test_where_several_models_were_asked_they_are_named(run: Run, address: str) 
 
 
 def test_explain_shows_a_request_that_was_committed(run: Run, address: str) -> None:
-    """SPEC 13.1."""
+    """Guarantee 13.1."""
     shown = run("explain", "demo", "1", "--store", address)
     assert shown.returncode == 0
     assert lines(shown.stdout)[:2] == [
@@ -339,7 +341,7 @@ def test_explain_lists_requests_with_what_they_cost(run: Run, address: str) -> N
 
 
 def test_explain_builds_the_bytes_again(run: Run, tmp_path: Path) -> None:
-    """SPEC 13.2: also where settings changed in between, which begin no epoch."""
+    """Guarantee 13.2: also where settings changed in between, which begin no epoch."""
     address = f"sqlite:///{tmp_path}/chat.db"
     sent: list[bytes] = []
     with cc.open_store(address) as store:
@@ -355,7 +357,7 @@ def test_explain_builds_the_bytes_again(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_resumed_session_is_foretold_and_built_again(run: Run, tmp_path: Path) -> None:
-    """SPEC 9.4, 13.2: what goes into a session is what it does not have."""
+    """Guarantees 9.4, 13.2: what goes into a session is what it does not have."""
     address, model = f"sqlite:///{tmp_path}/chat.db", "openai-session:gpt-6.1-terra"
     with cc.open_store(address) as store:
         for session in ("resp_1", "resp_2"):
@@ -372,7 +374,7 @@ def test_a_resumed_session_is_foretold_and_built_again(run: Run, tmp_path: Path)
 
 
 def test_explain_lists_the_channels_where_there_are_several(run: Run, address: str) -> None:
-    """SPEC 9.1."""
+    """Guarantee 9.1."""
     with cc.open_store(address) as store:
         answered(store, cc.assistant("Yes."), model="openai:gpt-6.1-terra")
     shown = run("explain", "demo", "--store", address)

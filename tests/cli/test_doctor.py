@@ -72,7 +72,7 @@ def test_heal_of_one_conversation_leaves_the_others(run: Run, ill: str) -> None:
 
 
 def test_without_a_terminal_healing_needs_a_yes(run: Run, ill: str, tmp_path: Path) -> None:
-    """SPEC 15.1: nothing happens because nobody could be asked."""
+    """Guarantee 15.1: nothing happens because nobody could be asked."""
     before = (tmp_path / "chat.db").read_bytes()
     for more in ([], ["--json"]):
         refused = run("doctor", "--heal", *more, "--store", ill, text="y\n")
@@ -158,7 +158,7 @@ def test_the_configuration_follows_what_was_found(run: Run, ill: str) -> None:
 
 
 def test_keys_of_built_in_providers_are_named_and_never_shown(run: Run) -> None:
-    """SPEC 14: of a key there is the name of its variable, and that it is set."""
+    """Guarantee 13.3: of a key there is the name of its variable, and that it is set."""
     keys = {"OPENAI_API_KEY": "sk-secret-1", "OPENROUTER_API_KEY": "sk-secret-2", "GROQ_API_KEY": "sk-secret-3"}
     shown = run("doctor", **keys, XAI_API_KEY="", COLUMNS="80")
     assert "sk-secret" not in shown.stdout + shown.stderr
@@ -236,7 +236,7 @@ def test_a_file_that_cannot_be_opened_is_a_finding_too(run: Run, tmp_path: Path)
 
 
 def test_a_tool_that_is_made_up_is_told_for_the_format_that_needs_it(run: Run, tmp_path: Path) -> None:
-    """SPEC 10: Bedrock wants tools where there are calls, so one stands in; that is not said in full."""
+    """Guarantee 10.4: Bedrock wants tools where there are calls, so one stands in; that is not said in full."""
     address = f"sqlite:///{tmp_path}/calls.db"
     with cc.open_store(address) as store:
         call = cc.ToolCall(id="c1", name="look", arguments={})

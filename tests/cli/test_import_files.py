@@ -19,7 +19,7 @@ def completion(text: str) -> dict[str, object]:
 
 
 def test_a_database_is_known_and_summed_up(run: Run, tmp_path: Path) -> None:
-    """SPEC 3.8: what came in, in a table; again, that nothing is new."""
+    """Guarantee 3.8: what came in, in a table; again, that nothing is new."""
     shown = run("import", str(IMPORTS / "langgraph.sqlite"), "--store", "sqlite:///chat.db")
     assert (shown.returncode, shown.stderr) == (0, "")
     lines = [line.split() for line in shown.stdout.splitlines()]
@@ -63,7 +63,7 @@ def test_a_log_becomes_one_conversation_of_the_name_asked_for(run: Run, tmp_path
 
 
 def test_a_conversation_that_is_refused_among_others_is_told_and_the_command_fails(run: Run, tmp_path: Path) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
         store.append("openai-agents-garden", cc.user("Mine."))
     shown = run("import", str(IMPORTS / "openai_agents.db"), "--store", "sqlite:///chat.db")
@@ -73,7 +73,7 @@ def test_a_conversation_that_is_refused_among_others_is_told_and_the_command_fai
 
 
 def test_what_cannot_be_read_says_why_and_the_way_out(run: Run, tmp_path: Path) -> None:
-    """SPEC 15.1: never a traceback, and no store is begun for nothing."""
+    """Guarantee 15.1: never a traceback, and no store is begun for nothing."""
     shutil.copy(IMPORTS / "llm.db", tmp_path / "whole.db")
     (tmp_path / "half.db").write_bytes((IMPORTS / "llm.db").read_bytes()[:2_000])
     (tmp_path / "odd.json").write_text('{"weather": "fine"}')
@@ -99,7 +99,7 @@ def test_what_cannot_be_read_says_why_and_the_way_out(run: Run, tmp_path: Path) 
 
 
 def test_a_narrow_terminal_shows_titles_too(run: Run) -> None:
-    """SPEC 15.3: figures that say nothing give way first; where that is not enough, titles stand below."""
+    """Figures that say nothing give way first; where that is not enough, titles stand below."""
     for name in ("", "m" * 60):
         asked = ["--as", name] if name else []
         file = str(IMPORTS / "llm.db")
@@ -110,7 +110,7 @@ def test_a_narrow_terminal_shows_titles_too(run: Run) -> None:
 
 
 def test_an_import_that_stops_in_the_middle_tells_what_is_stored(run: Run, tmp_path: Path) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     path = tmp_path / "sessions.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at)")

@@ -35,7 +35,7 @@ def said(tmp_path: Path, conversation: str) -> list[str]:
 
 
 def test_sessions_are_listed_and_one_is_taken(run: Run, homes: dict[str, str], tmp_path: Path) -> None:
-    """SPEC 3.8, on the command line: those of this directory, in a table; then one by the id that stands there."""
+    """Guarantee 3.8, on the command line: those of this directory, in a table; then one by the id that stands there."""
     here = str(tmp_path)
     written(claude_file(tmp_path / "claude", here), claude_lines(GARDEN, here), time=1_800_000_000)
     shown = run("import", "--from", "claude-code", **homes)
@@ -85,7 +85,7 @@ def test_a_transcript_is_imported_from_a_file_or_a_pipe(run: Run, homes: dict[st
     ],
 )
 def test_what_cannot_be_done_is_said(run: Run, homes: dict[str, str], arguments: list[str], message: str) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     refused = run("import", *arguments, **homes)
     assert refused.returncode == 2
     assert message in refused.stderr
@@ -108,7 +108,7 @@ def program(command: list[str], directory: Path, **environment: str) -> None:
 
 
 def test_a_session_of_the_real_claude_code(run: Run, homes: dict[str, str], tmp_path: Path) -> None:
-    """SPEC 3.8: where it keeps its files, and what it writes; a second turn adds two messages."""
+    """Guarantee 3.8: where it keeps its files, and what it writes; a second turn adds two messages."""
     work = tmp_path / "söme där.x"
     work.mkdir()
     with Standin(Scripted(["Thyme does.", "Moss."]), strict=False) as standin:
@@ -127,7 +127,7 @@ def test_a_session_of_the_real_claude_code(run: Run, homes: dict[str, str], tmp_
 
 
 def test_a_session_of_the_real_codex(run: Run, homes: dict[str, str], tmp_path: Path) -> None:
-    """SPEC 3.8."""
+    """Guarantee 3.8."""
     work = tmp_path / "söme där.x"
     work.mkdir()
     (tmp_path / "codex").mkdir()

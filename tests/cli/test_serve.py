@@ -188,7 +188,7 @@ def test_what_is_not_installed_is_named(run: Run, tmp_path: Path) -> None:
 
 
 def test_who_listens_does_not_keep_it_from_ending_and_what_was_said_stays(serve: Serve, tmp_path: Path) -> None:
-    """SPEC 11.6: a turn that is stopped keeps what was said; here by the end of its server."""
+    """Guarantee 11.10: a turn that is stopped keeps what was said; here by the end of its server."""
     slow = recorded(tmp_path / "slow.jsonl", says(*["word "] * 10_000))
     server = serve("--model", f"{slow}?seconds=0.05")
     begun = server.asking.post("/api/conversations/demo/turns", json={"input": "talk"})

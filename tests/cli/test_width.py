@@ -34,7 +34,7 @@ def address(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("columns", ["80", "60", None])
 def test_the_account_fits_and_cuts_only_what_was_said(run: Run, address: str, columns: str | None) -> None:
-    """SPEC 13.1. None: a pipe, of which nobody says how wide it is."""
+    """Guarantee 13.1. None: a pipe, of which nobody says how wide it is."""
     shown = run("explain", "demo", "--store", address, **({"COLUMNS": columns} if columns else {"COLUMNS": ""}))
     assert shown.returncode == 0
     lines = shown.stdout.splitlines()
@@ -60,7 +60,7 @@ def test_the_account_fits_and_cuts_only_what_was_said(run: Run, address: str, co
 
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_the_bar_and_its_signs_fit(run: Run, address: str, columns: str) -> None:
-    """SPEC 13.1."""
+    """Guarantee 13.1."""
     lines = run("explain", "demo", "--store", address, COLUMNS=columns).stdout.splitlines()
     bar = next(index for index, line in enumerate(lines) if "▓▓" in line)
     assert lines[bar].endswith(" 3,000")
@@ -72,7 +72,7 @@ def test_the_bar_and_its_signs_fit(run: Run, address: str, columns: str) -> None
 
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_a_list_of_requests_keeps_its_figures_and_reasons(run: Run, address: str, columns: str) -> None:
-    """SPEC 13.1: where there is no room for the reasons beside them, they stand below."""
+    """Guarantee 13.1: where there is no room for the reasons beside them, they stand below."""
     lines = run("explain", "demo", "--requests", "--store", address, COLUMNS=columns).stdout.splitlines()
     assert max(len(line) for line in lines) <= int(columns)
     assert lines[1].split()[:7] == ["request", "mode", "epoch", "input", "shared", "output", "cost"]

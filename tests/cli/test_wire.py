@@ -32,7 +32,7 @@ CHAT: JSONObject = {
 
 
 def test_lint_names_each_violation_and_exits_with_1(run: Run, tmp_path: Path) -> None:
-    """SPEC 10.6: a code, the place, and the provider's own error."""
+    """Guarantee 10.6: a code, the place, and the provider's own error."""
     (tmp_path / "body.json").write_text(json.dumps(BROKEN))
     found = run("lint", "body.json", "--format", "anthropic")
     assert found.returncode == 1
@@ -50,7 +50,7 @@ def test_lint_of_a_sound_request_exits_with_0(run: Run) -> None:
 
 
 def test_lint_reads_the_requests_of_a_recording(run: Run) -> None:
-    """SPEC 6: a HAR holds what was sent, each in its own format; no clean bill for an envelope."""
+    """Guarantee 10.6: a HAR holds what was sent, each in its own format; no clean bill for an envelope."""
     calls = [("https://api.openai.com/v1/chat/completions", CHAT), ("https://api.anthropic.com/v1/messages", BROKEN)]
     entries = [{"request": {"url": url, "postData": {"text": json.dumps(body)}}, "response": {}} for url, body in calls]
     found = run("lint", "-", "--json", text=json.dumps({"log": {"entries": entries}}))
@@ -72,7 +72,7 @@ def test_lint_reads_a_request_a_line_and_a_message_a_line(run: Run) -> None:
 
 
 def test_fix_writes_the_repaired_request_and_says_what_it_did(run: Run, tmp_path: Path) -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     (tmp_path / "body.json").write_text(json.dumps(BROKEN))
     fixed = run("fix", "body.json", "-f", "anthropic", "-o", "fixed.json")
     assert fixed.returncode == 0
@@ -104,7 +104,7 @@ SESSION = Path(__file__).parent.parent / "data"
 
 
 def test_a_session_of_a_program_needs_no_format(run: Run, tmp_path: Path) -> None:
-    """SPEC 10.6: its lines are one conversation, and come out as one request."""
+    """Guarantee 10.6: its lines are one conversation, and come out as one request."""
     transcript = str(SESSION / "claude_code" / "transcript-parallel.jsonl")
     assert run("lint", transcript).stdout == "nothing to complain about\n"
     made = run("convert", transcript, "--to", "anthropic", "-o", "body.json")
@@ -118,7 +118,7 @@ def test_a_session_of_a_program_needs_no_format(run: Run, tmp_path: Path) -> Non
 
 
 def test_a_session_is_told_of_what_it_could_not_read(run: Run) -> None:
-    """SPEC 1.2: the program was killed while it wrote its last line."""
+    """Guarantee 10.6: the program was killed while it wrote its last line."""
     torn = (SESSION / "codex" / "exec.jsonl").read_text() + '{"type":"item.comp'
     found = run("lint", "-", text=torn)
     assert (found.returncode, found.stderr) == (0, "left out: 1 line that cannot be read\n")
@@ -158,7 +158,7 @@ def test_a_format_that_cannot_be_recognised_must_be_given(run: Run) -> None:
     ],
 )
 def test_a_providers_name_in_the_place_of_a_formats_is_understood(run: Run, name: str, meant: str) -> None:
-    """SPEC 15.1: most people know the provider they ask, and not what its format is called here."""
+    """Guarantee 15.1: most people know the provider they ask, and not what its format is called here."""
     for asked in (["lint", "-", "--format", name], ["convert", "-", "--from", "openai_chat", "--to", name]):
         refused = run(*asked, text=json.dumps(CHAT))
         assert (refused.returncode, refused.stderr.split("There are: ")[0]) == (
@@ -168,7 +168,7 @@ def test_a_providers_name_in_the_place_of_a_formats_is_understood(run: Run, name
 
 
 def test_a_sentence_of_a_provider_is_not_cut_off(run: Run) -> None:
-    """SPEC 10.6: it is there to be searched for."""
+    """Guarantee 10.6: it is there to be searched for."""
     name = "a-tool-whose-name-is-longer-than-what-a-narrow-table-has-room-for-in-its-last-column"
     broken: JSONObject = {"model": "m", "max_tokens": 9, "messages": [{"role": name, "content": "hi"}]}
     shown = run("lint", "-", "-f", "anthropic", text=json.dumps(broken), COLUMNS="80").stdout
@@ -177,7 +177,7 @@ def test_a_sentence_of_a_provider_is_not_cut_off(run: Run) -> None:
 
 
 def test_what_is_not_json_exits_with_2_and_says_where(run: Run) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     broken = run("lint", "-", "-f", "anthropic", text='{"role": "user"}\n{"role"')
     assert broken.returncode == 2
     assert broken.stderr == "error: standard input, line 2, column 8: this is not JSON: it is cut off.\n"
@@ -223,7 +223,7 @@ def test_rule_explains_a_code(run: Run) -> None:
 
 
 def test_rule_lists_those_of_one_format(run: Run) -> None:
-    """SPEC 10.6: by how their codes begin, or by the format's name."""
+    """Guarantee 10.6: by how their codes begin, or by the format's name."""
     by_code, by_name = run("rule", "bed"), run("rule", "--format", "bedrock")
     assert (by_code.returncode, by_code.stdout) == (0, by_name.stdout)
     codes = [line.split()[1] for line in by_code.stdout.splitlines()[1:] if line.startswith(" bedrock")]
@@ -234,7 +234,7 @@ def test_rule_lists_those_of_one_format(run: Run) -> None:
 
 @pytest.mark.parametrize("format", format_names())
 def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, format: str) -> None:
-    """SPEC 3.8: every format in both directions."""
+    """Guarantee 3.8: every format in both directions."""
     address = f"sqlite:///{tmp_path}/chat.db"
     said = [
         cc.system("Be brief."),

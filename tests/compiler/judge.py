@@ -35,7 +35,7 @@ CUT = ("its turn was cut away", "its step was cut away", "summed up", "too long 
 
 class Judge(World):
     def check_announced(self, compiled: Compiled) -> None:
-        """SPEC 9.6: a fallback is a new session, and the manifest says why."""
+        """Guarantee 9.6: a fallback is a new session, and the manifest says why."""
         if isinstance(self.ends[self.provider], SessionProvider):
             assert (compiled.mode == "full") == bool(compiled.manifest.why)
             assert (compiled.session_id is None) == (compiled.mode == "full")
@@ -199,7 +199,7 @@ def leading(log: dict[int, Message]) -> set[int]:
 
 
 def sees(agent: str, channel: Channel, message: Message) -> bool:
-    """SPEC 4.1 and 4.4, for what these lives hold."""
+    """Guarantees 4.1 and 4.4, for what these lives hold."""
     if message.redacted:
         return False
     if message.audience is not None:

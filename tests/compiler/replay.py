@@ -120,7 +120,7 @@ def replay(
 
 
 def blocks(body: JSONObject) -> list[bytes]:
-    """The prefix of a request as SPEC 9.2 defines it: tools, system and content blocks, as bytes.
+    """The prefix of a request as Guarantee 9.2 defines it: tools, system and content blocks, as bytes.
 
     Cache marks are removed, strings are single text blocks, and the merging of neighbours of one role is ignored.
     """

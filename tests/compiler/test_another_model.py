@@ -20,7 +20,7 @@ def answered(compiler: cc.MessageCompiler, text: str, model: str) -> cc.Compiled
 
 @pytest.mark.parametrize("binds", [True, False])
 def test_reasoning_of_another_model_is_left_out_where_signatures_hold_what_came_before(binds: bool) -> None:
-    """SPEC 9.3, 9.10: the other model was shown the past in its own way (results shortened by its window, other
+    """Guarantees 9.3, 9.10: the other model was shown the past in its own way (results shortened by its window, other
     messages left out), and has signed that."""
     store = cc.open_store("memory:")
     opus = cc.MessageCompiler(store, cc.provider(OPUS, binds_reasoning=binds))
@@ -36,7 +36,7 @@ def test_reasoning_of_another_model_is_left_out_where_signatures_hold_what_came_
 
 
 def test_an_imported_reply_of_the_same_model_keeps_its_reasoning() -> None:
-    """SPEC 3.8: a history that comes from elsewhere is the same history."""
+    """Guarantee 3.8: a history that comes from elsewhere is the same history."""
     store = cc.open_store("memory:")
     reasoning = cc.Reasoning(text="Hm.", signature="signed", provider="anthropic", model="claude-opus-5-5-20261001")
     store.extend("c", [cc.user("One?"), cc.assistant("So it is.", reasoning=reasoning), cc.user("Two?")])

@@ -63,7 +63,7 @@ class Line:
 
 
 def test_compile_stores_nothing(store: cc.Store) -> None:
-    """SPEC 9.7: not even a channel."""
+    """Guarantee 9.7: not even a channel."""
     store.append("demo", cc.user("Hello."))
     before = everything(store)
     compiler = cc.MessageCompiler(store, stateless())
@@ -72,7 +72,7 @@ def test_compile_stores_nothing(store: cc.Store) -> None:
 
 
 def test_begin_stores_the_attempt_before_anything_is_sent(store: cc.Store) -> None:
-    """SPEC 9.7: whoever comes next sees that a request may have left."""
+    """Guarantee 9.7: whoever comes next sees that a request may have left."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiler.begin(compiler.compile("demo"))
@@ -81,7 +81,7 @@ def test_begin_stores_the_attempt_before_anything_is_sent(store: cc.Store) -> No
 
 
 def test_commit_closes_the_attempt(store: cc.Store) -> None:
-    """SPEC 9.7: the reply is in the log, and nothing is on its way."""
+    """Guarantee 9.7: the reply is in the log, and nothing is on its way."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiled = compiler.compile("demo")
@@ -93,7 +93,7 @@ def test_commit_closes_the_attempt(store: cc.Store) -> None:
 
 
 def test_abort_moves_nothing(store: cc.Store) -> None:
-    """SPEC 9.7: the same request is compiled again, with the error noted."""
+    """Guarantee 9.7: the same request is compiled again, with the error noted."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiled = compiler.compile("demo")
@@ -106,7 +106,7 @@ def test_abort_moves_nothing(store: cc.Store) -> None:
 
 
 def test_block_that_fails_is_aborted(store: cc.Store) -> None:
-    """SPEC 9.7: and its own exception is the one that is seen."""
+    """Guarantee 9.7: and its own exception is the one that is seen."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     with pytest.raises(ProviderDown), compiler.attempt(compiler.compile("demo")):
@@ -115,7 +115,7 @@ def test_block_that_fails_is_aborted(store: cc.Store) -> None:
 
 
 def test_block_that_ends_without_a_reply_is_aborted(store: cc.Store) -> None:
-    """SPEC 9.7."""
+    """Guarantee 9.7."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     with compiler.attempt(compiler.compile("demo")):
@@ -124,7 +124,7 @@ def test_block_that_ends_without_a_reply_is_aborted(store: cc.Store) -> None:
 
 
 def test_a_request_is_committed_once(store: cc.Store) -> None:
-    """SPEC 9.7: the second time nothing is stored."""
+    """Guarantee 9.7: the second time nothing is stored."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiled = compiler.compile("demo")
@@ -136,7 +136,7 @@ def test_a_request_is_committed_once(store: cc.Store) -> None:
 
 
 def test_of_two_first_requests_one_is_committed(store: cc.Store) -> None:
-    """SPEC 9.7: also where the channel was not there when both were compiled."""
+    """Guarantee 9.7: also where the channel was not there when both were compiled."""
     compiler, other = cc.MessageCompiler(store, stateless()), cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     first, second = compiler.compile("demo"), other.compile("demo")
@@ -149,7 +149,7 @@ def test_of_two_first_requests_one_is_committed(store: cc.Store) -> None:
 
 
 def test_commit_with_a_lease_that_was_lost_is_refused(store: cc.Store) -> None:
-    """SPEC 3.2, 9.7: an outlived turn writes nothing."""
+    """Guarantees 3.2, 9.7: an outlived turn writes nothing."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     lease = store.acquire("demo")
@@ -167,7 +167,7 @@ def test_commit_with_a_lease_that_was_lost_is_refused(store: cc.Store) -> None:
 
 
 def test_begin_with_a_lease_that_was_lost_is_refused(store: cc.Store) -> None:
-    """SPEC 3.2: before a byte leaves."""
+    """Guarantee 3.2: before a byte leaves."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     lease = store.acquire("demo")
@@ -178,7 +178,7 @@ def test_begin_with_a_lease_that_was_lost_is_refused(store: cc.Store) -> None:
 
 
 def test_dry_run_cannot_be_sent(store: cc.Store) -> None:
-    """SPEC 13.2: it only says what it would cost."""
+    """Guarantee 13.2: it only says what it would cost."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiled = compiler.compile("demo", dry_run=True)
@@ -189,7 +189,7 @@ def test_dry_run_cannot_be_sent(store: cc.Store) -> None:
 
 
 def test_crash_leaves_a_stateless_provider_with_the_same_request(store: cc.Store) -> None:
-    """SPEC 9.7: it keeps nothing, so what was sent before is sent again, once."""
+    """Guarantee 9.7: it keeps nothing, so what was sent before is sent again, once."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiled = compiler.compile("demo")
@@ -218,7 +218,7 @@ ENDED = ("before", "after", "answered", "aborted")
 
 @pytest.mark.parametrize("ended", ENDED)
 def test_crash_in_a_session_that_can_be_brought_back(store: cc.Store, ended: str) -> None:
-    """SPEC 9.8: before the next delta the session goes back to the cursor, whatever it had kept of the last."""
+    """Guarantee 9.8: before the next delta the session goes back to the cursor, whatever it had kept of the last."""
     line = Line(store, reverts=True)
     compiled = crash(line, ended)
     again = line.compiler.compile("demo")
@@ -233,7 +233,7 @@ def test_crash_in_a_session_that_can_be_brought_back(store: cc.Store, ended: str
 
 @pytest.mark.parametrize("ended", ENDED)
 def test_crash_in_a_session_that_cannot_be_brought_back(store: cc.Store, ended: str) -> None:
-    """SPEC 9.8: where nobody knows, a new session with everything: once is better than twice or never."""
+    """Guarantee 9.8: where nobody knows, a new session with everything: once is better than twice or never."""
     line = Line(store, reverts=False)
     crash(line, ended)
     again = line.compiler.compile("demo")
@@ -246,7 +246,7 @@ def test_crash_in_a_session_that_cannot_be_brought_back(store: cc.Store, ended: 
 
 
 def test_first_request_that_crashed_is_the_first_again(store: cc.Store) -> None:
-    """SPEC 9.8: no session is known yet, so there is none to bring back."""
+    """Guarantee 9.8: no session is known yet, so there is none to bring back."""
     compiler = cc.MessageCompiler(store, stateful(reverts=False))
     store.append("demo", cc.user("Hello."))
     compiler.begin(compiler.compile("demo"))
@@ -262,7 +262,7 @@ def narrow(tmp_path: Path) -> Iterator[cc.Store]:
 
 
 def test_reply_that_cannot_be_stored_leaves_nothing(store: cc.Store) -> None:
-    """SPEC 9.7, 15.1: of several messages the last is refused at the door, and none is written."""
+    """Guarantees 9.7, 15.1: of several messages the last is refused at the door, and none is written."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiled = compiler.compile("demo")
@@ -276,7 +276,7 @@ def test_reply_that_cannot_be_stored_leaves_nothing(store: cc.Store) -> None:
 
 
 def test_commit_is_one_transaction(narrow: cc.Store) -> None:
-    """SPEC 3.3, 9.7: the reply fits on the disk, what was shown does not; then neither is stored."""
+    """Guarantees 3.3, 9.7: the reply fits on the disk, what was shown does not; then neither is stored."""
     compiler = cc.MessageCompiler(narrow, stateless())
     narrow.append("demo", cc.user("Hello. " * 3_000))
     compiled = compiler.compile("demo")
@@ -295,7 +295,7 @@ def test_commit_is_one_transaction(narrow: cc.Store) -> None:
 
 @pytest.mark.parametrize("first", ["a", "b"])
 def test_two_requests_into_one_session_leave_it_in_doubt_whichever_is_stored(first: str) -> None:
-    """SPEC 9.8: without a lease two may begin; the one that is not stored may be in the session all the same."""
+    """Guarantee 9.8: without a lease two may begin; the one that is not stored may be in the session all the same."""
     store = cc.open_store("memory:")
     provider = cc.provider("anthropic:claude-sonnet-4-5", session_resumption=True)
     compilers = {name: cc.MessageCompiler(store, provider) for name in ("a", "b")}

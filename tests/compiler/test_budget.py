@@ -13,7 +13,7 @@ from tests.compiler.budgets import CLAUDE, LOOK, compiler_for, of_tokens, say, s
 
 
 def test_available_is_the_window_less_system_tools_reserve_and_margin() -> None:
-    """SPEC 7.1"""
+    """Guarantee 7.1"""
     compiler = compiler_for(window=10_000, output=2_000)
     compiler.store.append("c", cc.user("Hello."))
     budget = compiler.compile("c", system_prompt="You are brief.", tools=[LOOK]).budget
@@ -37,7 +37,7 @@ def test_available_is_the_window_less_system_tools_reserve_and_margin() -> None:
 def test_the_reserve_is_the_requested_output_within_limits(
     window: int, longest: int, requested: int | None, reserve: int
 ) -> None:
-    """SPEC 7.1: reserve = min(requested output, 32k, window/2)."""
+    """Guarantee 7.1: reserve = min(requested output, 32k, window/2)."""
     compiler = compiler_for(window, longest)
     compiler.store.append("c", cc.user("Hello."))
     compiled = compiler.compile("c", output=requested)
@@ -49,14 +49,14 @@ def test_the_reserve_is_the_requested_output_within_limits(
     ("window", "margin"), [(1_000, 0), (1_024, 0), (1_025, 256), (25_600, 256), (30_000, 300), (200_000, 2_000)]
 )
 def test_the_margin_is_256_tokens_or_one_percent_and_none_in_tiny_windows(window: int, margin: int) -> None:
-    """SPEC 7.1"""
+    """Guarantee 7.1"""
     compiler = compiler_for(window)
     compiler.store.append("c", cc.user("Hello."))
     assert compiler.compile("c").budget.margin == margin
 
 
 def test_a_callers_budget_caps_the_whole_input_and_reserves_nothing() -> None:
-    """SPEC 7.1: system prompt and tools are within it."""
+    """Guarantee 7.1: system prompt and tools are within it."""
     compiler = compiler_for(window=100_000)
     for index in range(20):
         say(compiler, cc.user(words(150, f"question {index}")), budget=2_000)
@@ -70,7 +70,7 @@ def test_a_callers_budget_caps_the_whole_input_and_reserves_nothing() -> None:
 
 
 def test_percentages_are_of_what_is_available() -> None:
-    """SPEC 7.1"""
+    """Guarantee 7.1"""
     compiler = compiler_for(window=2_000, output=500)
     message = of_tokens(compiler, 600)
     compiler.store.append("c", message)
@@ -85,7 +85,7 @@ def test_percentages_are_of_what_is_available() -> None:
 
 
 def test_what_alone_does_not_fit_is_refused_with_every_figure_and_nothing_is_stored() -> None:
-    """SPEC 7.3"""
+    """Guarantee 7.3"""
     compiler = compiler_for(window=2_000, output=500)
     compiler.store.append("c", cc.user("Remember this: " + words(400)))
     compiler.store.pin("c", 1)
@@ -104,7 +104,7 @@ def test_what_alone_does_not_fit_is_refused_with_every_figure_and_nothing_is_sto
 
 
 def test_pinned_messages_are_never_dropped() -> None:
-    """SPEC 7.3: a pinned call comes with its results."""
+    """Guarantee 7.3: a pinned call comes with its results."""
     compiler = compiler_for(window=3_000)
     compiler.store.append("c", cc.user("What is the key?"))
     step(compiler, 1, "The key is 4711. " + words(100))
@@ -123,7 +123,7 @@ def test_pinned_messages_are_never_dropped() -> None:
 
 
 def test_the_latest_summary_is_never_dropped() -> None:
-    """SPEC 7.3, 7.5: cuts that come after it leave it in its place."""
+    """Guarantees 7.3, 7.5: cuts that come after it leave it in its place."""
     compiler = compiler_for(window=3_000)
     for index in range(8):
         say(compiler, cc.user(words(120, f"question {index}.")), reply=words(120))
@@ -138,7 +138,7 @@ def test_the_latest_summary_is_never_dropped() -> None:
 
 
 def test_a_pinned_message_is_found_however_far_back_it_lies() -> None:
-    """SPEC 7.3: also where a long history is shown for the first time, and most of it is not even read."""
+    """Guarantee 7.3: also where a long history is shown for the first time, and most of it is not even read."""
     compiler = compiler_for(window=4_000)
     compiler.store.extend("c", [cc.user("Note the rule: no tabs."), cc.assistant("Yes.")])
     compiler.store.extend("c", [each for _ in range(900) for each in (cc.user(words(30)), cc.assistant("Yes."))])
@@ -150,7 +150,7 @@ def test_a_pinned_message_is_found_however_far_back_it_lies() -> None:
 
 
 def test_what_opened_a_turn_is_found_however_long_the_turn_is() -> None:
-    """SPEC 7.2: the turn's user message stays, also where its steps are shown for the first time."""
+    """Guarantee 7.2: the turn's user message stays, also where its steps are shown for the first time."""
     compiler = compiler_for(window=4_000)
     compiler.store.extend("c", [cc.user("An older question."), cc.assistant("Done."), cc.user("Find the bug.")])
     for number in range(900):
@@ -167,7 +167,7 @@ def test_what_opened_a_turn_is_found_however_long_the_turn_is() -> None:
 
 @pytest.mark.parametrize(("share", "cut"), [(0.5, False), (0.97, True)])
 def test_the_providers_own_figure_decides_when_a_cut_comes(share: float, cut: bool) -> None:
-    """SPEC 6.2: next input = last real input + what came after."""
+    """Guarantee 6.2: next input = last real input + what came after."""
     compiler = compiler_for(window=4_000)
     for index in range(9):
         say(compiler, cc.user(words(130, f"question {index}.")), reply=words(60))
@@ -187,7 +187,7 @@ def test_the_providers_own_figure_decides_when_a_cut_comes(share: float, cut: bo
 
 
 def test_after_a_cut_the_old_figure_no_longer_counts() -> None:
-    """SPEC 6.2: it was of what is not sent any more; the correction that was learned from it stays."""
+    """Guarantee 6.2: it was of what is not sent any more; the correction that was learned from it stays."""
     compiler = compiler_for(window=4_000)
     cuts: list[int] = []
     for index in range(60):
@@ -206,7 +206,7 @@ def test_after_a_cut_the_old_figure_no_longer_counts() -> None:
 
 @pytest.mark.parametrize(("spec", "believed"), [("ollama:qwen3:8b", False), (CLAUDE, True)])
 def test_a_figure_that_may_leave_out_what_was_cached_is_not_believed_below_our_own(spec: str, believed: bool) -> None:
-    """SPEC 6.2, WIRE 7: some servers count only what they had to read anew."""
+    """Guarantee 6.2: some servers count only what they had to read anew."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(spec, window=40_960))
     compiler.store.append("c", cc.user(words(3_000)))
     first = compiler.compile("c")
@@ -220,7 +220,7 @@ def test_a_figure_that_may_leave_out_what_was_cached_is_not_believed_below_our_o
 
 
 def test_a_figure_above_our_own_is_believed_of_everybody() -> None:
-    """SPEC 6.2"""
+    """Guarantee 6.2"""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider("ollama:qwen3:8b", window=40_960))
     compiler.store.append("c", cc.user(words(3_000)))
     first = compiler.compile("c")

@@ -77,7 +77,7 @@ def openai_client(http: httpx2.Client) -> object:
 def test_an_sdk_sends_the_bytes_as_they_are_and_reads_the_reply(
     name: str, client: Callable[[httpx2.Client], object], model: str, reply: JSONObject, path: str
 ) -> None:
-    """DESIGN, the face: `compiled.body` is the same request as `params`, and the SDK keeps its keys and parsing."""
+    """`compiled.body` is the same request as `params`, and the SDK keeps its keys and parsing."""
     store = cc.open_store("memory:")
     store.append("demo", cc.user("hi"))
     compiler = cc.MessageCompiler(store, model)

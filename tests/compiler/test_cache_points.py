@@ -33,7 +33,7 @@ def answered(compiler: cc.MessageCompiler, text: str, *, reply: str = "Yes.", sy
 
 @pytest.mark.parametrize("points", [0, 1, 2, 3, 4])
 def test_there_are_never_more_points_than_the_provider_takes(points: int) -> None:
-    """SPEC 10.4, WIRE.md: at most four for Anthropic; here as many as the facts say."""
+    """Guarantee 10.4: at most four for Anthropic; here as many as the facts say."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE, cache_points=points))
     for index in range(5):
         compiled = answered(compiler, f"Question {index}.")
@@ -42,7 +42,7 @@ def test_there_are_never_more_points_than_the_provider_takes(points: int) -> Non
 
 
 def test_points_stand_behind_the_head_behind_the_request_before_and_at_the_end() -> None:
-    """SPEC 10.4: the next request finds what this one wrote."""
+    """Guarantee 10.4: the next request finds what this one wrote."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     first = answered(compiler, "Question one.")
     assert marked(first.params) == [("system", 0), ("messages", 0)]
@@ -53,7 +53,7 @@ def test_points_stand_behind_the_head_behind_the_request_before_and_at_the_end()
 
 
 def test_without_a_system_prompt_the_point_of_the_head_stands_on_the_last_tool() -> None:
-    """SPEC 10.4"""
+    """Guarantee 10.4"""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     compiler.store.append("c", cc.user("Look."))
     long = cc.Tool(name="look", description=LONG, parameters={"type": "object", "properties": {}})
@@ -62,7 +62,7 @@ def test_without_a_system_prompt_the_point_of_the_head_stands_on_the_last_tool()
 
 
 def test_nothing_is_marked_below_the_size_from_which_a_provider_caches() -> None:
-    """SPEC 10.4, WIRE.md: a point on less is of no use, and counts."""
+    """Guarantee 10.4: a point on less is of no use, and counts."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     assert compiler.provider.model.cache_minimum == 1_024
     short = answered(compiler, "Question one.", system_prompt="Be brief.")
@@ -73,7 +73,7 @@ def test_nothing_is_marked_below_the_size_from_which_a_provider_caches() -> None
 
 
 def test_no_point_stands_on_thinking() -> None:
-    """WIRE.md: Anthropic refuses it there. A reply that was broken off in its thoughts is asked to go on."""
+    """Anthropic refuses it there. A reply that was broken off in its thoughts is asked to go on."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     answered(compiler, "Question one.")
     compiler.store.append("c", cc.user("Question two."))
@@ -89,7 +89,7 @@ def test_no_point_stands_on_thinking() -> None:
 
 
 def test_points_do_not_change_the_prefix_nor_what_is_stored() -> None:
-    """SPEC 9.2: marks are no part of it; with and without them the blocks are the same."""
+    """Guarantee 9.2: marks are no part of it; with and without them the blocks are the same."""
     long = recorded().of_length(120)
     found: dict[int, list[list[bytes]]] = {}
     for points in (0, 4):
@@ -104,7 +104,7 @@ def test_points_do_not_change_the_prefix_nor_what_is_stored() -> None:
 
 
 def test_every_point_is_found_again_by_the_next_request() -> None:
-    """SPEC 7.4, 10.4: what was written into the cache at the end of one request is read by the next one."""
+    """Guarantees 7.4, 10.4: what was written into the cache at the end of one request is read by the next one."""
     long = recorded().of_length(200)
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE, window=9_000, output=1_000))
     before: cc.Compiled | None = None
@@ -122,7 +122,7 @@ def test_every_point_is_found_again_by_the_next_request() -> None:
 
 
 def test_a_provider_that_caches_by_itself_gets_no_points() -> None:
-    """WIRE.md: OpenAI's and Gemini's caches are implicit here."""
+    """OpenAI's and Gemini's caches are implicit here."""
     for name in ("openai-chat:gpt-5", "openai:gpt-5", "gemini:gemini-2.5-pro"):
         compiler = cc.MessageCompiler(cc.open_store("memory:"), name)
         answered(compiler, "Question one.")
@@ -130,7 +130,7 @@ def test_a_provider_that_caches_by_itself_gets_no_points() -> None:
 
 
 def test_points_that_came_with_an_imported_request_do_not_add_up_to_too_many() -> None:
-    """WIRE.md: "A maximum of 4 blocks with cache_control may be provided." """
+    """The API: "A maximum of 4 blocks with cache_control may be provided"."""
     mark: JSONObject = {"cache_control": {"type": "ephemeral"}}
     said: list[JSONObject] = []
     for index in range(4):
@@ -145,7 +145,7 @@ def test_points_that_came_with_an_imported_request_do_not_add_up_to_too_many() -
 
 
 def test_points_that_the_caller_set_are_counted_too() -> None:
-    """WIRE.md: those on tools, and the automatic one of the whole request."""
+    """Those on tools, and the automatic one of the whole request."""
     mark: JSONObject = {"cache_control": {"type": "ephemeral"}}
     tools = [cc.NativeTool(provider="anthropic", data={"name": f"web_{n}", "type": f"web_{n}", **mark}) for n in (1, 2)]
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))

@@ -1,4 +1,4 @@
-"""Summaries in the place of what came before: SPEC 7.5."""
+"""Summaries in the place of what came before: Guarantee 7.5."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def ask(store: cc.Store, target: cc.MessageCompiler, text: str = "and now?") -> 
 
 
 def test_a_summary_stands_before_the_last_turns_and_the_record_keeps_everything(store: cc.Store) -> None:
-    """SPEC 7.5, 3.4, 9.3: an overlay, announced as an epoch, fenced as data."""
+    """Guarantees 7.5, 3.4, 9.3: an overlay, announced as an epoch, fenced as data."""
     target = compiler(store)
     talk(store, 0, 20)
     ask(store, target)
@@ -56,7 +56,7 @@ def test_a_summary_stands_before_the_last_turns_and_the_record_keeps_everything(
 
 
 def test_three_in_a_row_lose_nothing_and_shrink_each_time(store: cc.Store) -> None:
-    """SPEC 7.5: each sums up the one before it too."""
+    """Guarantee 7.5: each sums up the one before it too."""
     target = compiler(store)
     for round_ in range(3):
         talk(store, round_ * 25, round_ * 25 + 25)
@@ -70,7 +70,7 @@ def test_three_in_a_row_lose_nothing_and_shrink_each_time(store: cc.Store) -> No
 
 @pytest.mark.parametrize("answer", ["", "   ", "x " * 9_000, None])
 def test_a_summary_that_is_none_gives_way_to_a_digest(store: cc.Store, answer: str | None) -> None:
-    """SPEC 7.5: rejected if it is empty or not smaller."""
+    """Guarantee 7.5: rejected if it is empty or not smaller."""
     target = compiler(store)
     talk(store, 0, 20)
     ask(store, target)
@@ -83,7 +83,7 @@ def test_a_summary_that_is_none_gives_way_to_a_digest(store: cc.Store, answer: s
 
 
 def test_the_error_of_a_summarizer_is_never_history(store: cc.Store) -> None:
-    """langchain#39261, #38867; SPEC 7.5."""
+    """langchain#39261, #38867; Guarantee 7.5."""
 
     def broken(messages: Sequence[cc.Message], previous: str | None) -> str:
         raise RuntimeError("rate limit exceeded")
@@ -98,7 +98,7 @@ def test_the_error_of_a_summarizer_is_never_history(store: cc.Store) -> None:
 
 
 def test_a_summary_cannot_speak_with_our_voice(store: cc.Store) -> None:
-    """SPEC 7.5, 4.4: it is fenced, and what it says cannot end the fence."""
+    """Guarantees 7.5, 4.4: it is fenced, and what it says cannot end the fence."""
     target = compiler(store)
     talk(store, 0, 20)
     ask(store, target)
@@ -109,7 +109,7 @@ def test_a_summary_cannot_speak_with_our_voice(store: cc.Store) -> None:
 
 
 def test_inside_one_long_turn_its_user_message_and_the_last_steps_stay(store: cc.Store) -> None:
-    """SPEC 7.5, adk-python#5602: a call whose result is still to come is not swallowed."""
+    """Guarantee 7.5, adk-python#5602: a call whose result is still to come is not swallowed."""
     target = compiler(store)
     store.append("demo", cc.user("understand this project"))
     for number in range(40):
@@ -130,7 +130,7 @@ def test_inside_one_long_turn_its_user_message_and_the_last_steps_stay(store: cc
 
 
 def test_an_agent_does_not_learn_from_a_summary_what_it_could_not_see(store: cc.Store) -> None:
-    """SPEC 7.5: summaries belong to an agent's view."""
+    """Guarantee 7.5: summaries belong to an agent's view."""
     target = compiler(store, window=2_000)
     for number in range(20):
         store.append("demo", cc.user(f"question {number} " + "word " * 30))
@@ -152,7 +152,7 @@ def test_an_agent_does_not_learn_from_a_summary_what_it_could_not_see(store: cc.
 
 
 def test_two_who_sum_up_at_once_leave_one_summary(store: cc.Store) -> None:
-    """SPEC 7.5: written once, compare-and-set."""
+    """Guarantee 7.5: written once, compare-and-set."""
     target = compiler(store)
     talk(store, 0, 20)
     ask(store, target)
@@ -170,7 +170,7 @@ def test_nothing_to_sum_up_is_nothing(store: cc.Store) -> None:
 
 
 def test_a_fork_has_the_summary_and_an_edit_before_it_has_not(store: cc.Store) -> None:
-    """SPEC 7.5: anchored by message ids."""
+    """Guarantee 7.5: anchored by message ids."""
     target = compiler(store)
     talk(store, 0, 20)
     ask(store, target)

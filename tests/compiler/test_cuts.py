@@ -15,7 +15,7 @@ from tests.compiler.replay import begins_with, blocks
 
 
 def test_old_results_decay_before_any_turn_is_dropped_and_can_be_fetched_back() -> None:
-    """SPEC 7.2: first in order. The line that stays says the id."""
+    """Guarantee 7.2: first in order. The line that stays says the id."""
     compiler = compiler_for(window=4_000)
     results = [words(530, f"result {number}") for number in (1, 2, 3)]
     compiler.store.append("c", cc.user("Question one."))
@@ -35,7 +35,7 @@ def test_old_results_decay_before_any_turn_is_dropped_and_can_be_fetched_back() 
 
 
 def test_recent_results_do_not_decay() -> None:
-    """SPEC 7.2: old results only. Within one turn the oldest go first."""
+    """Guarantee 7.2: old results only. Within one turn the oldest go first."""
     compiler = compiler_for(window=4_000, options={"decay": True})
     compiler.store.append("c", cc.user("Go."))
     for number in range(1, 12):
@@ -48,7 +48,7 @@ def test_recent_results_do_not_decay() -> None:
 
 
 def test_whole_turns_go_oldest_first_and_the_request_begins_with_the_user() -> None:
-    """SPEC 7.2; strands harness-sdk#2087."""
+    """Guarantee 7.2; strands harness-sdk#2087."""
     compiler = compiler_for(window=3_000)
     for index in range(30):
         compiled = say(compiler, cc.user(words(100, f"question {index}.")), reply=words(100, f"answer {index}."))
@@ -62,7 +62,7 @@ def test_whole_turns_go_oldest_first_and_the_request_begins_with_the_user() -> N
 
 
 def test_inside_one_long_turn_its_oldest_steps_go_and_one_line_says_so() -> None:
-    """SPEC 7.2; strands harness-sdk#2173: a history of tools only has no plain user turn to cut at."""
+    """Guarantee 7.2; strands harness-sdk#2173: a history of tools only has no plain user turn to cut at."""
     compiler = compiler_for(window=4_000, options={"decay": False})
     compiler.store.append("c", cc.user("Find the bug."))
     cuts = 0
@@ -79,7 +79,7 @@ def test_inside_one_long_turn_its_oldest_steps_go_and_one_line_says_so() -> None
 
 
 def test_the_line_about_left_out_steps_outlives_an_epoch_of_another_cause() -> None:
-    """SPEC 7.2: they are still left out."""
+    """Guarantee 7.2: they are still left out."""
     compiler = compiler_for(window=4_000, options={"decay": False})
     compiler.store.append("c", cc.user("Find the bug."))
     for number in range(1, 14):
@@ -91,7 +91,7 @@ def test_the_line_about_left_out_steps_outlives_an_epoch_of_another_cause() -> N
 
 
 def test_the_latest_dynamic_block_stays_where_the_steps_around_it_go() -> None:
-    """SPEC 9.3: a new epoch keeps the latest; it is not said again as long as it does not change."""
+    """Guarantee 9.3: a new epoch keeps the latest; it is not said again as long as it does not change."""
     compiler = compiler_for(window=4_000, options={"decay": False})
     compiler.store.append("c", cc.user("Find the bug."))
     cuts = 0
@@ -109,7 +109,7 @@ def test_the_latest_dynamic_block_stays_where_the_steps_around_it_go() -> None:
 
 
 def test_decayed_results_are_counted_one_by_one_where_a_message_holds_several() -> None:
-    """SPEC 6.1, 7.2: a message that was imported may hold the results of all parallel calls."""
+    """Guarantees 6.1, 7.2: a message that was imported may hold the results of all parallel calls."""
     compiler = compiler_for(window=8_000)
     names = [f"call{number}" for number in range(10)]
     results = tuple(cc.ToolResult(call_id=name, name="look", content=words(300)) for name in names)
@@ -124,7 +124,7 @@ def test_decayed_results_are_counted_one_by_one_where_a_message_holds_several() 
 
 @pytest.mark.parametrize("tools", [(LOOK,), ()])
 def test_an_oversized_result_is_shown_by_head_tail_and_id_from_the_first_time(tools: Sequence[cc.Tool]) -> None:
-    """SPEC 7.2: larger than 25 % of what is available. The tool that fetches is there from the first request."""
+    """Guarantee 7.2: larger than 25 % of what is available. The tool that fetches is there from the first request."""
     compiler = compiler_for(window=4_000)
     compiler.store.append("c", cc.user("Look."))
     first = compiler.compile("c", tools=tools)
@@ -147,7 +147,7 @@ def test_an_oversized_result_is_shown_by_head_tail_and_id_from_the_first_time(to
 
 
 def test_the_rest_of_an_oversized_result_is_read_from_the_offset_that_is_named() -> None:
-    """SPEC 7.2: an id to fetch the rest with."""
+    """Guarantee 7.2: an id to fetch the rest with."""
     compiler = compiler_for(window=4_000)
     compiler.store.append("c", cc.user("Look."))
     result = "".join(f"line {number}\n" for number in range(2_000))
@@ -162,7 +162,7 @@ def test_the_rest_of_an_oversized_result_is_read_from_the_offset_that_is_named()
 
 
 def test_the_reserve_shrinks_where_that_helps_but_not_below_4000() -> None:
-    """SPEC 7.2: and not at all where it was not above."""
+    """Guarantee 7.2: and not at all where it was not above."""
     compiler = compiler_for(window=20_000, output=8_000)
     compiler.store.append("c", of_tokens(compiler, 13_000))
     compiled = compiler.compile("c")
@@ -185,7 +185,7 @@ def test_the_reserve_shrinks_where_that_helps_but_not_below_4000() -> None:
 
 @pytest.mark.parametrize(("high", "low"), [(1.0, 0.7), (0.8, 0.4)])
 def test_a_chunked_cut_goes_down_to_the_low_mark_and_stays_there(high: float, low: float) -> None:
-    """SPEC 7.4: both marks are settings."""
+    """Guarantee 7.4: both marks are settings."""
     compiler = compiler_for(window=6_000, options={"high": high, "low": low})
     before: list[bytes] = []
     last, cuts = 0, 0
@@ -205,7 +205,7 @@ def test_a_chunked_cut_goes_down_to_the_low_mark_and_stays_there(high: float, lo
 
 
 def test_oldest_drops_just_enough_whole_turns() -> None:
-    """SPEC 7.4, seed B: with one turn more it would not fit."""
+    """Guarantee 7.4, seed B: with one turn more it would not fit."""
     compiler = compiler_for(window=3_000, options={"strategy": "oldest"})
     seen = 0
     for index in range(30):
@@ -222,7 +222,7 @@ def test_oldest_drops_just_enough_whole_turns() -> None:
 
 
 def test_a_cut_is_recorded_and_not_computed_again() -> None:
-    """SPEC 7.4: not after a restart, nor when another calibration would cut elsewhere."""
+    """Guarantee 7.4: not after a restart, nor when another calibration would cut elsewhere."""
     compiler = compiler_for(window=3_000)
     while not (compiled := say(compiler, cc.user(words(100, "more.")), reply=words(100))).manifest.why.startswith(
         "over"
@@ -236,7 +236,7 @@ def test_a_cut_is_recorded_and_not_computed_again() -> None:
 
 
 def test_a_cleared_context_begins_anew() -> None:
-    """SPEC 7.7: nothing before the edge is sent."""
+    """Guarantee 7.7: nothing before the edge is sent."""
     compiler = compiler_for()
     say(compiler, cc.user("The secret is 4711."))
     compiler.store.reset("c")

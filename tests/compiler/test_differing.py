@@ -43,7 +43,7 @@ def test_in_a_changed_message_the_lines_are_told_that_changed() -> None:
 
 
 def test_what_was_cut_from_the_middle_leaves_the_rest_the_same() -> None:
-    """SPEC 7: a cut takes old messages away, and shortens others between those that stay."""
+    """Guarantee 7.2: a cut takes old messages away, and shortens others between those that stay."""
     before = [f"message {number}" for number in range(2_000)]
     after = [word for number, word in enumerate(before) if number % 7]
     told = difference(said(*before), said(*after))

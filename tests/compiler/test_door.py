@@ -1,4 +1,4 @@
-"""What a caller got wrong is said at once, by an error of ours that names the way out. SPEC 15.1."""
+"""What a caller got wrong is said at once, by an error of ours that names the way out. Guarantee 15.1."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def read(path: str) -> str:
 
 @pytest.mark.parametrize("given", [read, cc.tool(read), (cc.tool(read).tool, read)])
 def test_compile_takes_a_function_where_it_takes_a_tool(compiler: cc.MessageCompiler, given: Any) -> None:
-    """SPEC 10.1: the model is told of it as `cc.tool` describes it."""
+    """Guarantee 10.1: the model is told of it as `cc.tool` describes it."""
     told = compiler.compile("demo", tools=[cc.tool(read).tool]).body
     assert compiler.compile("demo", tools=[given]).body == told
     assert b"Read a file." in told
@@ -104,7 +104,7 @@ def test_tools_may_be_dicts_and_generators(compiler: cc.MessageCompiler) -> None
 
 
 def test_commit_says_what_is_wrong(compiler: cc.MessageCompiler) -> None:
-    """SPEC 15.1: and nothing is half-written."""
+    """Guarantee 15.1: and nothing is half-written."""
     compiled = compiler.compile("demo")
     compiler.begin(compiled)
     wrong: Any = {"input": 1}

@@ -28,7 +28,7 @@ def step(compiler: cc.MessageCompiler, reply: cc.Message, **asked: Any) -> cc.Co
 
 
 def test_rows_of_one_format_are_not_sent_in_another() -> None:
-    """SPEC 9.3: the same provider and model, spoken to in another format, begins an epoch that is encoded anew."""
+    """Guarantee 9.3: the same provider and model, spoken to in another format, begins an epoch that is encoded anew."""
     store = cc.open_store("memory:")
     store.append("demo", cc.user("hi"))
     responses = cc.MessageCompiler(store, cc.provider("openai:gpt-5.1"))
@@ -56,7 +56,7 @@ class LastMoment(MemoryStore):
 
 
 def test_a_commit_that_fails_leaves_the_next_request_as_it_was() -> None:
-    """SPEC 9.7: nothing of it stays, in memory neither."""
+    """Guarantee 9.7: nothing of it stays, in memory neither."""
     store = LastMoment()
     store.ready()
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
@@ -77,7 +77,7 @@ def test_a_commit_that_fails_leaves_the_next_request_as_it_was() -> None:
 
 
 def test_what_others_do_unseen_does_not_fill_the_window() -> None:
-    """SPEC 4.1, 7.2: the log is read back until what this agent sees fills the window."""
+    """Guarantees 4.1, 7.2: the log is read back until what this agent sees fills the window."""
     store = cc.open_store("memory:")
     store.extend("demo", [cc.user("Remember the plan."), cc.assistant("My plan: tests.", author="coder")])
     hidden: list[cc.Message] = []
@@ -92,7 +92,7 @@ def test_what_others_do_unseen_does_not_fill_the_window() -> None:
 
 
 def test_a_summary_that_is_not_worth_it_does_not_begin_an_epoch_at_every_step() -> None:
-    """SPEC 9.3: epochs are rare."""
+    """Guarantee 9.3: epochs are rare."""
     store = cc.open_store("memory:")
     first = cc.MessageCompiler(store, cc.provider(CLAUDE, window=3_000, output=300))
     other = cc.MessageCompiler(store, cc.provider("openai-chat:gpt-4.1"))
@@ -108,7 +108,7 @@ def test_a_summary_that_is_not_worth_it_does_not_begin_an_epoch_at_every_step() 
 
 
 def test_a_shrunken_reserve_lasts_as_long_as_its_epoch() -> None:
-    """SPEC 7.2: it may shrink, and then the next steps are not over budget again."""
+    """Guarantee 7.2: it may shrink, and then the next steps are not over budget again."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(CLAUDE, window=20_000, output=8_000))
     store.append("demo", cc.user("word " * 12_500))
@@ -120,7 +120,7 @@ def test_a_shrunken_reserve_lasts_as_long_as_its_epoch() -> None:
 
 
 def test_made_up_results_schemas_and_tags_are_counted() -> None:
-    """SPEC 6.1: everything that is sent."""
+    """Guarantee 6.1: everything that is sent."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(CLAUDE, window=60_000))
     store.append("demo", cc.user("go"))
@@ -135,7 +135,7 @@ def test_made_up_results_schemas_and_tags_are_counted() -> None:
 
 
 def test_decayed_pictures_are_gone_and_a_picture_beside_a_long_text_stays() -> None:
-    """SPEC 7.2, 6.1: what is counted as a line is a line."""
+    """Guarantees 7.2, 6.1: what is counted as a line is a line."""
     picture = cc.Media(mime_type="image/png", data=b"\x89PNG" + bytes(3_000))
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(CLAUDE, window=9_000, output=500), keep_media=50)
@@ -155,7 +155,7 @@ def test_decayed_pictures_are_gone_and_a_picture_beside_a_long_text_stays() -> N
 
 
 def test_redacted_words_leave_the_system_prompt_and_errors_too() -> None:
-    """SPEC 2.8."""
+    """Guarantee 2.8."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(CLAUDE))
     store.extend("demo", [cc.system("the code is swordfish"), cc.user("hi")])
@@ -173,7 +173,7 @@ def test_redacted_words_leave_the_system_prompt_and_errors_too() -> None:
 
 
 def test_a_summary_ends_before_what_only_some_may_hear() -> None:
-    """SPEC 4.1, 4.4, 7.5: a run that is still going, a message for one channel."""
+    """Guarantees 4.1, 4.4, 7.5: a run that is still going, a message for one channel."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(CLAUDE, window=3_000, output=300))
     heard: list[str] = []
@@ -196,7 +196,7 @@ def test_a_summary_ends_before_what_only_some_may_hear() -> None:
 
 
 def test_tools_that_a_session_does_not_get_begin_a_new_one() -> None:
-    """SPEC 9.3, 9.6: a session that keeps its head never hears of a new tool."""
+    """Guarantees 9.3, 9.6: a session that keeps its head never hears of a new tool."""
     store = cc.open_store("memory:")
     provider = cc.provider(CLAUDE, session_resumption=True, keeps_static=True)
     compiler = cc.MessageCompiler(store, provider)
@@ -211,7 +211,7 @@ def test_tools_that_a_session_does_not_get_begin_a_new_one() -> None:
 
 
 def test_a_session_is_named_by_the_reply_where_that_is_its_name() -> None:
-    """SPEC 9.11: `previous_response_id` is the id of the response before."""
+    """Guarantee 9.11: `previous_response_id` is the id of the response before."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, "openai-session:gpt-5.1")
     reply: JSONObject = {
@@ -234,7 +234,7 @@ def test_a_session_is_named_by_the_reply_where_that_is_its_name() -> None:
 
 
 def test_a_reply_that_was_streamed_into_the_record_is_committed_as_it_is() -> None:
-    """SPEC 3.3, 9.7: stored once, with its usage."""
+    """Guarantees 3.3, 9.7: stored once, with its usage."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, CLAUDE)
     store.append("demo", cc.user("hi"))
@@ -253,7 +253,7 @@ def test_a_reply_that_was_streamed_into_the_record_is_committed_as_it_is() -> No
 
 
 def test_a_figure_that_cannot_be_true_does_not_move_a_budget() -> None:
-    """SPEC 6.2: bounded; some servers report only what they had not cached."""
+    """Guarantee 6.2: bounded; some servers report only what they had not cached."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider("my:model", window=4_000, output=500))
     for _ in range(12):
@@ -265,7 +265,7 @@ def test_a_figure_that_cannot_be_true_does_not_move_a_budget() -> None:
 
 
 def test_a_new_message_that_is_large_leaves_room_for_some_of_the_old() -> None:
-    """SPEC 7.4: a cut goes to the low mark, or to half of what the rest leaves."""
+    """Guarantee 7.4: a cut goes to the low mark, or to half of what the rest leaves."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(CLAUDE, window=6_000, output=500))
     for number in range(40):
@@ -278,7 +278,7 @@ def test_a_new_message_that_is_large_leaves_room_for_some_of_the_old() -> None:
 
 
 def test_the_google_sdk_gets_its_own_arguments() -> None:
-    """DESIGN: keyword arguments for that vendor's own SDK call."""
+    """Keyword arguments for that vendor's own SDK call."""
     from google.genai.types import GenerateContentConfig
 
     store = cc.open_store("memory:")
@@ -294,7 +294,7 @@ def test_the_google_sdk_gets_its_own_arguments() -> None:
 
 
 def test_a_run_that_is_hidden_is_not_read_again_at_every_step() -> None:
-    """SPEC 4.1, DESIGN: cost follows what is new; it is shown, whole, when it has ended."""
+    """Guarantee 4.1: cost follows what is new; it is shown, whole, when it has ended."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider(CLAUDE))
     store.append("demo", cc.user("go"))

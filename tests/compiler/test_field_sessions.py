@@ -34,7 +34,7 @@ def answered(compiler: cc.MessageCompiler, text: str, reply: str = "Yes.", sessi
 
 
 def test_a_session_is_sent_what_it_has_not_seen_and_nothing_twice() -> None:
-    """openai-agents-python#1789, agent-framework#3295: "Duplicate item found". SPEC 9.4, 9.6."""
+    """openai-agents-python#1789, agent-framework#3295: "Duplicate item found". Guarantees 9.4, 9.6."""
     compiler = compiler_for(SESSIONS)
     held: list[bytes] = []
     for index in range(6):
@@ -49,7 +49,7 @@ def test_a_session_is_sent_what_it_has_not_seen_and_nothing_twice() -> None:
 
 
 def test_an_output_without_its_call_goes_into_a_session_that_has_the_call() -> None:
-    """agno#9372: the guard against orphans must not fire there. SPEC 9.4, 5.1."""
+    """agno#9372: the guard against orphans must not fire there. Guarantees 9.4, 5.1."""
     compiler = compiler_for(SESSIONS)
     compiler.store.append("c", cc.user("Look."))
     compiled = compiler.compile("c", tools=[LOOK])
@@ -62,7 +62,7 @@ def test_an_output_without_its_call_goes_into_a_session_that_has_the_call() -> N
 
 
 def test_no_round_stores_the_conversation_again(tmp_path: Path) -> None:
-    """agent-framework#7211, #7930. SPEC 3.3: what a step writes does not grow with the history."""
+    """agent-framework#7211, #7930. Guarantee 3.3: what a step writes does not grow with the history."""
     store = cc.open_store(f"sqlite:///{tmp_path}/chat.db")
     compiler = cc.MessageCompiler(store, cc.provider(SESSIONS))
     for index in range(10):
@@ -75,7 +75,7 @@ def test_no_round_stores_the_conversation_again(tmp_path: Path) -> None:
 
 
 def test_an_expired_session_gets_the_whole_conversation_and_a_new_name() -> None:
-    """opencodex#702, term-llm#251: retried with the delta only, it forgets everything. SPEC 9.5, 9.6."""
+    """opencodex#702, term-llm#251: retried with the delta only, it forgets everything. Guarantees 9.5, 9.6."""
     compiler = compiler_for(SESSIONS)
     for index in range(4):
         answered(compiler, f"Question {index}.", f"Answer {index}.", session=f"resp_{index}")
@@ -97,7 +97,7 @@ def test_an_expired_session_gets_the_whole_conversation_and_a_new_name() -> None
 
 
 def test_what_a_summary_stands_for_is_not_sent_beside_it() -> None:
-    """pydantic-ai#7224: not every provider ignores what comes before a compaction. SPEC 7.5."""
+    """pydantic-ai#7224: not every provider ignores what comes before a compaction. Guarantee 7.5."""
     for provider in (CLAUDE, "openai:gpt-5"):
         compiler = compiler_for(provider, window=4_000, output=500)
         for index in range(8):
@@ -112,7 +112,7 @@ def test_what_a_summary_stands_for_is_not_sent_beside_it() -> None:
 
 
 def test_one_dead_call_stops_neither_cuts_nor_compaction() -> None:
-    """adk-python#7236. SPEC 5.3, 7.2, 7.5."""
+    """adk-python#7236. Guarantees 5.3, 7.2, 7.5."""
     compiler = compiler_for(CLAUDE, window=4_000, output=500)
     answered(compiler, "Question one.")
     compiler.store.append("c", cc.user("Look."))
@@ -131,7 +131,7 @@ def test_one_dead_call_stops_neither_cuts_nor_compaction() -> None:
 
 @pytest.mark.parametrize("compacts", [False, True])
 def test_a_result_is_told_though_its_call_was_cut_away_meanwhile(compacts: bool) -> None:
-    """adk-python#5602: compaction swallows a pending call whose result comes later. SPEC 5.3."""
+    """adk-python#5602: compaction swallows a pending call whose result comes later. Guarantee 5.3."""
     compiler = compiler_for(CLAUDE, window=4_000, output=500)
     compiler.store.append("c", cc.user("Look."))
     compiler.store.append("c", cc.assistant(tool_calls=[cc.tool_call("slow", "look", {})]))
@@ -155,7 +155,9 @@ def test_a_result_is_told_though_its_call_was_cut_away_meanwhile(compacts: bool)
 
 
 def test_a_clock_among_the_dynamic_fragments_leaves_the_prefix_alone() -> None:
-    """OpenHands software-agent-sdk#3690: a timestamp at the head of the prompt breaks the cache. SPEC 8.3, 9.2."""
+    """OpenHands software-agent-sdk#3690: a timestamp at the head of the prompt breaks the cache. Guarantees 8.3,
+    9.2.
+    """
     compiler = compiler_for(CLAUDE)
     before: list[bytes] = []
     for index in range(5):
@@ -172,7 +174,7 @@ def test_a_clock_among_the_dynamic_fragments_leaves_the_prefix_alone() -> None:
 
 
 def test_a_clock_in_the_system_prompt_is_announced_every_time() -> None:
-    """OpenHands software-agent-sdk#3690: whoever does it anyway is told. SPEC 9.3, 13.2."""
+    """OpenHands software-agent-sdk#3690: whoever does it anyway is told. Guarantees 9.3, 13.2."""
     compiler = compiler_for(CLAUDE)
     for index in range(3):
         compiler.store.append("c", cc.user(f"Question {index}."))
@@ -184,7 +186,7 @@ def test_a_clock_in_the_system_prompt_is_announced_every_time() -> None:
 
 
 def test_tools_given_in_another_order_are_sent_in_the_old_one() -> None:
-    """qwen-code#6338: the order of tools breaks the cache. SPEC 8.2, 9.2."""
+    """qwen-code#6338: the order of tools breaks the cache. Guarantees 8.2, 9.2."""
     compiler = compiler_for(CLAUDE)
     before: list[bytes] = []
     for index, tools in enumerate([[LOOK, WRITE], [WRITE, LOOK], [LOOK, WRITE]]):
@@ -200,7 +202,7 @@ def test_tools_given_in_another_order_are_sent_in_the_old_one() -> None:
 
 @pytest.mark.parametrize("provider", [CLAUDE, "anthropic:claude-opus-5-5", "openai:gpt-5", "gemini:gemini-2.5-pro"])
 def test_a_system_message_in_the_middle_stays_there(provider: str) -> None:
-    """litellm#36559: hoisting it to the head breaks the cache. SPEC 10.3, 9.2."""
+    """litellm#36559: hoisting it to the head breaks the cache. Guarantees 10.3, 9.2."""
     compiler = compiler_for(provider)
     first = answered(compiler, "Question one.")
     compiler.store.append("c", cc.system("The user is in a hurry."))
@@ -243,7 +245,9 @@ def commit(compiler: cc.MessageCompiler, writer: int, number: int, lease: cc.Lea
 
 @pytest.mark.parametrize("leased", [True, False])
 def test_eight_writers_on_one_conversation_lose_nothing(store: cc.Store, leased: bool) -> None:
-    """langgraph#8115, adk-python#4751: eight writers on LangGraph's SQLite keep 1 of 8 messages. SPEC 3.2, 9.7."""
+    """langgraph#8115, adk-python#4751: eight writers on LangGraph's SQLite keep 1 of 8 messages. Guarantees 3.2,
+    9.7.
+    """
     store.append("c", cc.user("Begin."))
     with ThreadPoolExecutor(WRITERS) as pool:
         writers = [pool.submit(sent_by, store, writer, leased=leased) for writer in range(WRITERS)]
@@ -264,7 +268,7 @@ def test_eight_writers_on_one_conversation_lose_nothing(store: cc.Store, leased:
 
 @pytest.mark.parametrize("window", [200_000, 8_000])
 def test_what_is_stored_grows_with_what_is_said(tmp_path: Path, window: int) -> None:
-    """langgraph#7547: 145 MB for 0.4 MB of messages after 200 turns. SPEC 3.3."""
+    """langgraph#7547: 145 MB for 0.4 MB of messages after 200 turns. Guarantee 3.3."""
     path = tmp_path / "chat.db"
     compiler = cc.MessageCompiler(cc.open_store(f"sqlite:///{path}"), cc.provider(CLAUDE, window=window, output=1_000))
     text = "This is a sentence of some length, said in order to fill the room. " * 15
@@ -292,7 +296,9 @@ def used(compiler: cc.MessageCompiler, *messages: cc.Message) -> int:
 
 
 def test_thinking_calls_and_pictures_are_counted_as_what_they_are() -> None:
-    """langchain#39697, #35558, #38258: thinking is off 5 to 10 times, calls 2.4, base64 counts as text. SPEC 6.1."""
+    """langchain#39697, #35558, #38258: thinking is off 5 to 10 times, calls 2.4, base64 counts as text. Guarantee
+    6.1.
+    """
     compiler = compiler_for(CLAUDE)
     bare = used(compiler, cc.user("Hi."), cc.assistant("Hello."))
     words = "The cause lies in the second file, where the list is changed while it is read. " * 40
@@ -311,7 +317,9 @@ def test_thinking_calls_and_pictures_are_counted_as_what_they_are() -> None:
 
 
 def test_a_session_that_is_renamed_at_a_resume_is_followed() -> None:
-    """claude-code#8069: the session id changes at a resume; #39695: and the tools' history is not lost. SPEC 9.1."""
+    """claude-code#8069: the session id changes at a resume; #39695: and the tools' history is not lost. Guarantee
+    9.1.
+    """
     store = cc.open_store("memory:")
     provider = cc.provider("anthropic:claude-sonnet-4-5", session_resumption=True)
     compiler = cc.MessageCompiler(store, provider)

@@ -106,7 +106,7 @@ def test_the_file_is_of_its_schema(golden: Golden) -> None:
 
 
 def test_conversations_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
-    """SPEC 3.7: older is migrated forward: messages, pins, todos, and where each channel stands."""
+    """Guarantee 3.7: older is migrated forward: messages, pins, todos, and where each channel stands."""
     for name, then in golden.conversations.items():
         assert opened.conversation(name).tip == then["tip"]
         assert [f"{each.seq} {each.role}: {each.text}" for each in opened.load(name)] == then["messages"]
@@ -122,7 +122,7 @@ def test_conversations_of_an_older_schema_are_what_they_were(opened: cc.Store, g
 
 
 def test_requests_of_an_older_schema_are_built_again_to_the_byte(opened: cc.Store, golden: Golden) -> None:
-    """SPEC 13.2, 9.2: cuts, a compaction, a fork, a resumed session, an edit; no later encoder changes them."""
+    """Guarantees 13.2, 9.2: cuts, a compaction, a fork, a resumed session, an edit; no later encoder changes them."""
     assert {(each.mode, each.why) for each in golden.requests} == {
         ("full", ""),
         ("full", "first request"),
@@ -139,7 +139,7 @@ def test_requests_of_an_older_schema_are_built_again_to_the_byte(opened: cc.Stor
 
 
 def test_requests_of_an_older_schema_are_accounted_for(opened: cc.Store, golden: Golden) -> None:
-    """SPEC 13.1: what went in, what stayed out and why."""
+    """Guarantee 13.1: what went in, what stayed out and why."""
     for each in golden.requests:
         account = compiler(opened, golden, each.provider).explain(
             each.conversation, each.request, agent=each.agent, directory=each.directory
@@ -157,7 +157,7 @@ def test_requests_of_an_older_schema_are_accounted_for(opened: cc.Store, golden:
 
 
 def test_channels_of_an_older_schema_go_on_where_they_were(opened: cc.Store, golden: Golden) -> None:
-    """SPEC 9.2, 9.3: what was shown stays, unless the encoder is newer; then the manifest says so."""
+    """Guarantees 9.2, 9.3: what was shown stays, unless the encoder is newer; then the manifest says so."""
     tool = cc.Tool(
         name="look",
         description="Looks at a thing.",
@@ -173,7 +173,7 @@ def test_channels_of_an_older_schema_go_on_where_they_were(opened: cc.Store, gol
 
 
 def test_what_an_older_schema_had_learned_is_known(opened: cc.Store, golden: Golden) -> None:
-    """SPEC 6.2: the correction factor of each model."""
+    """Guarantee 6.2: the correction factor of each model."""
     for name, (factor, samples) in golden.calibration.items():
         found = opened.read(
             lambda tx, name=name: tx.row("SELECT factor, samples FROM calibration WHERE model = ?", name)
@@ -182,7 +182,7 @@ def test_what_an_older_schema_had_learned_is_known(opened: cc.Store, golden: Gol
 
 
 def test_turns_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
-    """SPEC 3.3, 12.1: turns, steps, events, input that waits, what triggers remember."""
+    """Guarantees 3.3, 12.1: turns, steps, events, input that waits, what triggers remember."""
     for name, then in golden.conversations.items():
         assert [msgspec.to_builtins(each) for each in opened.turns(name)] == then.get("turns", [])
         assert [msgspec.to_builtins(each) for each in opened.steps(name)] == then.get("steps", [])

@@ -30,7 +30,9 @@ def test_the_kinds_add_up_to_the_room_there_is(
     margin: int,
     limit: int | None,
 ) -> None:
-    """SPEC 7: also where a provider measured more than was counted; only what is sent can be more than there is."""
+    """Guarantee 7.1: also where a provider measured more than was counted; only what is sent can be more than there
+    is.
+    """
     budget = Budget(window=12_000, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, used=used)
     parts = parted(budget, dynamic=dynamic, history=history, new=new)
     figures = [getattr(parts, name) for name in parts.__struct_fields__]
@@ -44,7 +46,7 @@ def test_the_kinds_add_up_to_the_room_there_is(
 
 
 def test_a_line_costs_by_where_the_cache_ends() -> None:
-    """SPEC 13.1: read up to here, written up to there, new behind it; together what the provider charges."""
+    """Guarantee 13.1: read up to here, written up to there, new behind it; together what the provider charges."""
     model = cc.model("claude-sonnet-4-5")
     assert model.price is not None
     usage = cc.Usage(input=1_000, output=0, cache_read=300, cache_write=400)
@@ -90,7 +92,7 @@ def test_a_page_reads_its_own_messages_and_no_others(store: cc.Store) -> None:
 
 
 def test_before_and_after_a_commit_the_same_is_told(store: cc.Store) -> None:
-    """SPEC 13.2: a request that is foretold is the one that is then sent."""
+    """Guarantee 13.2: a request that is foretold is the one that is then sent."""
     compiler = spoken(store, 3)
     channel = compiler.channel("demo")
     for change in ("nothing", "edit", "prompt"):
@@ -111,7 +113,7 @@ def test_before_and_after_a_commit_the_same_is_told(store: cc.Store) -> None:
 
 
 def test_a_fork_shares_what_its_parent_was_shown(store: cc.Store) -> None:
-    """SPEC 9: it begins with its parent's rows, and breaks where it leaves them."""
+    """Guarantee 9.9a: it begins with its parent's rows, and breaks where it leaves them."""
     compiler = spoken(store, 3)
     store.fork("demo", "copy")
     store.fork("demo", "earlier", at=3)

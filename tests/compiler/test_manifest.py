@@ -54,7 +54,7 @@ def busy_desk() -> Desk:
 
 
 def test_the_table() -> None:
-    """SPEC 13.1: every message of the log is in it, shown or not, and says why; so is what was repaired."""
+    """Guarantee 13.1: every message of the log is in it, shown or not, and says why; so is what was repaired."""
     assert str(busy_desk().compile().manifest) == (
         "demo: request 2 for assistant on openai-chat:gpt-4o\n"
         "mode full, epoch 1\n"
@@ -78,7 +78,9 @@ def test_the_table() -> None:
 
 
 def test_every_message_of_the_log_is_accounted_for_in_every_request() -> None:
-    """SPEC 13.1: also what an earlier request left out; and a stored manifest says the same as the one before it."""
+    """Guarantee 13.1: also what an earlier request left out; and a stored manifest says the same as the one before
+    it.
+    """
     desk = busy_desk()
     compiled = desk.compile()
     accounted = [line.seq for line in compiled.manifest.lines if line.seq]
@@ -88,7 +90,7 @@ def test_every_message_of_the_log_is_accounted_for_in_every_request() -> None:
 
 
 def test_what_another_branch_left_out_is_not_in_the_account() -> None:
-    """SPEC 13.1: the account is of this line of the conversation."""
+    """Guarantee 13.1: the account is of this line of the conversation."""
     desk = busy_desk()
     desk.store.edit("demo", 2, cc.assistant("whole"))
     lines = desk.compile().manifest.lines
@@ -99,7 +101,7 @@ def test_what_another_branch_left_out_is_not_in_the_account() -> None:
 
 
 def test_each_fragment_is_named_with_its_hash_and_whether_it_went() -> None:
-    """SPEC 13.1."""
+    """Guarantee 13.1."""
     desk = Desk()
     desk.add(cc.user("hi"))
     manifest = desk.step(cc.assistant(tool_calls=[READ])).manifest
@@ -115,7 +117,7 @@ def test_each_fragment_is_named_with_its_hash_and_whether_it_went() -> None:
 
 
 def test_tokens_by_kind_and_how_they_were_found() -> None:
-    """SPEC 13.1, 6.1, 6.2: exact, estimated, or measured by the provider."""
+    """Guarantees 13.1, 6.1, 6.2: exact, estimated, or measured by the provider."""
     desk = Desk()
     desk.add(cc.user("hi"))
     first = desk.step(cc.assistant("hello"), cc.Usage(input=200, output=5)).budget
@@ -133,7 +135,7 @@ def test_tokens_by_kind_and_how_they_were_found() -> None:
 
 
 def test_mode_epoch_and_reason() -> None:
-    """SPEC 13.1, 9.3."""
+    """Guarantees 13.1, 9.3."""
     desk = Desk(cc.provider("openai-chat:gpt-4o", session_resumption=True))
     desk.add(cc.user("hi"))
     compiled = desk.compile()
@@ -150,7 +152,7 @@ def test_mode_epoch_and_reason() -> None:
 
 
 def test_the_prefix_shared_with_the_request_before_is_that_of_the_bytes() -> None:
-    """SPEC 13.1: counted in tokens and in bytes; the bytes are those of the messages."""
+    """Guarantee 13.1: counted in tokens and in bytes; the bytes are those of the messages."""
     desk = Desk()
     desk.add(cc.user("hi"))
     first = desk.step(cc.assistant("hello"))
@@ -167,7 +169,7 @@ def test_the_prefix_shared_with_the_request_before_is_that_of_the_bytes() -> Non
 
 
 def test_how_a_message_differs_from_what_was_said_is_noted() -> None:
-    """SPEC 13.1: decayed, shortened, without or with reasoning, broken off."""
+    """Guarantee 13.1: decayed, shortened, without or with reasoning, broken off."""
     desk = Desk(failed="annotate", reasoning="inline")
     desk.add(
         cc.user("hi"),
@@ -180,7 +182,7 @@ def test_how_a_message_differs_from_what_was_said_is_noted() -> None:
 
 
 def test_it_is_json() -> None:
-    """SPEC 13.1: for the inspector, and for machines."""
+    """Guarantee 13.1: for the inspector, and for machines."""
     manifest = busy_desk().compile().manifest
     plain = manifest.as_json()
     assert json.loads(json.dumps(plain)) == plain
@@ -205,7 +207,7 @@ def thinking_desk() -> Desk:
 
 
 def test_going_on_costs_nothing() -> None:
-    """SPEC 13.2."""
+    """Guarantee 13.2."""
     desk = thinking_desk()
     desk.add(cc.user("question 5"))
     cost = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True).cost
@@ -214,7 +216,7 @@ def test_going_on_costs_nothing() -> None:
 
 
 def test_an_edit_costs_what_comes_after_it() -> None:
-    """SPEC 13.2: the later the edit, the less of the cache is lost; nothing is stored."""
+    """Guarantee 13.2: the later the edit, the less of the cache is lost; nothing is stored."""
     desk = thinking_desk()
     before = desk.store.conversation("demo")
     costs = [
@@ -232,7 +234,7 @@ def test_an_edit_costs_what_comes_after_it() -> None:
 
 
 def test_an_edit_costs_the_same_as_it_does_when_it_is_made() -> None:
-    """SPEC 13.2: the dry run tells the truth."""
+    """Guarantee 13.2: the dry run tells the truth."""
     desk = thinking_desk()
     edit = (5, cc.user("another question"))
     told = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, edit=edit)
@@ -244,7 +246,7 @@ def test_an_edit_costs_the_same_as_it_does_when_it_is_made() -> None:
 
 
 def test_a_rewind_costs_what_comes_after_it() -> None:
-    """SPEC 13.2."""
+    """Guarantee 13.2."""
     desk = thinking_desk()
     told = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, rewind=5)
     assert told.cost.cached_tokens_lost > 0
@@ -253,7 +255,7 @@ def test_a_rewind_costs_what_comes_after_it() -> None:
 
 
 def test_a_changed_system_prompt_costs_everything_and_the_reasoning_that_is_bound_to_it() -> None:
-    """SPEC 13.2: what was cached is the old prompt too, not the new one."""
+    """Guarantee 13.2: what was cached is the old prompt too, not the new one."""
     desk = thinking_desk()
     kept = desk.compile().cost.cached_tokens_kept
     longer = [cc.PromptFragment("identity", "You are a tester. " * 500)]
@@ -262,7 +264,7 @@ def test_a_changed_system_prompt_costs_everything_and_the_reasoning_that_is_boun
 
 
 def test_a_changed_system_prompt_leaves_reasoning_that_is_bound_to_nothing() -> None:
-    """SPEC 13.2, 9.3."""
+    """Guarantees 13.2, 9.3."""
     desk = Desk(cc.provider("anthropic:claude-sonnet-4-5"))
     desk.add(cc.user("hi"))
     desk.step(cc.assistant("hello", reasoning=cc.Reasoning(text="hm", signature="signature", provider="anthropic")))
@@ -274,7 +276,7 @@ def test_a_changed_system_prompt_leaves_reasoning_that_is_bound_to_nothing() -> 
     ("other", "signed"), [("anthropic:claude-sonnet-4-5", 0), ("openai-chat:gpt-4o", 4)], ids=["model", "provider"]
 )
 def test_a_model_change_costs_what_the_old_one_has_cached(other: str, signed: int) -> None:
-    """SPEC 13.2: and the signed reasoning that the new one's provider cannot take."""
+    """Guarantee 13.2: and the signed reasoning that the new one's provider cannot take."""
     desk = thinking_desk()
     held = desk.compile().cost.cached_tokens_kept
     elsewhere = cc.MessageCompiler(desk.store, other).compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True)
@@ -283,7 +285,7 @@ def test_a_model_change_costs_what_the_old_one_has_cached(other: str, signed: in
 
 
 def test_a_first_request_of_all_costs_nothing_that_was_cached() -> None:
-    """SPEC 13.2."""
+    """Guarantee 13.2."""
     desk = Desk()
     desk.add(cc.user("hi"))
     cost = desk.compiler.compile("demo", dry_run=True).cost
@@ -291,7 +293,7 @@ def test_a_first_request_of_all_costs_nothing_that_was_cached() -> None:
 
 
 def test_a_dry_run_is_not_to_be_sent() -> None:
-    """SPEC 13.2: neither begun, nor committed, nor aborted."""
+    """Guarantee 13.2: neither begun, nor committed, nor aborted."""
     desk = Desk()
     desk.add(cc.user("hi"))
     told = desk.compiler.compile("demo", dry_run=True)
@@ -306,7 +308,7 @@ def test_a_dry_run_is_not_to_be_sent() -> None:
 
 @pytest.mark.parametrize("change", [{"edit": (1, cc.user("x"))}, {"rewind": 1}], ids=["edit", "rewind"])
 def test_only_a_dry_run_can_pretend(change: dict[str, object]) -> None:
-    """SPEC 13.2: a request for a past that is not there would be a lie."""
+    """Guarantee 13.2: a request for a past that is not there would be a lie."""
     desk = Desk()
     desk.add(cc.user("hi"))
     with pytest.raises(cc.InvalidInput, match="dry_run=True"):
@@ -317,7 +319,7 @@ def test_only_a_dry_run_can_pretend(change: dict[str, object]) -> None:
 
 
 def test_requests_are_logged_content_only_at_debug_and_keys_never(caplog: pytest.LogCaptureFixture) -> None:
-    """SPEC 13.3: an operator turns it on without giving anything away."""
+    """Guarantee 13.3: an operator turns it on without giving anything away."""
     key = "sk-this-is-a-key"
     desk = Desk()
 
@@ -347,7 +349,7 @@ def test_requests_are_logged_content_only_at_debug_and_keys_never(caplog: pytest
 
 
 def test_nothing_is_logged_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """SPEC 13.3: quiet."""
+    """Guarantee 13.3: quiet."""
     desk = Desk()
     desk.add(cc.user("hi"))
     desk.step(cc.assistant("hello"))

@@ -14,7 +14,7 @@ def picture(name: str) -> Message:
 
 
 def test_a_new_epoch_keeps_the_bytes_of_the_latest_media_only() -> None:
-    """SPEC 2.6: of two by default; within an epoch nothing that was shown is taken back."""
+    """Guarantee 2.6: of two by default; within an epoch nothing that was shown is taken back."""
     compiler = compiler_for(window=40_000)
     for name in ("one", "two", "three", "four"):
         compiled = say(compiler, picture(name))
@@ -28,7 +28,7 @@ def test_a_new_epoch_keeps_the_bytes_of_the_latest_media_only() -> None:
 
 @pytest.mark.parametrize("keep", [0, 1, 3])
 def test_how_many_media_a_new_epoch_keeps_is_a_setting(keep: int) -> None:
-    """SPEC 2.6"""
+    """Guarantee 2.6"""
     compiler = compiler_for(window=40_000, options={"keep_media": keep})
     for name in ("one", "two", "three", "four"):
         say(compiler, picture(name))
@@ -49,7 +49,7 @@ def thinking_compiler(binds: bool) -> cc.MessageCompiler:
 
 @pytest.mark.parametrize("binds", [True, False])
 def test_signed_reasoning_goes_with_a_cut_where_the_model_binds_it_to_its_prefix(binds: bool) -> None:
-    """SPEC 9.3; pi#9391: after a cut the kept tail carries signatures bound to the old prefix."""
+    """Guarantee 9.3; pi#9391: after a cut the kept tail carries signatures bound to the old prefix."""
     compiler = thinking_compiler(binds)
     index = 0
     compiler.store.append("c", cc.user("The first question."))
@@ -71,7 +71,7 @@ def test_signed_reasoning_goes_with_a_cut_where_the_model_binds_it_to_its_prefix
 
 
 def test_signed_reasoning_before_a_rewind_point_stays() -> None:
-    """SPEC 9.3, 3.5: everything before it is as it was."""
+    """Guarantees 9.3, 3.5: everything before it is as it was."""
     compiler = thinking_compiler(True)
     for index in range(4):
         compiler.store.append("c", cc.user(f"Question {index}."))
@@ -89,7 +89,7 @@ def test_signed_reasoning_before_a_rewind_point_stays() -> None:
 
 
 def test_a_redacted_message_says_so_and_its_words_are_gone() -> None:
-    """SPEC 2.8: the manifest of every later request says so."""
+    """Guarantee 2.8: the manifest of every later request says so."""
     compiler = compiler_for()
     say(compiler, cc.user("My number is 4711."))
     say(compiler, cc.user("And so on."))

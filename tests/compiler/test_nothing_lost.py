@@ -255,8 +255,8 @@ def whole_life(seed: int, address: str) -> Life:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_lost_and_nothing_is_doubled(part: int, tmp_path: Path) -> None:
-    """SPEC 9, 5.4, 3.2: whatever happens, each channel is told everything its agent sees, once, in pairs, and every
-    fallback is a new session that is announced.
+    """Guarantees 9.10, 5.4, 3.2: whatever happens, each channel is told everything its agent sees, once, in pairs, and
+    every fallback is a new session that is announced.
     """
     commits = 0
     for seed in range(part, RUNS, PARTS):

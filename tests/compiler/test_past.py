@@ -1,4 +1,6 @@
-"""Past requests: built again to the byte, told about, and forgotten where their content is. SPEC 13.2, 2.8, 7.2."""
+"""Past requests: built again to the byte, told about, and forgotten where their content is. Guarantees 13.2, 2.8,
+7.2.
+"""
 
 import pytest
 
@@ -32,7 +34,7 @@ def run(store: cc.Store, compiler: cc.MessageCompiler, steps: int) -> list[bytes
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_past_request_is_built_again_to_the_byte(store: cc.Store, name: str) -> None:
-    """SPEC 13.2: across cuts, cold, by somebody who was not there."""
+    """Guarantee 13.2: across cuts, cold, by somebody who was not there."""
     provider = cc.provider(name, window=3_500, output=500)
     sent = run(store, cc.MessageCompiler(store, provider), 24)
     warm(store).clear()
@@ -45,7 +47,7 @@ def test_every_past_request_is_built_again_to_the_byte(store: cc.Store, name: st
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_a_forks_requests_are_built_again_though_they_stand_on_its_parents_rows(store: cc.Store, name: str) -> None:
-    """SPEC 13.2, 9.9a: its first request begins no epoch, and goes on where the parent was."""
+    """Guarantees 13.2, 9.9a: its first request begins no epoch, and goes on where the parent was."""
     compiler = cc.MessageCompiler(store, cc.provider(name))
     run(store, compiler, 3)
     store.fork("demo", "other")
@@ -64,7 +66,7 @@ def test_a_forks_requests_are_built_again_though_they_stand_on_its_parents_rows(
 
 
 def test_the_account_of_a_past_request_is_read_again(store: cc.Store) -> None:
-    """SPEC 13.1: what is stored is what is new; the rest is derived."""
+    """Guarantee 13.1: what is stored is what is new; the rest is derived."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     run(store, compiler, 4)
     last = compiler.explain("demo")
@@ -83,7 +85,7 @@ def test_the_account_of_a_past_request_is_read_again(store: cc.Store) -> None:
 
 
 def test_what_was_left_out_on_another_branch_is_not_in_the_account_of_this_one(store: cc.Store) -> None:
-    """SPEC 13.1: after a switch the account speaks of the line that was sent, and of no other."""
+    """Guarantee 13.1: after a switch the account speaks of the line that was sent, and of no other."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     store.append("demo", cc.user("here"))
     first = store.branches("demo")[0].number
@@ -100,7 +102,7 @@ def test_what_was_left_out_on_another_branch_is_not_in_the_account_of_this_one(s
 
 
 def test_what_is_redacted_goes_from_the_ledger_and_later_requests_say_so(store: cc.Store) -> None:
-    """SPEC 2.8: from blobs and ledgers too; its place stays."""
+    """Guarantee 2.8: from blobs and ledgers too; its place stays."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     store.append("demo", cc.user("my password is swordfish"))
     compiled = compiler.compile("demo")
@@ -120,7 +122,7 @@ def test_what_is_redacted_goes_from_the_ledger_and_later_requests_say_so(store: 
 
 
 def test_a_deleted_conversation_leaves_no_ledger_and_its_fork_goes_on(store: cc.Store) -> None:
-    """SPEC 3.4, 9.9a: the fork shows everything again, and says why."""
+    """Guarantees 3.4, 9.9a: the fork shows everything again, and says why."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     run(store, compiler, 3)
     store.fork("demo", "other")
@@ -141,7 +143,7 @@ def test_a_deleted_conversation_leaves_no_ledger_and_its_fork_goes_on(store: cc.
 
 
 def test_a_result_that_was_left_out_can_be_fetched(store: cc.Store) -> None:
-    """SPEC 7.2: by the id that stands in its place."""
+    """Guarantee 7.2: by the id that stands in its place."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500))
     store.append("demo", cc.user("read it"))
     call = cc.ToolCall(id="c1", name="read", arguments={})

@@ -68,7 +68,7 @@ WINDOWS = [
 
 @pytest.mark.parametrize(("format", "window"), WINDOWS)
 def test_consecutive_requests_share_their_prefix_except_where_an_epoch_is_announced(format: str, window: int) -> None:
-    """SPEC 9.2, 9.3, 7.4, 13.2: also across a cold start, and with dynamic fragments that change."""
+    """Guarantees 9.2, 9.3, 7.4, 13.2: also across a cold start, and with dynamic fragments that change."""
     store = cc.open_store("memory:")
     provider = cc.provider(known(format).MODEL, window=window, output=window // 8)
     compiler = cc.MessageCompiler(store, provider)
@@ -94,7 +94,7 @@ def test_consecutive_requests_share_their_prefix_except_where_an_epoch_is_announ
 @pytest.mark.parametrize("worth", [0.7, 1.4])
 @pytest.mark.parametrize("format", ["anthropic", "openai_responses"])
 def test_a_provider_that_counts_otherwise_is_never_sent_too_much(format: str, worth: float) -> None:
-    """SPEC 6.2, 7.4: its own figures say when to cut; neither too late nor too often."""
+    """Guarantees 6.2, 7.4: its own figures say when to cut; neither too late nor too often."""
     provider = cc.provider(known(format).MODEL, window=8_000, output=1_000)
     compiler = cc.MessageCompiler(cc.open_store("memory:"), provider)
     long = recorded().of_length(300)

@@ -1,4 +1,4 @@
-"""Seed A's behaviour table, diagram and edge cases, as SPEC decided them where the seed contradicts itself.
+"""Seed A's behaviour table, diagram and edge cases, with our decision where the seed contradicts itself.
 
 The stateful provider is one in facts: it remembers a conversation by itself, a session belongs to a directory, and its
 turns have no system channel.
@@ -82,7 +82,7 @@ def test_a_stateless_provider_gets_all_prompts_and_the_full_history() -> None:
 
 
 def test_a_stateful_provider_without_a_session_gets_all_prompts_and_the_full_history() -> None:
-    """Seed A, table, second line; SPEC 9.4."""
+    """Seed A, table, second line; Guarantee 9.4."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.add(
         cc.user("Help me build a feature"),
@@ -102,7 +102,7 @@ def test_a_stateful_provider_without_a_session_gets_all_prompts_and_the_full_his
 
 
 def test_a_stateful_provider_with_a_session_gets_dynamic_prompts_as_user_text_and_the_delta() -> None:
-    """Seed A, table, third line; SPEC 9.4."""
+    """Seed A, table, third line; Guarantee 9.4."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -112,7 +112,7 @@ def test_a_stateful_provider_with_a_session_gets_dynamic_prompts_as_user_text_an
 
 
 def test_the_diagram() -> None:
-    """Seed A, cursor management: "on resume, only messages [5] and [6] are sent". SPEC 9.1."""
+    """Seed A, cursor management: "on resume, only messages [5] and [6] are sent". Guarantee 9.1."""
     desk = Desk(STATEFUL, FRAGMENTS[:2])
     desk.work()
     desk.add(cc.user("Now add tests"), cc.system("Supervision: run the linter as well."))
@@ -161,7 +161,7 @@ def test_the_diagram_message_by_message() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_every_new_message_is_sent_however_many_there_are(count: int) -> None:
-    """SPEC 16: the seed's cursor loses the first of two, and sends nothing where there is one."""
+    """The seed's cursor loses the first of two, and sends nothing where there is one."""
     desk = Desk(STATEFUL)
     desk.work()
     new = [f"new {number}" for number in range(count)]
@@ -170,7 +170,7 @@ def test_every_new_message_is_sent_however_many_there_are(count: int) -> None:
 
 
 def test_on_success_exactly_what_was_compiled_is_acknowledged() -> None:
-    """SPEC 9.7, 16: what arrived meanwhile stays outstanding; the seed's count at the end would swallow it."""
+    """Guarantee 9.7: what arrived meanwhile stays outstanding; the seed's count at the end would swallow it."""
     desk = Desk(STATEFUL)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -181,7 +181,7 @@ def test_on_success_exactly_what_was_compiled_is_acknowledged() -> None:
 
 
 def test_on_abort_the_delta_is_sent_again_from_a_known_place() -> None:
-    """Seed A: keep on abort. SPEC 9.8: the session is brought back first, because it may have kept the prompt."""
+    """Seed A: keep on abort. Guarantee 9.8: the session is brought back first, because it may have kept the prompt."""
     desk = Desk(STATEFUL)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -194,7 +194,7 @@ def test_on_abort_the_delta_is_sent_again_from_a_known_place() -> None:
 
 
 def test_on_abort_a_session_that_cannot_be_brought_back_is_given_up() -> None:
-    """SPEC 9.8, 16: resending may double in a stateful provider; once is better than twice or never."""
+    """Guarantee 9.8: resending may double in a stateful provider; once is better than twice or never."""
     desk = Desk(cc.provider("openai-chat:gpt-4o", session_resumption=True))
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -208,7 +208,7 @@ def test_on_abort_a_session_that_cannot_be_brought_back_is_given_up() -> None:
 
 
 def test_the_cursor_does_not_move_before_the_stream_has_completed() -> None:
-    """Seed A, implementation notes; SPEC 9.7: compile and begin move nothing."""
+    """Seed A, implementation notes; Guarantee 9.7: compile and begin move nothing."""
     desk = Desk(STATEFUL)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -222,7 +222,7 @@ def test_the_cursor_does_not_move_before_the_stream_has_completed() -> None:
 
 
 def test_another_working_directory_has_no_session() -> None:
-    """Seed A, session mismatch; SPEC 9.5. Back in the first one, its session goes on."""
+    """Seed A, session mismatch; Guarantee 9.5. Back in the first one, its session goes on."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -233,7 +233,7 @@ def test_another_working_directory_has_no_session() -> None:
 
 
 def test_a_cursor_that_no_longer_holds_means_full_context_and_a_new_session() -> None:
-    """Seed A, cursor invalidation; SPEC 9.6, 16: full history never goes into an existing session."""
+    """Seed A, cursor invalidation; Guarantee 9.6: full history never goes into an existing session."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
     desk.store.edit("demo", 1, cc.user("Help me build another feature"))
@@ -248,7 +248,7 @@ def test_a_cursor_that_no_longer_holds_means_full_context_and_a_new_session() ->
 
 
 def test_a_session_that_was_declared_lost_is_not_used_and_the_manifest_says_why() -> None:
-    """Seed A, reset on session invalidation; SPEC 9.5, 9.6."""
+    """Seed A, reset on session invalidation; Guarantees 9.5, 9.6."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -259,7 +259,7 @@ def test_a_session_that_was_declared_lost_is_not_used_and_the_manifest_says_why(
 
 
 def test_injections_between_two_turns_appear_in_the_delta() -> None:
-    """Seed A, injections: supervision, a nudge, a delegation's result are log entries. SPEC 8.4."""
+    """Seed A, injections: supervision, a nudge, a delegation's result are log entries. Guarantee 8.4."""
     desk = Desk(STATEFUL)
     desk.work()
     desk.add(
@@ -275,7 +275,7 @@ def test_injections_between_two_turns_appear_in_the_delta() -> None:
 
 
 def test_a_delta_holds_the_result_whose_call_the_session_made() -> None:
-    """Seed A, tool consistency; SPEC 5.4, 16: the cut respects pairs, and the call itself is not sent again."""
+    """Seed A, tool consistency; Guarantee 5.4: the cut respects pairs, and the call itself is not sent again."""
     desk = Desk(STATEFUL)
     desk.add(cc.user("Help me build a feature"))
     desk.answer(desk.compile(), cc.assistant("Let me look.", tool_calls=[READ]))
@@ -287,7 +287,7 @@ def test_a_delta_holds_the_result_whose_call_the_session_made() -> None:
 
 
 def test_with_nothing_new_there_is_nothing_to_send() -> None:
-    """SPEC 9.9: an empty delta is never sent."""
+    """Guarantee 9.9: an empty delta is never sent."""
     desk = Desk(STATEFUL)
     desk.work()
     compiled = desk.compile()
@@ -297,7 +297,7 @@ def test_with_nothing_new_there_is_nothing_to_send() -> None:
 
 
 def test_static_prompts_do_change_and_a_session_that_ignores_that_is_told() -> None:
-    """SPEC 16: "static prompts never change" does not hold; 9.3."""
+    """Guarantee 9.3: "static prompts never change" does not hold."""
     changed = [cc.PromptFragment("identity", "You are a tester."), *FRAGMENTS[1:]]
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()

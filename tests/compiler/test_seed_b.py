@@ -1,4 +1,4 @@
-"""Seed B's acceptance list, by its own letter (`policy="seed_b"`) and by our defaults, which differ as SPEC 16 decides.
+"""Seed B's acceptance list, by its own letter (`policy="seed_b"`) and by our defaults, which differ.
 
 Requests are in OpenAI's chat format, which is the one the seed writes: `{role: 'system', content}` and so on.
 """
@@ -67,7 +67,7 @@ def test_the_system_prompt_is_the_first_message(options: dict[str, object]) -> N
 @BOTH
 @pytest.mark.parametrize("prompt", ["", None, "  "], ids=["empty", "none", "blank"])
 def test_an_empty_system_prompt_is_omitted(options: dict[str, object], prompt: str | None) -> None:
-    """Seed B; SPEC 8.5."""
+    """Seed B; Guarantee 8.5."""
     assert said(compiled(cc.user("hi"), prompt=prompt, options=options)) == [("user", "hi")]
 
 
@@ -88,7 +88,7 @@ def test_truncation_drops_single_messages_from_the_front_until_the_rest_fits() -
 
 
 def test_truncation_by_the_letter_may_begin_with_an_answer_and_ours_never_does() -> None:
-    """SPEC 16: drop single messages, or whole turns (7.2)."""
+    """Guarantee 7.2: drop single messages, or whole turns."""
     starts: set[str] = set()
     for window in range(260, 340, 5):
         provider = cc.provider("openai-chat:gpt-4o", window=window, output=100)
@@ -102,7 +102,7 @@ def test_truncation_by_the_letter_may_begin_with_an_answer_and_ours_never_does()
 @BOTH
 @pytest.mark.parametrize("window", [150, 200, 300, 500, 1_000])
 def test_the_new_user_message_is_always_there(options: dict[str, object], window: int) -> None:
-    """Seed B: appended last, outside the truncation; SPEC 7.3."""
+    """Seed B: appended last, outside the truncation; Guarantee 7.3."""
     provider = cc.provider("openai-chat:gpt-4o", window=window, output=40)
     assert said(compiled(*long_talk(20), provider=provider, options=options))[-1] == ("user", "the new message")
 
@@ -118,7 +118,7 @@ def test_the_new_user_message_stays_where_a_dynamic_block_follows_it() -> None:
 
 
 def test_a_new_message_that_does_not_fit_is_an_error_with_every_figure() -> None:
-    """SPEC 7.3: nothing is sent, rather than something without the question."""
+    """Guarantee 7.3: nothing is sent, rather than something without the question."""
     with pytest.raises(cc.ContextOverflow) as caught:
         compiled(cc.user("word " * 500), provider=SMALL)
     assert caught.value.available < caught.value.needed
@@ -141,7 +141,7 @@ def test_failed_and_pending_messages_are_excluded(options: dict[str, object]) ->
 
 
 def test_assistant_blocks_are_concatenated_in_order() -> None:
-    """Seed B: `content` and `reasoning_content` blocks, joined as they stand. SPEC 2.4: inline."""
+    """Seed B: `content` and `reasoning_content` blocks, joined as they stand. Guarantee 2.4: inline."""
     blocks = [cc.Reasoning(text="Let me think. "), cc.Text("It is 4"), cc.Reasoning(text=" (surely)"), cc.Text(".")]
     log = (cc.user("2 + 2?"), cc.assistant(blocks), cc.user("Sure?"))
     assert said(compiled(*log))[1] == ("assistant", "Let me think. It is 4 (surely).")
@@ -152,20 +152,20 @@ def test_assistant_blocks_are_concatenated_in_order() -> None:
     [("native", "It is 4."), ("drop", "It is 4."), ("inline", "Let me think. It is 4.")],
 )
 def test_reasoning_is_a_policy_of_the_compiler(reasoning: str, content: str) -> None:
-    """SPEC 2.4, 16: joined into the content only where somebody asks for it."""
+    """Guarantee 2.4: joined into the content only where somebody asks for it."""
     log = (cc.user("2 + 2?"), cc.assistant("It is 4.", reasoning="Let me think. "), cc.user("Sure?"))
     assert said(compiled(*log, options={"reasoning": reasoning}))[1] == ("assistant", content)
 
 
 def test_reasoning_that_is_joined_in_is_counted() -> None:
-    """SPEC 6.1: counting covers everything that is sent."""
+    """Guarantee 6.1: counting covers everything that is sent."""
     log = (cc.user("2 + 2?"), cc.assistant("It is 4.", reasoning="Let me think. " * 50), cc.user("Sure?"))
     assert compiled(*log).budget.used > compiled(*log, options={}).budget.used + 100
 
 
 @pytest.mark.parametrize("provider", [BIG, cc.provider("anthropic:claude-sonnet-4-5")], ids=["chat", "anthropic"])
 def test_a_reply_that_was_committed_is_joined_like_any_other(provider: cc.Provider) -> None:
-    """SPEC 2.4, 9.2: and stays as it was shown."""
+    """Guarantees 2.4, 9.2: and stays as it was shown."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, provider, policy="seed_b")
     store.append("demo", cc.user("2 + 2?"))
@@ -184,7 +184,7 @@ def test_a_reply_that_was_committed_is_joined_like_any_other(provider: cc.Provid
 
 
 def test_the_reserve_is_the_models_longest_output_by_the_letter_and_capped_by_default() -> None:
-    """SPEC 16, 7.1."""
+    """Guarantee 7.1."""
     long_winded = cc.provider("openai-chat:gpt-4o", window=100_000, output=60_000)
     literal, ours = (
         compiled(cc.user("hi"), provider=long_winded),
@@ -195,7 +195,7 @@ def test_the_reserve_is_the_models_longest_output_by_the_letter_and_capped_by_de
 
 
 def test_ours_keeps_whole_turns_and_goes_down_to_the_low_mark() -> None:
-    """SPEC 7.2, 7.4, beside the seed's rule."""
+    """Guarantees 7.2, 7.4, beside the seed's rule."""
     ours = compiled(*long_talk(20), provider=SMALL, options={})
     oldest = compiled(*long_talk(20), provider=SMALL, options={"strategy": "oldest"})
     assert len(said(ours)) % 2 == 1
@@ -204,7 +204,7 @@ def test_ours_keeps_whole_turns_and_goes_down_to_the_low_mark() -> None:
 
 
 def test_cuts_by_the_letter_are_announced_each_time() -> None:
-    """SPEC 13.1, 9.3: every request that drops something says so."""
+    """Guarantees 13.1, 9.3: every request that drops something says so."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, SMALL, policy="seed_b")
     reasons: list[str] = []

@@ -1,4 +1,6 @@
-"""What changes under a session: it moves, is rewound, cleared or redacted, or somebody else is faster. SPEC 9.3-9.7."""
+"""What changes under a session: it moves, is rewound, cleared or redacted, or somebody else is faster. Guarantees 9.3
+to 9.7.
+"""
 
 from pathlib import Path
 
@@ -14,7 +16,7 @@ def talk(store: cc.Store) -> Talk:
 
 
 def test_another_directory_has_no_session(talk: Talk) -> None:
-    """SPEC 9.5: a session belongs to its channel; in the first directory it is still there."""
+    """Guarantee 9.5: a session belongs to its channel; in the first directory it is still there."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."), directory="/one")
     talk.store.append("demo", cc.user("More."))
@@ -35,7 +37,7 @@ def test_another_directory_has_no_session(talk: Talk) -> None:
     ],
 )
 def test_a_fallback_is_a_new_session_and_says_why(talk: Talk, change: str, why: str) -> None:
-    """SPEC 9.3, 9.5, 9.6: what a session holds and the record does not, cannot be continued."""
+    """Guarantees 9.3, 9.5, 9.6: what a session holds and the record does not, cannot be continued."""
     store = talk.store
     store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
@@ -67,7 +69,7 @@ def test_a_fallback_is_a_new_session_and_says_why(talk: Talk, change: str, why: 
 
 
 def test_what_nobody_was_shown_may_be_rewound_without_a_new_session(talk: Talk) -> None:
-    """SPEC 9.5: the cursor's item is in the ledger and unchanged, so the session is valid."""
+    """Guarantee 9.5: the cursor's item is in the ledger and unchanged, so the session is valid."""
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
     talk.store.append("demo", cc.user("Two."))
@@ -78,7 +80,7 @@ def test_what_nobody_was_shown_may_be_rewound_without_a_new_session(talk: Talk) 
 
 
 def test_clear_taken_back_by_a_rewind_shows_what_stood_before_it(talk: Talk) -> None:
-    """SPEC 7.7, 9.3: the edge is not on the line any more, so what it hid is shown again."""
+    """Guarantees 7.7, 9.3: the edge is not on the line any more, so what it hid is shown again."""
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
     talk.store.reset("demo")
@@ -90,7 +92,7 @@ def test_clear_taken_back_by_a_rewind_shows_what_stood_before_it(talk: Talk) -> 
 
 
 def test_results_of_a_rewound_step_join_their_calls_again(talk: Talk) -> None:
-    """SPEC 5.2, 9.3: the call stays, its first results are branched away, and new ones come."""
+    """Guarantees 5.2, 9.3: the call stays, its first results are branched away, and new ones come."""
     talk.store.append("demo", cc.user("Look."))
     talk.step(call("c1"), tools=[TOOL])
     talk.store.append("demo", cc.tool_result("c1", "look", "a tree"))
@@ -101,7 +103,7 @@ def test_results_of_a_rewound_step_join_their_calls_again(talk: Talk) -> None:
 
 
 def test_another_process_that_was_first_makes_a_request_stale(tmp_path: Path) -> None:
-    """SPEC 9.7: a commit is against the ledger's version; the other's reply is there, this one's is not."""
+    """Guarantee 9.7: a commit is against the ledger's version; the other's reply is there, this one's is not."""
     address = f"sqlite:///{tmp_path}/chat.db"
     with cc.open_store(address) as mine, cc.open_store(address) as theirs:
         here, there = cc.MessageCompiler(mine, plain()), cc.MessageCompiler(theirs, plain())
@@ -116,7 +118,7 @@ def test_another_process_that_was_first_makes_a_request_stale(tmp_path: Path) ->
 
 
 def test_message_that_comes_while_the_model_answers_stays_outstanding(talk: Talk) -> None:
-    """SPEC 9.7: exactly what was compiled is acknowledged."""
+    """Guarantee 9.7: exactly what was compiled is acknowledged."""
     talk.store.append("demo", cc.user("One."))
     compiled = talk.compile()
     answer = talk.end.send(compiled, [cc.assistant("First.")])
@@ -127,7 +129,7 @@ def test_message_that_comes_while_the_model_answers_stays_outstanding(talk: Talk
 
 
 def test_clear_while_the_model_answers_holds_for_the_next_request(store: cc.Store) -> None:
-    """SPEC 7.7, 9.7: what was compiled before is acknowledged, and the edge counts from then on."""
+    """Guarantees 7.7, 9.7: what was compiled before is acknowledged, and the edge counts from then on."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("One."))
     compiled = compiler.compile("demo")
@@ -140,7 +142,7 @@ def test_clear_while_the_model_answers_holds_for_the_next_request(store: cc.Stor
 
 
 def test_message_redacted_while_the_model_answers_does_not_reach_the_ledger(store: cc.Store) -> None:
-    """SPEC 2.8, 9.7: content that is gone from the record is not written into what was shown."""
+    """Guarantees 2.8, 9.7: content that is gone from the record is not written into what was shown."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("My password is tulip."))
     compiled = compiler.compile("demo")
@@ -152,7 +154,7 @@ def test_message_redacted_while_the_model_answers_does_not_reach_the_ledger(stor
 
 
 def test_redacting_reaches_what_a_fork_took_over(store: cc.Store) -> None:
-    """SPEC 2.8, 9.9a: a fork goes on from the rows of its parent, and forgets with it."""
+    """Guarantees 2.8, 9.9a: a fork goes on from the rows of its parent, and forgets with it."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("My password is tulip."))
     compiler.commit(compiler.compile("demo"), cc.assistant("Thanks."))

@@ -1,4 +1,4 @@
-"""What a session is given: each rule of SPEC 9 as what was sent before, and what is sent after."""
+"""What a session is given: each guarantee of section 9 as what was sent before, and what is sent after."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def talk(store: cc.Store) -> Talk:
 
 
 def test_first_request_is_the_whole_context_in_a_new_session(talk: Talk) -> None:
-    """SPEC 9.4: no valid session, so all fragments and everything that was said."""
+    """Guarantee 9.4: no valid session, so all fragments and everything that was said."""
     talk.store.append("demo", cc.user("Hello."))
     compiled = talk.compile()
     assert (compiled.mode, compiled.session_id, compiled.manifest.why) == ("full", None, "first request")
@@ -24,7 +24,7 @@ def test_first_request_is_the_whole_context_in_a_new_session(talk: Talk) -> None
 
 
 def test_resuming_sends_only_what_the_session_has_not_heard(talk: Talk) -> None:
-    """SPEC 9.4: the items after the cursor; neither the prompt, nor the model's own answer."""
+    """Guarantee 9.4: the items after the cursor; neither the prompt, nor the model's own answer."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
     talk.store.append("demo", cc.user("And now?"))
@@ -40,7 +40,7 @@ def test_resuming_sends_only_what_the_session_has_not_heard(talk: Talk) -> None:
 
 
 def test_channel_defaults_to_the_assistant_and_no_directory(store: cc.Store) -> None:
-    """SPEC 9.1: a directory counts only where the provider is bound to one."""
+    """Guarantee 9.1: a directory counts only where the provider is bound to one."""
     store.append("demo", cc.user("Hello."))
     free = cc.MessageCompiler(store, keeper(directory_bound=False)).compile("demo", directory="/one")
     bound = cc.MessageCompiler(store, keeper()).compile("demo", directory="/one")
@@ -49,7 +49,7 @@ def test_channel_defaults_to_the_assistant_and_no_directory(store: cc.Store) -> 
 
 
 def test_tool_results_are_sent_without_the_call_the_session_made_itself(talk: Talk) -> None:
-    """SPEC 9.4, 5.4: pairs are whole, counting what the session holds."""
+    """Guarantees 9.4, 5.4: pairs are whole, counting what the session holds."""
     talk.store.append("demo", cc.user("Look."))
     talk.step(call("c1"), tools=[TOOL])
     talk.store.append("demo", cc.tool_result("c1", "look", "a tree"))
@@ -57,7 +57,7 @@ def test_tool_results_are_sent_without_the_call_the_session_made_itself(talk: Ta
 
 
 def test_what_the_session_did_with_its_own_tools_is_not_sent_back(talk: Talk) -> None:
-    """SPEC 9.7: what the provider produced is acknowledged, results included."""
+    """Guarantee 9.7: what the provider produced is acknowledged, results included."""
     talk.store.append("demo", cc.user("Look."))
     compiled = talk.compile()
     own = (call("c1"), cc.tool_result("c1", "look", "a tree"), cc.assistant("A tree."))
@@ -69,7 +69,7 @@ def test_what_the_session_did_with_its_own_tools_is_not_sent_back(talk: Talk) ->
 
 
 def test_own_words_from_another_provider_are_told_to_the_session(talk: Talk) -> None:
-    """SPEC 9.10: each channel is given what it has not been shown, whoever said it; and back again."""
+    """Guarantee 9.10: each channel is given what it has not been shown, whoever said it; and back again."""
     other = cc.MessageCompiler(talk.store, plain())
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
@@ -89,7 +89,7 @@ def test_own_words_from_another_provider_are_told_to_the_session(talk: Talk) -> 
 
 
 def test_dynamic_text_is_marked_on_resume(talk: Talk) -> None:
-    """SPEC 9.4: where a session has no system channel, so that it answers the user and not the context."""
+    """Guarantee 9.4: where a session has no system channel, so that it answers the user and not the context."""
     todos = cc.PromptFragment("todos", "1. write tests", lifecycle="dynamic")
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."), fragments=[IDENTITY, todos])
@@ -100,7 +100,7 @@ def test_dynamic_text_is_marked_on_resume(talk: Talk) -> None:
 
 
 def test_dynamic_text_is_a_system_message_where_the_session_takes_one(store: cc.Store) -> None:
-    """SPEC 9.4: the mark is for providers without a system channel of their own."""
+    """Guarantee 9.4: the mark is for providers without a system channel of their own."""
     provider = cc.provider(
         "thread:one", window=20_000, output=1_000, format="openai_responses", session_resumption=True,
         system_in_session=True, resends_head=True, reverts=True,
@@ -118,7 +118,7 @@ def test_dynamic_text_is_a_system_message_where_the_session_takes_one(store: cc.
 
 
 def test_changed_instructions_are_an_update_in_a_session_that_keeps_its_own(talk: Talk) -> None:
-    """SPEC 9.3: stateful, an update; and only once."""
+    """Guarantee 9.3: stateful, an update; and only once."""
     poet = cc.PromptFragment("identity", "You are a poet.")
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
@@ -133,7 +133,7 @@ def test_changed_instructions_are_an_update_in_a_session_that_keeps_its_own(talk
 
 
 def test_instructions_that_come_late_or_go_are_updates_too(talk: Talk) -> None:
-    """SPEC 9.3: a session that began without any is told, and one whose instructions end."""
+    """Guarantee 9.3: a session that began without any is told, and one whose instructions end."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."), fragments=[])
     talk.store.append("demo", cc.user("Code."))
@@ -143,7 +143,7 @@ def test_instructions_that_come_late_or_go_are_updates_too(talk: Talk) -> None:
 
 
 def test_a_new_session_says_the_new_instructions_once(talk: Talk) -> None:
-    """SPEC 9.3: its head says what an update had said; the update itself stays behind."""
+    """Guarantee 9.3: its head says what an update had said; the update itself stays behind."""
     poet = cc.PromptFragment("identity", "You are a poet.")
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
@@ -158,7 +158,7 @@ def test_a_new_session_says_the_new_instructions_once(talk: Talk) -> None:
 
 
 def test_changed_instructions_are_a_new_session_where_the_caller_says_so(store: cc.Store) -> None:
-    """SPEC 9.3: a setting."""
+    """Guarantee 9.3: a setting."""
     talk = Talk(store, keeper(), static_change="new session")
     store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
@@ -168,7 +168,7 @@ def test_changed_instructions_are_a_new_session_where_the_caller_says_so(store: 
 
 
 def test_stateless_provider_with_changed_tools_begins_an_epoch(store: cc.Store) -> None:
-    """SPEC 9.3: and without a change none begins."""
+    """Guarantee 9.3: and without a change none begins."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("Hello."))
     compiler.commit(compiler.compile("demo", tools=[TOOL]), cc.assistant("Good day."))
@@ -178,7 +178,7 @@ def test_stateless_provider_with_changed_tools_begins_an_epoch(store: cc.Store) 
 
 
 def test_no_new_input_is_no_request(talk: Talk) -> None:
-    """SPEC 9.9: unless the caller asks again."""
+    """Guarantee 9.9: unless the caller asks again."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
     nothing = talk.compile()
@@ -188,7 +188,7 @@ def test_no_new_input_is_no_request(talk: Talk) -> None:
 
 
 def test_caller_may_ask_again(store: cc.Store) -> None:
-    """SPEC 9.9."""
+    """Guarantee 9.9."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("Hello."))
     compiler.commit(compiler.compile("demo"), cc.assistant("Good day."))
@@ -197,7 +197,7 @@ def test_caller_may_ask_again(store: cc.Store) -> None:
 
 
 def test_provider_that_paused_is_asked_to_go_on(store: cc.Store) -> None:
-    """SPEC 9.9: `pause_turn` is a request with nothing new in it, and then no more."""
+    """Guarantee 9.9: `pause_turn` is a request with nothing new in it, and then no more."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("Search."))
     compiler.commit(compiler.compile("demo"), cc.assistant("Searching.", finish="pause"))
@@ -209,7 +209,7 @@ def test_provider_that_paused_is_asked_to_go_on(store: cc.Store) -> None:
 
 
 def test_a_fork_inherits_what_was_shown(store: cc.Store) -> None:
-    """SPEC 9.9a: its first request begins, to the byte, with the last of its parent."""
+    """Guarantee 9.9a: its first request begins, to the byte, with the last of its parent."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("Question 1."))
     compiler.commit(compiler.compile("demo", fragments=[IDENTITY]), cc.assistant("Answer 1."))
@@ -228,7 +228,7 @@ def test_a_fork_inherits_what_was_shown(store: cc.Store) -> None:
 
 
 def test_a_fork_of_a_stateful_channel_is_a_session_of_its_own(talk: Talk) -> None:
-    """SPEC 9.9a, 9.6: the parent's session goes on as it was."""
+    """Guarantees 9.9a, 9.6: the parent's session goes on as it was."""
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
     talk.store.append("demo", cc.user("Two."))
@@ -242,7 +242,9 @@ def test_a_fork_of_a_stateful_channel_is_a_session_of_its_own(talk: Talk) -> Non
 
 
 def test_a_fork_keeps_pins_and_summaries(store: cc.Store) -> None:
-    """SPEC 7.3, 7.5, 9.9a: what its parent had of both holds for it too, though nothing has happened to it yet."""
+    """Guarantees 7.3, 7.5, 9.9a: what its parent had of both holds for it too, though nothing has happened to it
+    yet.
+    """
     provider = cc.provider("anthropic:claude-sonnet-4-5", window=2_000, output=200)
     compiler = cc.MessageCompiler(store, provider)
     store.append("demo", cc.user("Keep this."))
@@ -261,7 +263,7 @@ def test_a_fork_keeps_pins_and_summaries(store: cc.Store) -> None:
 
 
 def test_sessions_can_be_listed(talk: Talk) -> None:
-    """SPEC 9.1: a session with its cursor, by channel."""
+    """Guarantee 9.1: a session with its cursor, by channel."""
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."), directory="/one")
     known = cc.SessionManager(talk.store).sessions("demo")

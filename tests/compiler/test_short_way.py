@@ -103,7 +103,7 @@ CHANGED: dict[str, Callable[[cc.Store], object]] = {
 
 @pytest.mark.parametrize("what", APPENDED)
 def test_what_was_appended_is_compiled_as_a_cold_start_would(stores: tuple[cc.Store, cc.Store], what: str) -> None:
-    """SPEC 9.2: memory makes a step cheaper, and nothing else."""
+    """Guarantee 9.2: memory makes a step cheaper, and nothing else."""
     mine, theirs = stores
     compiler = begun(mine)
     APPENDED[what](theirs)
@@ -116,7 +116,7 @@ def test_what_was_appended_is_compiled_as_a_cold_start_would(stores: tuple[cc.St
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_the_short_way_is_left_where_more_happened_than_an_append(stores: tuple[cc.Store, cc.Store], what: str) -> None:
-    """SPEC 9.3: edits, clears, redactions, pins and other requests are seen, whoever made them."""
+    """Guarantee 9.3: edits, clears, redactions, pins and other requests are seen, whoever made them."""
     mine, theirs = stores
     compiler = begun(mine)
     results(mine)
@@ -128,7 +128,7 @@ def test_the_short_way_is_left_where_more_happened_than_an_append(stores: tuple[
 
 
 def test_a_conversation_made_anew_is_not_taken_for_the_old_one(stores: tuple[cc.Store, cc.Store]) -> None:
-    """SPEC 9.1: a name that was deleted and given again stands for another conversation."""
+    """Guarantee 9.1: a name that was deleted and given again stands for another conversation."""
     mine, theirs = stores
     compiler = begun(mine)
     theirs.delete("demo")
@@ -141,7 +141,7 @@ def test_a_conversation_made_anew_is_not_taken_for_the_old_one(stores: tuple[cc.
 def test_results_are_shown_alike_whether_or_not_something_hidden_follows(
     stores: tuple[cc.Store, cc.Store], extra: cc.Message
 ) -> None:
-    """SPEC 4.1: what an agent does not see makes no difference to what it is shown."""
+    """Guarantee 4.1: what an agent does not see makes no difference to what it is shown."""
     mine, _ = stores
     compiler = begun(mine)
     results(mine)
@@ -153,7 +153,7 @@ def test_results_are_shown_alike_whether_or_not_something_hidden_follows(
 
 
 def test_a_reply_goes_behind_what_came_while_the_model_spoke(stores: tuple[cc.Store, cc.Store]) -> None:
-    """SPEC 9.7: a message that arrived meanwhile stays outstanding, and the next request shows it."""
+    """Guarantee 9.7: a message that arrived meanwhile stays outstanding, and the next request shows it."""
     mine, theirs = stores
     compiler = begun(mine)
     results(mine)
@@ -170,7 +170,7 @@ def test_a_reply_goes_behind_what_came_while_the_model_spoke(stores: tuple[cc.St
 
 
 def test_a_commit_is_refused_where_the_line_has_moved(stores: tuple[cc.Store, cc.Store]) -> None:
-    """SPEC 9.7: against the ledger's version, else StaleCompile; nothing is stored."""
+    """Guarantee 9.7: against the ledger's version, else StaleCompile; nothing is stored."""
     mine, theirs = stores
     compiler = begun(mine)
     results(mine)

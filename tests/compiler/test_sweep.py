@@ -106,7 +106,7 @@ def is_paired(body: JSONObject, format: str) -> bool:
 def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_message(
     format: str, strategy: str
 ) -> None:
-    """SPEC 5.4, 7.2, 7.3; litellm#10696, langchain#29637, langchain#38352, openai-agents-python#4322,
+    """Guarantees 5.4, 7.2, 7.3; litellm#10696, langchain#29637, langchain#38352, openai-agents-python#4322,
     strands harness-sdk#2173 and #2087. Each conversation at nine budgets.
     """
     store = cc.open_store("memory:")
@@ -143,7 +143,7 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
 
 @pytest.mark.parametrize("format", having("MODEL"))
 def test_the_same_holds_while_a_conversation_grows_request_by_request(format: str) -> None:
-    """SPEC 5.3, 5.4, 9.2: results that come after their calls were shown with a made-up one, among them."""
+    """Guarantees 5.3, 5.4, 9.2: results that come after their calls were shown with a made-up one, among them."""
     requests = epochs = 0
     for seed in range(1, CONVERSATIONS, 5):
         for budget in (600 + known(format).OVERHEAD, 900 + known(format).OVERHEAD):

@@ -54,7 +54,7 @@ def environment_of(provider: StandIn, home: Path) -> dict[str, str]:
 
 
 def test_anthropic_gets_its_thinking_back_and_both_results_in_one_message(provider: StandIn, tmp_path: Path) -> None:
-    """SPEC 14.1, 10.1: what the formatter makes is what Anthropic's own SDK sends."""
+    """Guarantees 14.1, 10.1: what the formatter makes is what Anthropic's own SDK sends."""
     assert run("anthropic_messages", QUESTION, environment=environment_of(provider, tmp_path)) == PRINTED
     first, second = [body for _, body in provider.requests]
     assert first["messages"] == [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
@@ -95,7 +95,7 @@ def test_anthropic_gets_its_thinking_back_and_both_results_in_one_message(provid
 
 
 def test_chat_completions_gets_a_tool_message_for_each_call(provider: StandIn, tmp_path: Path) -> None:
-    """SPEC 14.1, 10.1: what the formatter makes is what OpenAI's own SDK sends."""
+    """Guarantees 14.1, 10.1: what the formatter makes is what OpenAI's own SDK sends."""
     assert run("openai_chat", QUESTION, environment=environment_of(provider, tmp_path)) == PRINTED
     first, second = [body for _, body in provider.requests]
     system, user = {"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": QUESTION}
@@ -150,7 +150,7 @@ def asked(call_id: str, city: str) -> JSONObject:
 
 
 def test_responses_gets_its_items_back_as_they_came(provider: StandIn, tmp_path: Path) -> None:
-    """SPEC 14.1, 10.1: encrypted reasoning, ids and phases too, without which OpenAI would refuse or forget."""
+    """Guarantees 14.1, 10.1: encrypted reasoning, ids and phases too, without which OpenAI would refuse or forget."""
     assert run("openai_responses", QUESTION, environment=environment_of(provider, tmp_path)) == PRINTED
     first, second = [body for _, body in provider.requests]
     assert first["input"] == [{"role": "user", "content": QUESTION}]
@@ -167,7 +167,9 @@ def test_responses_gets_its_items_back_as_they_came(provider: StandIn, tmp_path:
 
 
 def test_gemini_gets_its_signature_back_and_both_results_in_one_content(provider: StandIn, tmp_path: Path) -> None:
-    """SPEC 14.1, 10.1: the SDK writes the signature's bytes in the other base64 alphabet; they are the same bytes."""
+    """Guarantees 14.1, 10.1: the SDK writes the signature's bytes in the other base64 alphabet; they are the same
+    bytes.
+    """
     assert run("gemini", QUESTION, environment=environment_of(provider, tmp_path)) == PRINTED
     first, second = [body for _, body in provider.requests]
     assert first["contents"] == [{"role": "user", "parts": [{"text": QUESTION}]}]
@@ -202,7 +204,9 @@ def test_gemini_gets_its_signature_back_and_both_results_in_one_content(provider
 
 
 def test_a_conversation_begun_with_anthropic_goes_on_with_openai(provider: StandIn, tmp_path: Path) -> None:
-    """SPEC 14.1: OpenAI is told all that was said and called before, and nothing of what Anthropic's model thought."""
+    """Guarantee 14.1: OpenAI is told all that was said and called before, and nothing of what Anthropic's model
+    thought.
+    """
     printed = run("switch_provider", "How is Paris?", "And Cairo?", environment=environment_of(provider, tmp_path))
     assert printed == (
         "AnthropicFormatter: Let me look.\n"
@@ -234,7 +238,9 @@ def test_a_conversation_begun_with_anthropic_goes_on_with_openai(provider: Stand
 
 
 def test_a_page_of_the_vercel_sdk_becomes_what_stream_text_takes(tmp_path: Path) -> None:
-    """SPEC 14.1, 10.1: one UIMessage of two steps is two messages and a result, and needs neither key nor network."""
+    """Guarantees 14.1, 10.1: one UIMessage of two steps is two messages and a result, and needs neither key nor
+    network.
+    """
     assert json.loads(run("vercel", "And in Cairo?", environment={"HOME": str(tmp_path)})) == {
         "instructions": SYSTEM_PROMPT,
         "messages": [

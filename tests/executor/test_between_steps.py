@@ -41,7 +41,7 @@ def listener(heard: list[tuple[str, int]]) -> FunctionTrigger:
 
 
 def test_triggers_are_asked_at_session_start_and_before_every_step(store: cc.Store) -> None:
-    """SPEC 11.3: the first step too; a turn shortly after another begins no session."""
+    """Guarantee 11.3: the first step too; a turn shortly after another begins no session."""
     heard: list[tuple[str, int]] = []
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[listener(heard)], endpoint=steps(2))
 
@@ -53,7 +53,7 @@ def test_triggers_are_asked_at_session_start_and_before_every_step(store: cc.Sto
 
 
 def test_todos_that_are_left_are_told_at_session_start(store: cc.Store) -> None:
-    """SPEC 11.5: before the first request, which holds it."""
+    """Guarantee 11.5: before the first request, which holds it."""
     store.add_todo("demo", "write the tests")
     provider = steps(1)
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=cc.default_triggers(), endpoint=provider)
@@ -129,7 +129,7 @@ def test_a_text_that_stays_the_same_is_said_once(store: cc.Store) -> None:
 
 
 def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
-    """SPEC 11.3: the share they see is above 1, and the request is cut all the same."""
+    """Guarantee 11.3: the share they see is above 1, and the request is cut all the same."""
     shares: list[float] = []
 
     @trigger("share")
@@ -151,7 +151,7 @@ def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
 
 
 def test_after_a_compaction_the_levels_begin_anew(store: cc.Store) -> None:
-    """SPEC 11.3, 11.4: triggers are asked again, and a later rise is told again."""
+    """Guarantees 11.3, 11.4: triggers are asked again, and a later rise is told again."""
     heard: list[tuple[str, int]] = []
 
     def note(text: str) -> str:
@@ -185,7 +185,7 @@ def test_after_a_compaction_the_levels_begin_anew(store: cc.Store) -> None:
 
 
 def test_a_failing_trigger_is_logged_and_stops_no_one(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
-    """SPEC 11.3."""
+    """Guarantee 11.3."""
 
     @trigger("broken", priority=1)
     def broken(moment: Moment) -> str:
@@ -221,7 +221,7 @@ def test_a_failing_trigger_is_logged_and_stops_no_one(store: cc.Store, caplog: p
 
 
 def test_a_trigger_of_ones_own_is_five_lines(store: cc.Store) -> None:
-    """SPEC 11.5: and what it says belongs to the step before which it was said."""
+    """Guarantee 11.6: and what it says belongs to the step before which it was said."""
 
     @cc.trigger("third_step", once=True)
     def third_step(moment: Moment) -> str | None:
@@ -244,7 +244,7 @@ def test_a_trigger_of_ones_own_is_five_lines(store: cc.Store) -> None:
 
 
 def test_a_cooldown_in_steps_counts_steps(store: cc.Store) -> None:
-    """SPEC 11.4: also where nothing is said, and over a restart."""
+    """Guarantee 11.4: also where nothing is said, and over a restart."""
 
     @trigger("often", cooldown_steps=3)
     def often(moment: Moment) -> str:
@@ -270,7 +270,7 @@ def text(event: SystemMessageCreated) -> str:
 
 
 def test_what_is_remembered_without_a_word_is_stored_with_the_step(store: cc.Store) -> None:
-    """SPEC 11.4."""
+    """Guarantee 11.4."""
 
     @trigger("counter")
     def counts(moment: Moment, state: JSONObject) -> tuple[None, JSONObject]:
@@ -286,7 +286,7 @@ def test_what_is_remembered_without_a_word_is_stored_with_the_step(store: cc.Sto
 
 
 def test_what_is_said_and_what_is_remembered_are_stored_together(tmp_path: Path) -> None:
-    """SPEC 11.4: where the message cannot be stored the state is not either, and it is said the next time."""
+    """Guarantee 11.4: where the message cannot be stored the state is not either, and it is said the next time."""
 
     @trigger("long", once=True)
     def long(moment: Moment) -> str:
@@ -312,7 +312,7 @@ async def waited(executor: cc.AgentExecutor) -> None:
 
 
 def test_no_progress_is_corrected_and_then_ends_the_turn(store: cc.Store) -> None:
-    """SPEC 11.5: the same calls with the same results: twice a correction, four times the end."""
+    """Guarantee 11.5: the same calls with the same results: twice a correction, four times the end."""
     provider = Scripted([lambda request: Say(calls=(call(len(request["messages"]), a=1, b=1),))])
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=cc.default_triggers(), endpoint=provider)
 
@@ -327,7 +327,9 @@ def test_no_progress_is_corrected_and_then_ends_the_turn(store: cc.Store) -> Non
 
 
 def test_hints_go_to_people_only(store: cc.Store) -> None:
-    """SPEC 11.7: an event and a Hint part every ten calls; no request holds them; not told again after a restart."""
+    """Guarantee 11.7: an event and a Hint part every ten calls; no request holds them; not told again after a
+    restart.
+    """
 
     @trigger("fyi", kind="hint")
     def fyi(moment: Moment) -> str | None:
@@ -356,7 +358,7 @@ def test_hints_go_to_people_only(store: cc.Store) -> None:
 
 
 def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
-    """SPEC 8.4: a trigger speaks to the agent whose turn it is."""
+    """Guarantee 8.4: a trigger speaks to the agent whose turn it is."""
 
     @trigger("private", once=True)
     def private(moment: Moment) -> str:
@@ -374,7 +376,7 @@ def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
 
 @pytest.mark.parametrize(("cuts", "finish", "requests"), [(1, "stop", 2), (2, "stop", 3), (5, "length", 3)])
 def test_a_reply_that_was_cut_off_is_continued_twice(store: cc.Store, cuts: int, finish: str, requests: int) -> None:
-    """SPEC 11.5: truncated output is told to the model, which goes on; at most twice in a row."""
+    """Guarantee 11.5: truncated output is told to the model, which goes on; at most twice in a row."""
     script = [Say(text=f"part {number}", finish="max_tokens") for number in range(cuts)]
     provider = Scripted([*script, Say(text="the end")])
     executor = cc.AgentExecutor(store, SONNET, triggers=cc.default_triggers(), endpoint=provider)

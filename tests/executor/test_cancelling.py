@@ -22,7 +22,7 @@ def script() -> Scripted:
 
 
 def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
-    """SPEC 11.10: also before it has begun. Every call is answered, nothing stays open, and nobody is kept out."""
+    """Guarantee 11.10: also before it has begun. Every call is answered, nothing stays open, and nobody is kept out."""
 
     async def cancels(number: int) -> cc.TurnResult:
         executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script())
@@ -52,7 +52,7 @@ def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
 
 
 def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
-    """SPEC 11.10: somebody who presses Ctrl-C again and again still gets the result."""
+    """Guarantee 11.10: somebody who presses Ctrl-C again and again still gets the result."""
     provider = Scripted([Say(text="one two three four five six", pause=0.05)])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -72,7 +72,7 @@ def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
 
 
 def test_a_turn_that_stands_in_line_can_be_cancelled(store: cc.Store) -> None:
-    """SPEC 3.2: at once, and it leaves no lease behind."""
+    """Guarantee 3.2: at once, and it leaves no lease behind."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Mine.")]))
 
     async def cancels() -> cc.TurnResult:
@@ -90,7 +90,7 @@ def test_a_turn_that_stands_in_line_can_be_cancelled(store: cc.Store) -> None:
 
 
 def test_a_program_that_ends_leaves_a_turn_that_was_cancelled(store: cc.Store) -> None:
-    """SPEC 11.10: `asyncio.run` cancels what still runs."""
+    """Guarantee 11.10: `asyncio.run` cancels what still runs."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="one two three four", pause=0.1)]))
 
     async def leaves() -> None:
@@ -104,7 +104,7 @@ def test_a_program_that_ends_leaves_a_turn_that_was_cancelled(store: cc.Store) -
 
 
 def test_a_store_that_is_closed_under_a_turn_says_that_it_was_interrupted(tmp_path: Path) -> None:
-    """SPEC 3.6: the next start goes on with it."""
+    """Guarantee 3.6: the next start goes on with it."""
     address = f"sqlite:///{tmp_path}/closed.db"
     store = cc.open_store(address)
     running, go_on = threading.Event(), threading.Event()
@@ -138,7 +138,9 @@ def test_a_store_that_is_closed_under_a_turn_says_that_it_was_interrupted(tmp_pa
 
 
 def test_a_disk_that_is_full_ends_the_turn_with_an_error_and_is_got_over(tmp_path: Path) -> None:
-    """SPEC 15.1: the turn cannot even say that it is over; its lease runs out, and the next one puts that right."""
+    """Guarantee 15.1: the turn cannot even say that it is over; its lease runs out, and the next one puts that
+    right.
+    """
     with cc.open_store(f"sqlite:///{tmp_path}/full.db") as store, ExitStack() as disk:
 
         def fill() -> str:

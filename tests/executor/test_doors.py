@@ -31,12 +31,12 @@ def given(store: cc.Store, what: object) -> list[str]:
     "what", ["hello", ["hello"], cc.user("hello"), [cc.user("hello")], ("hello",)], ids=lambda each: type(each).__name__
 )
 def test_input_is_a_text_a_message_or_a_list_of_either(store: cc.Store, what: object) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     assert given(store, what) == ["user hello", "assistant well"]
 
 
 def test_a_system_message_may_come_with_the_input(store: cc.Store) -> None:
-    """SPEC 11.6."""
+    """Guarantee 11.6."""
     assert given(store, [cc.system("Mind the gap."), "hello"])[:2] == ["system Mind the gap.", "user hello"]
 
 
@@ -56,7 +56,7 @@ def test_a_system_message_may_come_with_the_input(store: cc.Store) -> None:
     ids=str,
 )
 def test_what_is_no_input_is_refused_and_nothing_is_stored(store: cc.Store, what: object, said: str) -> None:
-    """SPEC 15.1: also by those that make it wait, which take one message."""
+    """Guarantee 15.1: also by those that make it wait, which take one message."""
 
     async def refused() -> None:
         agent = executor(store)
@@ -74,7 +74,7 @@ def test_what_is_no_input_is_refused_and_nothing_is_stored(store: cc.Store, what
 
 @pytest.mark.parametrize("wait", [-1, "x", True, math.nan, None])
 def test_how_long_to_wait_is_a_number_of_seconds(store: cc.Store, wait: float) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
 
     async def refused() -> None:
         with pytest.raises(InvalidInput, match="wait="):
@@ -86,14 +86,14 @@ def test_how_long_to_wait_is_a_number_of_seconds(store: cc.Store, wait: float) -
 
 
 def test_a_turn_needs_an_event_loop_and_says_so(store: cc.Store) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(InvalidInput, match=r"inside an async function, which asyncio\.run"):
         executor(store).start("demo", "hello")
 
 
 @pytest.mark.parametrize("after", ["x", -1, 1.5, True])
 def test_events_are_asked_for_by_number(store: cc.Store, after: int) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     asyncio.run(played(executor(store), "demo"))
     with pytest.raises(InvalidInput, match="after="):
         executor(store).watch("demo", after=after)
@@ -160,14 +160,14 @@ RIGHT: list[dict[str, object]] = [
 def test_an_option_that_cannot_work_is_refused_when_the_executor_is_made(
     store: cc.Store, options: dict[str, object], said: str
 ) -> None:
-    """SPEC 15.1: and not in the middle of a turn."""
+    """Guarantee 15.1: and not in the middle of a turn."""
     with pytest.raises(InvalidInput, match=said):
         cc.AgentExecutor(store, SONNET, **options)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("options", RIGHT, ids=without_addresses)
 def test_an_option_that_works_is_taken(store: cc.Store, options: dict[str, object]) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     assert kinds(asyncio.run(played(executor(store, **options), "demo")))[-1] == "turn-finish"
 
 
@@ -185,13 +185,13 @@ def test_an_option_that_works_is_taken(store: cc.Store, options: dict[str, objec
     ids=str,
 )
 def test_a_limit_is_a_number_above_nothing(limits: dict[str, float], said: str) -> None:
-    """SPEC 11.8, 15.1."""
+    """Guarantees 11.2, 15.1."""
     with pytest.raises(InvalidSetting, match=said):
         cc.Limits(**limits)  # pyright: ignore[reportArgumentType]
 
 
 def test_limits_are_values() -> None:
-    """SPEC 11.8."""
+    """Guarantee 11.2."""
     assert cc.Limits(steps=3) == cc.Limits(steps=3) != cc.Limits()
     assert repr(cc.Limits(steps=3)).startswith("Limits(steps=3, tool_calls=None")
 
@@ -200,7 +200,7 @@ def test_limits_are_values() -> None:
 
 
 def test_a_turn_is_followed_like_a_run(store: cc.Store) -> None:
-    """SPEC 11.9: `start` and `resume` give a handle whose events can be read in a loop."""
+    """Guarantee 11.9: `start` and `resume` give a handle whose events can be read in a loop."""
 
     async def followed() -> list[AnyEvent]:
         agent = executor(store, Say(text="one"), Say(text="two"))
@@ -214,7 +214,7 @@ def test_a_turn_is_followed_like_a_run(store: cc.Store) -> None:
 
 
 def test_the_result_is_that_of_the_turn_which_was_started(store: cc.Store) -> None:
-    """SPEC 11.9: those that followed it are told too."""
+    """Guarantee 11.9: those that followed it are told too."""
 
     async def started() -> tuple[cc.TurnResult, Sequence[cc.TurnResult]]:
         agent = executor(store, Say(text="one"), Say(text="two"))
@@ -228,7 +228,7 @@ def test_the_result_is_that_of_the_turn_which_was_started(store: cc.Store) -> No
 
 
 def test_nothing_to_do_is_a_result(store: cc.Store) -> None:
-    """SPEC 9.9."""
+    """Guarantee 9.9."""
 
     async def started() -> cc.TurnResult:
         return await executor(store).start("demo").wait()
@@ -237,7 +237,7 @@ def test_nothing_to_do_is_a_result(store: cc.Store) -> None:
 
 
 def test_nobody_steers_a_conversation_that_is_not_there(store: cc.Store) -> None:
-    """SPEC 11.9: what is to come after may be the first thing that is said in it; a turn that begins is there."""
+    """Guarantee 11.9: what is to come after may be the first thing that is said in it; a turn that begins is there."""
 
     async def queued() -> list[str]:
         agent = executor(store)
@@ -255,7 +255,7 @@ def test_nobody_steers_a_conversation_that_is_not_there(store: cc.Store) -> None
 
 
 def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) -> None:
-    """SPEC 11.9: whoever is early sees it from its first event."""
+    """Guarantee 11.9: whoever is early sees it from its first event."""
 
     async def watched() -> list[AnyEvent]:
         agent, seen = executor(store), list[AnyEvent]()
@@ -280,7 +280,7 @@ def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) ->
 
 @pytest.mark.parametrize("how", ["time", "cancel"])
 def test_a_tool_that_was_running_is_never_said_not_to_have_run(store: cc.Store, how: str) -> None:
-    """SPEC 3.6, 11.10: a model that is told so would have it done twice. What had not begun is told apart."""
+    """Guarantees 3.6, 11.10: a model that is told so would have it done twice. What had not begun is told apart."""
     done: list[str] = []
 
     async def ended(conversation: str, seconds: float | None) -> cc.TurnResult:
@@ -323,7 +323,7 @@ def test_a_tool_that_was_running_is_never_said_not_to_have_run(store: cc.Store, 
 
 
 def test_a_tool_that_waits_for_a_yes_has_not_run(store: cc.Store) -> None:
-    """SPEC 11.10: whoever stops the turn at the question has not said yes."""
+    """Guarantee 11.10: whoever stops the turn at the question has not said yes."""
     asked = asyncio.Event()
 
     async def approve(_: ToolCall, __: object) -> bool:
@@ -344,7 +344,7 @@ def test_a_tool_that_waits_for_a_yes_has_not_run(store: cc.Store) -> None:
 
 
 def test_an_id_that_is_used_twice_is_one_tool_that_ran_and_one_that_runs(store: cc.Store) -> None:
-    """SPEC 11.10: the second of two equal calls is the one that is interrupted."""
+    """Guarantee 11.10: the second of two equal calls is the one that is interrupted."""
     second = asyncio.Event()
     runs: list[int] = []
 
@@ -372,7 +372,7 @@ def test_an_id_that_is_used_twice_is_one_tool_that_ran_and_one_that_runs(store: 
 
 
 def test_what_came_just_before_a_stream_broke_is_told(store: cc.Store) -> None:
-    """SPEC 11.11: the text that is kept is the text that people have seen."""
+    """Guarantee 11.11: the text that is kept is the text that people have seen."""
     with pytest.raises(cc.ProviderFailed):
         asyncio.run(played(executor(store, Say(text="one two three", broken=4)), "demo"))
     events = store.events("demo")
@@ -384,7 +384,9 @@ def test_what_came_just_before_a_stream_broke_is_told(store: cc.Store) -> None:
 
 
 def test_input_that_cannot_fit_does_not_block_what_comes_after_it(store: cc.Store) -> None:
-    """SPEC 7.3: it is stored, the turn fails and says the way out; the next input is answered, and a line says so."""
+    """Guarantee 7.3: it is stored, the turn fails and says the way out; the next input is answered, and a line says
+    so.
+    """
     scripted = Scripted([Say(text="hello")])
     agent = cc.AgentExecutor(store, cc.provider(SONNET, window=4_000, output=500), endpoint=scripted)
 

@@ -29,7 +29,7 @@ def finish_of(events: list[AnyEvent]) -> str:
 
 @pytest.mark.parametrize("steps", [1, 3, 7])
 def test_the_limit_of_steps_is_exact(store: cc.Store, steps: int) -> None:
-    """SPEC 11.2: it ends the turn with its own finish reason, not with an error."""
+    """Guarantee 11.2: it ends the turn with its own finish reason, not with an error."""
     provider = Scripted([asks_for_ever])
     executor = cc.AgentExecutor(store, SONNET, tools=[add], limits=cc.Limits(steps=steps), endpoint=provider)
 
@@ -41,12 +41,12 @@ def test_the_limit_of_steps_is_exact(store: cc.Store, steps: int) -> None:
 
 
 def test_the_limit_of_steps_is_250_by_default() -> None:
-    """SPEC 11.2."""
+    """Guarantee 11.2."""
     assert cc.Limits().steps == 250
 
 
 def test_the_limit_of_tool_calls_is_exact(store: cc.Store) -> None:
-    """SPEC 11.2: what is over the limit is answered, and not run."""
+    """Guarantee 11.2: what is over the limit is answered, and not run."""
     ran: list[int] = []
 
     def note(number: int) -> str:
@@ -69,7 +69,7 @@ def test_the_limit_of_tool_calls_is_exact(store: cc.Store) -> None:
 
 
 def test_the_limit_of_cost_ends_the_turn(store: cc.Store) -> None:
-    """SPEC 11.2."""
+    """Guarantee 11.2."""
     script = [Say(calls=(call(number, a=number, b=1),), input=100_000) for number in range(9)]
     executor = cc.AgentExecutor(
         store, SONNET, tools=[add], limits=cc.Limits(cost=0.7), endpoint=Scripted(script), summarize=None
@@ -82,7 +82,7 @@ def test_the_limit_of_cost_ends_the_turn(store: cc.Store) -> None:
 
 
 def test_the_limit_of_time_ends_the_turn(store: cc.Store) -> None:
-    """SPEC 11.2: wall time per turn."""
+    """Guarantee 11.2: wall time per turn."""
     provider = Scripted([Say(text="one two three four five six seven eight", pause=0.05)])
     executor = cc.AgentExecutor(store, SONNET, limits=cc.Limits(seconds=0.4), endpoint=provider)
 
@@ -99,7 +99,7 @@ def test_limits_that_make_no_sense_are_refused() -> None:
 
 
 def test_a_custom_rule_may_end_the_turn_after_tools(store: cc.Store) -> None:
-    """SPEC 11.2."""
+    """Guarantee 11.2."""
     executor = cc.AgentExecutor(
         store,
         SONNET,
@@ -115,7 +115,7 @@ def test_a_custom_rule_may_end_the_turn_after_tools(store: cc.Store) -> None:
 
 
 def test_cancelling_in_the_stream_keeps_what_was_said(store: cc.Store) -> None:
-    """SPEC 11.10: partial text with its status, usage kept, the ledger does not move."""
+    """Guarantee 11.10: partial text with its status, usage kept, the ledger does not move."""
     provider = Scripted([Say(text="one two three four five six", pause=0.05), Say(text="Fresh.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -141,7 +141,7 @@ def test_cancelling_in_the_stream_keeps_what_was_said(store: cc.Store) -> None:
 
 
 def test_cancelling_while_tools_run_answers_every_call(store: cc.Store) -> None:
-    """SPEC 11.10."""
+    """Guarantee 11.10."""
     started = threading.Event()
 
     async def waits(number: int) -> str:
@@ -172,7 +172,7 @@ def test_cancelling_while_tools_run_answers_every_call(store: cc.Store) -> None:
 
 
 def test_a_passing_failure_is_tried_again_twice(store: cc.Store) -> None:
-    """SPEC 11.11: transient errors twice with backoff."""
+    """Guarantee 11.11: transient errors twice with backoff."""
     provider = Scripted([overloaded(), overloaded(), Say(text="There.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -185,7 +185,7 @@ def test_a_passing_failure_is_tried_again_twice(store: cc.Store) -> None:
 
 
 def test_the_third_failure_ends_the_turn(store: cc.Store) -> None:
-    """SPEC 11.11. What was asked stays, and the next turn answers it."""
+    """Guarantee 11.11. What was asked stays, and the next turn answers it."""
     provider = Scripted([overloaded(), overloaded(), overloaded(), Say(text="Back again.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -201,7 +201,7 @@ def test_the_third_failure_ends_the_turn(store: cc.Store) -> None:
 
 
 def test_retry_after_is_honoured(store: cc.Store) -> None:
-    """SPEC 11.11."""
+    """Guarantee 11.11."""
     busy = ProviderFailed("anthropic", "rate", "slow down", status=429, retry_after=1.2)
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([busy, Say(text="Now.")]))
 
@@ -213,7 +213,7 @@ def test_retry_after_is_honoured(store: cc.Store) -> None:
 
 @pytest.mark.parametrize("kind", ["auth", "quota", "invalid"])
 def test_what_does_not_pass_is_not_tried_again(store: cc.Store, kind: str) -> None:
-    """SPEC 11.11: auth and quota never."""
+    """Guarantee 11.11: auth and quota never."""
     failure = ProviderFailed("anthropic", "auth" if kind == "auth" else "quota" if kind == "quota" else "invalid", "no")
     provider = Scripted([failure])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
@@ -225,7 +225,7 @@ def test_what_does_not_pass_is_not_tried_again(store: cc.Store, kind: str) -> No
 
 
 def test_nothing_is_tried_again_after_output_has_begun(store: cc.Store) -> None:
-    """SPEC 11.11, 11.10: what came is kept, with its status."""
+    """Guarantees 11.11, 11.10: what came is kept, with its status."""
     provider = Scripted([Say(text="one two three", broken=4), Say(text="never")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -240,7 +240,7 @@ def test_nothing_is_tried_again_after_output_has_begun(store: cc.Store) -> None:
 
 
 def test_a_context_that_is_too_long_is_tried_once_with_less(store: cc.Store) -> None:
-    """SPEC 7.6: one retry with a harder budget, never a loop."""
+    """Guarantee 7.6: one retry with a harder budget, never a loop."""
     for number in range(30):
         store.append("demo", cc.user(f"question {number} " + "word " * 200))
         store.append("demo", cc.assistant(f"answer {number} " + "word " * 200))
@@ -259,7 +259,7 @@ def test_a_context_that_is_too_long_is_tried_once_with_less(store: cc.Store) -> 
 
 
 def test_what_cannot_fit_is_not_sent(store: cc.Store) -> None:
-    """SPEC 7.3."""
+    """Guarantee 7.3."""
     provider = Scripted([Say(text="never")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider, budget=100)
 

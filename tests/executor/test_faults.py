@@ -136,7 +136,7 @@ async def _watch(agent: cc.AgentExecutor, conversation: str, seen: list[AnyEvent
 def test_nothing_is_lost_or_doubled_or_refused_in_foul_weather(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SPEC 11.1, 11.9-11.11, 3.2, 9.2, 9.10, 12.1, 13.2: the checks are in `audit`."""
+    """Guarantees 11.1, 11.9 to 11.11, 3.2, 9.2, 9.10, 12.1, 13.2: the checks are in `audit`."""
     monkeypatch.setenv(VARIABLE, KEY)
     monkeypatch.setenv(WRONG, f"{KEY}-of-somebody-else")
     found = in_foul_weather(name, tmp_path, TURNS, length=LENGTH)

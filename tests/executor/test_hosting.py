@@ -31,7 +31,7 @@ def shape(store: cc.Store) -> list[str]:
 
 
 def test_a_call_that_may_have_run_is_told_to_the_model_after_a_cancel(store: cc.Store) -> None:
-    """SPEC 3.6, 9.8: what was done by then stays done, and the next request says so."""
+    """Guarantees 3.6, 9.8: what was done by then stays done, and the next request says so."""
 
     async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
         yield said("I deploy.")
@@ -58,7 +58,7 @@ def test_a_call_that_may_have_run_is_told_to_the_model_after_a_cancel(store: cc.
 
 
 def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
-    """SPEC 2.2: a model may have nothing more to say."""
+    """Guarantee 2.2: a model may have nothing more to say."""
 
     async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
         yield asked("call_1")
@@ -74,7 +74,7 @@ def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
 
 
 def test_what_still_runs_when_the_reply_ends_has_a_result_that_says_so(store: cc.Store) -> None:
-    """SPEC 5.3: the session knows the call, so it is not told again."""
+    """Guarantee 5.3: the session knows the call, so it is not told again."""
 
     async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
         yield asked("call_1", "watch")
@@ -92,7 +92,7 @@ def test_what_still_runs_when_the_reply_ends_has_a_result_that_says_so(store: cc
 
 
 def test_our_tools_keep_to_the_limit_of_calls(store: cc.Store) -> None:
-    """SPEC 11: a limit holds, whoever calls."""
+    """Guarantee 11.2: a limit holds, whoever calls."""
     ran: list[str] = []
 
     def look(thing: str) -> str:
@@ -144,7 +144,7 @@ def test_tools_that_may_not_run_side_by_side_do_not(store: cc.Store) -> None:
 
 
 def test_a_call_after_which_a_tool_of_ours_ran_is_not_made_again(store: cc.Store) -> None:
-    """SPEC 11.2: a retry would run it twice."""
+    """Guarantee 11.2: a retry would run it twice."""
     ran: list[str] = []
 
     def look(thing: str) -> str:
@@ -164,7 +164,7 @@ def test_a_call_after_which_a_tool_of_ours_ran_is_not_made_again(store: cc.Store
 
 
 def test_a_step_counts_all_calls_that_its_provider_made(store: cc.Store) -> None:
-    """SPEC 6, 13: the sum is what it took; the last one is how full the context is."""
+    """Guarantees 6.2, 13.1: the sum is what it took; the last one is how full the context is."""
 
     async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
         yield asked("call_1")
@@ -187,7 +187,7 @@ def test_a_step_counts_all_calls_that_its_provider_made(store: cc.Store) -> None
 
 
 def test_a_request_that_a_hook_has_changed_is_what_the_program_gets(store: cc.Store) -> None:
-    """SPEC 11.8, 13.2: what is stored is what was sent."""
+    """Guarantees 11.8, 13.2: what is stored is what was sent."""
 
     async def script(call: Call, number: int) -> AsyncGenerator[JSONObject, None]:
         yield said("Done.")

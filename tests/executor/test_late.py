@@ -14,7 +14,7 @@ from tests.executor.scripted import SONNET, Say, Scripted, call, kinds, played
 
 
 def test_what_a_tool_says_is_not_told_after_its_result(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
-    """SPEC 12.1: nothing is told of a turn that is over, and nobody stumbles over the attempt."""
+    """Guarantee 12.1: nothing is told of a turn that is over, and nobody stumbles over the attempt."""
 
     def hasty(said: str, context: ToolContext) -> str:
         """Speak, and be gone."""
@@ -43,7 +43,7 @@ def test_what_a_tool_says_is_not_told_after_its_result(store: cc.Store, caplog: 
 
 @pytest.mark.parametrize("given", ["hello", None], ids=["a turn", "nothing to do"])
 def test_a_turn_that_is_stopped_at_any_moment_has_a_result(store: cc.Store, given: str | None) -> None:
-    """SPEC 11.10: also where its end, or that there is nothing to do, is just being written."""
+    """Guarantee 11.10: also where its end, or that there is nothing to do, is just being written."""
     store.extend("demo", [cc.user("Hello?"), cc.assistant("Hello.")])
 
     async def stopped(moment: int) -> TurnResult:

@@ -28,7 +28,7 @@ SECRET = "xyzzy-4711"
 
 
 def test_an_error_that_is_no_text_is_stored_and_frees_the_conversation(store: cc.Store) -> None:
-    """SPEC 15.1: a file's name may hold what no encoding carries, and an error may quote it."""
+    """Guarantee 15.1: a file's name may hold what no encoding carries, and an error may quote it."""
 
     def prepare(request: JSONObject, step: int) -> None:
         raise ValueError("no such file: caf\udce9")
@@ -42,7 +42,7 @@ def test_an_error_that_is_no_text_is_stored_and_frees_the_conversation(store: cc
 
 
 def test_what_a_tool_says_of_its_progress_may_be_no_text(store: cc.Store) -> None:
-    """SPEC 12.1: it is told as far as it can be."""
+    """Guarantee 12.1: it is told as far as it can be."""
 
     async def read(context: ToolContext) -> str:
         """Read a file."""
@@ -56,7 +56,7 @@ def test_what_a_tool_says_of_its_progress_may_be_no_text(store: cc.Store) -> Non
 
 
 def test_a_time_limit_of_somebody_else_is_an_error(store: cc.Store) -> None:
-    """SPEC 11.2: only the turn's own limit of time ends it with `max_seconds`."""
+    """Guarantee 11.2: only the turn's own limit of time ends it with `max_seconds`."""
 
     @tool(approval=True)
     def sign(name: str) -> str:
@@ -79,7 +79,7 @@ def test_a_time_limit_of_somebody_else_is_an_error(store: cc.Store) -> None:
 
 
 def test_input_that_was_sent_twice_under_one_name_does_not_lock_the_queue(store: cc.Store) -> None:
-    """SPEC 11.9: both are taken in, the second under another name."""
+    """Guarantee 11.9: both are taken in, the second under another name."""
 
     async def turn() -> None:
         for kind in ("follow-up", "follow-up", "steer"):
@@ -95,7 +95,7 @@ def test_input_that_was_sent_twice_under_one_name_does_not_lock_the_queue(store:
 
 
 def test_a_picture_that_was_redacted_while_it_waited_does_not_lock_the_queue(store: cc.Store) -> None:
-    """SPEC 11.9, 2.8: the words are taken in, and say that the picture is gone."""
+    """Guarantees 11.9, 2.8: the words are taken in, and say that the picture is gone."""
     picture = Media(mime_type="image/png", data=b"\x89PNG\r\n\x1a\n")
     (stored,) = store.append("demo", Message(role="user", parts=(picture,))).parts
     assert isinstance(stored, Media)
@@ -114,7 +114,7 @@ def test_a_picture_that_was_redacted_while_it_waited_does_not_lock_the_queue(sto
 
 @pytest.mark.parametrize("length", [0, 3])
 def test_a_turn_whose_opening_was_rewound_away_ends_properly(store: cc.Store, length: int) -> None:
-    """SPEC 3.5, 11.10: and every call on the new line is answered."""
+    """Guarantees 3.5, 11.10: and every call on the new line is answered."""
     for number in range(4):
         store.extend("demo", [cc.user(f"question {number}"), cc.assistant("answer", author="assistant")])
 
@@ -131,7 +131,7 @@ def test_a_turn_whose_opening_was_rewound_away_ends_properly(store: cc.Store, le
 
 
 def test_a_turn_whose_opening_was_rewound_away_is_not_resumed(store: cc.Store) -> None:
-    """SPEC 3.6: there is nothing to go on with; what waits is answered in a turn of its own."""
+    """Guarantee 3.6: there is nothing to go on with; what waits is answered in a turn of its own."""
     store.append("demo", cc.user("first"))
 
     async def turn(endpoint: Scripted, *, resumes: bool) -> cc.TurnResult:
@@ -151,7 +151,7 @@ def test_a_turn_whose_opening_was_rewound_away_is_not_resumed(store: cc.Store) -
 
 
 def test_the_result_of_one_agent_is_no_answer_to_the_call_of_another(store: cc.Store) -> None:
-    """SPEC 11.10: not every vendor gives calls names of their own, so two agents may use the same at once."""
+    """Guarantee 11.10: not every vendor gives calls names of their own, so two agents may use the same at once."""
 
     async def forever(a: int, b: int) -> int:
         """Add two numbers, slowly."""
@@ -180,7 +180,7 @@ def test_the_result_of_one_agent_is_no_answer_to_the_call_of_another(store: cc.S
 
 
 def test_redaction_leaves_no_word_in_what_was_told_of_calls_and_errors(tmp_path: Path) -> None:
-    """SPEC 2.8, 12.1: arguments that were shown for approval, progress, and errors that quote what was sent."""
+    """Guarantees 2.8, 12.1: arguments that were shown for approval, progress, and errors that quote what was sent."""
 
     @tool(approval=True)
     async def remove(name: str, context: ToolContext) -> str:
@@ -230,7 +230,7 @@ class Forgetful(Raw):
 
 
 def test_a_session_that_the_provider_has_lost_is_begun_anew(store: cc.Store) -> None:
-    """SPEC 9.5, 9.6: the whole context, in a new session, in the same step."""
+    """Guarantees 9.5, 9.6: the whole context, in a new session, in the same step."""
 
     raw = Forgetful(_answer(1, "one"), _answer(3, "two"), _answer(4, "three"))
     executor = cc.AgentExecutor(store, "openai-session:gpt-5", endpoint=raw)
@@ -257,7 +257,7 @@ class Losing(PostgresStore):
 
 
 def test_a_step_whose_beginning_was_stored_without_an_answer_is_there_once(postgres_address: str) -> None:
-    """SPEC 3.3: the connection breaks after the server has committed; the transaction is run again."""
+    """Guarantee 3.3: the connection breaks after the server has committed; the transaction is run again."""
     store = Losing(postgres_address)
     store.ready()
     scripted = Scripted([Say(calls=(call(1),)), Say(text="done")])
@@ -272,7 +272,7 @@ def test_a_step_whose_beginning_was_stored_without_an_answer_is_there_once(postg
 
 @pytest.mark.parametrize("change", ["rewound", "edited"])
 def test_a_turn_whose_opening_is_gone_ends(store: cc.Store, change: str) -> None:
-    """SPEC 3.4: who rewinds or edits the past has asked something else; a turn does not go on with that."""
+    """Guarantee 3.4: who rewinds or edits the past has asked something else; a turn does not go on with that."""
     store.append("demo", cc.user("first"))
     store.append("demo", cc.assistant("yes?"))
 

@@ -49,7 +49,7 @@ def calling(*calls: tuple[str | None, str]) -> list[JSONObject]:
 
 @pytest.mark.parametrize("pause", [0.0, 0.06])
 def test_an_emoji_that_comes_in_two_halves_is_whole(store: cc.Store, pause: float) -> None:
-    """SPEC 10.3: whether the halves are journaled apart or not."""
+    """Guarantee 10.3: whether the halves are journaled apart or not."""
     raw = Raw(chunks({"content": "well \ud83d"}, {"content": "\ude00 done \ud83d"}), pause=pause)
     executor = cc.AgentExecutor(store, SERVER, endpoint=raw)
     events = asyncio.run(played(executor, "demo"))
@@ -59,7 +59,7 @@ def test_an_emoji_that_comes_in_two_halves_is_whole(store: cc.Store, pause: floa
 
 @pytest.mark.parametrize("name", [None, ""])
 def test_calls_without_ids_are_given_some(store: cc.Store, name: str | None) -> None:
-    """SPEC 5.1: matching is by id, so there has to be one."""
+    """Guarantee 5.1: matching is by id, so there has to be one."""
     raw = Raw(calling((name, '{"a": 1, "b": 2}'), (name, '{"a": 3, "b": 4}')), chunks({"content": "done"}))
     executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=raw)
     events = asyncio.run(played(executor, "demo"))
@@ -69,7 +69,7 @@ def test_calls_without_ids_are_given_some(store: cc.Store, name: str | None) -> 
 
 
 def test_two_calls_of_one_id_at_two_indexes_are_two(store: cc.Store) -> None:
-    """SPEC 5.1: and each gets its own result."""
+    """Guarantee 5.1: and each gets its own result."""
     raw = Raw(calling(("c", '{"a": 1, "b": 2}'), ("c", '{"a": 3, "b": 4}')), chunks({"content": "done"}))
     executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=raw)
     asyncio.run(played(executor, "demo"))
@@ -79,7 +79,7 @@ def test_two_calls_of_one_id_at_two_indexes_are_two(store: cc.Store) -> None:
 
 
 def test_of_two_calls_of_one_id_each_gets_its_result(store: cc.Store) -> None:
-    """SPEC 5.1: the quicker one does not get the other's, because the second waits for the first."""
+    """Guarantee 5.1: the quicker one does not get the other's, because the second waits for the first."""
 
     async def nap(seconds: float) -> str:
         """Sleep a little."""
@@ -94,7 +94,7 @@ def test_of_two_calls_of_one_id_each_gets_its_result(store: cc.Store) -> None:
 
 @pytest.mark.parametrize("figure", [12.0, -3, "12", float("inf"), None])
 def test_odd_figures_of_usage_do_not_lock_a_conversation(store: cc.Store, figure: object) -> None:
-    """SPEC 15.1: what a server counts is stored as numbers of tokens, and read again."""
+    """Guarantee 15.1: what a server counts is stored as numbers of tokens, and read again."""
     usage: JSONObject = {"choices": [], "usage": {"prompt_tokens": figure, "completion_tokens": 2.0}}
     raw = Raw([*chunks({"content": "one"}), usage], chunks({"content": "two"}))
     executor = cc.AgentExecutor(store, SERVER, endpoint=raw)
@@ -108,7 +108,7 @@ def test_odd_figures_of_usage_do_not_lock_a_conversation(store: cc.Store, figure
 
 @pytest.mark.parametrize("finish", ["error", "cancelled"])
 def test_a_finish_reason_of_the_provider_is_not_taken_for_ours(store: cc.Store, finish: str) -> None:
-    """SPEC 11.9: what waits is answered; nobody was cancelled."""
+    """Guarantee 11.9: what waits is answered; nobody was cancelled."""
 
     async def results() -> list[cc.TurnResult]:
         await executor.follow_up("demo", "and then?")
@@ -123,7 +123,7 @@ def test_a_finish_reason_of_the_provider_is_not_taken_for_ours(store: cc.Store, 
 
 
 def test_a_line_that_is_cut_when_all_has_been_said_has_done_its_work(store: cc.Store) -> None:
-    """SPEC 11.11: the reason for the end had come, and nothing was to follow."""
+    """Guarantee 11.11: the reason for the end had come, and nothing was to follow."""
     whole = Say(text="hello there")
     cut = Say(text="hello there", broken=len(whole.events()) - 1)
     asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=Scripted([cut])), "demo"))
@@ -131,7 +131,7 @@ def test_a_line_that_is_cut_when_all_has_been_said_has_done_its_work(store: cc.S
 
 
 def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store) -> None:
-    """SPEC 11.11: tried again before anything was said; after that, what was said is kept."""
+    """Guarantee 11.11: tried again before anything was said; after that, what was said is kept."""
     sound = Say(text="hello there").events()
     scripted = Raw([sound[0], {"type": "content_block_start"}], sound)
     asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=scripted), "first"))
@@ -177,7 +177,7 @@ def test_the_event_that_failed_is_left_out_and_not_an_equal_one_before_it(store:
 
 @pytest.mark.parametrize("pause", [0.0, 0.05])
 def test_a_call_of_no_tool_in_particular_is_answered(store: cc.Store, pause: float) -> None:
-    """SPEC 2.3: nothing crashes, and nothing is lost."""
+    """Guarantee 2.3: nothing crashes, and nothing is lost."""
     nameless: JSONObject = {"index": 0, "id": "c1", "type": "function", "function": {"name": "", "arguments": "{}"}}
     line = Raw(chunks({"tool_calls": [nameless]}, finish="tool_calls"), chunks({"content": "Sorry."}), pause=pause)
     executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=line)

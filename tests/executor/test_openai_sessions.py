@@ -171,7 +171,7 @@ def room(request: pytest.FixtureRequest, standin: Standin, model: Model, on_disk
 
 
 def test_ten_turns_with_notes_and_tools_in_one_session(room: Room) -> None:
-    """SPEC 9.4: every message reaches the model once, and a request holds only what is new."""
+    """Guarantee 9.4: every message reaches the model once, and a request holds only what is new."""
     events = room.say(*[f"thing {number}" for number in range(10)])
     assert starts(events) == [("full", "first request"), *[("resume", "")] * 19]
     assert len(room.contexts) == 20
@@ -188,7 +188,7 @@ def test_ten_turns_with_notes_and_tools_in_one_session(room: Room) -> None:
 
 
 def test_a_session_that_openai_has_lost_is_begun_anew_with_everything(room: Room) -> None:
-    """SPEC 9.5, 9.6, FIELD-BUGS 21: in the same step, announced, and gone on with afterwards."""
+    """Guarantees 9.5, 9.6: in the same step, announced, and gone on with afterwards."""
     room.say("the moon", "the sun")
     room.lose()
     events = room.say("the earth")
@@ -200,7 +200,7 @@ def test_a_session_that_openai_has_lost_is_begun_anew_with_everything(room: Room
 
 
 def test_a_session_that_is_lost_between_a_call_and_its_result(room: Room) -> None:
-    """SPEC 5.1, 9.6: the call goes along with its result into the new session."""
+    """Guarantees 5.1, 9.6: the call goes along with its result into the new session."""
     room.say("the moon")
     room.while_looking = room.lose
     events = room.say("the sun")
@@ -209,8 +209,8 @@ def test_a_session_that_is_lost_between_a_call_and_its_result(room: Room) -> Non
 
 
 def test_a_provider_that_is_overloaded_is_asked_again(room: Room) -> None:
-    """SPEC 9.8: whether a conversation holds a prompt that failed cannot be known, so a new one begins. A response is
-    continued from the one before it, as if nothing had been.
+    """Guarantee 9.8: whether a conversation holds a prompt that failed cannot be known, so a new one begins. A response
+    is continued from the one before it, as if nothing had been.
     """
     room.say("the moon")
     room.standin.desk.faults = listed(None, None, faults.overloaded())
@@ -224,7 +224,7 @@ def test_a_provider_that_is_overloaded_is_asked_again(room: Room) -> None:
 
 @pytest.mark.parametrize("number", range(2))
 def test_a_reply_that_was_cut_off_is_not_in_the_way_of_the_next_turn(room: Room, number: int) -> None:
-    """SPEC 9.8: once is better than twice or never, whether OpenAI has completed the reply or not."""
+    """Guarantee 9.8: once is better than twice or never, whether OpenAI has completed the reply or not."""
     room.say("the moon", *[f"star {each}" for each in range(number)])
     room.standin.desk.faults = listed(*[None] * (2 * number + 3), faults.cut(0.8))
     with pytest.raises(ProviderFailed):
@@ -241,7 +241,7 @@ def test_a_reply_that_was_cut_off_is_not_in_the_way_of_the_next_turn(room: Room,
 def test_where_nothing_is_stored_every_request_is_whole(
     who: str, standin: Standin, model: Model, on_disk: cc.Store
 ) -> None:
-    """SPEC 9.4, 9.5: who has agreed with OpenAI that it stores nothing loses nothing, and is told why."""
+    """Guarantees 9.4, 9.5: who has agreed with OpenAI that it stores nothing loses nothing, and is told why."""
     settings = {"store": False} if who == "the caller" else {}
     room = Room(standin, model, on_disk, SESSION, settings=settings)
     room.kept.forgets, room.kept.owns_up = who != "the caller", who == "the organization"
@@ -286,7 +286,7 @@ class Person:
 def test_nothing_is_lost_or_doubled_in_foul_weather(
     name: str, standin: Standin, model: Model, on_disk: cc.Store
 ) -> None:
-    """SPEC 9.6-9.8: in several conversations at once, for everything that the model has ever seen."""
+    """Guarantees 9.6 to 9.8: in several conversations at once, for everything that the model has ever seen."""
     rooms = [Room(standin, model, on_disk, name, f"room {number}") for number in range(ROOMS)]
     standin.desk.faults = Weather(5, share=0.3, draws=QUICK)
 

@@ -55,7 +55,7 @@ def shape(messages: list[Message]) -> list[str]:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02], ids=["at once", "piece by piece"])
 def test_its_calls_and_results_are_recorded_as_ours(store: cc.Store, seconds: float) -> None:
-    """SPEC 9.7: `commit` appends what the provider produced, in one transaction, in order."""
+    """Guarantee 9.7: `commit` appends what the provider produced, in one transaction, in order."""
     executor = agent(store, "turn", seconds=seconds)
     events = asyncio.run(told(executor, "Run it."))
     messages = store.load("demo")
@@ -80,7 +80,7 @@ def test_its_calls_and_results_are_recorded_as_ours(store: cc.Store, seconds: fl
 
 
 def test_its_thread_is_gone_on_with(store: cc.Store) -> None:
-    """SPEC 9.4: only what is new is sent the next time, and what it said itself is not."""
+    """Guarantee 9.4: only what is new is sent the next time, and what it said itself is not."""
     executor = agent(store, "turn", "turn")
     asyncio.run(told(executor, "Run it."))
     compiled = executor.compiler.compile("demo")
@@ -93,7 +93,7 @@ def test_its_thread_is_gone_on_with(store: cc.Store) -> None:
 
 
 def test_a_history_it_has_shortened_is_noticed(store: cc.Store) -> None:
-    """SPEC 11.5: after a compaction, triggers for that are asked; the account says what happened."""
+    """Guarantee 11.3: after a compaction, triggers for that are asked; the account says what happened."""
     seen: list[str] = []
 
     @cc.trigger("reminder", at=("after_compaction",))
@@ -113,7 +113,7 @@ def test_a_history_it_has_shortened_is_noticed(store: cc.Store) -> None:
 
 
 def test_what_it_had_done_is_kept_where_it_is_cancelled(store: cc.Store) -> None:
-    """SPEC 3, 9.8: calls with their results stay, whole; its last words are marked."""
+    """Guarantees 11.10, 9.8: calls with their results stay, whole; its last words are marked."""
     executor = agent(store, "turn", seconds=0.02)
 
     async def work() -> None:
@@ -148,7 +148,7 @@ asyncio.run(main())
 
 
 def test_what_it_had_done_survives_the_death_of_our_process(tmp_path: Path) -> None:
-    """SPEC 3, 12: the journal holds results too, and becomes the messages it was made of."""
+    """Guarantees 3.3, 3.6: the journal holds results too, and becomes the messages it was made of."""
     address = f"sqlite:///{tmp_path / 'chat.db'}"
     command = [sys.executable, "-c", KILLED, address, str(DATA / "turn.jsonl")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -175,7 +175,7 @@ class Asking(Endpoint):
 
 
 def test_what_it_said_before_it_asks_is_told_before_the_question(store: cc.Store) -> None:
-    """SPEC 12.1: events are in the order in which things happened, also where they are stored in batches."""
+    """Guarantee 12.1: events are in the order in which things happened, also where they are stored in batches."""
     provider = cc.provider("codex:gpt-5.4", client="replay")
     executor = cc.AgentExecutor(store, provider, endpoint=Asking(), approve=lambda call, tool: True)
     events = asyncio.run(told(executor, "Run it."))
@@ -186,7 +186,9 @@ def test_what_it_said_before_it_asks_is_told_before_the_question(store: cc.Store
 
 
 def test_its_own_prompt_takes_room_and_is_no_error_of_our_count(store: cc.Store) -> None:
-    """SPEC 7.1: the figure of the last request stands, however far it is from ours; no factor is learned from it."""
+    """Guarantee 7.1: the figure of the last request stands, however far it is from ours; no factor is learned from
+    it.
+    """
     events = recorded("turn")
     for event in events:
         if event["method"] == "thread/tokenUsage/updated":

@@ -22,7 +22,7 @@ def masked(request: JSONObject) -> JSONObject:
 
 
 def test_the_hook_gets_a_copy(store: cc.Store) -> None:
-    """SPEC 11.8: whatever it does to it, what is sent is what was compiled, unless it returns something."""
+    """Guarantee 11.8: whatever it does to it, what is sent is what was compiled, unless it returns something."""
     seen: list[tuple[int, int]] = []
 
     def spoils(request: JSONObject, step: int) -> None:
@@ -45,7 +45,7 @@ def test_the_hook_gets_a_copy(store: cc.Store) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_replacement_is_sent_stored_whole_and_ends_the_epoch(store: cc.Store, is_async: bool) -> None:
-    """SPEC 11.8: the request after it begins an epoch, and says why."""
+    """Guarantee 11.8: the request after it begins an epoch, and says why."""
 
     def masks(request: JSONObject, step: int) -> JSONObject | None:
         return masked(request) if step == 2 else None
@@ -73,7 +73,7 @@ def test_a_replacement_is_sent_stored_whole_and_ends_the_epoch(store: cc.Store, 
 
 
 def test_a_hook_that_changes_every_request_is_followed_to_the_byte(store: cc.Store) -> None:
-    """SPEC 11.1, 11.8: each of them begins an epoch."""
+    """Guarantees 11.1, 11.8: each of them begins an epoch."""
     script = [Say(calls=(call(number, a=number, b=1),)) for number in range(4)]
     provider = Scripted([*script, Say(text="Done.")])
     executor = cc.AgentExecutor(
@@ -92,7 +92,7 @@ def test_a_hook_that_changes_every_request_is_followed_to_the_byte(store: cc.Sto
 
 
 def test_the_hook_is_asked_again_where_a_call_is_made_again(store: cc.Store) -> None:
-    """SPEC 11.8, 11.11."""
+    """Guarantees 11.8, 11.11."""
     failing = ProviderFailed("anthropic", "transient", "Overloaded")
     provider = Scripted([failing, Say(text="There.")])
     executor = cc.AgentExecutor(
@@ -141,7 +141,7 @@ def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:
 
 
 def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
-    """SPEC 11.8, 3.5: nobody knows which words of whom are in it."""
+    """Guarantees 11.8, 2.8: nobody knows which words of whom are in it."""
     provider = Scripted([Say(text="Hello.")])
     executor = cc.AgentExecutor(
         store,
@@ -178,7 +178,7 @@ class Sessions(Endpoint):
 
 
 def test_after_a_replacement_a_new_session_begins(store: cc.Store) -> None:
-    """SPEC 11.8, 9.6: what a session holds is not what the ledger says, so nothing is added to it."""
+    """Guarantees 11.8, 9.6: what a session holds is not what the ledger says, so nothing is added to it."""
     line = Sessions()
     turns = 0
 

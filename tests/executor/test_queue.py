@@ -59,7 +59,7 @@ def follow_up(store: cc.Store, text: str) -> Queued:
 
 
 def test_what_steers_enters_between_two_steps_of_the_running_turn(store: cc.Store) -> None:
-    """SPEC 11.9."""
+    """Guarantee 11.9."""
     provider = Scripted(
         [
             Say(calls=(call(1),)),
@@ -87,7 +87,7 @@ def test_what_steers_enters_between_two_steps_of_the_running_turn(store: cc.Stor
 
 
 def test_a_follow_up_opens_the_next_turn(store: cc.Store) -> None:
-    """SPEC 11.9: by itself, and the handle of the first turn tells of both."""
+    """Guarantee 11.9: by itself, and the handle of the first turn tells of both."""
     provider = Scripted([then(lambda: follow_up(store, "and then?"), Say(text="First.")), Say(text="Second.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -100,7 +100,7 @@ def test_a_follow_up_opens_the_next_turn(store: cc.Store) -> None:
 
 
 def test_several_of_both_keep_their_order(store: cc.Store) -> None:
-    """SPEC 11.9."""
+    """Guarantee 11.9."""
 
     def talk() -> None:
         follow_up(store, "later 1")
@@ -130,7 +130,7 @@ def test_several_of_both_keep_their_order(store: cc.Store) -> None:
 
 
 def test_what_steers_a_turn_that_ends_opens_the_next(store: cc.Store) -> None:
-    """SPEC 11.9: it came while the last reply was written."""
+    """Guarantee 11.9: it came while the last reply was written."""
     provider = Scripted([then(lambda: steer(store, "wait"), Say(text="Done.")), Say(text="I wait.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -141,7 +141,7 @@ def test_what_steers_a_turn_that_ends_opens_the_next(store: cc.Store) -> None:
 
 @pytest.mark.parametrize("failure", ["error", "cancel"])
 def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) -> None:
-    """SPEC 11.9: it stays queued, the next run takes it, and what was to steer comes before what is said now."""
+    """Guarantee 11.9: it stays queued, the next run takes it, and what was to steer comes before what is said now."""
 
     def talk() -> None:
         steer(store, "not so fast")
@@ -177,7 +177,7 @@ def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) 
 
 
 def test_a_run_without_input_takes_what_waits(store: cc.Store) -> None:
-    """SPEC 11.9: also where no turn was ever run."""
+    """Guarantee 11.9: also where no turn was ever run."""
     follow_up(store, "anybody?")
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Yes.")]))
 
@@ -188,7 +188,7 @@ def test_a_run_without_input_takes_what_waits(store: cc.Store) -> None:
 
 
 def test_input_that_comes_in_the_moment_a_turn_ends_is_answered(store: cc.Store) -> None:
-    """SPEC 11.9: by the turn that ends, or by the next run; never by nobody, and never twice."""
+    """Guarantee 11.9: by the turn that ends, or by the next run; never by nobody, and never twice."""
 
     async def talk(delay: float, number: int) -> None:
         executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Yes.")]))
@@ -209,7 +209,7 @@ def test_input_that_comes_in_the_moment_a_turn_ends_is_answered(store: cc.Store)
 
 
 def test_pictures_wait_too(store: cc.Store) -> None:
-    """SPEC 11.9."""
+    """Guarantee 11.9."""
     picture = cc.Media(mime_type="image/png", data=b"\x89PNG not really")
     provider = Scripted([Say(text="Nice.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
@@ -235,7 +235,7 @@ def test_what_cannot_be_a_message_does_not_enter_the_queue(store: cc.Store) -> N
 
 
 def test_redacting_takes_the_words_out_of_what_waited_too(store: cc.Store) -> None:
-    """SPEC 3.5: what was told of input while it waited goes with the message that it became."""
+    """Guarantee 2.8: what was told of input while it waited goes with the message that it became."""
     follow_up(store, "my number is 555-1234")
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Noted.")]))
     asyncio.run(played(executor, "demo", None))
@@ -258,7 +258,7 @@ def die_while_input_waits(address: str) -> None:
 
 
 def test_nothing_is_lost_where_the_process_dies(tmp_path: Path) -> None:
-    """SPEC 11.9."""
+    """Guarantee 11.9."""
     address = f"sqlite:///{tmp_path}/queue.db"
     child = PROCESSES.Process(target=die_while_input_waits, args=(address,))
     child.start()

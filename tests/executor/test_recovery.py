@@ -95,7 +95,9 @@ def kill_in_the_middle(address: str, path: Path, run: int, seconds: float) -> No
 
 
 def test_kill_at_random_moments_of_running_turns(tmp_path: Path) -> None:
-    """SPEC 3.6, 11.1: no tool that has ended runs again, every call has one result, and the conversation is valid."""
+    """Guarantees 3.6, 11.1: no tool that has ended runs again, every call has one result, and the conversation is
+    valid.
+    """
     assert survives(tmp_path, KILLS, 20261115)["turns"]
 
 
@@ -194,7 +196,7 @@ def dies_in_the_stream(address: str) -> None:
 
 
 def test_resume_after_a_kill_in_the_middle_of_a_reply(tmp_path: Path) -> None:
-    """SPEC 3.3, 3.6: what was seen is kept, with its status; the model is asked again, and never sees it."""
+    """Guarantees 3.3, 3.6: what was seen is kept, with its status; the model is asked again, and never sees it."""
     address = killed(dies_in_the_stream, tmp_path)
     with cc.open_store(address) as store:
         partial = store.load("demo")[-1]
@@ -238,7 +240,7 @@ def dies_in_a_tool(address: str) -> None:
 
 @pytest.mark.parametrize("way", ["new input", "resume"])
 def test_a_turn_that_died_is_reported_and_the_next_goes_on(tmp_path: Path, way: str) -> None:
-    """SPEC 3.6: the tool that had ended keeps its result; the other one is answered, and neither runs again."""
+    """Guarantee 3.6: the tool that had ended keeps its result; the other one is answered, and neither runs again."""
     address = killed(dies_in_a_tool, tmp_path)
     ran: list[str] = []
 

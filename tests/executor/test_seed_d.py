@@ -78,7 +78,7 @@ def warnings_in(body: bytes) -> list[str]:
 
 
 def test_warnings_come_once_with_the_next_request_and_stay(store: cc.Store) -> None:
-    """SPEC 11.3, 11.4, 11.6: 110 tool calls; memory at step 40, context at 80 % and 90 % in the middle."""
+    """Guarantees 11.3, 11.4, 11.6: 110 tool calls; memory at step 40, context at 80 % and 90 % in the middle."""
     project = Project()
 
     asyncio.run(played(agent(store, project), "demo", "understand this project"))
@@ -108,7 +108,7 @@ def executor_says_one_epoch(store: cc.Store) -> bool:
 
 @pytest.mark.parametrize("dies_at", [MEMORY_HIGH, 94, STEPS + 1])
 def test_a_restart_in_the_middle_changes_nothing(tmp_path: Path, dies_at: int) -> None:
-    """SPEC 11.4: the same messages, and the same requests to the byte, as in a run that nobody interrupted."""
+    """Guarantee 11.4: the same messages, and the same requests to the byte, as in a run that nobody interrupted."""
     address = f"sqlite:///{tmp_path}/killed.db"
     child = PROCESSES.Process(target=run_until_killed, args=(address, dies_at))
     child.start()

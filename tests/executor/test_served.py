@@ -43,7 +43,7 @@ def test_one_agent_asks_another_person_in_each_conversation(store: cc.Store) -> 
 
 
 def test_a_turn_says_when_it_has_begun_or_why_not(store: cc.Store) -> None:
-    """SPEC 3.2: one turn at a time, and who begins another one is told at once."""
+    """Guarantee 3.2: one turn at a time, and who begins another one is told at once."""
 
     async def talk() -> None:
         agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="a b c", pause=0.05)]))
@@ -58,7 +58,7 @@ def test_a_turn_says_when_it_has_begun_or_why_not(store: cc.Store) -> None:
 
 
 def test_who_is_told_of_the_end_may_begin_the_next_turn(store: cc.Store) -> None:
-    """SPEC 3.2: the lease ends with the turn, in one transaction."""
+    """Guarantee 3.2: the lease ends with the turn, in one transaction."""
 
     async def talk() -> None:
         agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="One."), Say(text="Two.")]))
@@ -73,7 +73,7 @@ def test_who_is_told_of_the_end_may_begin_the_next_turn(store: cc.Store) -> None
 
 
 def test_a_summary_on_demand_is_told_to_who_watches(store: cc.Store) -> None:
-    """SPEC 12.1: a compaction is an event, whoever asked for it."""
+    """Guarantee 12.1: a compaction is an event, whoever asked for it."""
     for number in range(20):
         store.append("demo", cc.user(f"Question {number}: " + "why " * 300))
         store.append("demo", cc.assistant(f"Answer {number}: " + "because " * 300))

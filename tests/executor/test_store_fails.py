@@ -52,7 +52,7 @@ def agent(store: cc.Store) -> cc.AgentExecutor:
 
 @pytest.mark.parametrize("number", range(3, WRITES))
 def test_what_was_told_is_what_is_stored(unwilling: Unwilling, number: int) -> None:
-    """SPEC 12.1: a piece of a reply that could not be journaled is told with its end, and not left out."""
+    """Guarantee 12.1: a piece of a reply that could not be journaled is told with its end, and not left out."""
 
     async def run() -> cc.TurnResult:
         unwilling.count_from_here(range(number, number + 1))
@@ -66,7 +66,7 @@ def test_what_was_told_is_what_is_stored(unwilling: Unwilling, number: int) -> N
 
 
 def test_a_turn_that_could_not_be_stored_says_so(unwilling: Unwilling) -> None:
-    """SPEC 15.1: not that there is nothing to do, although its lease cannot be given back either."""
+    """Guarantee 15.1: not that there is nothing to do, although its lease cannot be given back either."""
 
     async def begin() -> int:
         unwilling.count_from_here(range(2, 100))

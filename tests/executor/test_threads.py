@@ -9,7 +9,7 @@ from contextc.executor.threads import CALLBACKS, STORE, afterwards, durable
 
 
 def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
-    """SPEC 11.10: what has begun to be stored is stored, before anybody is told that it was stopped."""
+    """Guarantee 11.10: what has begun to be stored is stored, before anybody is told that it was stopped."""
     begun, may_end, ended = threading.Event(), threading.Event(), list[str]()
 
     def work() -> None:
@@ -34,7 +34,7 @@ def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
 
 
 def test_an_error_of_the_work_is_raised_where_it_is_waited_for() -> None:
-    """SPEC 11.1: a store that fails ends the turn that wrote to it."""
+    """Guarantee 11.1: a store that fails ends the turn that wrote to it."""
 
     def work(number: int) -> int:
         return 1 // number
@@ -48,7 +48,7 @@ def test_an_error_of_the_work_is_raised_where_it_is_waited_for() -> None:
 
 
 def test_what_comes_afterwards_is_done_on_the_loop_before_the_caller_goes_on() -> None:
-    """SPEC 12.1: events are told when they are stored, in the order of their numbers."""
+    """Guarantee 12.1: events are told when they are stored, in the order of their numbers."""
     told: list[tuple[str, threading.Thread]] = []
 
     def work() -> None:
@@ -65,7 +65,7 @@ def test_what_comes_afterwards_is_done_on_the_loop_before_the_caller_goes_on() -
 
 
 def test_outside_of_durable_work_it_is_done_at_once() -> None:
-    """SPEC 12.1: whoever writes without a loop tells those who watch all the same."""
+    """Guarantee 12.1: whoever writes without a loop tells those who watch all the same."""
     told: list[str] = []
     afterwards(lambda: told.append("told"))
     assert told == ["told"]

@@ -15,7 +15,7 @@ from tests.executor.scripted import SONNET, Say, Scripted, add, call, kinds, pla
 
 
 def test_a_turn_with_a_tool_is_told_from_beginning_to_end(store: cc.Store) -> None:
-    """SPEC 11.1, 12.1."""
+    """Guarantees 11.1, 12.1."""
     provider = Scripted([Say(text="Let me add.", calls=(call(1, a=2, b=3),)), Say(text="It is 5.")])
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
 
@@ -42,7 +42,7 @@ def test_a_turn_with_a_tool_is_told_from_beginning_to_end(store: cc.Store) -> No
 
 
 def test_events_are_numbered_stored_and_replayed_from_any_number(store: cc.Store) -> None:
-    """SPEC 12.1."""
+    """Guarantee 12.1."""
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted([Say(calls=(call(1),)), Say(text="3")]))
 
     events = asyncio.run(played(executor, "demo"))
@@ -54,7 +54,7 @@ def test_events_are_numbered_stored_and_replayed_from_any_number(store: cc.Store
 
 
 def test_what_is_sent_live_is_what_is_rebuilt(store: cc.Store) -> None:
-    """SPEC 11.1: byte for byte, at every step."""
+    """Guarantee 11.1: byte for byte, at every step."""
     script = [
         Say(text=f"Step {number}.", calls=(call(number, a=number, b=1), call(f"{number}b", a=number, b=2)))
         for number in range(12)
@@ -69,7 +69,7 @@ def test_what_is_sent_live_is_what_is_rebuilt(store: cc.Store) -> None:
 
 
 def test_steps_and_turns_are_stored(store: cc.Store) -> None:
-    """SPEC 3.3."""
+    """Guarantee 3.3."""
     provider = Scripted([Say(calls=(call(1),), input=40), Say(text="3", input=60), Say(text="Bye.")])
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
 
@@ -90,7 +90,7 @@ def test_steps_and_turns_are_stored(store: cc.Store) -> None:
 
 
 def test_parallel_tools_run_side_by_side_and_are_shown_in_order(store: cc.Store) -> None:
-    """SPEC 3.3: each result commits by itself as it ends, and is shown in the order of the calls."""
+    """Guarantee 3.3: each result commits by itself as it ends, and is shown in the order of the calls."""
     together = threading.Barrier(3, timeout=5)
 
     def slow(number: int) -> str:
@@ -157,7 +157,7 @@ def test_what_a_tool_does_wrong_is_told_to_the_model(store: cc.Store) -> None:
 
 
 def test_a_tool_that_takes_too_long_is_left(store: cc.Store) -> None:
-    """SPEC 11.2: wall time per tool."""
+    """Guarantee 11.2: wall time per tool."""
 
     async def sleeps() -> str:
         """Sleep."""
@@ -186,7 +186,7 @@ def test_usage_and_gauge_are_told(store: cc.Store) -> None:
 
 
 def test_a_reply_that_takes_its_time_is_told_in_pieces(store: cc.Store) -> None:
-    """SPEC 3.3, 12.1: batches, stored before they are told."""
+    """Guarantees 3.3, 12.1: batches, stored before they are told."""
     provider = Scripted([Say(text="one two three four five six", pause=0.06)])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -210,7 +210,7 @@ def test_a_reply_that_takes_its_time_is_told_in_pieces(store: cc.Store) -> None:
 
 
 def test_a_second_turn_is_refused_or_waits(store: cc.Store) -> None:
-    """SPEC 3.2."""
+    """Guarantee 3.2."""
     provider = Scripted([Say(text="one two three", pause=0.05), Say(text="second")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 

@@ -43,7 +43,7 @@ async def until(events: AsyncGenerator[AnyEvent, None], turns: int, *, pause: fl
 
 @pytest.mark.parametrize("after", [0, 1, 7, 20])
 def test_watching_begins_at_any_number_and_goes_on(store: cc.Store, after: int) -> None:
-    """SPEC 12.1: what was before and what is to come, as one."""
+    """Guarantee 12.1: what was before and what is to come, as one."""
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(3))
     asyncio.run(played(executor, "demo"))
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(3))
@@ -58,7 +58,7 @@ def test_watching_begins_at_any_number_and_goes_on(store: cc.Store, after: int) 
 
 
 def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
-    """SPEC 12.1: in order, no gap, nothing twice; nobody keeps the turn waiting."""
+    """Guarantee 12.1: in order, no gap, nothing twice; nobody keeps the turn waiting."""
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(8))
 
     async def watched() -> list[list[AnyEvent]]:
@@ -77,7 +77,7 @@ def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
 
 
 def test_two_agents_at_once_are_seen_in_the_order_of_the_record(store: cc.Store) -> None:
-    """SPEC 12.1: one row of numbers for a conversation, whoever writes; a turn's own events are its agent's."""
+    """Guarantee 12.1: one row of numbers for a conversation, whoever writes; a turn's own events are its agent's."""
     planner = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), agent="planner")
     coder = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), agent="coder")
 
@@ -98,7 +98,7 @@ async def all_of(executor: cc.AgentExecutor, conversation: str) -> list[AnyEvent
 
 
 def test_an_inbox_that_overflows_is_filled_from_the_store(store: cc.Store) -> None:
-    """SPEC 12.1: a watcher that sleeps through more than it can keep misses nothing."""
+    """Guarantee 12.1: a watcher that sleeps through more than it can keep misses nothing."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]))
     count = INBOX + 700
 
@@ -142,7 +142,7 @@ def test_a_turn_can_be_followed_late_twice_and_from_several_places(store: cc.Sto
 
 
 def test_the_last_event_of_a_turn_is_never_missed(store: cc.Store) -> None:
-    """SPEC 12.1."""
+    """Guarantee 12.1."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Yes.")]))
 
     async def many() -> list[list[AnyEvent]]:
@@ -174,7 +174,7 @@ def run_turns(address: str, count: int) -> None:
 
 
 def test_turns_of_another_process_are_seen_between_ones_own(tmp_path: Path) -> None:
-    """SPEC 12.1."""
+    """Guarantee 12.1."""
     address = f"sqlite:///{tmp_path}/shared.db"
     with cc.open_store(address) as store:
         executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted([]))
@@ -200,7 +200,7 @@ def test_turns_of_another_process_are_seen_between_ones_own(tmp_path: Path) -> N
 
 
 def test_input_that_waits_is_seen_at_once(store: cc.Store) -> None:
-    """SPEC 12.1: also where no turn runs."""
+    """Guarantee 12.1: also where no turn runs."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]))
 
     async def watched() -> list[float]:
@@ -286,7 +286,7 @@ class Pausing(Endpoint):
 
 
 def test_what_came_is_told_before_the_next_piece_comes(tmp_path: Path) -> None:
-    """SPEC 12.1: a model that says something and then thinks for long is heard, also where the store was busy."""
+    """Guarantee 12.1: a model that says something and then thinks for long is heard, also where the store was busy."""
     endpoint = Pausing(f"sqlite:///{tmp_path}/chat.db")
 
     async def watched(executor: cc.AgentExecutor) -> None:

@@ -1,4 +1,4 @@
-"""Situations of the field: what the tests of FIELD-BUGS share."""
+"""Situations of the field: what the tests of known failures share."""
 
 from collections.abc import Sequence
 from string import ascii_lowercase

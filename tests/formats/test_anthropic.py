@@ -20,7 +20,7 @@ def text(words: str) -> JSONObject:
 
 
 def test_a_history_with_everything_becomes_one_body() -> None:
-    """SPEC 10.3: parallel calls stay in one message, their results come first in the next, nothing is lost or
+    """Guarantee 10.3: parallel calls stay in one message, their results come first in the next, nothing is lost or
     doubled.
     """
     history = [
@@ -65,7 +65,7 @@ def test_a_history_with_everything_becomes_one_body() -> None:
 
 
 def test_the_system_prompt_has_a_place_of_its_own() -> None:
-    """SPEC 8.5, seed C."""
+    """Guarantee 8.5, seed C."""
     assert PLAIN.get_system_prompt("Be brief.") == "Be brief."
     assert PLAIN.get_system_prompt("") is None
     assert PLAIN.format([cc.user("hi")], "Be brief.") == [{"role": "user", "content": [text("hi")]}]
@@ -87,7 +87,7 @@ def test_the_system_prompt_has_a_place_of_its_own() -> None:
 def test_a_system_message_between_keeps_its_role_where_its_place_allows(
     history: list[cc.Message], wire: list[tuple[str, list[str]]]
 ) -> None:
-    """SPEC 10.3: it is never dropped; the API takes it after a user message, last or followed by an assistant."""
+    """Guarantee 10.3: it is never dropped; the API takes it after a user message, last or followed by an assistant."""
     found = BETWEEN.format(history)
     assert [(message["role"], [block["text"] for block in message["content"]]) for message in found] == wire
     assert all(message["role"] != "system" for message in PLAIN.format(history))
@@ -106,7 +106,7 @@ def test_a_system_message_behind_one_that_keeps_its_role_keeps_it_too() -> None:
 
 
 def test_what_the_api_refuses_is_not_sent() -> None:
-    """SPEC 10.4, hermes-agent#69512: blank text, empty replies, an assistant at the beginning."""
+    """Guarantee 10.4, hermes-agent#69512: blank text, empty replies, an assistant at the beginning."""
     assert PLAIN.format([cc.assistant("hi"), cc.user([cc.Text("  "), cc.Text("yes")])]) == [
         {"role": "user", "content": [text(OPENING)]},
         {"role": "assistant", "content": [text("hi")]},
@@ -118,14 +118,14 @@ def test_what_the_api_refuses_is_not_sent() -> None:
 
 
 def test_a_dangling_call_is_answered() -> None:
-    """SPEC 5.3, FIELD-BUGS 8: one unanswered call must not spoil every later request."""
+    """Guarantee 5.3: one unanswered call must not spoil every later request."""
     *_, last = PLAIN.format([cc.user("a"), cc.assistant(tool_calls=[cc.tool_call("c", "f", {})]), cc.user("b")])
     assert [block["type"] for block in last["content"]] == ["tool_result", "text"]
     assert last["content"][0]["content"] == SAID["interrupted"]
 
 
 def test_a_history_encoded_as_it_grew_equals_the_same_encoded_at_once() -> None:
-    """SPEC 10.1: a segment is encoded once, and never changes."""
+    """Guarantee 10.1: a segment is encoded once, and never changes."""
     history: list[cc.Message] = []
     sealed: list[JSONObject] = []
     for number in range(20):
@@ -150,13 +150,13 @@ CASES = accepted("anthropic")
 
 @pytest.mark.parametrize("exchange", CASES, ids=lambda exchange: exchange.case)
 def test_an_accepted_request_comes_back_equal(exchange: Exchange) -> None:
-    """SPEC 10.5: wire, messages, the same wire."""
+    """Guarantee 10.5: wire, messages, the same wire."""
     assert normal(BETWEEN.encode_request(BETWEEN.decode_request(exchange.request))) == normal(exchange.request)
 
 
 @pytest.mark.parametrize("exchange", CASES, ids=lambda exchange: exchange.case)
 def test_every_reply_decodes_and_goes_back_as_it_came(exchange: Exchange) -> None:
-    """SPEC 2.4, 2.5: thinking, signatures and native blocks unchanged; whole or streamed."""
+    """Guarantees 2.4, 2.5: thinking, signatures and native blocks unchanged; whole or streamed."""
     if isinstance(exchange.reply, str):
         message = BETWEEN.decode_stream(events(exchange.reply))
     else:

@@ -113,7 +113,7 @@ def content_of(*history: Message) -> list[JSONObject]:
 
 
 def test_a_whole_request() -> None:
-    """SPEC 10.1 to 10.4: the complete body."""
+    """Guarantees 10.1 to 10.4: the complete body."""
     tools = (
         Tool(name="weather", description="Says it.", parameters={"type": "object"}, strict=True),
         NativeTool(provider="bedrock", data={"systemTool": {"name": "nova_grounding"}}),
@@ -145,13 +145,13 @@ def test_a_whole_request() -> None:
 
 
 def test_segments_make_the_same_request() -> None:
-    """SPEC 10.1."""
+    """Guarantee 10.1."""
     encoded = [BEDROCK.encode(segment) for segment in segments(pair(HISTORY, unique_ids=True).messages)]
     assert BEDROCK.join(encoded) == MESSAGES
 
 
 def test_a_system_message_keeps_its_role_where_the_model_takes_it() -> None:
-    """SPEC 10.3, WIRE 0.3: after a user's message, and before the reply."""
+    """Guarantee 10.3: after a user's message, and before the reply."""
     between = BedrockFormatter(system_between=True)
     wire = between.format([user("hi"), system("Be brief."), assistant("Hello."), system("Be long."), user("And?")])
     assert [message["role"] for message in wire] == ["user", "system", "assistant", "user"]
@@ -161,12 +161,12 @@ def test_a_system_message_keeps_its_role_where_the_model_takes_it() -> None:
 
 
 def test_the_user_speaks_first() -> None:
-    """WIRE 6: Claude takes it otherwise, others do not."""
+    """Claude takes it otherwise, others do not."""
     assert BEDROCK.format([assistant("Hello."), user("hi")])[0] == {"role": "user", "content": [{"text": OPENING}]}
 
 
 def test_the_arguments_are_boto3s_own() -> None:
-    """SPEC 10.1: bytes where the body has base64, and nowhere else; the model is one of them."""
+    """Guarantee 10.1: bytes where the body has base64, and nowhere else; the model is one of them."""
     told = Reasoning(data="cmVkYWN0ZWQ=", provider="bedrock")
     body = body_of(
         user(["See", Media(mime_type="image/png", data=b"\x89PNG")]),
@@ -183,7 +183,7 @@ def test_the_arguments_are_boto3s_own() -> None:
 
 
 def test_a_history_that_has_outlived_its_tools_names_one() -> None:
-    """WIRE 6: "The toolConfig field must be defined"; what stands in is no tool to anybody else."""
+    """The service: "The toolConfig field must be defined"; what stands in is no tool to anybody else."""
     call = [user("hi"), assistant(tool_calls=[tool_call("a", "look", "{}")]), tool_result("a", "look", "1")]
     body = body_of(*call)
     assert body["toolConfig"] == {"tools": [encode_tool(STUB)]}
@@ -193,7 +193,7 @@ def test_a_history_that_has_outlived_its_tools_names_one() -> None:
 
 
 def test_results_are_never_empty_where_that_is_refused() -> None:
-    """WIRE 6: an error has words; nothing at all is an empty text, which is taken."""
+    """An error has words; nothing at all is an empty text, which is taken."""
     calls = assistant(tool_calls=[tool_call("a", "f", "{}"), tool_call("b", "f", "{}")])
     wire = BEDROCK.format([user("hi"), calls, tool_result("a", "f", None), tool_result("b", "f", "", is_error=True)])
     assert wire[2]["content"] == [
@@ -213,7 +213,7 @@ def names(wire: list[JSONObject]) -> list[str]:
 
 
 def test_a_document_never_stands_without_a_text() -> None:
-    """WIRE 6: "A text block must be included when using documents."; ours is not read back as anybody's word."""
+    """The service: "A text block must be included when using documents."; ours is not read back as anybody's word."""
     wire = BEDROCK.format([user(document("a.pdf"))])
     assert [next(iter(block)) for block in wire[0]["content"]] == ["document", "text"]
     assert wire[0]["content"][1] == {"text": BESIDE}
@@ -224,7 +224,7 @@ def test_a_document_never_stands_without_a_text() -> None:
 
 
 def test_documents_have_names_that_bedrock_takes_and_each_its_own() -> None:
-    """WIRE 6; litellm#29418: the same file twice in a conversation, or two files of one name."""
+    """litellm#29418: the same file twice in a conversation, or two files of one name."""
     said = [user(["a", document("my_report (v2).pdf"), document("my_report (v2).pdf", b"%PDF-2")])]
     wire = BEDROCK.format([*said, assistant("ok"), user(["b", document("my_report (v2).pdf")]), *said])
     assert names(wire)[0].startswith("my report (v2) pdf ")
@@ -235,7 +235,7 @@ def test_documents_have_names_that_bedrock_takes_and_each_its_own() -> None:
 
 
 def test_a_document_keeps_its_name_whatever_comes_after_it() -> None:
-    """SPEC 9.2: stored messages are told apart by their uid, segment by segment."""
+    """Guarantee 9.2: stored messages are told apart by their uid, segment by segment."""
     first, second = (Message(role="user", uid=uid, parts=(Text("See"), document())) for uid in ("u1", "u2"))
     alone, later = BEDROCK.encode([first]), BEDROCK.encode([second])
     assert names([*alone.messages]) != names([*later.messages])
@@ -245,7 +245,7 @@ def test_a_document_keeps_its_name_whatever_comes_after_it() -> None:
 
 @pytest.mark.parametrize("place", ["message", "result", "native"])
 def test_documents_of_one_name_are_told_apart_when_they_are_compiled_one_after_the_other(place: str) -> None:
-    """WIRE 6, SPEC 9.2: each message is sealed alone; a fresh compiler gives the same names."""
+    """Guarantee 9.2: each message is sealed alone; a fresh compiler gives the same names."""
     store = cc.open_store("memory:")
     spec = f"bedrock:{CLAUDE}"
     compiler = cc.MessageCompiler(store, spec)
@@ -281,7 +281,7 @@ def test_documents_of_one_name_are_told_apart_when_they_are_compiled_one_after_t
 
 
 def test_media_stand_where_bedrock_takes_them() -> None:
-    """WIRE 6: the user's; an assistant's is described, and so is sound in a result."""
+    """The user's; an assistant's is described, and so is sound in a result."""
     sound, picture = Media(mime_type="audio/wav", data=b"RIFF"), Media(mime_type="image/png", data=b"\x89PNG")
     blocks = content_of(
         user(["Hear", sound]),
@@ -294,7 +294,7 @@ def test_media_stand_where_bedrock_takes_them() -> None:
 
 
 def test_reasoning_goes_back_to_its_provider_and_only_signed() -> None:
-    """SPEC 2.4: what is not signed nobody asks for, and some models refuse it."""
+    """Guarantee 2.4: what is not signed nobody asks for, and some models refuse it."""
     thoughts = [
         Reasoning(text="signed", signature="s", provider="bedrock"),
         Reasoning(text="plain", provider="bedrock"),
@@ -326,7 +326,9 @@ CLAUDE, NOVA = "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "amazon.nova-pro-
     ],
 )
 def test_what_claude_signed_goes_to_no_model_of_another_house(wrote: str, asked: str, goes_back: bool) -> None:
-    """SPEC 2.4: "This model doesn't support the reasoningContent.reasoningText.signature field."; not said, it goes."""
+    """Guarantee 2.4: "This model doesn't support the reasoningContent.reasoningText.signature field."; not said, it
+    goes.
+    """
     thoughts = [
         Reasoning(text="hm", signature="c2ln", provider="bedrock", model=wrote),
         Reasoning(data="cmVk", provider="bedrock", model=wrote),
@@ -352,7 +354,7 @@ def test_a_reply_is_of_the_model_that_was_asked() -> None:
 
 
 def test_a_conversation_goes_on_with_a_model_of_another_house() -> None:
-    """SPEC 2.4, 9.1: what Claude signed stays in the store, and goes to Claude alone."""
+    """Guarantees 2.4, 9.1: what Claude signed stays in the store, and goes to Claude alone."""
     store = cc.open_store("memory:")
     store.append("demo", user("hi"))
     compiler = cc.MessageCompiler(store, f"bedrock:{CLAUDE}")
@@ -385,7 +387,9 @@ def test_an_empty_description_of_a_tool_is_none() -> None:
 
 
 def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
-    """SPEC 10.5: cache points, guarded words, citations, tools of Amazon's own, white space before a cache point."""
+    """Guarantee 10.5: cache points, guarded words, citations, tools of Amazon's own, white space before a cache
+    point.
+    """
     request = BEDROCK.decode_request(json.loads(json.dumps(REQUEST)))
     assert BEDROCK.encode_request(request) == REQUEST
     assert lint(REQUEST, format="bedrock") == []
@@ -400,7 +404,7 @@ def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
 
 
 def test_elsewhere_a_cache_point_is_no_word_of_anybodys() -> None:
-    """SPEC 10.3: it is said that it is left out."""
+    """Guarantee 10.3: it is said that it is left out."""
     made = convert(REQUEST, source="bedrock", target="openai_chat")
     assert "cachePoint" not in json.dumps(made)
     assert "left out: `cachePoint`, in 4 places" in made.warnings
@@ -408,13 +412,13 @@ def test_elsewhere_a_cache_point_is_no_word_of_anybodys() -> None:
 
 @pytest.mark.parametrize("exchange", accepted("bedrock"), ids=lambda exchange: exchange.case)
 def test_recorded_requests_come_back_the_same(exchange: object) -> None:
-    """SPEC 10.5: also where a conversation begins with the assistant."""
+    """Guarantee 10.5: also where a conversation begins with the assistant."""
     request = cast(JSONObject, getattr(exchange, "request"))  # noqa: B009 - an id function hides its type
     assert BEDROCK.encode_request(BEDROCK.decode_request(request)) == request
 
 
 def test_cache_points_are_set_and_taken_out() -> None:
-    """WIRE 0.7, 6: blocks of their own, never behind reasoning or a document; among tools not every model takes one."""
+    """Blocks of their own, never behind reasoning or a document; among tools not every model takes one."""
     message: JSONObject = {"role": "user", "content": [{"text": "a"}, {"document": {"name": "b"}}]}
     marked = BEDROCK.marked(message) or {}
     assert marked == {"role": "user", "content": [{"text": "a"}, POINT, {"document": {"name": "b"}}]}
@@ -427,7 +431,7 @@ def test_cache_points_are_set_and_taken_out() -> None:
 
 
 def test_settings_in_its_own_words() -> None:
-    """SPEC 10.1: and warmer than 1 is not taken."""
+    """Guarantee 10.1: and warmer than 1 is not taken."""
     body: JSONObject = {
         "max_completion_tokens": 9,
         "temperature": 1.7,
@@ -461,14 +465,14 @@ def test_settings_in_its_own_words() -> None:
 
 
 def test_tools_are_known_by_their_shape() -> None:
-    """SPEC 10.1: a tool as Bedrock writes it may be given to whoever compiles for anybody."""
+    """Guarantee 10.1: a tool as Bedrock writes it may be given to whoever compiles for anybody."""
     spec: JSONObject = {"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}}
     assert BEDROCK.decode_tools([spec]) == (Tool(name="f", parameters={"type": "object"}),)
     assert BEDROCK.is_tool(spec)
 
 
 def test_whole_conversations_go_over_and_are_sound() -> None:
-    """SPEC 10.5: of a customer-service agent, as OpenAI has them."""
+    """Guarantee 10.5: of a customer-service agent, as OpenAI has them."""
     for messages in transcripts()[:5]:
         body = convert({"messages": messages}, source="openai_chat", target="bedrock")
         assert lint(body, format="bedrock") == []
@@ -478,7 +482,7 @@ def test_whole_conversations_go_over_and_are_sound() -> None:
 
 
 def test_a_compiled_request_without_tools_names_one_as_soon_as_there_are_calls() -> None:
-    """WIRE 6, SPEC 9.3: they came over another provider; the epoch that begins with it is announced."""
+    """Guarantee 9.3: they came over another provider; the epoch that begins with it is announced."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, "bedrock:us.anthropic.claude-opus-5-5")
     store.append("demo", user("hi"))

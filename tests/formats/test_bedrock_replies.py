@@ -20,7 +20,7 @@ BEDROCK = BedrockFormatter()
 
 
 def test_a_reply_is_read() -> None:
-    """WIRE 6: input tokens are those beside the cache; what type a call is of, no request may say."""
+    """Input tokens are those beside the cache; what type a call is of, no request may say."""
     message = BEDROCK.decode_reply(REPLY)
     assert message.usage == Usage(input=155, output=7, cache_read=100, cache_write=50)
     assert (message.text, message.finish) == ("Let me look.", "tool_calls")
@@ -45,7 +45,7 @@ def test_why_a_reply_ended(reason: str, finish: str) -> None:
 
 
 def test_a_stream_is_the_same_reply() -> None:
-    """SPEC 10.1: whole, and as it comes."""
+    """Guarantee 10.1: whole, and as it comes."""
     assert BEDROCK.decode_stream(EVENTS) == BEDROCK.decode_reply(REPLY)
     reader = BEDROCK.reader()
     deltas = [delta for event in EVENTS for delta in reader.read(event)]
@@ -89,7 +89,7 @@ NOTHING: JSONObject = {}
 def test_a_call_without_an_id_or_a_beginning_is_kept(
     events: list[JSONObject], expected: tuple[str, str, JSONObject]
 ) -> None:
-    """SPEC 10.1: a reply is as odd as it comes, and nothing of it is lost."""
+    """Guarantee 10.1: a reply is as odd as it comes, and nothing of it is lost."""
     message = BEDROCK.decode_stream([*events, EVENTS[-2]])
     (call,) = message.tool_calls
     assert (call.id, call.name, call.arguments) == expected
@@ -111,7 +111,7 @@ def test_a_whole_reply_may_lack_as_much() -> None:
 @pytest.mark.parametrize("odd", [None, 3, "x", [], {}, {"delta": 3}, {"delta": {"text": None, "toolUse": 3}}])
 @pytest.mark.parametrize("name", ["contentBlockStart", "contentBlockDelta", "messageStop", "metadata", "odd"])
 def test_odd_events_break_nothing(name: str, odd: object) -> None:
-    """SPEC 10.1."""
+    """Guarantee 10.1."""
     events: list[JSONObject] = [*EVENTS[:7], {name: odd}, *EVENTS[7:]]
     reader = BEDROCK.reader()
     for event in events:
@@ -144,7 +144,7 @@ def test_citations_of_a_stream_stay_with_their_text() -> None:
 
 @pytest.mark.parametrize("blank", ["", " ", "\n"])
 def test_blank_words_of_a_reply_do_not_go_back(blank: str) -> None:
-    """WIRE 6: a model says so before a call, and every later request would be refused."""
+    """A model says so before a call, and every later request would be refused."""
     call: JSONObject = {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}
     reply: JSONObject = {**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": blank}, call]}}}
     wire = BEDROCK.format([user("hi"), BEDROCK.decode_reply(reply), tool_result("a", "look", "1")])

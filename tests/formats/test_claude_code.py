@@ -45,7 +45,7 @@ LINES = [
 
 
 def test_a_request_is_a_set_of_options_and_a_list_of_lines() -> None:
-    """SPEC 10.1, 10.4: the complete body."""
+    """Guarantees 10.1, 10.4: the complete body."""
     request = Request(
         messages=tuple(HISTORY),
         system=cc.system("Be brief."),
@@ -62,7 +62,7 @@ def test_a_request_is_a_set_of_options_and_a_list_of_lines() -> None:
 
 
 def test_a_request_comes_back_as_it_was() -> None:
-    """SPEC 10.5: ids, names, errors, media and signed reasoning; the system's words are marked user text now."""
+    """Guarantee 10.5: ids, names, errors, media and signed reasoning; the system's words are marked user text now."""
     read = FORM.decode_request(LINES)
     assert outline(list(read.messages)) == [
         "user: Look:",
@@ -83,7 +83,9 @@ def test_a_request_comes_back_as_it_was() -> None:
 @settings(max_examples=often(40, 200), deadline=None)
 @given(history=histories())
 def test_what_anthropic_keeps_is_kept_here(history: History) -> None:
-    """SPEC 10.5: messages → lines → messages gives what Anthropic's format gives, but for how the system is marked."""
+    """Guarantee 10.5: messages → lines → messages gives what Anthropic's format gives, but for how the system is
+    marked.
+    """
     other = cc.AnthropicFormatter(provider=FORM.provider)
     theirs = other.decode_request(other.encode_history(history.messages)).messages
     ours = FORM.decode_request(FORM.encode_history(history.messages)).messages
@@ -105,13 +107,15 @@ def _plain(said: str) -> str:
 
 
 def test_what_is_marked_already_is_not_marked_again() -> None:
-    """SPEC 9.4: one mark, whoever set it."""
+    """Guarantee 9.4: one mark, whoever set it."""
     marked = FORM.format([cc.user("hi"), cc.assistant("Hi."), cc.system(f"{SYSTEM_CONTEXT}It is late."), cc.user("?")])
     assert marked[-1] == user([text("[System Context]: It is late."), text("?")])
 
 
 def test_lines_for_a_session_may_begin_with_a_reply() -> None:
-    """SPEC 9.10: what another provider said meanwhile; the session holds what it answers, so nothing is made up."""
+    """Guarantee 9.10: what another provider said meanwhile; the session holds what it answers, so nothing is made
+    up.
+    """
     (segment,) = [FORM.encode(each) for each in segments([cc.assistant("Meanwhile."), cc.user("Go on.")])]
     once = FORM.join([segment])
     assert once == [assistant(text("Meanwhile.")), user([text("Go on.")])]
@@ -120,7 +124,7 @@ def test_lines_for_a_session_may_begin_with_a_reply() -> None:
 
 
 def test_results_of_calls_that_the_session_holds_are_sent() -> None:
-    """SPEC 9.4: in a request that goes on with a session no call stands here, and the result is no stray."""
+    """Guarantee 9.4: in a request that goes on with a session no call stands here, and the result is no stray."""
     body: JSONObject = {"resume": "6f1d9a52-7a1c-4c0e-9a86-0d4c6f1b2e3a", "messages": [user([result("a", "42")])]}
     assert cc.lint(body, format="claude_code") == []
     assert FORM.encode_request(FORM.decode_request(body)) == body
@@ -128,7 +132,7 @@ def test_results_of_calls_that_the_session_holds_are_sent() -> None:
 
 
 def test_our_tools_have_their_own_names_here_and_the_whole_ones_there() -> None:
-    """SPEC 10.4: Claude Code knows them by the server that offers them, and is given back what it said."""
+    """Guarantee 10.4: Claude Code knows them by the server that offers them, and is given back what it said."""
     lines = [user([text("hi")]), assistant(use("a", PREFIX + "files_x2E_read")), user([result("a")])]
     read = FORM.decode_request(lines)
     assert [call.name for call in read.messages[1].tool_calls] == ["files.read"]
@@ -149,7 +153,7 @@ def test_our_tools_have_their_own_names_here_and_the_whole_ones_there() -> None:
     ids=["preset", "custom"],
 )
 def test_a_prompt_that_is_an_object_takes_our_text(given: JSONObject, made: JSONObject) -> None:
-    """SPEC 10.1: what the caller set stays, and says what we have to say."""
+    """Guarantee 10.1: what the caller set stays, and says what we have to say."""
     request = Request(messages=(cc.user("hi"),), system=cc.system("Be brief."), settings={"system_prompt": given})
     body = FORM.encode_request(request)
     assert body["system_prompt"] == made
@@ -157,7 +161,7 @@ def test_a_prompt_that_is_an_object_takes_our_text(given: JSONObject, made: JSON
 
 
 def test_settings_go_over_as_far_as_there_is_a_place() -> None:
-    """SPEC 10.1."""
+    """Guarantee 10.1."""
     body: JSONObject = {
         "model": "gpt-5.2",
         "temperature": 0.2,
@@ -188,19 +192,19 @@ def test_settings_go_over_as_far_as_there_is_a_place() -> None:
     ids=["line", "result", "message"],
 )
 def test_a_reply_is_read_in_every_form_it_comes_in(reply: JSONObject) -> None:
-    """SPEC 9.7: `commit` takes what the SDK returned."""
+    """Guarantee 9.7: `commit` takes what the SDK returned."""
     assert FORM.decode_reply(reply).text == "Hello!"
     assert FORM.session_of(reply, "resume") == "s"
 
 
 def test_a_failed_result_is_a_failed_reply() -> None:
-    """SPEC 11.11: its subtype says success all the same."""
+    """Guarantee 11.11: its subtype says success all the same."""
     reply = FORM.decode_reply({"type": "result", "subtype": "success", "is_error": True, "result": "API Error: 529"})
     assert (reply.status, reply.error, reply.parts) == ("error", "API Error: 529", ())
 
 
 def test_a_session_is_given_only_what_it_does_not_hold() -> None:
-    """SPEC 9.4: the compiler joins lines onto a session of which it has none at hand."""
+    """Guarantee 9.4: the compiler joins lines onto a session of which it has none at hand."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, "claude-code:claude-opus-5-5")
     session = "6f1d9a52-7a1c-4c0e-9a86-0d4c6f1b2e3a"

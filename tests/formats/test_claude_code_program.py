@@ -106,7 +106,7 @@ def _plain(block: JSONObject) -> JSONObject:
 
 
 def test_a_history_of_others_is_sent_as_it_was_compiled(tmp_path: Path) -> None:
-    """SPEC 9.10: messages, calls and results, by the program's own import; and its answer is read."""
+    """Guarantee 9.10: messages, calls and results, by the program's own import; and its answer is read."""
     lines = FORM.format(TALK)
     history, prompt = split(lines)
     kept = Kept(transcript_entries(history, session=SESSION, cwd=str(tmp_path)))
@@ -125,7 +125,9 @@ def test_a_history_of_others_is_sent_as_it_was_compiled(tmp_path: Path) -> None:
 
 
 def test_an_answer_goes_on_from_results(tmp_path: Path) -> None:
-    """SPEC 9.10: a history that ends with results is gone on from, with words of ours behind them and none between."""
+    """Guarantee 9.10: a history that ends with results is gone on from, with words of ours behind them and none
+    between.
+    """
     history, prompt = split(FORM.format(TALK[1:7]))
     kept = Kept(transcript_entries(history, session=SESSION, cwd=str(tmp_path)))
     interrupted = {

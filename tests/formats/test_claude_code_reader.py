@@ -48,7 +48,7 @@ def event(given: JSONObject, **more: JSON) -> JSONObject:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_what_was_shown_live_is_what_is_stored(name: str) -> None:
-    """SPEC 12.1: calls, results and words, once each, streamed or not."""
+    """Guarantee 12.1: calls, results and words, once each, streamed or not."""
     reader, deltas = read(sample(name))
     assert substance(join(deltas)) == stored(reader)
     assert FORM.decode_stream(sample(name)) == reader.message() == reader.messages()[-1]
@@ -56,7 +56,7 @@ def test_what_was_shown_live_is_what_is_stored(name: str) -> None:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_same_is_true_wherever_it_breaks_off(name: str) -> None:
-    """SPEC 11.10: after every line."""
+    """Guarantee 11.10: after every line."""
     lines = sample(name)
     for number in range(len(lines)):
         reader, deltas = read(lines[:number])
@@ -65,7 +65,7 @@ def test_the_same_is_true_wherever_it_breaks_off(name: str) -> None:
 
 
 def test_whole_lines_are_the_answer_where_no_partial_ones_came() -> None:
-    """SPEC 9.7: messages in order, with the session and the place it stands at."""
+    """Guarantee 9.7: messages in order, with the session and the place it stands at."""
     reader, _ = read(sample("stdout-tool"))
     assert outline(reader.messages()) == ANSWER
     assert (reader.finished, reader.error, reader.compacted) == (True, None, False)
@@ -74,7 +74,7 @@ def test_whole_lines_are_the_answer_where_no_partial_ones_came() -> None:
 
 
 def test_a_partial_message_and_its_lines_are_shown_once() -> None:
-    """SPEC 12.1: and tools that ran at once answer as they end."""
+    """Guarantee 12.1: and tools that ran at once answer as they end."""
     reader, deltas = read(sample("stdout-partial"))
     assert [delta.text for delta in deltas if isinstance(delta, cc.Text)] == ["I will", " look.", "It says", " hello."]
     results = [delta.call_id for delta in deltas if isinstance(delta, cc.ToolResult)]
@@ -86,7 +86,7 @@ def test_a_partial_message_and_its_lines_are_shown_once() -> None:
 
 
 def test_every_reply_has_the_usage_of_its_own_call() -> None:
-    """SPEC 3.3: the figures of a session are cumulative, and lines are written before a reply is over."""
+    """Guarantee 3.3: the figures of a session are cumulative, and lines are written before a reply is over."""
     partial, _ = read(sample("stdout-partial"))
     assert [message.usage for message in partial.messages() if message.role == "assistant"] == [
         cc.Usage(input=110, output=21, cache_read=7, cache_write=3),
@@ -110,7 +110,7 @@ def test_how_a_reply_ended_is_said() -> None:
     [("stdout-overloaded", 529, "API Error: 529 Overloaded."), ("stdout-unauthorized", 401, "Invalid API key")],
 )
 def test_a_failed_answer_is_an_error_though_it_says_success(name: str, status: int, said: str) -> None:
-    """SPEC 11.11: and the program's own words are not the model's."""
+    """Guarantee 11.11: and the program's own words are not the model's."""
     reader, deltas = read(sample(name))
     assert (deltas, reader.finished, reader.cursor) == ([], False, "")
     assert reader.error is not None
@@ -121,7 +121,7 @@ def test_a_failed_answer_is_an_error_though_it_says_success(name: str, status: i
 
 
 def test_an_answer_that_took_too_many_turns_keeps_what_it_did() -> None:
-    """SPEC 11.10: the result is the last thing that the session holds."""
+    """Guarantee 11.10: the result is the last thing that the session holds."""
     reader, _ = read(sample("stdout-too-many-turns"))
     assert [(message.role, message.status) for message in reader.messages()] == [
         ("assistant", "sent"),
@@ -133,14 +133,14 @@ def test_an_answer_that_took_too_many_turns_keeps_what_it_did() -> None:
 
 
 def test_a_compaction_is_told() -> None:
-    """SPEC 9.3: what the session holds is no longer what it was given."""
+    """Guarantee 9.3: what the session holds is no longer what it was given."""
     reader, _ = read(sample("stdout-compacted"))
     assert (reader.compacted, reader.notes) == (True, [])
     assert outline(reader.messages()) == ["assistant: Two."]
 
 
 def test_an_error_that_was_got_over_is_none() -> None:
-    """SPEC 11.11: what counts is how it ended."""
+    """Guarantee 11.11: what counts is how it ended."""
     failed = assistant(text("API Error: …"), error="server_error", is_api_error_message=True)
     ended: JSONObject = {"type": "result", "subtype": "success", "is_error": False, "session_id": "s"}
     reader, _ = read([failed, assistant(text("Hello."), uuid="u"), ended])
@@ -148,7 +148,7 @@ def test_an_error_that_was_got_over_is_none() -> None:
 
 
 def test_what_was_streamed_of_an_attempt_given_up_is_not_the_answer() -> None:
-    """SPEC 9.7: the session does not hold it."""
+    """Guarantee 9.7: the session does not hold it."""
     begun: JSONObject = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant"}}
     piece: JSONObject = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}}
     ended: JSONObject = {"type": "result", "subtype": "success", "is_error": False}
@@ -158,7 +158,7 @@ def test_what_was_streamed_of_an_attempt_given_up_is_not_the_answer() -> None:
 
 
 def test_of_a_reply_that_was_cut_the_lines_count_where_claude_code_went_on() -> None:
-    """SPEC 9.7: the session holds the words that had ended, and not the call that had only begun."""
+    """Guarantee 9.7: the session holds the words that had ended, and not the call that had only begun."""
     begun: JSONObject = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant"}}
     words: JSONObject = {"type": "content_block_start", "index": 0, "content_block": text("Let me see.")}
     half: JSONObject = {"type": "content_block_start", "index": 1, "content_block": use("a")}
@@ -186,14 +186,14 @@ def test_what_subagents_say_is_not_the_answer() -> None:
 
 
 def test_our_tools_are_shown_by_their_own_names() -> None:
-    """SPEC 10.4: live and stored, in calls and in results; a name is read back once."""
+    """Guarantee 10.4: live and stored, in calls and in results; a name is read back once."""
     name = PREFIX + "_x5F_x2E_"
     reader, deltas = read([assistant(use("a", name)), user([result("a")])])
     assert substance(deltas)[2:] == stored(reader)[2:] == ([("a", "_x2E_", {})], [("a", "_x2E_", "1", False)])
 
 
 def test_a_result_may_come_before_its_reply_is_over() -> None:
-    """SPEC 5.1: it stays one reply."""
+    """Guarantee 5.1: it stays one reply."""
     first = {"role": "assistant", "id": "msg_1", "content": [use("a")]}
     second = {"role": "assistant", "id": "msg_1", "content": [use("b")]}
     reader, _ = read(
@@ -215,7 +215,7 @@ def test_notes_of_ours_are_taken_along() -> None:
 
 
 def test_a_call_that_had_only_begun_is_none_that_may_have_run() -> None:
-    """SPEC 9.7, 11.10: beside one that was written to its end it is left out; alone it ends with its reply."""
+    """Guarantees 9.7, 11.10: beside one that was written to its end it is left out; alone it ends with its reply."""
     begun: JSONObject = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant"}}
     first: JSONObject = {"type": "content_block_start", "index": 0, "content_block": use("a")}
     second: JSONObject = {"type": "content_block_start", "index": 1, "content_block": use("b")}
@@ -230,7 +230,7 @@ def test_a_call_that_had_only_begun_is_none_that_may_have_run() -> None:
 
 
 def test_a_call_without_arguments_that_has_ended_says_so_in_its_pieces() -> None:
-    """SPEC 11.10: what is journaled of it tells it from one whose arguments had not come."""
+    """Guarantee 11.10: what is journaled of it tells it from one whose arguments had not come."""
     first: JSONObject = {"type": "content_block_start", "index": 0, "content_block": use("a")}
     ended: JSONObject = {"type": "content_block_stop", "index": 0}
     assert not has_run("tool_calls", join(read([event(first)])[1]))

@@ -33,7 +33,7 @@ def codes(body: JSON) -> list[tuple[str, str]]:
     ],
 )
 def test_what_claude_code_would_drop_or_refuse_is_named(lines: list[JSONObject], found: list[tuple[str, str]]) -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     assert codes(lines) == found
     fixed, _ = cc.fix(lines, format="claude_code")
     assert codes(fixed) == []
@@ -41,7 +41,7 @@ def test_what_claude_code_would_drop_or_refuse_is_named(lines: list[JSONObject],
 
 @pytest.mark.parametrize("name", ["my session", "", "6f1d9a52", 3, "{6f1d9a52-7a1c-4c0e-9a86-0d4c6f1b2e3a}"])
 def test_a_session_has_a_uuid_for_a_name(name: JSON) -> None:
-    """SPEC 9.5: the program exits on any other."""
+    """Guarantee 9.5: the program exits on any other."""
     body: JSONObject = {"resume": name, "messages": [user("hi")]}
     assert codes(body) == [("CLC011", "resume")]
     assert cc.fix(body, format="claude_code")[0] == {"messages": [user([text("hi")])]}
@@ -59,18 +59,18 @@ def test_a_session_has_a_uuid_for_a_name(name: JSON) -> None:
     ids=["words before a result", "results in two lines", "blank", "begins with a reply", "other lines"],
 )
 def test_what_claude_code_puts_right_itself_is_no_fault(lines: list[JSONObject]) -> None:
-    """SPEC 10.6: a false alarm costs trust."""
+    """Guarantee 10.6: a false alarm costs trust."""
     assert codes(lines) == []
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMS if name not in ("stdout-overloaded", "stdout-unauthorized")])
 def test_what_the_program_wrote_breaks_no_rule(name: str) -> None:
-    """SPEC 10.6: with all lines that are no messages."""
+    """Guarantee 10.6: with all lines that are no messages."""
     assert codes(sample(name)) == []
 
 
 def test_what_is_nearly_a_line_becomes_one() -> None:
-    """SPEC 10.6: a message of the API, a type that is gone, a text."""
+    """Guarantee 10.6: a message of the API, a type that is gone, a text."""
     bare: JSONObject = {"role": "user", "content": "hi"}
     given: list[JSON] = [bare, {"type": "human", "message": bare}, "and?"]
     fixed, repairs = cc.fix({"messages": given}, format="claude_code")
@@ -84,7 +84,7 @@ ODD: list[JSON] = [None, True, 3, "words", [], {}, [None], {"type": "text"}, [[]
 @settings(max_examples=often(40, 150), deadline=None)
 @given(data=st.data(), name=st.sampled_from(TRANSCRIPTS))
 def test_a_damaged_transcript_is_read_and_can_be_fixed(data: st.DataObject, name: str) -> None:
-    """SPEC 15.1: whatever stands in a field, in up to three places."""
+    """Guarantee 15.1: whatever stands in a field, in up to three places."""
     lines = sample(name)
     for _ in range(data.draw(st.integers(1, 3))):
         held: JSON = data.draw(st.sampled_from(lines))

@@ -29,7 +29,7 @@ def read(lines: list[JSONObject]) -> list[str]:
 
 
 def test_a_reply_is_one_message_though_it_has_a_line_a_block() -> None:
-    """SPEC 10.2: with its usage and how it ended."""
+    """Guarantee 10.2: with its usage and how it ended."""
     messages = FORM.decode_request(sample("transcript-resumed")).messages
     assert outline(list(messages)) == [
         "user: What is in a.txt?",
@@ -49,7 +49,9 @@ def test_a_reply_is_one_message_though_it_has_a_line_a_block() -> None:
 
 
 def test_tools_that_ran_at_once_are_all_there() -> None:
-    """SPEC 5.1: each result hangs on its own call, and the last line's way back leads through one of them alone."""
+    """Guarantee 5.1: each result hangs on its own call, and the last line's way back leads through one of them
+    alone.
+    """
     assert read(sample("transcript-parallel")) == [
         "user: What is in a.txt?",
         "assistant thinks: A file.",
@@ -64,20 +66,20 @@ def test_tools_that_ran_at_once_are_all_there() -> None:
 
 
 def test_behind_a_compaction_stand_its_summary_and_what_it_kept() -> None:
-    """SPEC 10.2: as Claude Code itself goes on from there."""
+    """Guarantee 10.2: as Claude Code itself goes on from there."""
     said = read(sample("transcript-compacted"))
     assert said[0].startswith("user: This session is being continued from a previous conversation")
     assert said[1:] == ["user: Second", "assistant: Two."]
 
 
 def test_what_claude_code_says_itself_is_not_the_models() -> None:
-    """SPEC 11.11: the text of an error is no reply."""
+    """Guarantee 11.11: the text of an error is no reply."""
     assert read(sample("transcript-overloaded")) == ["user: Hi"]
 
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 def test_a_real_transcript_breaks_no_rule_and_goes_to_everybody(name: str) -> None:
-    """SPEC 10.5, 10.6."""
+    """Guarantees 10.5, 10.6."""
     lines = sample(name)
     assert cc.lint(lines, format="claude_code") == []
     made = cc.convert(lines, source="claude_code", target="anthropic")
@@ -90,7 +92,7 @@ def linked(*lines: tuple[str, str | None, JSONObject]) -> list[JSONObject]:
 
 
 def test_an_abandoned_branch_is_left_out() -> None:
-    """SPEC 9.8: a session that was forked at an earlier message."""
+    """Guarantee 9.8: a session that was forked at an earlier message."""
     lines = linked(
         ("1", None, user("hi")),
         ("2", "1", assistant(text("Hello."))),
@@ -103,7 +105,7 @@ def test_an_abandoned_branch_is_left_out() -> None:
 
 
 def test_blocks_behind_the_place_that_was_gone_back_to_are_left_out() -> None:
-    """SPEC 9.8: only where a result follows are there blocks beside the way."""
+    """Guarantee 9.8: only where a result follows are there blocks beside the way."""
     said: JSONObject = {"role": "assistant", "id": "msg_1"}
     lines = linked(
         ("1", None, user("hi")),
@@ -127,7 +129,7 @@ def test_lines_of_subagents_and_of_the_program_are_left_out() -> None:
 
 
 def test_a_circle_and_a_missing_parent_end_the_way_back() -> None:
-    """SPEC 15.1: a damaged file is read as far as it goes."""
+    """Guarantee 15.1: a damaged file is read as far as it goes."""
     assert read(linked(("1", "2", user("a")), ("2", "1", user("b")))) == ["user: a", "user: b"]
     assert read(linked(("2", "gone", user("b")))) == ["user: b"]
 
@@ -136,7 +138,9 @@ HISTORY = [user([text("hi")]), assistant(use("a"), use("b")), user([result("a"),
 
 
 def test_entries_are_chained_and_named_by_what_they_are() -> None:
-    """SPEC 9.10: the same history at the same place is the same entries, so that writing it twice changes nothing."""
+    """Guarantee 9.10: the same history at the same place is the same entries, so that writing it twice changes
+    nothing.
+    """
     entries = transcript_entries(HISTORY, session=SESSION, cwd="/work", time=1_700_000_000_000)
     again = transcript_entries(HISTORY, session=SESSION, cwd="/work", time=1_800_000_000_000)
     assert [each["uuid"] for each in entries] == [each["uuid"] for each in again]
@@ -160,14 +164,14 @@ def test_entries_are_chained_and_named_by_what_they_are() -> None:
 
 
 def test_entries_are_read_as_what_they_were_made_of() -> None:
-    """SPEC 10.5."""
+    """Guarantee 10.5."""
     entries = transcript_entries(HISTORY, session=SESSION, cwd="/work")
     assert read(json.loads(json.dumps(entries))) == read(HISTORY)
     assert cc.lint(entries, format="claude_code") == []
 
 
 def test_a_history_in_a_new_session_begins_with_the_user() -> None:
-    """SPEC 10.4: the API refuses one that does not; what is put before it is not read back."""
+    """Guarantee 10.4: the API refuses one that does not; what is put before it is not read back."""
     entries = transcript_entries([assistant(text("Hello."))], session=SESSION, cwd="/work")
     assert [each["message"]["content"] for each in entries] == [[text(OPENING)], [text("Hello.")]]
     assert read(entries) == ["assistant: Hello."]
@@ -175,7 +179,7 @@ def test_a_history_in_a_new_session_begins_with_the_user() -> None:
 
 
 def test_calls_of_our_tools_are_written_as_claude_code_knows_them() -> None:
-    """SPEC 9.10: else it would see calls of tools that it does not have."""
+    """Guarantee 9.10: else it would see calls of tools that it does not have."""
     entries = transcript_entries(HISTORY[:2], session=SESSION, cwd="/work", tools=["look"])
     assert [block["name"] for block in entries[1]["message"]["content"]] == ["mcp__contextc__look"] * 2
     assert read(entries) == read(HISTORY[:2])
@@ -207,5 +211,5 @@ def test_calls_of_our_tools_are_written_as_claude_code_knows_them() -> None:
 def test_what_was_said_is_told_from_what_is_asked(
     lines: list[JSONObject], history: JSON, prompt: list[JSONObject]
 ) -> None:
-    """SPEC 9.4, 9.10: results belong to what was said; in a prompt Claude Code would leave them out."""
+    """Guarantees 9.4, 9.10: results belong to what was said; in a prompt Claude Code would leave them out."""
     assert split(lines) == (lines[:history] if isinstance(history, int) else history, prompt)

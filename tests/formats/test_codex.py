@@ -52,7 +52,7 @@ def without_nulls(value: JSON) -> JSON:
 
 
 def test_a_whole_request_has_items_instructions_and_tools() -> None:
-    """SPEC 10.1: every call holds its result, and what a thread has no place for is marked."""
+    """Guarantee 10.1: every call holds its result, and what a thread has no place for is marked."""
     tool = cc.Tool(name="look", description="Looks.", parameters={"type": "object"})
     settings: JSONObject = {"model": "gpt-5.2-codex", "effort": "low"}
     request = Request(messages=tuple(HISTORY), system=cc.system("Be brief."), tools=(tool,), settings=settings)
@@ -106,7 +106,7 @@ def test_a_whole_request_has_items_instructions_and_tools() -> None:
 
 
 def test_a_history_comes_back_with_its_roles_calls_results_and_pictures() -> None:
-    """SPEC 10.5: results are gathered behind their calls; system text is the user's from then on, marked."""
+    """Guarantee 10.5: results are gathered behind their calls; system text is the user's from then on, marked."""
     found = FORM.decode_request(FORM.format(HISTORY)).messages
     assert [message.role for message in found] == ["user", "assistant", "tool", "user", "assistant", "user"]
     assert found[0].parts == HISTORY[0].parts
@@ -116,13 +116,13 @@ def test_a_history_comes_back_with_its_roles_calls_results_and_pictures() -> Non
 
 
 def test_text_that_is_marked_already_is_not_marked_twice() -> None:
-    """SPEC 9.4."""
+    """Guarantee 9.4."""
     (item,) = FORM.format([cc.system(f"{SYSTEM_CONTEXT}It is late.")])
     assert item["content"][0]["text"] == f"{SYSTEM_CONTEXT}It is late."
 
 
 def test_a_call_without_a_result_is_in_progress_and_gets_one_where_a_request_is_made() -> None:
-    """SPEC 5.3."""
+    """Guarantee 5.3."""
     history = [cc.assistant(tool_calls=[cc.tool_call("a", "look", {})])]
     (_, item) = FORM.encode(history).messages
     assert (item["status"], "contentItems" in item) == ("inProgress", False)
@@ -132,7 +132,7 @@ def test_a_call_without_a_result_is_in_progress_and_gets_one_where_a_request_is_
 
 
 def test_words_behind_a_call_go_before_it_and_results_stand_in_the_order_of_calls() -> None:
-    """SPEC 10.3: an item holds a call and its result, so nothing can stand between."""
+    """Guarantee 10.3: an item holds a call and its result, so nothing can stand between."""
     calls = [cc.tool_call("a", "look", {}), cc.tool_call("b", "look", {})]
     history = [
         cc.assistant([calls[0], cc.Text("And:"), calls[1]]),
@@ -150,7 +150,7 @@ def test_words_behind_a_call_go_before_it_and_results_stand_in_the_order_of_call
 
 
 def test_calls_one_after_the_other_are_told_from_calls_side_by_side() -> None:
-    """SPEC 10.5: the second may be about what the first returned."""
+    """Guarantee 10.5: the second may be about what the first returned."""
     asked = [cc.assistant(tool_calls=[cc.tool_call(name, "look", {})]) for name in "ab"]
     history = [asked[0], cc.tool_result("a", "look", "1"), asked[1], cc.tool_result("b", "look", "2")]
     items = FORM.format(history)
@@ -164,7 +164,7 @@ def test_calls_one_after_the_other_are_told_from_calls_side_by_side() -> None:
 
 
 def test_what_only_others_can_read_is_left_out_and_named() -> None:
-    """SPEC 2.4: reasoning of others, and what proves Codex's own."""
+    """Guarantee 2.4: reasoning of others, and what proves Codex's own."""
     thoughts = [
         cc.Reasoning(text="Hm.", provider="anthropic", signature="s"),
         cc.Reasoning(text="So.", id="rs_1", data="gAAA", provider="codex"),
@@ -231,7 +231,7 @@ OWN: list[JSONObject] = [
 
 @pytest.mark.parametrize("item", OWN, ids=lambda item: f"{item['type']}-{item['id']}")
 def test_every_kind_of_item_is_sound_and_goes_back_as_it_came(item: JSONObject) -> None:
-    """SPEC 10.5: by our rules, by the vendor's types, and to the byte."""
+    """Guarantee 10.5: by our rules, by the vendor's types, and to the byte."""
     items = [said("hi"), item, answer("Done.")]
     assert problems("codex", items) == []
     assert cc.lint(items, format="codex") == []
@@ -241,7 +241,7 @@ def test_every_kind_of_item_is_sound_and_goes_back_as_it_came(item: JSONObject) 
 
 
 def test_codex_own_calls_are_calls_to_everybody_else() -> None:
-    """SPEC 9.10: a provider that takes over sees what was run, and what came of it."""
+    """Guarantee 9.10: a provider that takes over sees what was run, and what came of it."""
     names = {
         item["type"]: (message.tool_calls[0].name, message.tool_calls[0].arguments)
         for item in OWN
@@ -257,7 +257,7 @@ def test_codex_own_calls_are_calls_to_everybody_else() -> None:
 
 
 def test_a_shortened_result_of_codex_own_call_goes_back_shortened() -> None:
-    """SPEC 7.3: what a budget took out does not come back with the item it was in."""
+    """Guarantee 7.3: what a budget took out does not come back with the item it was in."""
     (asked, answered) = FORM.decode_request([ran()]).messages
     (item,) = FORM.format([asked, cc.tool_result("x1", "shell", "(left out)")])
     assert item == {**ran(), "aggregatedOutput": "(left out)"}
@@ -265,7 +265,7 @@ def test_a_shortened_result_of_codex_own_call_goes_back_shortened() -> None:
 
 
 def test_a_call_that_asks_for_something_else_by_now_is_no_longer_codex_own() -> None:
-    """SPEC 2.3: what is told is what the log says."""
+    """Guarantee 2.3: what is told is what the log says."""
     (asked, _) = FORM.decode_request([ran()]).messages
     call = cc.ToolCall(id="x1", name="shell", arguments={"command": "rm -r ."}, extra=asked.tool_calls[0].extra)
     (_, item) = FORM.encode([cc.assistant(tool_calls=[call])]).messages
@@ -274,14 +274,14 @@ def test_a_call_that_asks_for_something_else_by_now_is_no_longer_codex_own() -> 
 
 @pytest.mark.parametrize("name", ["turn", "dynamic", "patch", "search", "parallel", "compact"])
 def test_what_a_real_thread_holds_goes_back_as_it_came(name: str) -> None:
-    """SPEC 10.5."""
+    """Guarantee 10.5."""
     told = [event["params"]["item"] for event in lines(name) if event["method"] == "item/completed"]
     assert without_nulls(back(told)) == without_nulls(told)
     assert problems("codex", told) == problems("codex", back(told)) == []
 
 
 def test_the_users_files_and_mentions_stay_what_they_were() -> None:
-    """SPEC 2.5: only Codex understands them."""
+    """Guarantee 2.5: only Codex understands them."""
     blocks = [
         {"type": "localImage", "path": "/project/a.png"},
         {"type": "mention", "name": "a.py", "path": "/project/a.py"},
@@ -298,7 +298,7 @@ def test_the_users_files_and_mentions_stay_what_they_were() -> None:
 
 
 def test_arguments_that_are_no_object_are_kept_as_they_were_written() -> None:
-    """SPEC 2.3."""
+    """Guarantee 2.3."""
     history = [cc.assistant(tool_calls=[cc.tool_call("a", "look", '{"cut": "of')]), cc.tool_result("a", "look", "?")]
     (_, item) = FORM.format(history)
     assert item["arguments"] == '{"cut": "of'
@@ -307,7 +307,7 @@ def test_arguments_that_are_no_object_are_kept_as_they_were_written() -> None:
 
 @pytest.mark.parametrize("name", ["mcp__docs__find", "mcp__", "files.read", "mcp__" + "x" * 130, "mcp__a.b"])
 def test_names_that_codex_keeps_for_itself_are_spelled_and_read_back(name: str) -> None:
-    """SPEC 10.4: "dynamic tool name is reserved: mcp__x"."""
+    """Guarantee 10.4: "dynamic tool name is reserved: mcp__x"."""
     body = FORM.encode_request(Request(messages=(cc.user("hi"),), tools=(cc.Tool(name=name),)))
     assert cc.lint(body, format="codex") == []
     (tool,) = body["dynamicTools"]
@@ -320,7 +320,7 @@ def test_names_that_codex_keeps_for_itself_are_spelled_and_read_back(name: str) 
 
 
 def test_settings_go_over_in_everybodys_words() -> None:
-    """SPEC 10.3."""
+    """Guarantee 10.3."""
     body: JSONObject = {"model": "m", "effort": "low", "outputSchema": {"type": "object"}, "items": [said("hi")]}
     made = cc.convert({**body, "sandbox": "read-only"}, source="codex", target="openai_responses")
     assert made["reasoning"] == {"effort": "low"}
@@ -367,7 +367,7 @@ def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
 @settings(max_examples=often(60, 300), deadline=None)
 @given(history=histories())
 def test_whatever_a_log_holds_comes_back(history: History) -> None:
-    """SPEC 10.5: nothing is lost but what the format cannot hold, and the vendor's own types take all of it."""
+    """Guarantee 10.5: nothing is lost but what the format cannot hold, and the vendor's own types take all of it."""
     paired = [FORM.spelling.read(message) for message in FORM.spelling.write(FORM.paired(history.messages).messages)]
     items = FORM.format(history.messages)
     assert problems("codex", items) == []

@@ -15,7 +15,7 @@ PICTURE: JSONObject = {"type": "image", "url": "data:image/png;base64,iVBORw=="}
 
 
 def test_history_ends_with_the_last_thing_the_agent_did() -> None:
-    """SPEC 9.10: what the user said after it is the prompt, of however many messages."""
+    """Guarantee 9.10: what the user said after it is the prompt, of however many messages."""
     before = [said("hi"), called(), answer("Rain.")]
     after = [
         said(f"{SYSTEM_CONTEXT}It is late."),
@@ -31,14 +31,14 @@ def test_history_ends_with_the_last_thing_the_agent_did() -> None:
 
 
 def test_without_a_word_of_the_user_the_agent_is_told_to_go_on() -> None:
-    """SPEC 9.9: a turn needs a prompt."""
+    """Guarantee 9.9: a turn needs a prompt."""
     assert split([said("hi"), called()]) == ([said("hi"), called()], [{"type": "text", "text": GO_ON}])
     assert split([]) == ([], [{"type": "text", "text": GO_ON}])
     assert split([said("hi")]) == ([], [{"type": "text", "text": "hi"}])
 
 
 def test_history_is_imported_as_items_of_the_responses_api() -> None:
-    """SPEC 9.10: whole messages, every call with its output, context as the developer's."""
+    """Guarantee 9.10: whole messages, every call with its output, context as the developer's."""
     items = [
         said(f"{SYSTEM_CONTEXT}It is late."),
         {
@@ -80,7 +80,7 @@ def test_history_is_imported_as_items_of_the_responses_api() -> None:
 
 
 def test_a_call_that_never_ended_is_imported_with_a_result_that_says_so() -> None:
-    """SPEC 5.3: the API would refuse every later request."""
+    """Guarantee 5.3: the API would refuse every later request."""
     call, output, words = response_items([called("inProgress"), answer("Anyway.")])
     assert (call["type"], output["type"], words["role"]) == ("function_call", "function_call_output", "assistant")
     assert output["output"].startswith("Interrupted")
@@ -88,7 +88,7 @@ def test_a_call_that_never_ended_is_imported_with_a_result_that_says_so() -> Non
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if not name.startswith("rollout")])
 def test_what_a_real_codex_said_can_be_imported_again(name: str) -> None:
-    """SPEC 9.6: a new session gets the whole history."""
+    """Guarantee 9.6: a new session gets the whole history."""
     items = response_items(lines(name))
     assert cc.lint(items, format="openai_responses") == [] or items == []
 
@@ -96,7 +96,7 @@ def test_what_a_real_codex_said_can_be_imported_again(name: str) -> None:
 @settings(max_examples=often(40, 200), deadline=None)
 @given(history=histories())
 def test_whatever_a_log_holds_can_be_imported(history: History) -> None:
-    """SPEC 9.10: by the rules of the Responses API; Codex wants a type and blocks in every message."""
+    """Guarantee 9.10: by the rules of the Responses API; Codex wants a type and blocks in every message."""
     before, prompt = split(FORM.format(history.messages))
     assert prompt
     items = response_items(before)

@@ -140,7 +140,7 @@ def codex(home: Path) -> Generator[tuple[_Codex, list[JSONObject]]]:
 
 
 def test_the_model_of_a_real_codex_receives_the_history_that_was_imported(tmp_path: Path) -> None:
-    """SPEC 9.10: behind Codex's own words, in our order, once; and the turn is read with its thread and tokens."""
+    """Guarantee 9.10: behind Codex's own words, in our order, once; and the turn is read with its thread and tokens."""
     body = FORM.encode_request(Request(messages=tuple(HISTORY), tools=(cc.Tool(name="mcp__weather"),)))
     history, prompt = split(body["items"])
     with codex(tmp_path) as (line, asked):
@@ -174,7 +174,7 @@ def test_the_model_of_a_real_codex_receives_the_history_that_was_imported(tmp_pa
 
 
 def test_context_in_the_prompt_reaches_the_model_marked(tmp_path: Path) -> None:
-    """SPEC 9.4: a turn has no other place for it."""
+    """Guarantee 9.4: a turn has no other place for it."""
     _, prompt = split(FORM.format([cc.user("hi"), cc.system("It is late.")]))
     with codex(tmp_path) as (line, asked):
         thread = line.call("thread/start", cwd=str(tmp_path))["thread"]["id"]

@@ -58,7 +58,7 @@ def used(total: int, tokens: int) -> JSONObject:
 
 @pytest.mark.parametrize("name", [name for name in TURNS if name != SHOWN_AND_TAKEN_BACK])
 def test_what_was_shown_live_is_what_is_stored_wherever_it_breaks_off(name: str) -> None:
-    """SPEC 12.1, 11.10: a turn cut anywhere keeps what came, and it is what was seen."""
+    """Guarantees 12.1, 11.10: a turn cut anywhere keeps what came, and it is what was seen."""
     events = lines(name)
     for end in range(len(events) + 1):
         reader, deltas = read(events[:end])
@@ -69,7 +69,7 @@ def test_what_was_shown_live_is_what_is_stored_wherever_it_breaks_off(name: str)
 
 @pytest.mark.parametrize("name", TURNS)
 def test_a_turn_names_its_thread_and_itself(name: str) -> None:
-    """SPEC 9.1: what is resumed, and where it stood."""
+    """Guarantee 9.1: what is resumed, and where it stood."""
     reader, _ = read(lines(name))
     turn = lines(name)[-1]["params"]
     assert (reader.session, reader.cursor) == (turn["threadId"], turn["turn"]["id"])
@@ -77,7 +77,9 @@ def test_a_turn_names_its_thread_and_itself(name: str) -> None:
 
 
 def test_a_turn_is_one_message_for_each_answer_of_the_model() -> None:
-    """SPEC 11.3: reasoning, words, a command with what it printed, and the final words; each with its own tokens."""
+    """Guarantee 11.3: reasoning, words, a command with what it printed, and the final words; each with its own
+    tokens.
+    """
     reader, _ = read(lines("turn"))
     asked, answered, final = reader.messages()
     thought, words, call = asked.parts
@@ -96,7 +98,7 @@ def test_a_turn_is_one_message_for_each_answer_of_the_model() -> None:
 
 @pytest.mark.parametrize("name", TURNS)
 def test_tokens_are_those_of_each_call_and_never_those_of_the_thread(name: str) -> None:
-    """SPEC 11.7: added up they are what the thread has used, but for what is noted."""
+    """Guarantee 11.7: added up they are what the thread has used, but for what is noted."""
     events = lines(name)
     reader, _ = read(events)
     told = [each["params"]["tokenUsage"] for each in events if each["method"] == "thread/tokenUsage/updated"]
@@ -108,7 +110,7 @@ def test_tokens_are_those_of_each_call_and_never_those_of_the_thread(name: str) 
 
 
 def test_tools_of_ours_are_calls_with_results_and_a_failure_is_one() -> None:
-    """SPEC 9.10, 2.3: the model asked for both at once, and Codex tells of one after the other."""
+    """Guarantees 9.10, 2.3: the model asked for both at once, and Codex tells of one after the other."""
     reader, deltas = read(lines("dynamic"))
     results = [delta for delta in deltas if isinstance(delta, cc.ToolResult)]
     assert [(result.name, result.text, result.is_error) for result in results] == [
@@ -125,7 +127,7 @@ def test_tools_of_ours_are_calls_with_results_and_a_failure_is_one() -> None:
 
 
 def test_calls_that_run_side_by_side_are_one_message() -> None:
-    """SPEC 5.1: results belong to their calls, whenever they come."""
+    """Guarantee 5.1: results belong to their calls, whenever they come."""
     events = [
         event("item/started", item=called("inProgress", "a")),
         event("item/started", item=called("inProgress", "b")),
@@ -143,7 +145,7 @@ def test_calls_that_run_side_by_side_are_one_message() -> None:
 
 
 def test_a_failed_turn_says_why() -> None:
-    """SPEC 11.8: what went wrong is the event that said so, and the message that is kept."""
+    """Guarantee 11.10: what went wrong is the event that said so, and the message that is kept."""
     reader, deltas = read(lines("failed"))
     assert not reader.finished
     assert deltas == []
@@ -156,7 +158,7 @@ def test_a_failed_turn_says_why() -> None:
 
 
 def test_what_a_turn_did_before_it_failed_is_whole() -> None:
-    """SPEC 11.10: the tool has run, and the next model has to know."""
+    """Guarantee 11.10: the tool has run, and the next model has to know."""
     reader, _ = read([completed(called("completed", "a", "sun")), ended("failed", error={"message": "overloaded"})])
     asked, answered, last = reader.messages()
     assert (asked.status, asked.finish) == ("sent", "tool_calls")
@@ -165,21 +167,21 @@ def test_what_a_turn_did_before_it_failed_is_whole() -> None:
 
 
 def test_an_interrupted_turn_keeps_what_was_said_and_is_not_finished() -> None:
-    """SPEC 11.10: Codex itself forgets it."""
+    """Guarantee 11.10: Codex itself forgets it."""
     reader, _ = read(lines("interrupted"))
     assert (reader.message().text, reader.message().finish) == ("A long answer t", None)
     assert (reader.finished, reader.error) == (False, None)
 
 
 def test_a_call_that_was_interrupted_has_no_result() -> None:
-    """SPEC 5.3: what pairing makes up for it is not the reader's to say."""
+    """Guarantee 5.3: what pairing makes up for it is not the reader's to say."""
     reader, _ = read([event("item/started", item=called("inProgress")), ended("interrupted")])
     (message,) = reader.messages()
     assert [call.name for call in message.tool_calls] == ["weather"]
 
 
 def test_codex_shortening_its_history_is_told_and_its_tokens_are_nobodys() -> None:
-    """SPEC 9.3: the session no longer holds what the ledger says."""
+    """Guarantee 9.3: the session no longer holds what the ledger says."""
     reader, _ = read(lines("auto"))
     assert reader.compacted
     assert reader.notes == ["Codex asked its model to shorten the history: 102 tokens in, 20 out"]
@@ -187,7 +189,7 @@ def test_codex_shortening_its_history_is_told_and_its_tokens_are_nobodys() -> No
 
 
 def test_an_answer_that_codex_asked_for_again_is_stored_once() -> None:
-    """SPEC 11.8: the half that broke off is in no thread; that it was shown is noted."""
+    """Guarantee 11.11: the half that broke off is in no thread; that it was shown is noted."""
     reader, deltas = read(lines("retry"))
     assert substance(deltas)[0] == "cutWhole."
     assert reader.message().text == "Whole."
@@ -196,7 +198,7 @@ def test_an_answer_that_codex_asked_for_again_is_stored_once() -> None:
 
 
 def test_usage_that_is_told_twice_is_counted_once() -> None:
-    """SPEC 11.7: Codex repeats the last figures, on a resumed thread even those of an earlier turn."""
+    """Guarantee 11.7: Codex repeats the last figures, on a resumed thread even those of an earlier turn."""
     earlier = {**used(500, 400), "params": {**used(500, 400)["params"], "turnId": "n0"}}
     begun = event("turn/started", turn={"id": "n1"})
     events = [begun, earlier, completed(answer("Hi.")), used(600, 100), used(600, 100), ended()]
@@ -206,13 +208,13 @@ def test_usage_that_is_told_twice_is_counted_once() -> None:
 
 
 def test_a_call_of_the_model_that_shows_nothing_is_noted() -> None:
-    """SPEC 11.7: its tokens were paid for."""
+    """Guarantee 11.7: its tokens were paid for."""
     reader, _ = read([event("turn/started", turn={"id": "n1"}), used(108, 108), completed(answer("Planned.")), ended()])
     assert reader.notes == ["Codex asked its model for something that it did not show: 108 tokens in, 1 out"]
 
 
 def test_what_other_threads_and_turns_say_is_not_part_of_the_reply() -> None:
-    """SPEC 9.1: a sub-agent has a thread of its own, on the same line."""
+    """Guarantee 9.1: a sub-agent has a thread of its own, on the same line."""
     other = {"method": "item/completed", "params": {"threadId": "t2", "turnId": "x", "item": answer("Mine.", "z")}}
     late = {"method": "item/completed", "params": {"threadId": "t1", "turnId": "n2", "item": answer("Later.", "y")}}
     asked = {"id": 7, **event("item/tool/call", callId="c1", tool="weather", arguments={})}
@@ -223,7 +225,7 @@ def test_what_other_threads_and_turns_say_is_not_part_of_the_reply() -> None:
 
 
 def test_thoughts_in_the_models_own_words_are_shown_where_there_is_no_summary() -> None:
-    """SPEC 2.4: open models have none. Where both come, the one that came first is what was shown."""
+    """Guarantee 2.4: open models have none. Where both come, the one that came first is what was shown."""
     both: JSONObject = {"type": "reasoning", "id": "r", "summary": ["Short."], "content": ["Long and", "winding."]}
     pieces = [
         event("item/reasoning/textDelta", itemId="r", contentIndex=0, delta="Long and"),
@@ -266,7 +268,7 @@ def test_the_lines_of_exec_are_read_like_notifications() -> None:
 
 
 def test_every_delta_of_a_call_comes_before_its_result() -> None:
-    """SPEC 12.1: whatever kind of item it was."""
+    """Guarantee 12.1: whatever kind of item it was."""
     for name in TURNS:
         _, deltas = read(lines(name))
         seen = [delta for delta in deltas if isinstance(delta, cc.ToolCall | cc.ToolResult)]

@@ -19,7 +19,7 @@ def codes(body: JSONObject | list[JSONObject]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_everything_that_a_real_codex_said_is_accepted(name: str) -> None:
-    """SPEC 10.6: whole, and cut off anywhere but inside of a call."""
+    """Guarantee 10.6: whole, and cut off anywhere but inside of a call."""
     assert codes(lines(name)) == []
     assert cc.fix(lines(name), format="codex") == (lines(name), [])
     for end in range(len(lines(name))):
@@ -28,7 +28,7 @@ def test_everything_that_a_real_codex_said_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_everything_that_a_real_codex_said_can_go_to_everybody_else(name: str) -> None:
-    """SPEC 9.10, 10.5."""
+    """Guarantees 9.10, 10.5."""
     for target in ("anthropic", "openai_chat", "openai_responses", "gemini", "vercel", "codex"):
         made = cc.convert(lines(name), source="codex", target=target)
         assert len(made) == 0 or cc.lint(made, format=target) == []
@@ -58,7 +58,7 @@ BROKEN: list[tuple[str, JSONObject, str]] = [
 
 @pytest.mark.parametrize(("item", "message"), [each[1:] for each in BROKEN], ids=[each[0] for each in BROKEN])
 def test_an_item_without_the_shape_of_its_kind_is_named_and_mended(item: JSONObject, message: str) -> None:
-    """SPEC 10.6: so say the vendor's own types, too."""
+    """Guarantee 10.6: so say the vendor's own types, too."""
     assert problems("codex", [item]) != []
     (found,) = cc.lint([item, answer("ok", "2")], format="codex")
     assert (found.code, found.path[:3]) == ("COD001", "[0]")
@@ -72,7 +72,7 @@ def test_an_item_without_the_shape_of_its_kind_is_named_and_mended(item: JSONObj
 @pytest.mark.parametrize("item", [said("hi"), answer("hi"), called(), ran()], ids=lambda item: item["type"])
 @pytest.mark.parametrize("name", ["", None])
 def test_an_item_without_an_id_is_named_and_gets_one(item: JSONObject, name: str | None) -> None:
-    """SPEC 10.6: deltas and approvals are told apart by it."""
+    """Guarantee 10.6: deltas and approvals are told apart by it."""
     nameless = {**item, "id": name} if name is not None else {key: each for key, each in item.items() if key != "id"}
     assert codes([nameless]) == [("COD002", "[0]")]
     fixed, _ = cc.fix([nameless], format="codex")
@@ -82,7 +82,7 @@ def test_an_item_without_an_id_is_named_and_gets_one(item: JSONObject, name: str
 
 @pytest.mark.parametrize("name", ["thread_1", "", "01a1dfae", THREAD[:-1], 7])
 def test_a_thread_that_is_no_uuid_is_named_and_left_out(name: object) -> None:
-    """PARTS: `codex exec resume` begins a new thread with it, and says nothing."""
+    """`codex exec resume` begins a new thread with it, and says nothing."""
     body: JSONObject = {"threadId": name, "items": [said("hi")]}
     assert codes(body) == [("COD003", "threadId")]
     assert cc.fix(body, format="codex")[0] == {"items": [said("hi")]}
@@ -100,7 +100,7 @@ def test_a_thread_that_is_no_uuid_is_named_and_left_out(name: object) -> None:
     ids=lambda item: item["type"],
 )
 def test_a_call_that_still_runs_though_the_thread_has_gone_on_is_named_and_answered(item: JSONObject) -> None:
-    """SPEC 5.3: a crash leaves it so, and imported so it would have no result."""
+    """Guarantee 5.3: a crash leaves it so, and imported so it would have no result."""
     assert codes([item, said("and?")]) == [("COD004", "[0]")]
     fixed, _ = cc.fix([item, said("and?")], format="codex")
     assert (fixed[0]["status"], fixed[0]["type"]) == ("failed", item["type"])
@@ -117,7 +117,7 @@ def test_a_call_that_runs_at_the_end_or_beside_others_is_sound() -> None:
 
 
 def test_messages_of_other_apis_become_items() -> None:
-    """SPEC 10.6: what was meant."""
+    """Guarantee 10.6: what was meant."""
     mixed: list[JSONObject] = [
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]},
@@ -133,7 +133,7 @@ def test_messages_of_other_apis_become_items() -> None:
 
 
 def test_the_record_on_disk_is_read_as_what_the_api_was_told() -> None:
-    """SPEC 9.8: what Codex adds by itself, its surroundings and its skills, was said by nobody here."""
+    """Guarantee 9.8: what Codex adds by itself, its surroundings and its skills, was said by nobody here."""
     asked, called_for, returned, final = FORM.decode_request(lines("rollout")).messages
     assert (asked.role, asked.text) == ("user", "Say hello with the shell.")
     assert [type(part) for part in called_for.parts] == [cc.Reasoning, cc.Text, cc.ToolCall]
@@ -143,7 +143,7 @@ def test_the_record_on_disk_is_read_as_what_the_api_was_told() -> None:
 
 
 def test_a_compacted_record_begins_with_what_took_the_place_of_the_history() -> None:
-    """SPEC 9.3: the summary is what the model is shown."""
+    """Guarantee 9.3: the summary is what the model is shown."""
     first, summary, again, final = FORM.decode_request(lines("rollout_compacted")).messages
     assert (first.text, again.text, final.text) == ("Hi", "Again?", "Again.")
     assert summary.text.endswith("SUMMARY: they said hi.")
@@ -155,7 +155,7 @@ def test_a_compacted_record_begins_with_what_took_the_place_of_the_history() -> 
 
 
 def test_that_a_turn_was_interrupted_is_not_what_the_user_said() -> None:
-    """SPEC 9.8: Codex writes it into the record in the user's name; older ones do not say that it was Codex."""
+    """Guarantee 9.8: Codex writes it into the record in the user's name; older ones do not say that it was Codex."""
     assert [message.text for message in FORM.decode_request(lines("rollout_interrupted")).messages] == ["Hi"]
     old = json.loads(json.dumps(lines("rollout_interrupted")))
     for line in old:
@@ -164,7 +164,7 @@ def test_that_a_turn_was_interrupted_is_not_what_the_user_said() -> None:
 
 
 def test_turns_that_were_rolled_back_are_not_in_the_history() -> None:
-    """SPEC 9.8: older versions write so into the record that the prompt was taken back."""
+    """Guarantee 9.8: older versions write so into the record that the prompt was taken back."""
     back = {"type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": 1}}
     record = [*lines("rollout_compacted"), back]
     assert [message.text[:4] for message in FORM.decode_request(record).messages] == ["Hi", "Anot"]

@@ -62,7 +62,7 @@ def recorded(source: str) -> Sequence[Body]:
 
 @pytest.mark.parametrize(("source", "target"), pairs(), ids="-".join)
 def test_everything_recorded_is_valid_in_every_other_format(source: str, target: str) -> None:
-    """SPEC 10.5: by our rules and by the vendor's own types."""
+    """Guarantee 10.5: by our rules and by the vendor's own types."""
     for body in recorded(source):
         made = cc.convert(cast(JSONObject, body), source=source, target=target)
         assert cc.lint(made, format=target) == []
@@ -71,7 +71,7 @@ def test_everything_recorded_is_valid_in_every_other_format(source: str, target:
 
 @pytest.mark.parametrize(("source", "target"), pairs(), ids="-".join)
 def test_there_and_back_keeps_what_was_said(source: str, target: str) -> None:
-    """SPEC 10.5: texts, their order, calls, arguments, results; error flags too, unless a warning names them."""
+    """Guarantee 10.5: texts, their order, calls, arguments, results; error flags too, unless a warning names them."""
     for body in recorded(source):
         there = cc.convert(cast(JSONObject, body), source=source, target=target)
         back = cc.convert(cast(JSONObject, json.loads(json.dumps(there))), source=target, target=source)
@@ -84,7 +84,7 @@ def test_there_and_back_keeps_what_was_said(source: str, target: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_conversion_to_itself_changes_nothing(name: str) -> None:
-    """SPEC 10.5."""
+    """Guarantee 10.5."""
     for source, body in RECORDED:
         if source == name and not isinstance(body, list):
             made = cc.convert(body, source=name, target=name)
@@ -109,7 +109,7 @@ CHAT: JSONObject = {
 
 
 def test_settings_go_over_in_the_words_of_the_target() -> None:
-    """SPEC 10.1: settings of the caller pass through, as far as the target has them."""
+    """Guarantee 10.1: settings of the caller pass through, as far as the target has them."""
     made = cc.convert(CHAT, source="openai_chat", target="anthropic")
     assert made == {
         "model": "gpt-5.2",
@@ -181,7 +181,7 @@ def test_a_list_stays_a_list_where_it_can() -> None:
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("name", ["files.read", "my tool", "naïve", "a_x2E_b", "x" * 200, "größe" * 30])
 def test_names_and_ids_a_provider_would_refuse_are_spelled_and_read_back(target: str, name: str) -> None:
-    """SPEC 10.4: and a call and its result still belong together."""
+    """Guarantee 10.4: and a call and its result still belong together."""
     call_id = f"id:{name}/1"
     history = [
         cc.user("hi"),
@@ -204,7 +204,7 @@ def test_names_and_ids_a_provider_would_refuse_are_spelled_and_read_back(target:
 
 @pytest.mark.parametrize("name", ["openai_chat", "openai_responses"])
 def test_an_id_of_the_providers_own_is_never_touched(name: str) -> None:
-    """WIRE §1: though we would not have written it so."""
+    """Though we would not have written it so."""
     own = "chatcmpl-tool-0123456789abcdef0123456789abcdef:7"
     chat: JSONObject = {
         "messages": [
@@ -232,7 +232,7 @@ def test_what_was_given_is_not_changed() -> None:
 
 @pytest.mark.parametrize(("given", "said"), [(None, "null"), ("hi", "a string"), (3, "a number")])
 def test_what_is_no_request_is_refused(given: JSON, said: str) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(cc.InvalidRequest, match=f"an object or a list of messages, got {said}"):
         cc.convert(given, source="openai_chat", target="anthropic")
 
@@ -245,7 +245,7 @@ def loss_of(content: list[JSONObject], target: str) -> list[str]:
 
 @pytest.mark.parametrize("target", [name for name in NAMES if name != "openai_chat"])
 def test_only_what_is_left_out_of_a_block_is_said_to_be(target: str) -> None:
-    """SPEC 10.5: a warning that is not true hides those that are."""
+    """Guarantee 10.5: a warning that is not true hides those that are."""
     picture: JSONObject = {"type": "image_url", "image_url": {"url": "https://example.com/a.jpg", "detail": "low"}}
     sound: JSONObject = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav", "later": 1}}
     pages: JSONObject = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg==", "later": 1}
@@ -254,7 +254,7 @@ def test_only_what_is_left_out_of_a_block_is_said_to_be(target: str) -> None:
 
 
 def test_only_what_is_left_out_of_a_call_is_said_to_be() -> None:
-    """SPEC 10.5: its name and its arguments go over, also where something else stood beside them."""
+    """Guarantee 10.5: its name and its arguments go over, also where something else stood beside them."""
     call: JSONObject = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}", "later": 1}}
     messages: list[JSONObject] = [
         {"role": "user", "content": "hi"},
@@ -267,7 +267,7 @@ def test_only_what_is_left_out_of_a_call_is_said_to_be() -> None:
 
 @pytest.mark.parametrize("target", NAMES)
 def test_tools_that_are_strict_stay_so_or_it_is_said(target: str) -> None:
-    """SPEC 10.5: who relies on the schema of a tool has to know that nobody holds the model to it any more."""
+    """Guarantee 10.5: who relies on the schema of a tool has to know that nobody holds the model to it any more."""
     tools = (cc.Tool(name="a", strict=True), cc.Tool(name="b"), cc.Tool(name="c", strict=True))
     form = formatter(target)
     written = form.write(Request(messages=(cc.user("hi"),), tools=tools))
@@ -283,14 +283,14 @@ def settings_lost(target: str, **settings: JSON) -> list[str]:
 
 
 def test_a_model_that_belongs_into_the_call_is_said_to() -> None:
-    """SPEC 10.5: where it goes, and not only where it does not."""
+    """Guarantee 10.5: where it goes, and not only where it does not."""
     why = "which goes into the call (`{}`) and not into the body"
     assert settings_lost("bedrock", model="m") == [f"left out: the setting `model`, {why.format('modelId')}"]
     assert settings_lost("gemini", model="m") == [f"left out: the setting `model`, {why.format('model')}"]
 
 
 def test_a_setting_is_left_out_where_the_target_cannot_say_its_value() -> None:
-    """SPEC 10.5: nothing of it is there, so it was not changed. Its name in the request is said too."""
+    """Guarantee 10.5: nothing of it is there, so it was not changed. Its name in the request is said too."""
     for target in ("gemini", "bedrock", "anthropic"):
         assert settings_lost(target, reasoning_effort="none") == [
             f"left out: the setting `effort` (`reasoning_effort`), which {target} does not take as `none`"
@@ -304,6 +304,6 @@ def test_a_setting_is_left_out_where_the_target_cannot_say_its_value() -> None:
 
 
 def test_a_format_nobody_knows_is_said_with_those_there_are() -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(cc.InvalidSetting, match="there is no format 'claude'"):
         cc.lint({}, format="claude")

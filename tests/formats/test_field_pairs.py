@@ -1,4 +1,4 @@
-"""What goes wrong in the field, FIELD-BUGS 1 to 7: broken pairs, and cuts that break them."""
+"""What goes wrong in the field: broken pairs, and cuts that break them."""
 
 import pytest
 
@@ -39,7 +39,7 @@ INTERLEAVED = [
 
 @every_format
 def test_a_history_cut_at_any_two_places_makes_a_sound_request(name: str) -> None:
-    """litellm#10696, langchain#29637; SPEC 5.1, 5.3: trimming kept a result without its call, or the reverse."""
+    """litellm#10696, langchain#29637; Guarantees 5.1, 5.3: trimming kept a result without its call, or the reverse."""
     for begin in range(len(INTERLEAVED)):
         for end in range(begin + 1, len(INTERLEAVED) + 1):
             part = INTERLEAVED[begin:end]
@@ -51,7 +51,7 @@ def test_a_history_cut_at_any_two_places_makes_a_sound_request(name: str) -> Non
 
 @every_format
 def test_a_cut_takes_out_the_half_it_left_and_nothing_else(name: str) -> None:
-    """litellm#10696, langchain#29637; SPEC 5.3."""
+    """litellm#10696, langchain#29637; Guarantee 5.3."""
     assert outline(name, sent(name, INTERLEAVED[8:])) == ["Be brief.", "They print.", "Thanks."]
     assert outline(name, sent(name, INTERLEAVED[:3])) == [
         "What is in these?",
@@ -65,7 +65,7 @@ def test_a_cut_takes_out_the_half_it_left_and_nothing_else(name: str) -> None:
 
 @every_format
 def test_a_cut_among_interleaved_calls_leaves_no_orphan(name: str) -> None:
-    """langchain#38352; SPEC 5.1, 5.2: a "safe" place to cut was not safe where results come in another order."""
+    """langchain#38352; Guarantees 5.1, 5.2: a "safe" place to cut was not safe where results come in another order."""
     assert outline(name, sent(name, INTERLEAVED[6:])) == [
         "And one.",
         "call d",
@@ -79,7 +79,7 @@ def test_a_cut_among_interleaved_calls_leaves_no_orphan(name: str) -> None:
 @every_format_in_two
 @pytest.mark.parametrize("kind", ["call", "result"])
 def test_a_trimmed_request_is_named_and_healed(name: str, kind: str) -> None:
-    """litellm#10696, langchain#29637; SPEC 10.6: as another framework's trimming leaves it."""
+    """litellm#10696, langchain#29637; Guarantee 10.6: as another framework's trimming leaves it."""
     history = [cc.user("hi"), cc.assistant("Hm.", tool_calls=[call("a")]), result("a", "found it"), cc.user("and?")]
     broken = without(name, history, kind)
     assert (known(name).ORPHAN if kind == "call" else known(name).UNANSWERED) in codes(name, broken)
@@ -90,7 +90,7 @@ def test_a_trimmed_request_is_named_and_healed(name: str, kind: str) -> None:
 
 @every_format
 def test_the_last_items_of_a_history_hold_no_unmatched_result(name: str) -> None:
-    """openai-agents-python#4322; SPEC 5.3: a limit of items passed a `function_call_output` on alone."""
+    """openai-agents-python#4322; Guarantee 5.3: a limit of items passed a `function_call_output` on alone."""
     history = [
         cc.user("hi"),
         cc.assistant(tool_calls=[call("a")]),
@@ -108,7 +108,7 @@ def test_the_last_items_of_a_history_hold_no_unmatched_result(name: str) -> None
 
 
 def test_a_limit_of_items_is_named_and_healed() -> None:
-    """openai-agents-python#4322; SPEC 10.6: the items as that session keeps them, the last two."""
+    """openai-agents-python#4322; Guarantee 10.6: the items as that session keeps them, the last two."""
     items: list[JSONObject] = [
         {"type": "function_call_output", "call_id": "a", "output": "print(1)"},
         {"role": "user", "content": "and?"},
@@ -125,7 +125,7 @@ def test_a_limit_of_items_is_named_and_healed() -> None:
 
 @pytest.mark.parametrize("held", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}])
 def test_an_output_whose_call_the_provider_holds_is_legal_and_kept(held: JSONObject) -> None:
-    """agno#9372; SPEC 5.1: a guard against orphans must not fire here."""
+    """agno#9372; Guarantee 5.1: a guard against orphans must not fire here."""
     responses = formatter("openai_responses")
     output: JSONObject = {"type": "function_call_output", "call_id": "a", "output": "print(1)"}
     body: JSONObject = {"model": "gpt-5.6", **held, "input": [output]}
@@ -137,7 +137,7 @@ def test_an_output_whose_call_the_provider_holds_is_legal_and_kept(held: JSONObj
 
 
 def test_an_output_whose_call_the_provider_holds_survives_another_repair() -> None:
-    """agno#9372; SPEC 10.6: `fix` mends the call that has no result, and leaves that result alone."""
+    """agno#9372; Guarantee 10.6: `fix` mends the call that has no result, and leaves that result alone."""
     output: JSONObject = {"type": "function_call_output", "call_id": "a", "output": "print(1)"}
     dangling: JSONObject = {"type": "function_call", "call_id": "b", "name": "look", "arguments": "{}"}
     body: JSONObject = {"previous_response_id": "resp_1", "input": [output, dangling]}
@@ -150,7 +150,7 @@ def test_an_output_whose_call_the_provider_holds_survives_another_repair() -> No
 
 @every_format
 def test_what_goes_to_be_counted_is_as_sound_as_what_goes_to_be_answered(name: str) -> None:
-    """inspect_ai#3108; SPEC 5.1: messages, system prompt and tools, and none of the settings of an answer."""
+    """inspect_ai#3108; Guarantee 5.1: messages, system prompt and tools, and none of the settings of an answer."""
     form = formatter(name)
     for begin in range(len(INTERLEAVED)):
         messages = tuple(INTERLEAVED[begin:])
@@ -163,7 +163,7 @@ def test_what_goes_to_be_counted_is_as_sound_as_what_goes_to_be_answered(name: s
 
 @every_format_in_two
 def test_a_request_to_be_counted_is_healed_without_settings_it_does_not_take(name: str) -> None:
-    """inspect_ai#3108; SPEC 10.6."""
+    """inspect_ai#3108; Guarantee 10.6."""
     key = formatter(name).messages_key
     broken: JSONObject = {key: without(name, [cc.user("hi"), cc.assistant(tool_calls=[call("a")])], "result")}
     assert known(name).UNANSWERED in codes(name, broken)
@@ -174,7 +174,7 @@ def test_a_request_to_be_counted_is_healed_without_settings_it_does_not_take(nam
 
 @every_format
 def test_a_history_of_tools_only_can_be_cut_at_every_step(name: str) -> None:
-    """strands harness-sdk#2173; SPEC 5.4, 10.4: it has no plain user turn, and must not grow for ever."""
+    """strands harness-sdk#2173; Guarantees 5.4, 10.4: it has no plain user turn, and must not grow for ever."""
     steps = [message for id in "abc" for message in (cc.assistant(tool_calls=[call(id)]), result(id))]
     for step, id in enumerate("abc"):
         wire = sent(name, steps[2 * step :])
@@ -183,7 +183,7 @@ def test_a_history_of_tools_only_can_be_cut_at_every_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", having("OPENED"))
 def test_a_window_that_starts_with_the_assistant_is_sound(name: str) -> None:
-    """strands harness-sdk#2087; SPEC 10.4: where the provider wants the user first, a line is put before it."""
+    """strands harness-sdk#2087; Guarantee 10.4: where the provider wants the user first, a line is put before it."""
     wire = sent(name, [cc.assistant("Hello!"), cc.user("hi")])
     assert wire[0] == known(name).OPENED
     assert outline(name, wire) == ["Hello!", "hi"]
@@ -191,7 +191,7 @@ def test_a_window_that_starts_with_the_assistant_is_sound(name: str) -> None:
 
 @pytest.mark.parametrize("name", having("USER_FIRST"))
 def test_a_window_that_starts_with_a_call_is_named_and_healed(name: str) -> None:
-    """strands harness-sdk#2087; SPEC 10.6: as it is cut by others."""
+    """strands harness-sdk#2087; Guarantee 10.6: as it is cut by others."""
     window = formatter(name).format([cc.assistant(tool_calls=[call("a")]), result("a")])
     assert codes(name, window[1:]) == [known(name).USER_FIRST]
     assert cc.fix(window[1:], format=name)[0] == window
@@ -199,7 +199,9 @@ def test_a_window_that_starts_with_a_call_is_named_and_healed(name: str) -> None
 
 @every_format
 def test_a_dead_call_and_a_late_result_hinder_nothing(name: str) -> None:
-    """adk-python#7236, #5602; SPEC 5.2, 5.3: the dead call is closed, and the late result is brought to its call."""
+    """adk-python#7236, #5602; Guarantees 5.2, 5.3: the dead call is closed, and the late result is brought to its
+    call.
+    """
     history = [
         cc.user("hi"),
         cc.assistant(tool_calls=[call("dead")]),
@@ -233,12 +235,12 @@ def test_a_recorded_request_to_be_counted_breaks_no_rule() -> None:
 
 
 def test_of_two_results_for_a_call_the_provider_holds_the_first_is_sent() -> None:
-    """SPEC 5.3, agno#9372."""
+    """Guarantee 5.3, agno#9372."""
     held = Request(messages=(result("a", "1"), result("a", "2")), settings={"previous_response_id": "resp_1"})
     body = formatter("openai_responses").encode_request(held)
     assert body["input"] == [{"type": "function_call_output", "call_id": "a", "output": "1"}]
 
 
 def test_a_cut_after_a_reply_that_ends_in_a_space_is_sound() -> None:
-    """SPEC 10.4, litellm#10696: `history[:n]` may end with the assistant."""
+    """Guarantee 10.4, litellm#10696: `history[:n]` may end with the assistant."""
     assert sent("anthropic", [cc.user("hi"), cc.assistant("Hello, ")])[1]["content"][0]["text"] == "Hello,"

@@ -1,4 +1,4 @@
-"""What goes wrong in the field, FIELD-BUGS 8 to 13: conversations that one message makes unsendable."""
+"""What goes wrong in the field: conversations that one message makes unsendable."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.formats.known import PARTIAL, having, known
 
 @every_format
 def test_a_dangling_call_spoils_no_later_request(name: str) -> None:
-    """pydantic-ai#4728; SPEC 5.3: and it says the same in all of them, so that the prefix stays."""
+    """pydantic-ai#4728; Guarantee 5.3: and it says the same in all of them, so that the prefix stays."""
     history = [cc.user("hi"), cc.assistant("Hm.", tool_calls=[call("a")])]
     for later in ([], [cc.user("?")], [cc.user("?"), cc.assistant("Yes."), cc.user("!")]):
         wire = sent(name, [*history, *later])
@@ -26,7 +26,9 @@ def test_a_dangling_call_spoils_no_later_request(name: str) -> None:
 @every_format
 @pytest.mark.parametrize("source", having("HALF_CALL"))
 def test_arguments_cut_off_in_a_stream_do_not_poison_the_conversation(source: str, name: str) -> None:
-    """pi#5538, vercel/ai#10638; SPEC 2.3: kept as they were written, sent in a form that is taken, and answered."""
+    """pi#5538, vercel/ai#10638; Guarantee 2.3: kept as they were written, sent in a form that is taken, and
+    answered.
+    """
     reply = formatter(source).decode_stream(known(source).HALF_CALL)
     (made,) = reply.tool_calls
     assert (made.raw, made.malformed) == (PARTIAL, True)
@@ -41,7 +43,7 @@ def test_arguments_cut_off_in_a_stream_do_not_poison_the_conversation(source: st
 
 @pytest.mark.parametrize("name", having("ARGUMENTS_AT"))
 def test_arguments_that_are_half_a_text_are_named_and_healed(name: str) -> None:
-    """pi#5538, vercel/ai#10638; SPEC 10.6: a framework that stored the text, where an object is wanted."""
+    """pi#5538, vercel/ai#10638; Guarantee 10.6: a framework that stored the text, where an object is wanted."""
     whole = formatter(name).format([cc.user("hi"), cc.assistant(tool_calls=[call("a", PARTIAL)]), result("a")])
     *way, last = known(name).ARGUMENTS_AT
     broken = json.loads(json.dumps(whole))
@@ -55,7 +57,7 @@ def test_arguments_that_are_half_a_text_are_named_and_healed(name: str) -> None:
 
 @every_format
 def test_a_result_whose_approved_call_was_never_stored_is_left_out_alone(name: str) -> None:
-    """openai-agents-python#4827; SPEC 5.3: and if the call is stored after it, that is the call's own fate."""
+    """openai-agents-python#4827; Guarantee 5.3: and if the call is stored after it, that is the call's own fate."""
     assert outline(name, sent(name, [cc.user("hi"), result("a"), cc.user("and?")])) == ["hi", "and?"]
     history = [cc.user("hi"), result("a"), cc.assistant(tool_calls=[call("a")]), cc.user("and?")]
     assert outline(name, sent(name, history)) == ["hi", "call a", f"result a: {SAID['interrupted']}", "and?"]
@@ -87,14 +89,14 @@ def interface(state: str, **fields: object) -> list[JSONObject]:
     ],
 )
 def test_a_call_that_a_page_left_open_goes_out_with_a_result(name: str, state: str, fields: JSONObject) -> None:
-    """vercel/ai#18451, #14349; SPEC 5.3: an approval nobody gave, a call without `input`."""
+    """vercel/ai#18451, #14349; Guarantee 5.3: an approval nobody gave, a call without `input`."""
     history = formatter("vercel").decode_request({"messages": interface(state, **fields)}).messages
     found = [line for line in outline(name, sent(name, history)) if not line.startswith("[vercel ")]
     assert found == ["hi", "call a", f"result a: {SAID['interrupted']}", "never mind"]
 
 
 def test_an_approval_that_was_asked_for_in_vain_is_named_and_healed() -> None:
-    """vercel/ai#18451; SPEC 10.6: AI_MissingToolResultsError on every later request."""
+    """vercel/ai#18451; Guarantee 10.6: AI_MissingToolResultsError on every later request."""
     broken: list[JSONObject] = [
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": [CALL, ASKED]},
@@ -109,7 +111,7 @@ def test_an_approval_that_was_asked_for_in_vain_is_named_and_healed() -> None:
 
 
 def test_a_call_without_input_is_named_and_healed() -> None:
-    """vercel/ai#14349; SPEC 10.6."""
+    """vercel/ai#14349; Guarantee 10.6."""
     whole = sent("vercel", [cc.user("hi"), cc.assistant(tool_calls=[call("a")]), result("a")])
     bare = {key: value for key, value in CALL.items() if key != "input"}
     broken: list[JSONObject] = [whole[0], {"role": "assistant", "content": [bare]}, whole[2]]
@@ -119,7 +121,7 @@ def test_a_call_without_input_is_named_and_healed() -> None:
 
 @pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000"])
 def test_blank_blocks_are_neither_sent_nor_replaced(blank: str) -> None:
-    """hermes-agent#69512; SPEC 10.4: Anthropic refuses a blank block, and a blank placeholder as well."""
+    """hermes-agent#69512; Guarantee 10.4: Anthropic refuses a blank block, and a blank placeholder as well."""
     history = [
         cc.user([cc.Text("hi"), cc.Text(blank)]),
         cc.assistant([cc.Text(blank), call("a")]),
@@ -144,13 +146,13 @@ def test_blank_blocks_are_neither_sent_nor_replaced(blank: str) -> None:
 @every_format
 @pytest.mark.parametrize("blank", ["", " ", "\n\t"])
 def test_a_blank_reply_makes_no_unsound_request(name: str, blank: str) -> None:
-    """hermes-agent#69512; SPEC 2.2, 10.4."""
+    """hermes-agent#69512; Guarantees 2.2, 10.4."""
     wire = sent(name, [cc.user("hi"), cc.assistant(cc.Text(blank)), cc.user("go on")])
     assert [line for line in outline(name, wire) if line.strip()] == ["hi", "go on"]
 
 
 def test_a_blank_block_is_named_and_healed() -> None:
-    """hermes-agent#69512; SPEC 10.6."""
+    """hermes-agent#69512; Guarantee 10.6."""
     answer = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
     broken: list[JSONObject] = [
         {"role": "user", "content": "hi"},
@@ -168,7 +170,7 @@ def test_a_blank_block_is_named_and_healed() -> None:
 def test_a_reminder_between_a_call_and_its_result_comes_after_all_results(
     name: str, remind: Callable[[str], cc.Message]
 ) -> None:
-    """FIELD-BUGS 13, named by no issue; SPEC 5.2: 400 at most providers."""
+    """Guarantee 5.2: 400 at most providers."""
     history = [
         cc.user("hi"),
         cc.assistant(tool_calls=[call("a"), call("b")]),
@@ -190,7 +192,7 @@ def test_a_reminder_between_a_call_and_its_result_comes_after_all_results(
 
 @pytest.mark.parametrize("name", [name for name in IN_TWO if not known(name).RESULTS_ANYWHERE])
 def test_a_reminder_before_a_result_is_named_and_healed(name: str) -> None:
-    """FIELD-BUGS 13, named by no issue; SPEC 10.6. Responses takes results anywhere after their call,
+    """Guarantee 10.6. Responses takes results anywhere after their call,
     Claude Code anywhere before the next reply.
     """
     whole = formatter(name).format([cc.user("hi"), cc.assistant(tool_calls=[call("a")]), result("a")])
@@ -203,7 +205,7 @@ def test_a_reminder_before_a_result_is_named_and_healed(name: str) -> None:
 
 @pytest.mark.parametrize("ended", [False, True], ids=["aborted", "max_tokens"])
 def test_an_anthropic_stream_cut_in_the_arguments_gives_a_call_that_can_be_sent(ended: bool) -> None:
-    """SPEC 2.3, pi#5538, vercel/ai#10638."""
+    """Guarantee 2.3, pi#5538, vercel/ai#10638."""
     block: JSONObject = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
     stream: list[JSONObject] = [
         {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": {}}},
@@ -220,7 +222,7 @@ def test_an_anthropic_stream_cut_in_the_arguments_gives_a_call_that_can_be_sent(
 
 
 def test_a_blank_system_prompt_is_none() -> None:
-    """SPEC 8.5, hermes-agent#69512."""
+    """Guarantee 8.5, hermes-agent#69512."""
     assert formatter("anthropic").get_system_prompt(" \n") is None
     assert formatter("openai_chat").format([cc.user("hi")], " \n") == [{"role": "user", "content": "hi"}]
     body: JSONObject = {"system": [{"type": "text", "text": " "}], "messages": [{"role": "user", "content": "hi"}]}

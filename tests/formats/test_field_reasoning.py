@@ -1,4 +1,4 @@
-"""What goes wrong in the field, FIELD-BUGS 14 to 18: reasoning that is lost, or sent where it must not go."""
+"""What goes wrong in the field: reasoning that is lost, or sent where it must not go."""
 
 import json
 from typing import cast
@@ -53,7 +53,9 @@ def thought_by_claude(*, streamed: bool = False) -> cc.Message:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_thinking_goes_back_first_and_unchanged(streamed: bool) -> None:
-    """openai-agents-python#1704; SPEC 2.4: "Expected `thinking`… found `tool_use`"; the empty and the redacted too."""
+    """openai-agents-python#1704; Guarantee 2.4: "Expected `thinking`… found `tool_use`"; the empty and the redacted
+    too.
+    """
     store = cc.open_store("memory:")
     history = [cc.user("hi"), thought_by_claude(streamed=streamed), result("a")]
     store.extend("demo", history)
@@ -69,7 +71,7 @@ def test_thinking_goes_back_first_and_unchanged(streamed: bool) -> None:
 
 
 def test_thinking_that_was_dropped_is_named_and_healed() -> None:
-    """openai-agents-python#1704; SPEC 10.6: what is gone cannot be brought back, so thinking is off for once."""
+    """openai-agents-python#1704; Guarantee 10.6: what is gone cannot be brought back, so thinking is off for once."""
     wire = sent("anthropic", [cc.user("hi"), thought_by_claude(), result("a")])
     later = sent("anthropic", [cc.user("hi"), cc.assistant(tool_calls=[call("b")]), result("b")])
     body: JSONObject = {
@@ -121,7 +123,7 @@ def thought_by_gpt(*, streamed: bool = False) -> cc.Message:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_encrypted_reasoning_goes_back_as_it_came(streamed: bool) -> None:
-    """litellm#36197; SPEC 2.4: also from a stream, of which the finished item counts and not the begun one."""
+    """litellm#36197; Guarantee 2.4: also from a stream, of which the finished item counts and not the begun one."""
     wire = sent("openai_responses", [cc.user("hi"), thought_by_gpt(streamed=streamed), result("a")])
     assert wire[1:3] == [REASONING, FUNCTION_CALL]
 
@@ -131,7 +133,7 @@ def test_encrypted_reasoning_goes_back_as_it_came(streamed: bool) -> None:
     [("anthropic", ["sig1", "cmVk", "sig2"]), ("openai_responses", ["gAAAAAB"])],
 )
 def test_reasoning_survives_a_conversion_to_a_format_that_has_a_place_for_it(source: str, proofs: list[str]) -> None:
-    """litellm#36197; SPEC 10.5: to the AI SDK's messages and back, with what proves it."""
+    """litellm#36197; Guarantee 10.5: to the AI SDK's messages and back, with what proves it."""
     reply = thought_by_claude() if source == "anthropic" else thought_by_gpt()
     wire = sent(source, [cc.user("hi"), reply, result("a")])
     there = list(cast(list[JSONObject], cc.convert(wire, source=source, target="vercel")))
@@ -146,7 +148,7 @@ def test_reasoning_survives_a_conversion_to_a_format_that_has_a_place_for_it(sou
 
 @pytest.mark.parametrize("target", [name for name in NAMES if name not in ("openai_responses", *having("PASSES_ON"))])
 def test_reasoning_that_a_conversion_cannot_take_along_is_said(target: str) -> None:
-    """litellm#36197; SPEC 10.6: never silently."""
+    """litellm#36197; Guarantee 10.6: never silently."""
     wire = sent("openai_responses", [cc.user("hi"), thought_by_gpt(), result("a")])
     made = cc.convert(wire, source="openai_responses", target=target)
     assert [warning for warning in made.warnings if "left out: reasoning" in warning]
@@ -168,7 +170,7 @@ def thought_by_gemini(*, streamed: bool) -> cc.Message:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_signatures_of_gemini_go_back_on_the_part_they_came_on(streamed: bool) -> None:
-    """litellm#16893; SPEC 2.4: lost in streaming, where the last one comes on an empty text."""
+    """litellm#16893; Guarantee 2.4: lost in streaming, where the last one comes on an empty text."""
     wire = sent("gemini", [cc.user("hi"), thought_by_gemini(streamed=streamed), result("a")])
     thought = {"text": "I have to read it.", "thought": True}
     assert wire[1] == {"role": "model", "parts": [thought, SIGNED_CALL, LAST_SIGNATURE]}
@@ -177,7 +179,7 @@ def test_signatures_of_gemini_go_back_on_the_part_they_came_on(streamed: bool) -
 
 
 def test_a_call_that_lost_its_signature_is_named_and_healed() -> None:
-    """litellm#16893; SPEC 10.6: the stand-in that Google's guide names."""
+    """litellm#16893; Guarantee 10.6: the stand-in that Google's guide names."""
     wire = sent("gemini", [cc.user("hi"), thought_by_gemini(streamed=True), result("a")])
     bare = {"functionCall": SIGNED_CALL["functionCall"]}
     body: JSONObject = {
@@ -200,7 +202,7 @@ PROOFS = {
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in having("PASSES_ON")])
 @pytest.mark.parametrize("source", PROOFS)
 def test_a_signature_goes_to_nobody_but_who_gave_it(name: str, source: str) -> None:
-    """llxprt-code#2335; SPEC 2.4: after a switch of providers a foreign one is a 400."""
+    """llxprt-code#2335; Guarantee 2.4: after a switch of providers a foreign one is a 400."""
     replies = {
         "anthropic": thought_by_claude(),
         "openai_responses": thought_by_gpt(),
@@ -216,7 +218,7 @@ def test_a_signature_goes_to_nobody_but_who_gave_it(name: str, source: str) -> N
 
 
 def test_the_ai_sdk_is_given_a_signature_under_its_owners_name() -> None:
-    """llxprt-code#2335; SPEC 2.4: it hands it to that provider, and the others pass over it."""
+    """llxprt-code#2335; Guarantee 2.4: it hands it to that provider, and the others pass over it."""
     wire = sent("vercel", [cc.user("hi"), thought_by_claude(), result("a")])
     assert [part.get("providerOptions") for part in wire[1]["content"]] == [
         {"anthropic": {"signature": "sig1"}},
@@ -228,7 +230,7 @@ def test_the_ai_sdk_is_given_a_signature_under_its_owners_name() -> None:
 
 
 def test_another_model_of_the_same_provider_is_sent_the_thinking_still() -> None:
-    """llxprt-code#2335; WIRE 4: at Anthropic "unreadable blocks are silently dropped. Keep sending them"."""
+    """llxprt-code#2335: at Anthropic "unreadable blocks are silently dropped. Keep sending them"."""
     reply = thought_by_claude()
     assert {part.model for part in reply.parts if isinstance(part, cc.Reasoning)} == {"claude-opus-5-5"}
     request = Request(
@@ -240,7 +242,7 @@ def test_another_model_of_the_same_provider_is_sent_the_thinking_still() -> None
 
 
 def test_the_same_format_at_another_provider_is_another_provider() -> None:
-    """llxprt-code#2335; SPEC 2.4: one API, several hosts, and signatures that only one of them takes."""
+    """llxprt-code#2335; Guarantee 2.4: one API, several hosts, and signatures that only one of them takes."""
     claude, gpt, gemini = thought_by_claude(), thought_by_gpt(), thought_by_gemini(streamed=False)
     rest = [result("a"), cc.user("go on")]
     elsewhere = cc.AnthropicFormatter(provider="elsewhere").format([cc.user("hi"), claude, *rest])
@@ -253,7 +255,7 @@ def test_the_same_format_at_another_provider_is_another_provider() -> None:
 
 
 def test_a_tail_that_gave_up_its_reasoning_is_otherwise_what_it_was() -> None:
-    """pi#9391; SPEC 9.3: after a compaction signatures are bound to a prefix that is gone; text and calls stay."""
+    """pi#9391; Guarantee 9.3: after a compaction signatures are bound to a prefix that is gone; text and calls stay."""
     reply = thought_by_claude()
     bare = replace(reply, parts=tuple(part for part in reply.parts if not isinstance(part, cc.Reasoning)))
     tail = [result("a"), cc.user("go on")]
@@ -263,7 +265,7 @@ def test_a_tail_that_gave_up_its_reasoning_is_otherwise_what_it_was() -> None:
 
 
 def test_a_call_and_the_reasoning_before_it_go_together() -> None:
-    """pydantic-ai#3230; SPEC 2.4: both as they came; and what led to nothing is not sent."""
+    """pydantic-ai#3230; Guarantee 2.4: both as they came; and what led to nothing is not sent."""
     reply = thought_by_gpt()
     assert sent("openai_responses", [cc.user("hi"), reply, result("a")])[1:3] == [REASONING, FUNCTION_CALL]
     alone = replace(reply, parts=reply.parts[:1])
@@ -281,7 +283,7 @@ def test_a_call_and_the_reasoning_before_it_go_together() -> None:
     ],
 )
 def test_a_call_whose_reasoning_cannot_be_sent_goes_without_its_id(reasoning: JSONObject, code: str) -> None:
-    """pydantic-ai#3230; SPEC 10.6: by its id OpenAI would miss the reasoning."""
+    """pydantic-ai#3230; Guarantee 10.6: by its id OpenAI would miss the reasoning."""
     output = {"type": "function_call_output", "call_id": "a", "output": "1"}
     user = {"role": "user", "content": "hi"}
     body: JSONObject = {"model": "gpt-5.6", "store": False, "input": [user, reasoning, FUNCTION_CALL, output]}
@@ -293,7 +295,7 @@ def test_a_call_whose_reasoning_cannot_be_sent_goes_without_its_id(reasoning: JS
 
 
 def test_a_call_whose_reasoning_lost_its_proof_goes_without_its_id() -> None:
-    """SPEC 2.4, pydantic-ai#3230."""
+    """Guarantee 2.4, pydantic-ai#3230."""
     reply = thought_by_gpt()
     thought, asked = cast(tuple[cc.Reasoning, cc.ToolCall], reply.parts)
     bare = replace(reply, parts=(replace(thought, id=None, data=None, extra=None), asked))
@@ -303,7 +305,7 @@ def test_a_call_whose_reasoning_lost_its_proof_goes_without_its_id() -> None:
 
 
 def test_reasoning_that_only_the_provider_holds_is_not_sent_where_it_stores_nothing() -> None:
-    """SPEC 2.4, pydantic-ai#3230: with `store` false an id alone refers to nothing."""
+    """Guarantee 2.4, pydantic-ai#3230: with `store` false an id alone refers to nothing."""
     reply = thought_by_gpt()
     thought, asked = cast(tuple[cc.Reasoning, cc.ToolCall], reply.parts)
     bare = replace(reply, parts=(replace(thought, data=None), asked))
@@ -314,7 +316,7 @@ def test_reasoning_that_only_the_provider_holds_is_not_sent_where_it_stores_noth
 
 
 def test_a_signature_of_gemini_survives_the_ai_sdk() -> None:
-    """SPEC 10.5, litellm#16893: on the part it came on, under its provider's name."""
+    """Guarantee 10.5, litellm#16893: on the part it came on, under its provider's name."""
     answer: JSONObject = {"functionResponse": {"id": "a", "name": "look", "response": {"output": "1"}}}
     wire: list[JSONObject] = [
         {"role": "user", "parts": [{"text": "hi"}]},

@@ -99,7 +99,7 @@ CONTENTS: list[JSONObject] = [
 
 
 def test_whole_body_of_a_request_with_everything_in_it() -> None:
-    """SPEC 2.3, 2.4, 2.5, 5.1, 10.3: calls stay together, results follow at once, nothing said is lost."""
+    """Guarantees 2.3, 2.4, 2.5, 5.1, 10.3: calls stay together, results follow at once, nothing said is lost."""
     request = Request(
         messages=tuple(HISTORY),
         system=system("Be brief."),
@@ -132,7 +132,7 @@ def test_whole_body_of_a_request_with_everything_in_it() -> None:
 
 
 def test_segment_by_segment_is_the_same_as_the_whole() -> None:
-    """SPEC 10.1: a sealed segment never changes, however the request around it grows."""
+    """Guarantee 10.1: a sealed segment never changes, however the request around it grows."""
     sealed = [GOOGLE.encode(segment) for segment in segments(pair(HISTORY).messages)]
     before = json.dumps([segment.messages for segment in sealed])
     assert GOOGLE.join(sealed) == GOOGLE.format(HISTORY) == CONTENTS
@@ -140,7 +140,7 @@ def test_segment_by_segment_is_the_same_as_the_whole() -> None:
 
 
 def test_results_stand_alone_even_after_a_reply_that_says_nothing() -> None:
-    """SPEC 10.4: a blank reply is not sent, and what follows it is still no part of the results before it."""
+    """Guarantee 10.4: a blank reply is not sent, and what follows it is still no part of the results before it."""
     call = assistant(tool_calls=[tool_call("a", "run", {})])
     contents = GOOGLE.format([user("go"), call, tool_result("a", "run", "done"), assistant(Text(" ")), user("And?")])
     assert contents[2:] == [
@@ -150,7 +150,7 @@ def test_results_stand_alone_even_after_a_reply_that_says_nothing() -> None:
 
 
 def test_notes_say_what_could_not_be_said() -> None:
-    """SPEC 10.3: what was left out, described or tagged is reported, not hidden."""
+    """Guarantee 10.3: what was left out, described or tagged is reported, not hidden."""
     notes = [note for part in segments(pair(HISTORY).messages) for note in GOOGLE.encode(part).notes]
     assert [(note.done, note.text) for note in notes] == [
         ("made up", "a signature for the call of weather, which came from elsewhere"),
@@ -162,7 +162,7 @@ def test_notes_say_what_could_not_be_said() -> None:
 
 
 def test_history_that_begins_with_the_model_gets_an_opening() -> None:
-    """SPEC 10.4: a call must come after a user content, so a user content comes first."""
+    """Guarantee 10.4: a call must come after a user content, so a user content comes first."""
     assert GOOGLE.format([assistant("Hello!"), user("Hi.")]) == [
         {"role": "user", "parts": [{"text": OPENING}]},
         {"role": "model", "parts": [{"text": "Hello!"}]},
@@ -179,14 +179,14 @@ def test_a_request_that_came_with_the_model_first_gets_no_opening_and_no_note_of
 
 
 def test_stand_in_signature_is_for_models_that_ask_for_one() -> None:
-    """SPEC 10.4: models before Gemini 3 sign nothing, and need no stand-in."""
+    """Guarantee 10.4: models before Gemini 3 sign nothing, and need no stand-in."""
     history = [user("go"), assistant(tool_calls=[tool_call("a", "run", {})]), tool_result("a", "run", "done")]
     model = GeminiFormatter(signatures=False).format(history)[1]
     assert model == {"role": "model", "parts": [{"functionCall": {"id": "a", "name": "run", "args": {}}}]}
 
 
 def test_media_in_a_result_goes_where_the_api_takes_it() -> None:
-    """SPEC 2.6: pictures stand inside the response; a sound follows the results in a content of its own."""
+    """Guarantee 2.6: pictures stand inside the response; a sound follows the results in a content of its own."""
     picture, sound = Media(mime_type="image/png", data=b"a"), Media(mime_type="audio/wav", data=b"b")
     lost = Media(mime_type="image/png", blob="0" * 64, size=7)
     history = [
@@ -219,7 +219,7 @@ def test_media_in_a_result_goes_where_the_api_takes_it() -> None:
 
 
 def test_calls_without_an_id_get_one_and_go_back_without() -> None:
-    """SPEC 5.1: our matching is by id, Google's need not be; the id is the same each time, and is not sent."""
+    """Guarantee 5.1: our matching is by id, Google's need not be; the id is the same each time, and is not sent."""
     reply: JSONObject = {
         "candidates": [
             {
@@ -314,12 +314,14 @@ BODIES: dict[str, JSONObject] = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_comes_back_as_it_was(name: str) -> None:
-    """SPEC 10.5: wire to messages to wire loses nothing, spelling, signatures and grouping included."""
+    """Guarantee 10.5: wire to messages to wire loses nothing, spelling, signatures and grouping included."""
     assert GOOGLE.encode_request(GOOGLE.decode_request(BODIES[name])) == BODIES[name]
 
 
 def test_parts_of_a_body_become_ours() -> None:
-    """SPEC 2.4, 2.5: thoughts are reasoning of Google, unknown parts stay whole, files of Google are known as such."""
+    """Guarantees 2.4, 2.5: thoughts are reasoning of Google, unknown parts stay whole, files of Google are known as
+    such.
+    """
     thoughts = GOOGLE.decode_request(BODIES["parts only Google understands"]).messages[1].parts
     assert thoughts[0] == Reasoning(text="hm", signature="c2ln", provider="google")
     assert all(isinstance(part, Native) for part in thoughts[1:4])
@@ -332,7 +334,7 @@ def test_parts_of_a_body_become_ours() -> None:
 
 
 def test_what_google_said_is_told_to_google_alone() -> None:
-    """SPEC 10.1: another endpoint of the same format gets neither signatures nor thoughts nor native parts."""
+    """Guarantee 10.1: another endpoint of the same format gets neither signatures nor thoughts nor native parts."""
     messages = GOOGLE.decode_request(BODIES["parts only Google understands"]).messages
     assert GeminiFormatter(provider="elsewhere").format(messages)[1] == {
         "role": "model",
@@ -343,7 +345,7 @@ def test_what_google_said_is_told_to_google_alone() -> None:
 
 
 def test_refused_prompt_is_a_reply_without_parts() -> None:
-    """SPEC 2.2: an empty reply is kept, with the reason why it is empty."""
+    """Guarantee 2.2: an empty reply is kept, with the reason why it is empty."""
     reply: JSONObject = {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 4}}
     assert GOOGLE.decode_reply(reply) == Message(
         role="assistant",
@@ -354,7 +356,7 @@ def test_refused_prompt_is_a_reply_without_parts() -> None:
 
 
 def test_stream_keeps_a_signature_on_its_own_part() -> None:
-    """SPEC 2.4: text goes on where it stopped, but a signed part is neither continued nor joined to another."""
+    """Guarantee 2.4: text goes on where it stopped, but a signed part is neither continued nor joined to another."""
     pieces: list[JSONObject] = [
         {"text": "Let me ", "thought": True},
         {"text": "think.", "thought": True},
@@ -464,7 +466,7 @@ STREAMED = (
 
 
 def test_recorded_requests_come_back_as_they_were() -> None:
-    """SPEC 10.5: what Google accepted once, it is given again, an unsigned call of its own included."""
+    """Guarantee 10.5: what Google accepted once, it is given again, an unsigned call of its own included."""
     for body in (CALLING, LISTENING):
         assert GOOGLE.encode_request(GOOGLE.decode_request(body)) == body
     call, result = GOOGLE.decode_request(CALLING).messages[1:]
@@ -474,7 +476,7 @@ def test_recorded_requests_come_back_as_they_were() -> None:
 
 
 def test_recorded_replies_become_messages() -> None:
-    """SPEC 10.1: whole and streamed replies are decoded by the same rules."""
+    """Guarantee 10.1: whole and streamed replies are decoded by the same rules."""
     called, streamed = GOOGLE.decode_reply(CALLED), GOOGLE.decode_stream(events(STREAMED))
     assert [(call.name, call.arguments) for call in called.tool_calls] == [("final_result", {"bar": "hello"})]
     assert (called.finish, called.usage) == ("tool_calls", Usage(input=27, output=5))
@@ -483,13 +485,13 @@ def test_recorded_replies_become_messages() -> None:
 
 
 def test_every_accepted_request_of_the_corpus_comes_back() -> None:
-    """SPEC 10.5: decoding then encoding loses nothing of any request that Google accepted."""
+    """Guarantee 10.5: decoding then encoding loses nothing of any request that Google accepted."""
     for case, _, body, _ in accepted("gemini"):
         assert normal(GOOGLE.encode_request(GOOGLE.decode_request(body))) == normal(body), case
 
 
 def test_every_reply_of_the_corpus_becomes_a_message() -> None:
-    """SPEC 10.1: each reply has parts, a finish reason, and at least the tokens that Google's total counts."""
+    """Guarantee 10.1: each reply has parts, a finish reason, and at least the tokens that Google's total counts."""
     for case, _, _, reply in accepted("gemini"):
         chunks = events(reply) if isinstance(reply, str) else [cast(JSONObject, reply)]
         message = GOOGLE.decode_stream(chunks)

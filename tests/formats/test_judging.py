@@ -34,7 +34,7 @@ REFUSED = [(name, *each) for name in having("REFUSED") for each in known(name).R
 
 @pytest.mark.parametrize(("format", "path", "value", "sentence"), REFUSED, ids=[f"{f} {p}" for f, p, _, _ in REFUSED])
 def test_one_wrong_thing_is_one_sentence(format: str, path: str, value: JSON, sentence: str) -> None:
-    """WIRE 12: naive validation lets most of these pass, and says the rest a hundred times."""
+    """Naive validation lets most of these pass, and says the rest a hundred times."""
     found = problems(format, changed(format, path, value))
     assert [each[: len(sentence)] for each in found] == [sentence]
 

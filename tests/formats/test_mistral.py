@@ -36,8 +36,8 @@ def chunk(delta: JSONObject, finish: str | None = None, **rest: JSON) -> JSONObj
 
 
 def test_a_history_with_everything_becomes_one_list() -> None:
-    """SPEC 10.3, 10.4: ids of nine letters, results with the names of their tools, media of a result after the results,
-    and a system message that follows a result as tagged text."""
+    """Guarantees 10.3, 10.4: ids of nine letters, results with the names of their tools, media of a result after the
+    results, and a system message that follows a result as tagged text."""
     history = [
         cc.user([cc.Text("What is this?"), cc.Media(mime_type="image/png", data=PNG)]),
         cc.system("It is late."),
@@ -82,7 +82,7 @@ def test_a_history_with_everything_becomes_one_list() -> None:
 
 @pytest.mark.parametrize("version", OLDER)
 def test_older_models_take_it_too_where_nothing_new_is_in_it(version: str) -> None:
-    """WIRE §7: the first to call tools wanted either words or calls; those before v11 know no thoughts."""
+    """The first to call tools wanted either words or calls; those before v11 know no thoughts."""
     asked = cc.assistant(tool_calls=[cc.tool_call("a", "look", "{}"), cc.tool_call("b", "look", "{}")])
     plain = [cc.user("hi"), asked, cc.tool_result("b", "look", "1"), cc.tool_result("a", "look", "2"), cc.user("so?")]
     assert objection({"messages": MISTRAL.format(plain, "Be brief.")}, version) == ""
@@ -91,7 +91,7 @@ def test_older_models_take_it_too_where_nothing_new_is_in_it(version: str) -> No
 
 
 def test_an_id_of_its_own_stays_and_any_other_is_always_the_same_nine_letters() -> None:
-    """WIRE §1: a call and its result agree wherever they are written, and what Mistral wrote is never touched."""
+    """A call and its result agree wherever they are written, and what Mistral wrote is never touched."""
     assert MISTRAL.spelling.id(ID) == ID
     foreign = ["toolu_01A", "call_PTLP8xhu3uwZk4l3nlnrrJha", "", "ü" * 30, "a1b2c3d4", "a1b2c3d4e\n", "a1b2c3d4_"]
     spelled = [MISTRAL.spelling.id(each) for each in foreign]
@@ -102,7 +102,7 @@ def test_an_id_of_its_own_stays_and_any_other_is_always_the_same_nine_letters() 
 
 
 def test_a_conversation_that_ends_with_the_assistant_is_gone_on_with() -> None:
-    """WIRE §7: `prefix` on the last message alone, also where the history grows afterwards."""
+    """`prefix` on the last message alone, also where the history grows afterwards."""
     history = [cc.user("Count."), cc.assistant("One, ")]
     first = MISTRAL.format(history)
     assert first[-1] == {"role": "assistant", "content": "One, ", "prefix": True}
@@ -112,7 +112,7 @@ def test_a_conversation_that_ends_with_the_assistant_is_gone_on_with() -> None:
 
 
 def test_a_system_message_at_the_seam_is_tagged_where_a_reply_stands_before_it() -> None:
-    """SPEC 9.2, 10.3: an empty reply leaves nothing between a result and what the system says next."""
+    """Guarantees 9.2, 10.3: an empty reply leaves nothing between a result and what the system says next."""
     history = [
         cc.user("hi"),
         cc.assistant(tool_calls=[cc.tool_call(ID, "look", "{}")]),
@@ -126,8 +126,8 @@ def test_a_system_message_at_the_seam_is_tagged_where_a_reply_stands_before_it()
 
 
 def test_a_conversation_does_not_begin_with_the_assistant() -> None:
-    """SPEC 7.2: a made-up line goes before a reply, is said to be made up, and is no message when it is read back; a
-    system message may begin."""
+    """Guarantee 7.2: a made-up line goes before a reply, is said to be made up, and is no message when it is read back;
+    a system message may begin."""
     reply = cc.assistant("Hello!")
     written = MISTRAL.write(Request(messages=(reply, cc.user("hi"))))
     assert written.body["messages"][0] == {"role": "user", "content": OPENING}
@@ -139,7 +139,7 @@ def test_a_conversation_does_not_begin_with_the_assistant() -> None:
 
 
 def test_reasoning_goes_back_to_mistral_alone_and_as_it_came() -> None:
-    """SPEC 2.4: signature, `closed` and references too, before the words; a policy leaves nothing of it."""
+    """Guarantee 2.4: signature, `closed` and references too, before the words; a policy leaves nothing of it."""
     odd: JSONObject = {"type": "thinking", "thinking": [{"type": "text", "text": "a"}, {"type": "reference"}]}
     odd["thinking"][1]["reference_ids"] = [1]
     content = [THOUGHT, odd, {"type": "text", "text": "4"}]
@@ -189,7 +189,7 @@ def test_reasoning_goes_back_to_mistral_alone_and_as_it_came() -> None:
     ],
 )
 def test_media_as_mistral_takes_it(part: cc.Media, block: JSONObject) -> None:
-    """SPEC 2.6: what it does not take is described."""
+    """Guarantee 2.6: what it does not take is described."""
     wire = MISTRAL.format([cc.user([cc.Text("Look:"), part])])
     assert wire == [{"role": "user", "content": [{"type": "text", "text": "Look:"}, block]}]
     assert problems("mistral", wire) == []
@@ -215,14 +215,14 @@ WIRE: list[JSONObject] = [
 
 
 def test_what_only_mistral_says_comes_back_as_it_was() -> None:
-    """SPEC 10.5: objects as arguments, pictures in a result, results without a name, an empty text, sounds and
+    """Guarantee 10.5: objects as arguments, pictures in a result, results without a name, an empty text, sounds and
     references of any kind."""
     assert cc.lint(WIRE, format="mistral") == []
     assert MISTRAL.format(MISTRAL.decode_request(WIRE).messages) == WIRE
 
 
 def test_what_mistral_would_refuse_is_not_carried_along() -> None:
-    """WIRE §7: fields of others on messages, chunks and calls, and the number that a call had in its reply."""
+    """Fields of others on messages, chunks and calls, and the number that a call had in its reply."""
     asked = {**call(ID, "look", "{}"), "index": 0}
     wire: list[JSONObject] = [
         {"role": "user", "name": "ada", "content": [{"type": "text", "text": "hi", "cache_control": {}}]},
@@ -237,8 +237,8 @@ def test_what_mistral_would_refuse_is_not_carried_along() -> None:
 
 
 def test_a_stream_of_chunks_and_text_is_one_message() -> None:
-    """SPEC 10.1: thoughts come in lists and are joined, the last one signed; the usage comes with the last chunk, and a
-    call has its number or the SDK's word for no id."""
+    """Guarantee 10.1: thoughts come in lists and are joined, the last one signed; the usage comes with the last chunk,
+    and a call has its number or the SDK's word for no id."""
     pieces = [[{"type": "text", "text": text}] for text in ("2", "+", "2")]
     thoughts: list[JSONObject] = [{"type": "thinking", "thinking": piece} for piece in pieces]
     thoughts[-1] |= {"signature": "c2lnbmVk", "closed": True}
@@ -277,14 +277,14 @@ def test_a_stream_of_chunks_and_text_is_one_message() -> None:
     [("stop", "stop"), ("length", "length"), ("model_length", "length"), ("tool_calls", "tool_calls")],
 )
 def test_why_a_reply_ended(said: str, finish: str) -> None:
-    """WIRE §7: a window that is full is a length too, for whoever goes on from there."""
+    """A window that is full is a length too, for whoever goes on from there."""
     reply: JSONObject = {"choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": said}]}
     assert MISTRAL.decode_reply(reply).finish == finish
     assert MISTRAL.decode_stream([chunk({"content": "a"}), chunk({"content": ""}, said)]).finish == finish
 
 
 def test_a_reply_that_ends_with_an_error_is_one() -> None:
-    """SPEC 11.10: whoever stores it must be able to tell."""
+    """Guarantee 11.10: whoever stores it must be able to tell."""
     reply: JSONObject = {"choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": "error"}]}
     message = MISTRAL.decode_reply(reply)
     assert (message.text, message.status, message.finish) == ("a", "error", "error")
@@ -292,7 +292,7 @@ def test_a_reply_that_ends_with_an_error_is_one() -> None:
 
 
 def test_settings_have_mistrals_names() -> None:
-    """SPEC 10.1: `any` is read as what is called `required` now; what it has no place for is said."""
+    """Guarantee 10.1: `any` is read as what is called `required` now; what it has no place for is said."""
     chat: JSONObject = {
         "model": "m",
         "max_completion_tokens": 9,
@@ -362,7 +362,7 @@ def thinks(text: str, **marks: JSON) -> JSONObject:
 def test_thoughts_that_are_two_in_a_reply_are_two_in_its_stream(
     whole: list[JSONObject], streamed: list[JSONObject]
 ) -> None:
-    """SPEC 2.4: a signature is of its own thought, and goes back with it."""
+    """Guarantee 2.4: a signature is of its own thought, and goes back with it."""
     text: JSONObject = {"type": "text", "text": "4"}
     reply = MISTRAL.decode_reply(
         {"model": "m", "choices": [{"message": {"content": [*whole, text]}, "finish_reason": "stop"}]}
@@ -377,7 +377,7 @@ def test_thoughts_that_are_two_in_a_reply_are_two_in_its_stream(
 
 
 def test_a_thought_that_is_one_text_is_read_and_comes_back_so() -> None:
-    """SPEC 10.5: some write it so. A reply's goes back as Mistral takes it, streamed or whole."""
+    """Guarantee 10.5: some write it so. A reply's goes back as Mistral takes it, streamed or whole."""
     plain: JSONObject = {"type": "thinking", "thinking": "Hm."}
     wire: list[JSONObject] = [HI, {"role": "assistant", "content": [plain, {"type": "text", "text": "4"}]}, HI]
     messages = MISTRAL.decode_request(wire).messages

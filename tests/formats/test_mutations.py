@@ -231,7 +231,7 @@ MUTATIONS: list[Mutation] = [
 def test_a_broken_request_is_flagged_and_whole_after_fix(
     mutation: Callable[[Case], Iterator[Case]], format: str
 ) -> None:
-    """SPEC 10.6, 5.3: each way in which histories break, on everything recorded."""
+    """Guarantees 10.6, 5.3: each way in which histories break, on everything recorded."""
     for case in cases_of(format):
         for broken in mutation(case):
             assert broken.codes(), json.dumps(broken.body)[:3000]
@@ -240,7 +240,7 @@ def test_a_broken_request_is_flagged_and_whole_after_fix(
 
 @pytest.mark.parametrize("format", format_names())
 def test_a_cut_at_any_place_is_flagged_if_and_only_if_it_splits_something(format: str) -> None:
-    """FIELD-BUGS 1, 2, 3: litellm#10696, langchain#29637, langchain#38352, openai-agents-python#4322."""
+    """litellm#10696, langchain#29637, langchain#38352, openai-agents-python#4322."""
     form = formatter(format)
     for case in cases_of(format):
         messages = cast(list[JSON], case.body[case.key])

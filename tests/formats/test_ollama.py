@@ -40,7 +40,9 @@ def again(messages: list[JSONObject]) -> list[JSONObject]:
 
 
 def test_a_history_with_everything_becomes_one_list() -> None:
-    """SPEC 10.3: parallel calls in one message, a tool message each; pictures beside the text; the system anywhere."""
+    """Guarantee 10.3: parallel calls in one message, a tool message each; pictures beside the text; the system
+    anywhere.
+    """
     history = [
         cc.user([cc.Text("What is this?"), cc.Media(mime_type="image/png", data=PNG), cc.Text("And why?")]),
         cc.assistant(
@@ -103,7 +105,7 @@ def test_a_history_with_everything_becomes_one_list() -> None:
     ids=["an address", "a picture it cannot read", "a sound", "a document", "nothing"],
 )
 def test_what_it_cannot_be_shown_is_described(media: cc.Media, said: str) -> None:
-    """SPEC 2.6: a server takes the bytes of pictures, and of few kinds."""
+    """Guarantee 2.6: a server takes the bytes of pictures, and of few kinds."""
     assert OLLAMA.format([cc.user(["Look:", media])]) == [{"role": "user", "content": f"Look:\n\n{said}"}]
 
 
@@ -118,7 +120,7 @@ def test_pictures_of_others_than_the_user_are_described() -> None:
 
 
 def test_thinking_goes_back_to_whoever_thought_it() -> None:
-    """SPEC 2.4."""
+    """Guarantee 2.4."""
     history = [cc.user("hi"), cc.assistant("Hello", reasoning=cc.Reasoning(text="Hm.", provider="ollama"))]
     assert OLLAMA.format(history)[1] == {"role": "assistant", "content": "Hello", "thinking": "Hm."}
     elsewhere = cc.OllamaFormatter(provider="mine")
@@ -152,7 +154,7 @@ UNNAMED = [
 
 @pytest.mark.parametrize("messages", UNNAMED)
 def test_calls_without_ids_find_their_results_and_stay_as_they_are(messages: list[JSONObject]) -> None:
-    """SPEC 5.1, 10.5: older servers give no ids, and Ollama's own client drops them."""
+    """Guarantees 5.1, 10.5: older servers give no ids, and Ollama's own client drops them."""
     hi: JSONObject = {"role": "user", "content": "hi"}
     assert cc.lint([hi, *messages], format="ollama") == []
     assert again([hi, *messages]) == [hi, *messages]
@@ -192,7 +194,7 @@ REPLY: JSONObject = {
 
 
 def test_a_reply_is_read_with_its_figures_and_goes_back_as_it_came() -> None:
-    """SPEC 10.5: the index of a call too."""
+    """Guarantee 10.5: the index of a call too."""
     message = OLLAMA.decode_reply(REPLY)
     assert (message.text, message.finish, message.status) == ("Let me look.", "tool_calls", "sent")
     assert [part.text for part in message.parts if isinstance(part, cc.Reasoning)] == ["Hm."]
@@ -232,7 +234,7 @@ def test_why_a_reply_ended(end: JSONObject, finish: str | None) -> None:
 
 
 def test_what_is_no_reply_is_said_to_be_none() -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(cc.InvalidReply):
         OLLAMA.decode_reply({"choices": []})
 
@@ -258,7 +260,7 @@ STREAMS = [
 
 @pytest.mark.parametrize("events", STREAMS)
 def test_what_is_shown_while_it_comes_is_what_is_kept(events: list[JSONObject]) -> None:
-    """SPEC 12.1: the deltas, joined, are the message."""
+    """Guarantee 12.1: the deltas, joined, are the message."""
     reader = OLLAMA.reader()
     deltas = [delta for event in events for delta in reader.read(event)]
     message = OLLAMA.decode_stream(events)
@@ -274,7 +276,7 @@ def test_what_is_shown_while_it_comes_is_what_is_kept(events: list[JSONObject]) 
 
 
 def test_a_stream_that_was_cut_off_does_not_say_that_it_is_done() -> None:
-    """SPEC 11.10."""
+    """Guarantee 11.10."""
     assert OLLAMA.decode_stream([line("Hel")]).finish is None
     broken = OLLAMA.decode_stream([line("Hel"), {"error": "runner process has terminated"}])
     assert (broken.text, broken.finish, broken.error) == ("Hel", "error", "runner process has terminated")
@@ -298,7 +300,7 @@ WORDS: list[tuple[Settings, JSONObject]] = [
 
 @pytest.mark.parametrize(("settings", "body"), WORDS, ids=[str(body)[:40] for _, body in WORDS])
 def test_settings_in_its_own_words(settings: Settings, body: JSONObject) -> None:
-    """SPEC 10.1."""
+    """Guarantee 10.1."""
     assert OLLAMA.settings.write(settings).body == body
     read = OLLAMA.settings.read(body)
     assert read.unread == []
@@ -311,7 +313,7 @@ def test_what_only_it_has_is_named() -> None:
 
 
 def test_a_request_says_its_window_where_that_is_known() -> None:
-    """WIRE 7: and never gets cut without a word. What the caller says wins."""
+    """And never gets cut without a word. What the caller says wins."""
     request = Request(messages=(cc.user("hi"),), settings={"options": {"temperature": 0}})
     assert "truncate" not in OLLAMA.encode_request(request)
     body = cc.OllamaFormatter(num_ctx=8_192).encode_request(request)
@@ -322,7 +324,7 @@ def test_a_request_says_its_window_where_that_is_known() -> None:
 
 
 def test_what_nobody_knows_comes_back() -> None:
-    """SPEC 10.5: fields of tomorrow, a role in capitals, lists that are empty."""
+    """Guarantee 10.5: fields of tomorrow, a role in capitals, lists that are empty."""
     body: JSONObject = {
         "model": "m",
         "keep_alive": -1,
@@ -343,7 +345,9 @@ def test_what_nobody_knows_comes_back() -> None:
 
 
 def test_what_ollamas_client_sends_is_what_we_write() -> None:
-    """SPEC 10.1, 10.5: `arguments` are those of its `chat`, and it writes the same, but for what it does not know."""
+    """Guarantees 10.1, 10.5: `arguments` are those of its `chat`, and it writes the same, but for what it does not
+    know.
+    """
     from ollama import Client
 
     caught: list[JSONObject] = []
@@ -375,7 +379,7 @@ def test_what_ollamas_client_sends_is_what_we_write() -> None:
 
 @pytest.mark.parametrize("limit", [-1, -2])
 def test_an_answer_without_a_limit_has_none_elsewhere(limit: int) -> None:
-    """SPEC 10.1: -1 and -2 are no lengths."""
+    """Guarantee 10.1: -1 and -2 are no lengths."""
     body: JSONObject = {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],
@@ -387,7 +391,7 @@ def test_an_answer_without_a_limit_has_none_elsewhere(limit: int) -> None:
 
 
 def test_paragraphs_of_a_model_stay_apart_and_a_sentence_in_pieces_flows_on() -> None:
-    """SPEC 10.3: no text is changed, and two paragraphs do not run into each other."""
+    """Guarantee 10.3: no text is changed, and two paragraphs do not run into each other."""
     said = cc.assistant([cc.Text("First paragraph."), cc.Text("Second"), cc.Text(", which "), cc.Text("goes on.")])
     wire = cc.OllamaFormatter().format([cc.user("?"), said])
     assert wire[1]["content"] == "First paragraph.\n\nSecond, which goes on."

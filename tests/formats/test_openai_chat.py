@@ -20,8 +20,8 @@ def call(id: str, name: str, arguments: str) -> JSONObject:
 
 
 def test_a_history_with_everything_becomes_one_list() -> None:
-    """SPEC 10.3: parallel calls in one message, a tool message each; media of a result, which the format cannot hold
-    there, follows the results in a user message."""
+    """Guarantee 10.3: parallel calls in one message, a tool message each; media of a result, which the format cannot
+    hold there, follows the results in a user message."""
     history = [
         cc.user([cc.Text("What is this?"), cc.Media(mime_type="image/png", data=PNG)]),
         cc.assistant(
@@ -63,13 +63,13 @@ def test_a_history_with_everything_becomes_one_list() -> None:
 
 
 def test_the_system_prompt_stands_among_the_messages() -> None:
-    """SPEC 8.5, seed C."""
+    """Guarantee 8.5, seed C."""
     assert CHAT.get_system_prompt("Be brief.") is None
     assert CHAT.format([cc.user("hi")], "") == [{"role": "user", "content": "hi"}]
 
 
 def test_arguments_go_back_as_the_model_wrote_them() -> None:
-    """SPEC 2.3: spaces and order too; a prompt cache compares bytes."""
+    """Guarantee 2.3: spaces and order too; a prompt cache compares bytes."""
     written = '{ "b": 1,  "a": 2 }'
     found = CHAT.format([cc.assistant(tool_calls=[cc.tool_call("a", "f", written)]), cc.tool_result("a", "f", "ok")])
     assert found[0]["tool_calls"][0]["function"]["arguments"] == written
@@ -77,7 +77,7 @@ def test_arguments_go_back_as_the_model_wrote_them() -> None:
 
 
 def test_reasoning_goes_back_only_where_it_has_a_place() -> None:
-    """SPEC 2.4: by the endpoint's facts, and never to another provider."""
+    """Guarantee 2.4: by the endpoint's facts, and never to another provider."""
     deep = cc.OpenAIFormatter(provider="deepseek", reasoning_field="reasoning_content")
     reply = deep.decode_reply(
         {"choices": [{"message": {"content": "4", "reasoning_content": "2+2"}, "finish_reason": "stop"}]}
@@ -88,7 +88,7 @@ def test_reasoning_goes_back_only_where_it_has_a_place() -> None:
 
 
 def test_a_reply_without_content_is_not_sent_on() -> None:
-    """SPEC 2.2."""
+    """Guarantee 2.2."""
     assert CHAT.format([cc.user("a"), cc.assistant(finish="stop"), cc.user("b")]) == [
         {"role": "user", "content": "a"},
         {"role": "user", "content": "b"},
@@ -96,7 +96,7 @@ def test_a_reply_without_content_is_not_sent_on() -> None:
 
 
 def test_a_history_encoded_as_it_grew_equals_the_same_encoded_at_once() -> None:
-    """SPEC 10.1."""
+    """Guarantee 10.1."""
     history: list[cc.Message] = []
     for number in range(10):
         asked = cc.tool_call(f"c{number}", "f", {"n": number})
@@ -110,13 +110,13 @@ CASES = accepted("openai_chat")
 
 @pytest.mark.parametrize("exchange", CASES, ids=lambda exchange: exchange.case)
 def test_an_accepted_request_comes_back_equal(exchange: Exchange) -> None:
-    """SPEC 10.5: OpenAI, OpenRouter, Groq, Mistral, DeepSeek and others, by facts and not by branches."""
+    """Guarantee 10.5: OpenAI, OpenRouter, Groq, Mistral, DeepSeek and others, by facts and not by branches."""
     assert normal(CHAT.encode_request(CHAT.decode_request(exchange.request))) == normal(exchange.request)
 
 
 @pytest.mark.parametrize("exchange", CASES, ids=lambda exchange: exchange.case)
 def test_every_reply_decodes(exchange: Exchange) -> None:
-    """SPEC 10.1: whole or streamed."""
+    """Guarantee 10.1: whole or streamed."""
     if isinstance(exchange.reply, str):
         message = CHAT.decode_stream(events(exchange.reply))
     else:

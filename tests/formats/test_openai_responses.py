@@ -122,8 +122,8 @@ def there_and_back(body: JSONObject) -> JSONObject:
 
 
 def test_a_history_with_everything_becomes_one_list_of_items() -> None:
-    """SPEC 10.3, 5.2, 2.3: parallel calls all go out, each answered; media stays in its result; what a model wrote
-    badly goes back as it wrote it; a system message between others keeps its place."""
+    """Guarantees 10.3, 5.2, 2.3: parallel calls all go out, each answered; media stays in its result; what a model
+    wrote badly goes back as it wrote it; a system message between others keeps its place."""
     history = [
         user([Text("What is this?"), Media(mime_type="image/png", data=PNG)]),
         assistant(
@@ -184,7 +184,7 @@ def test_a_history_with_everything_becomes_one_list_of_items() -> None:
 
 
 def test_media_goes_out_from_wherever_it_lies_and_is_described_where_it_cannot() -> None:
-    """SPEC 2.6: bytes, a blob, an address or a file of this provider; sound and foreign files become one line."""
+    """Guarantee 2.6: bytes, a blob, an address or a file of this provider; sound and foreign files become one line."""
     parts = [
         Media(mime_type="image/png", blob="b1"),
         Media(mime_type="image/png", url="https://example.org/cat.png"),
@@ -220,7 +220,7 @@ def test_media_goes_out_from_wherever_it_lies_and_is_described_where_it_cannot()
 
 
 def test_reasoning_goes_back_to_its_own_provider_alone() -> None:
-    """SPEC 2.4: nobody else can read it, and its own provider wants it before the item it led to."""
+    """Guarantee 2.4: nobody else can read it, and its own provider wants it before the item it led to."""
     own = Reasoning(text="Hm.", data="gAAA", id="rs_1", provider="openai")
     foreign = Reasoning(text="Hm.", signature="s", provider="anthropic")
     encoded = RESPONSES.encode([assistant([own, foreign, tool_call("a", "read", "{}")])])
@@ -237,7 +237,7 @@ def test_reasoning_goes_back_to_its_own_provider_alone() -> None:
 
 
 def test_reasoning_that_lost_the_item_it_led_to_is_left_out() -> None:
-    """SPEC 10.4: the API refuses it, at the end of a reply and before a text that is not its own item."""
+    """Guarantee 10.4: the API refuses it, at the end of a reply and before a text that is not its own item."""
     own = Reasoning(data="gAAA", id="rs_1", provider="openai")
     lost = (Note("left out", "reasoning without the item it led to"),)
     alone, before_text = RESPONSES.encode([assistant([own])]), RESPONSES.encode([assistant([own, Text("42")])])
@@ -246,7 +246,7 @@ def test_reasoning_that_lost_the_item_it_led_to_is_left_out() -> None:
 
 
 def test_segment_by_segment_is_the_same_as_the_whole() -> None:
-    """SPEC 10.1: a sealed segment is never touched again."""
+    """Guarantee 10.1: a sealed segment is never touched again."""
     history = [
         user("a"),
         assistant("b", tool_calls=[tool_call("1", "read", "{}"), tool_call("2", "read", "{}")]),
@@ -261,7 +261,7 @@ def test_segment_by_segment_is_the_same_as_the_whole() -> None:
 
 
 def test_what_came_from_the_chat_of_the_same_provider_keeps_to_this_format() -> None:
-    """SPEC 10.1: one conversation can go to any format at any step, also to the other one of the same provider."""
+    """Guarantee 10.1: one conversation can go to any format at any step, also to the other one of the same provider."""
     picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png", "detail": "low"}}
     request = OpenAIFormatter().decode_request(
         {
@@ -286,7 +286,7 @@ def test_what_came_from_the_chat_of_the_same_provider_keeps_to_this_format() -> 
 
 
 def test_every_kind_of_item_survives_there_and_back() -> None:
-    """SPEC 10.5: what a caller said to the provider is said again, whether we have a part for it or not."""
+    """Guarantee 10.5: what a caller said to the provider is said again, whether we have a part for it or not."""
     body: JSONObject = {
         "model": "gpt-5.5",
         "instructions": "Be brief.",
@@ -325,7 +325,7 @@ def test_every_kind_of_item_survives_there_and_back() -> None:
 
 
 def test_input_given_as_a_string_stays_a_string() -> None:
-    """SPEC 10.5: as long as it is the whole input; with more after it, it is a user message."""
+    """Guarantee 10.5: as long as it is the whole input; with more after it, it is a user message."""
     body: JSONObject = {"model": "gpt-5.5", "input": "Hello"}
     request = RESPONSES.decode_request(body)
     assert (RESPONSES.encode_request(request), request.messages[0].text) == (body, "Hello")
@@ -338,7 +338,7 @@ def test_input_given_as_a_string_stays_a_string() -> None:
 
 
 def test_a_result_goes_out_without_its_call_where_the_provider_holds_the_call() -> None:
-    """SPEC 5.3 leaves a result without a call out; with a stored response the call is there, only not here."""
+    """Guarantee 5.3 leaves a result without a call out; with a stored response the call is there, only not here."""
     items = [{"role": "user", "content": "and hurry"}, output("call_1", "done")]
     held: JSONObject = {"previous_response_id": "resp_1", "input": items}
     assert there_and_back(held) == held
@@ -347,7 +347,7 @@ def test_a_result_goes_out_without_its_call_where_the_provider_holds_the_call() 
 
 
 def test_real_requests_survive_there_and_back() -> None:
-    """SPEC 10.5: what the provider accepted is what it is sent again, in every recording at hand."""
+    """Guarantee 10.5: what the provider accepted is what it is sent again, in every recording at hand."""
     recorded = [exchange.request for exchange in accepted("openai_responses")]
     for body in [*REAL_REQUESTS, *recorded]:
         assert normal(there_and_back(body)) == normal(body)

@@ -75,20 +75,24 @@ def pieces(made: Sent, kind: str) -> list[Piece]:
 
 
 def keeps_the_rules(made: Sent) -> None:
-    """SPEC 5.1, 10.4, 10.5: by our rules, as a whole request and as bare messages."""
+    """Guarantees 5.1, 10.4, 10.5: by our rules, as a whole request and as bare messages."""
     if made.messages:
         assert cc.lint(made.messages, format=made.form.name) == []
         assert cc.lint(made.body, format=made.form.name) == []
 
 
 def has_the_vendors_types(made: Sent) -> None:
-    """SPEC 10.5: by the types of the vendor's SDK. They do not know what others said in a recording of this format."""
+    """Guarantee 10.5: by the types of the vendor's SDK. They do not know what others said in a recording of this
+    format.
+    """
     if made.messages and made.history.recorded != made.form.name:
         assert problems(made.form.name, made.body) == []
 
 
 def tells_every_word_once(made: Sent) -> None:
-    """SPEC 5.2, 5.3, 10.3: texts and results in the order of the paired history; no hint, no result without a call."""
+    """Guarantees 5.2, 5.3, 10.3: texts and results in the order of the paired history; no hint, no result without a
+    call.
+    """
     told, expected = text_of(made.messages), words(made.paired)
     assert marks(told, "tr") == expected
     whole = text_of(made.body)
@@ -97,7 +101,7 @@ def tells_every_word_once(made: Sent) -> None:
 
 
 def keeps_every_call(made: Sent) -> None:
-    """SPEC 2.3, 5.1, 10.3: each call once, with its name and arguments, and its result under its id."""
+    """Guarantees 2.3, 5.1, 10.3: each call once, with its name and arguments, and its result under its id."""
     names = made.form.spelling.names
     asked = [call for message in made.paired for call in message.tool_calls]
     found = [piece for piece in pieces(made, "call") if piece.name]  # OpenAI's own kinds of calls have none
@@ -113,7 +117,7 @@ def keeps_every_call(made: Sent) -> None:
 
 
 def keeps_reasoning_apart(made: Sent) -> None:
-    """SPEC 2.4, 2.5: reasoning and native blocks go to their own provider, once, and to nobody else."""
+    """Guarantees 2.4, 2.5: reasoning and native blocks go to their own provider, once, and to nobody else."""
     found = marks(text_of(made.messages), "gn")
     assert len(found) == len(set(found))
     for part in [part for message in made.history.messages for part in message.parts]:
@@ -132,7 +136,7 @@ def keeps_reasoning_apart(made: Sent) -> None:
 
 
 def is_encoded_segment_by_segment(made: Sent) -> None:
-    """SPEC 10.1: encoding as it grew equals encoding at once, and no segment is changed by joining it."""
+    """Guarantee 10.1: encoding as it grew equals encoding at once, and no segment is changed by joining it."""
     encoded = [made.form.encode(segment) for segment in segments(made.paired)]
     before = text_of([each.messages for each in encoded])
     assert made.form.join(encoded) == made.messages
@@ -140,14 +144,14 @@ def is_encoded_segment_by_segment(made: Sent) -> None:
 
 
 def changes_nothing_given(made: Sent) -> None:
-    """SPEC 10.1: a formatter is pure, and says the same twice."""
+    """Guarantee 10.1: a formatter is pure, and says the same twice."""
     before = msgspec.json.encode(made.request)
     assert text_of(made.form.encode_request(made.request)) == text_of(made.body)
     assert msgspec.json.encode(made.request) == before
 
 
 def comes_back_the_same(made: Sent) -> None:
-    """SPEC 10.5: wire → messages → the same wire; and what is decoded is not changed."""
+    """Guarantee 10.5: wire → messages → the same wire; and what is decoded is not changed."""
     body, before = made.body, text_of(made.body)
     again = made.form.encode_request(made.form.decode_request(body))
     assert text_of(body) == before
@@ -155,7 +159,7 @@ def comes_back_the_same(made: Sent) -> None:
 
 
 def can_be_converted(made: Sent) -> None:
-    """SPEC 10.3, 10.5: sound in every format, with the same words in the same order, and every call."""
+    """Guarantees 10.3, 10.5: sound in every format, with the same words in the same order, and every call."""
     said, asked = words(made.paired), Counter(marks(text_of(made.body), "am"))
     for target in NAMES:
         body = cc.convert(made.body, source=made.form.name, target=target)
@@ -171,7 +175,7 @@ def can_be_converted(made: Sent) -> None:
 @examples(50)
 @given(history=histories())
 def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
-    """SPEC 2.3 to 2.5, 5.1 to 5.3, 10.1, 10.3 to 10.5: each check says which."""
+    """Guarantees 2.3 to 2.5, 5.1 to 5.3, 10.1, 10.3 to 10.5: each check says which."""
     for made in sent_everywhere(history):
         keeps_the_rules(made)
         tells_every_word_once(made)
@@ -183,7 +187,7 @@ def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
 @examples(25)
 @given(history=histories())
 def test_every_request_is_taken_by_the_vendors_types(history: History) -> None:
-    """SPEC 10.5: fewer examples, because a JSON Schema takes its time."""
+    """Guarantee 10.5: fewer examples, because a JSON Schema takes its time."""
     for made in sent_everywhere(history):
         has_the_vendors_types(made)
 
@@ -191,7 +195,7 @@ def test_every_request_is_taken_by_the_vendors_types(history: History) -> None:
 @examples(25)
 @given(history=histories())
 def test_every_request_is_decoded_and_encoded_again_without_a_trace(history: History) -> None:
-    """SPEC 10.1, 10.5."""
+    """Guarantees 10.1, 10.5."""
     for made in sent_everywhere(history):
         changes_nothing_given(made)
         comes_back_the_same(made)
@@ -200,6 +204,6 @@ def test_every_request_is_decoded_and_encoded_again_without_a_trace(history: His
 @examples(12)
 @given(history=histories())
 def test_every_request_can_be_converted(history: History) -> None:
-    """SPEC 10.3, 10.5: from every format to every format, itself too."""
+    """Guarantees 10.3, 10.5: from every format to every format, itself too."""
     for made in sent_everywhere(history):
         can_be_converted(made)

@@ -44,7 +44,7 @@ def test_there_are_recorded_streams_of_every_format() -> None:
 
 @pytest.mark.parametrize(("formatter", "events"), STREAMS)
 def test_what_was_shown_live_is_what_is_stored(formatter: Formatter, events: list[JSONObject]) -> None:
-    """SPEC 12.1: a page that followed the deltas and one that loads the message show the same."""
+    """Guarantee 12.1: a page that followed the deltas and one that loads the message show the same."""
     reader, deltas = read(formatter, events)
     assert substance(join(deltas)) == substance(reader.message().parts)
     assert reader.message() == formatter.decode_stream(events)
@@ -54,7 +54,7 @@ def test_what_was_shown_live_is_what_is_stored(formatter: Formatter, events: lis
 
 @pytest.mark.parametrize(("formatter", "events"), STREAMS)
 def test_the_same_is_true_wherever_it_breaks_off(formatter: Formatter, events: list[JSONObject]) -> None:
-    """SPEC 11.10: partial text is kept, and it is what was seen."""
+    """Guarantee 11.10: partial text is kept, and it is what was seen."""
     for number in range(0, len(events), max(1, len(events) // 12)):
         reader, deltas = read(formatter, events[:number])
         assert substance(join(deltas)) == substance(reader.message().parts)
@@ -81,7 +81,7 @@ def test_a_whole_reply_is_read_like_a_stream_of_one(formatter: Formatter, reply:
     ids=["taking turns", "without index", "one index for all", "an id that comes late", "named first"],
 )
 def test_calls_are_shown_live_however_they_were_cut(pieces: list[JSONObject]) -> None:
-    """SPEC 12.1: a piece belongs to the call it belongs to in the message."""
+    """Guarantee 12.1: a piece belongs to the call it belongs to in the message."""
     reader, deltas = read(CHAT, [*(chunk(tool_calls=[each]) for each in pieces), END])
     expected: list[tuple[str, str, JSONObject, bool]] = [("a", "f", {"x": 1}, False), ("b", "g", {}, False)]
     assert substance(join(deltas))[2] == substance(reader.message().parts)[2] == expected
@@ -137,7 +137,7 @@ def test_items_that_come_whole_are_shown_when_they_come() -> None:
 
 
 def test_names_are_shown_as_they_were_before_they_were_spelled() -> None:
-    """SPEC 10.4: what a person sees is the tool's own name."""
+    """Guarantee 10.4: what a person sees is the tool's own name."""
     spelled = CHAT.spelling.names.spell("files.read") if CHAT.spelling.names else ""
     reader, deltas = read(CHAT, [chunk(tool_calls=[piece('{"a":1}', id="a", index=0, name=spelled)]), END])
     assert spelled != "files.read"
@@ -148,7 +148,7 @@ def test_names_are_shown_as_they_were_before_they_were_spelled() -> None:
     ("name", "event"), [(name, event) for name in having("ERRORS") for event in known(name).ERRORS]
 )
 def test_an_error_event_is_kept_as_it_came(name: str, event: JSONObject) -> None:
-    """SPEC 11.11: who calls decides what it means."""
+    """Guarantee 11.11: who calls decides what it means."""
     reader, deltas = read(named(name), [event])
     assert deltas == []
     assert reader.error is event

@@ -21,7 +21,7 @@ def made(name: str, policy: str) -> Formatter:
 
 
 def test_by_default_a_provider_gets_what_it_demands_and_nobody_else_anything() -> None:
-    """SPEC 2.4: `native`."""
+    """Guarantee 2.4: `native`."""
     assert cc.AnthropicFormatter().format(HISTORY)[1]["content"][0] == {
         "type": "thinking",
         "thinking": "I have to read it. ",
@@ -32,7 +32,7 @@ def test_by_default_a_provider_gets_what_it_demands_and_nobody_else_anything() -
 
 @pytest.mark.parametrize("name", format_names())
 def test_inline_joins_reasoning_into_the_text(name: str) -> None:
-    """SPEC 2.4: `inline`, seed B: content and reasoning in the order of the parts."""
+    """Guarantee 2.4: `inline`, seed B: content and reasoning in the order of the parts."""
     wire = made(name, "inline").format(HISTORY)
     assert "I have to read it. Let me look." in str(wire)
     assert "sig" not in str(wire).replace("thoughtSignature", "").replace("skip_thought_signature_validator", "")
@@ -42,7 +42,7 @@ def test_inline_joins_reasoning_into_the_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", format_names())
 def test_drop_leaves_reasoning_out(name: str) -> None:
-    """SPEC 2.4: `drop`."""
+    """Guarantee 2.4: `drop`."""
     wire = made(name, "drop").format(HISTORY)
     assert "I have to read it." not in str(wire)
     assert "Let me look." in str(wire)
@@ -50,7 +50,7 @@ def test_drop_leaves_reasoning_out(name: str) -> None:
 
 
 def test_what_dropped_reasoning_led_to_goes_without_its_id() -> None:
-    """SPEC 2.4, FIELD-BUGS 18: by its id, OpenAI would ask for the reasoning."""
+    """Guarantee 2.4: by its id, OpenAI would ask for the reasoning."""
     said: JSONObject = {
         "output": [
             {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "enc"},
@@ -85,7 +85,7 @@ SIGNED: JSONObject = {
     ],
 )
 def test_a_signature_goes_to_no_model_but_the_one_that_gave_it(asked: str | None, signature: str) -> None:
-    """FIELD-BUGS 16, llxprt-code#2335: the model that produced it decides, not the provider alone."""
+    """llxprt-code#2335: the model that produced it decides, not the provider alone."""
     reply = cc.GeminiFormatter().decode_reply(SIGNED)
     wire = cc.GeminiFormatter(model=asked).format([cc.user("hi"), reply, HISTORY[2]])
     assert wire[1]["parts"][0]["thoughtSignature"] == signature
@@ -93,7 +93,7 @@ def test_a_signature_goes_to_no_model_but_the_one_that_gave_it(asked: str | None
 
 @pytest.mark.parametrize(("policy", "text"), [("drop", "yo"), ("inline", "hmyo")])
 def test_reasoning_in_a_field_of_its_own_follows_the_policy_too(policy: str, text: str) -> None:
-    """SPEC 2.4: endpoints like DeepSeek's keep it beside the content."""
+    """Guarantee 2.4: endpoints like DeepSeek's keep it beside the content."""
     said: JSONObject = {"role": "assistant", "content": "yo", "reasoning_content": "hm"}
     history = cc.OpenAIFormatter().decode_request([{"role": "user", "content": "hi"}, said]).messages
     assert made("openai_chat", policy).format(history)[1] == {"role": "assistant", "content": text}

@@ -65,7 +65,7 @@ def back(message: cc.Message, formatter: cc.OpenAIFormatter = ROUTER) -> JSONObj
     [[SIGNED], [SUMMARY, SECRET], [SIGNED, SEARCHED, SIGNED], [SECRET], [{"type": "reasoning.new", "x": [1]}]],
 )
 def test_blocks_go_back_unmodified_and_in_order(details: list[JSONObject]) -> None:
-    """SPEC 2.4, WIRE 7: fields that are null, too."""
+    """Guarantee 2.4: fields that are null, too."""
     message = ROUTER.decode_reply(reply(details, reasoning="Let me look."))
     assert back(message) == {"role": "assistant", "content": "Here.", "reasoning_details": details}
     wire = [{"role": "user", "content": "hi"}, back(message)]
@@ -73,7 +73,7 @@ def test_blocks_go_back_unmodified_and_in_order(details: list[JSONObject]) -> No
 
 
 def test_a_signed_block_is_reasoning_that_its_provider_vouches_for() -> None:
-    """SPEC 9.3: so that it is left out where what it is bound to has changed."""
+    """Guarantee 9.3: so that it is left out where what it is bound to has changed."""
     message = ROUTER.decode_reply(reply([SIGNED], reasoning="Let me look."))
     thought = message.parts[0]
     assert isinstance(thought, cc.Reasoning)
@@ -83,7 +83,7 @@ def test_a_signed_block_is_reasoning_that_its_provider_vouches_for() -> None:
 
 
 def test_a_block_that_is_no_reasoning_is_described_to_others() -> None:
-    """SPEC 2.5."""
+    """Guarantee 2.5."""
     message = ROUTER.decode_reply(reply([SIGNED, SEARCHED]))
     assert isinstance(message.parts[1], cc.Native)
     told = cc.AnthropicFormatter().format([cc.user("hi"), message])[1]["content"]
@@ -95,7 +95,7 @@ def test_a_block_that_is_no_reasoning_is_described_to_others() -> None:
 
 @pytest.mark.parametrize("broken", [3, {}, [3], [{"text": "no type"}], [{"type": "reasoning.text", "text": 3}], []])
 def test_what_are_no_blocks_ride_along(broken: object) -> None:
-    """SPEC 10.5: nothing that came is lost, and nothing crashes."""
+    """Guarantee 10.5: nothing that came is lost, and nothing crashes."""
     wire = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a", "reasoning_details": broken}]
     assert ROUTER.encode_request(ROUTER.decode_request(cast(list[JSONObject], wire)))["messages"] == wire
     said = ROUTER.decode_reply(reply(broken, reasoning="Hm.", model=CLAUDE))
@@ -103,7 +103,9 @@ def test_what_are_no_blocks_ride_along(broken: object) -> None:
 
 
 def test_pieces_of_a_stream_become_the_block_that_was_signed() -> None:
-    """SPEC 2.4: a signature holds for the whole text, so pieces that were sent back one by one would be refused."""
+    """Guarantee 2.4: a signature holds for the whole text, so pieces that were sent back one by one would be
+    refused.
+    """
     streamed = chunks(
         {"role": "assistant", "content": "", "reasoning": "Let ", "reasoning_details": [piece(text="Let ")]},
         {"content": "", "reasoning": "me look.", "reasoning_details": [piece(text="me look.")]},
@@ -161,7 +163,7 @@ def test_a_block_that_was_never_signed_is_words_alone() -> None:
     ],
 )
 def test_another_vendors_model_is_not_given_what_it_cannot_read(asked: str, given: bool) -> None:
-    """SPEC 2.4, 9.10: a conversation may go on with any model behind a gateway, and come back."""
+    """Guarantees 2.4, 9.10: a conversation may go on with any model behind a gateway, and come back."""
     message = ROUTER.decode_reply(reply([SIGNED, SEARCHED]))
     formatter = cc.OpenAIFormatter(provider="openrouter", model=asked)
     assert back(message, formatter)["reasoning_details"] == ([SIGNED, SEARCHED] if given else [SEARCHED])
@@ -171,13 +173,13 @@ def test_another_vendors_model_is_not_given_what_it_cannot_read(asked: str, give
 
 @pytest.mark.parametrize("formatter", [cc.OpenAIFormatter(), cc.OpenAIFormatter(provider="vercel-gateway")])
 def test_another_provider_is_given_none_of_it(formatter: cc.OpenAIFormatter) -> None:
-    """SPEC 2.4."""
+    """Guarantee 2.4."""
     message = ROUTER.decode_reply(reply([SIGNED], reasoning="Let me look."))
     assert back(message, formatter) == {"role": "assistant", "content": "Here."}
 
 
 def test_policies_hold_for_blocks_too() -> None:
-    """SPEC 2.4: `inline` and `drop`."""
+    """Guarantee 2.4: `inline` and `drop`."""
     message = ROUTER.decode_reply(reply([SIGNED], reasoning="Let me look."))
     assert back(message, cc.OpenAIFormatter(provider="openrouter", reasoning="drop"))["content"] == "Here."
     inline = back(message, cc.OpenAIFormatter(provider="openrouter", reasoning="inline"))
@@ -195,7 +197,7 @@ RECORDED = [each for each in accepted("openai_chat") if each.vendor == "openrout
 
 @pytest.mark.parametrize("exchange", RECORDED, ids=lambda each: each.case)
 def test_recorded_reasoning_comes_back_as_it_came(exchange: Exchange) -> None:
-    """SPEC 10.5: OpenRouter's own replies, and a stream of the same."""
+    """Guarantee 10.5: OpenRouter's own replies, and a stream of the same."""
     given = cast(JSONObject, exchange.reply)
     said: JSONObject = given["choices"][0]["message"]
     whole = ROUTER.decode_reply(given)

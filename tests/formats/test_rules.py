@@ -24,7 +24,7 @@ ODD: list[JSON] = [None, True, 3, "words", [], {}, [None], {"role": "user"}, {"t
 
 @pytest.mark.parametrize(("name", "rule"), RULES, ids=[rule.code for _, rule in RULES])
 def test_the_example_of_a_rule_breaks_that_rule_alone(name: str, rule: Rule) -> None:
-    """SPEC 10.6: the page of a rule in the docs is true."""
+    """Guarantee 10.6: the page of a rule in the docs is true."""
     assert rule.title.endswith(".")
     assert rule.repair
     found = cc.lint(json.loads(rule.example), format=name)
@@ -36,7 +36,7 @@ def test_the_example_of_a_rule_breaks_that_rule_alone(name: str, rule: Rule) -> 
 
 @pytest.mark.parametrize(("name", "rule"), RULES, ids=[rule.code for _, rule in RULES])
 def test_the_example_of_a_rule_is_clean_after_fix(name: str, rule: Rule) -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     body = cast(JSONObject, json.loads(rule.example))
     fixed, repairs = cc.fix(body, format=name)
     assert cc.lint(fixed, format=name) == []
@@ -62,7 +62,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize(("name", "body"), ACCEPTED)
 def test_what_a_provider_accepted_breaks_no_rule(name: str, body: JSONObject) -> None:
-    """SPEC 10.5, and `fix` gives it back as it is."""
+    """Guarantee 10.5, and `fix` gives it back as it is."""
     assert cc.lint(body, format=name) == []
     assert cc.fix(body, format=name) == (body, [])
 
@@ -131,7 +131,7 @@ def test_anything_can_be_held_against_the_rules(name: str, odd: JSON) -> None:
 
 
 def test_the_page_of_the_rules_is_what_the_rules_say() -> None:
-    """SPEC 10.6: `make rules` writes it."""
+    """Guarantee 10.6: `make rules` writes it."""
     page = Path(__file__).parent.parent.parent / "docs" / "rules.md"
     assert page.read_text() == rules_page()
 
@@ -157,7 +157,7 @@ ANTHROPIC: list[JSONObject] = [
 @pytest.mark.parametrize("name", format_names())
 @pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
 def test_messages_in_the_words_of_another_provider_are_translated(name: str, dialect: list[JSONObject]) -> None:
-    """SPEC 10.6: a history that went through several hands keeps its calls and their results."""
+    """Guarantee 10.6: a history that went through several hands keeps its calls and their results."""
     form = formatter(name)
     mixed = [*form.format([cc.user("hi")]), *dialect]
     fixed, _ = cc.fix(mixed, format=name)
@@ -171,7 +171,7 @@ def test_messages_in_the_words_of_another_provider_are_translated(name: str, dia
     ("name", "key"), [("gemini", "messages"), ("openai_responses", "messages"), ("anthropic", "contents")]
 )
 def test_a_request_of_another_format_is_not_taken_for_one_that_says_nothing(name: str, key: str) -> None:
-    """SPEC 15.1: the error says what it probably is."""
+    """Guarantee 15.1: the error says what it probably is."""
     with pytest.raises(cc.InvalidRequest, match=f"and this one in `{key}`. Is it one of "):
         cc.fix({key: [HI]}, format=name)
     with pytest.raises(cc.InvalidRequest, match="Is it one of "):

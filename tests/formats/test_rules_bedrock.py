@@ -90,7 +90,7 @@ def test_what_it_takes_breaks_no_rule(messages: list[JSONObject]) -> None:
     ],
 )
 def test_it_is_said_in_bedrocks_own_words(messages: list[JSONObject], error: str) -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     (found,) = said(messages)
     assert found.startswith(error)
     assert codes(fix(messages, format="bedrock")[0]) == []
@@ -110,13 +110,13 @@ BLANK: JSONObject = {"text": "\n"}
     ids=["user", "assistant", "system", "a cache point behind a text"],
 )
 def test_a_blank_text_is_refused_wherever_it_stands(body: JSONObject, expected: JSONObject) -> None:
-    """WIRE 6: "The text field in the ContentBlock object at … is blank."."""
+    """The service: "The text field in the ContentBlock object at … is blank."."""
     assert codes(body) == ["BED004"]
     assert fix(body, format="bedrock")[0] == expected
 
 
 def test_a_document_beside_a_blank_text_stands_alone() -> None:
-    """WIRE 6: "A text block must be included when using documents."."""
+    """The service: "A text block must be included when using documents."."""
     body = [user(BLANK, DOCUMENT)]
     assert codes(body) == ["BED004", "BED019"]
     fixed, _ = fix(body, format="bedrock")
@@ -124,7 +124,7 @@ def test_a_document_beside_a_blank_text_stands_alone() -> None:
 
 
 def test_tools_must_be_there_where_calls_are() -> None:
-    """WIRE 6: a whole request can be held against this, and bare messages cannot."""
+    """A whole request can be held against this, and bare messages cannot."""
     messages = [ASK, model(call()), user(result({"text": "1"}))]
     assert codes(messages) == []
     assert codes({"messages": messages, "toolConfig": {"tools": [SPEC]}}) == []
@@ -147,19 +147,19 @@ def test_tools_must_be_there_where_calls_are() -> None:
     ],
 )
 def test_a_block_has_one_member_and_what_that_must_have(block: JSONObject) -> None:
-    """SPEC 10.6: WIRE 12, tagged unions."""
+    """Guarantee 10.6: tagged unions."""
     messages = [user({"text": "a"}, block)]
     assert codes(messages) == ["BED001"]
     assert codes(fix(messages, format="bedrock")[0]) == []
 
 
 def test_a_cache_point_inside_a_result_is_none() -> None:
-    """WIRE 6: "its own block after the content, never inside toolResult"."""
+    """A cache breakpoint is a block of its own after the content, never inside `toolResult`."""
     assert codes([ASK, model(call()), user(result({"text": "1"}, POINT))]) == ["BED001"]
 
 
 def test_unsigned_reasoning_is_refused_where_it_is_certainly_claudes() -> None:
-    """WIRE 6: other models sign nothing, and the body does not say which one is asked."""
+    """Other models sign nothing, and the body does not say which one is asked."""
     messages = [ASK, model({"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": "Hello!"}), ASK]
     thinking: JSONObject = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
     body: JSONObject = {"messages": messages, "additionalModelRequestFields": thinking}
@@ -170,14 +170,13 @@ def test_unsigned_reasoning_is_refused_where_it_is_certainly_claudes() -> None:
 
 
 def test_an_error_without_words_gets_some() -> None:
-    """WIRE 6."""
     fixed, repairs = fix([ASK, model(call()), user(result({"text": ""}, status="error"))], format="bedrock")
     assert fixed[2]["content"] == [result({"text": FAILED}, status="error")]
     assert [repair.code for repair in repairs] == ["BED017"]
 
 
 def test_a_tool_or_prompt_in_the_shape_of_another_provider_is_taken_over() -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     body: JSONObject = {
         "system": "Be brief.",
         "toolConfig": {"tools": [{"name": "look", "input_schema": {"type": "object"}}]},

@@ -60,7 +60,7 @@ def user(*parts: JSONObject) -> JSONObject:
     ],
 )
 def test_what_google_takes_is_not_flagged(contents: list[JSONObject]) -> None:
-    """SPEC 10.6: a checker that cries at sound requests is turned off."""
+    """Guarantee 10.6: a checker that cries at sound requests is turned off."""
     assert codes(contents) == []
     assert codes({"contents": contents}) == []
 
@@ -82,7 +82,7 @@ def test_one_content_may_stand_without_its_list() -> None:
     ],
 )
 def test_results_are_matched_by_id_else_by_name_and_order(calls: list[JSONObject], results: list[JSONObject]) -> None:
-    """SPEC 5.1, where the provider gives ids: Google need not, and then a name is all there is."""
+    """Guarantee 5.1, where the provider gives ids: Google need not, and then a name is all there is."""
     assert codes([ASK, model(*calls), user(*results)]) == []
 
 
@@ -100,7 +100,7 @@ def test_results_are_matched_by_id_else_by_name_and_order(calls: list[JSONObject
     ],
 )
 def test_broken_pairs_are_flagged_and_mended(contents: list[JSONObject], expected: list[str]) -> None:
-    """FIELD-BUGS 1, 6, 8, 13: each of these is a 400 today."""
+    """Each of these is a 400 today."""
     assert codes(contents) == expected
     fixed, _ = fix(contents, format="gemini")
     assert codes(fixed) == []
@@ -130,7 +130,7 @@ def test_two_replies_in_a_row_are_left_as_they_are() -> None:
     ],
 )
 def test_signatures_of_google_and_its_stand_ins_pass(signature: str) -> None:
-    """WIRE 5a: the sentinels are taken as they are, and as bytes in base64."""
+    """The sentinels are taken as they are, and as bytes in base64."""
     assert codes([ASK, model(call(thoughtSignature=signature)), user(result())]) == []
 
 
@@ -168,13 +168,13 @@ def test_only_calls_of_this_turn_must_be_signed_and_only_where_the_model_is_know
     ],
 )
 def test_a_part_of_no_shape_keeps_its_words(part: JSON, fixed: JSONObject) -> None:
-    """SPEC 10.6: `fix` loses no text."""
+    """Guarantee 10.6: `fix` loses no text."""
     assert codes([user(part)]) == ["GEM001"]
     assert fix([user(part)], format="gemini")[0] == [user(fixed)]
 
 
 def test_arguments_and_responses_as_text_become_objects() -> None:
-    """FIELD-BUGS 9 and 11: arguments that were cut off or left out must not poison a conversation."""
+    """Arguments that were cut off or left out must not poison a conversation."""
     first = {"functionCall": {"name": "look", "args": '{"path": "a.py"}'}}
     second = {"functionCall": {"name": "find", "args": '{"pa'}}
     answers = [{"functionResponse": {"name": name, "response": "1"}} for name in ("look", "find")]
@@ -248,7 +248,7 @@ def test_a_function_that_is_spelled_anew_stays_allowed() -> None:
 
 
 def test_findings_speak_of_the_place_as_google_does() -> None:
-    """SPEC 10.6: each violation with its place, and the provider's own error."""
+    """Guarantee 10.6: each violation with its place, and the provider's own error."""
     found = lint([ASK, model({"functionCall": {"args": {}}})], format="gemini")
     assert [(each.path, each.message, each.error) for each in found] == [
         (

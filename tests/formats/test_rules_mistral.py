@@ -80,9 +80,9 @@ def messages(draw: st.DrawFn) -> list[JSONObject]:
 @settings(max_examples=often(150, 800), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(messages=messages())
 def test_our_rules_agree_with_mistrals_own_validators(messages: list[JSONObject]) -> None:
-    """SPEC 10.5, 10.6: what they refuse is flagged, and nothing else is, but for what they do not look at: the first
-    message, and a reply of nothing, which is refused by what comes after them. Thoughts of the system's are taken up to
-    v13, pictures in results from v15 on."""
+    """Guarantees 10.5, 10.6: what they refuse is flagged, and nothing else is, but for what they do not look at: the
+    first message, and a reply of nothing, which is refused by what comes after them. Thoughts of the system's are taken
+    up to v13, pictures in results from v15 on."""
     flagged, refused = set(codes(messages)), problems("mistral", messages)
     if refused and SOME_TAKE.match(refused[0]):
         return
@@ -112,7 +112,7 @@ def test_our_rules_agree_with_mistrals_own_validators(messages: list[JSONObject]
     ],
 )
 def test_what_mistral_takes_is_not_flagged(body: JSON) -> None:
-    """SPEC 10.6: the checker says what is refused."""
+    """Guarantee 10.6: the checker says what is refused."""
     assert codes(body) == []
 
 
@@ -128,7 +128,7 @@ def test_what_mistral_takes_is_not_flagged(body: JSON) -> None:
     ],
 )
 def test_a_pair_torn_apart_is_found_on_both_sides(messages: list[JSONObject], expected: list[str]) -> None:
-    """SPEC 5.1."""
+    """Guarantee 5.1."""
     assert codes(messages) == expected
     fixed(messages)
 
@@ -153,7 +153,7 @@ def test_a_pair_torn_apart_is_found_on_both_sides(messages: list[JSONObject], ex
     ],
 )
 def test_each_violation_comes_in_mistrals_own_words(messages: list[JSONObject], said: str) -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     [violation] = cc.lint(messages, format="mistral")
     assert violation.error == said
     fixed(messages)
@@ -176,13 +176,13 @@ FILE: JSONObject = {"type": "file", "file": {"file_data": "data:application/pdf;
     ],
 )
 def test_a_part_of_openais_is_understood(part: JSONObject, meant: JSONObject) -> None:
-    """SPEC 10.6: what was meant is written as Mistral has it."""
+    """Guarantee 10.6: what was meant is written as Mistral has it."""
     more: JSONObject = {"type": "text", "text": "?"}
     assert fixed([{"role": "user", "content": [part, more]}]) == [{"role": "user", "content": [meant, more]}]
 
 
 def test_a_message_of_openais_is_understood() -> None:
-    """SPEC 10.6: roles, calls of old and of custom tools, a thought as a string, a tool without parameters."""
+    """Guarantee 10.6: roles, calls of old and of custom tools, a thought as a string, a tool without parameters."""
     body: JSONObject = {
         "max_completion_tokens": 9,
         "stream_options": {"include_usage": True},
@@ -213,7 +213,7 @@ def test_a_message_of_openais_is_understood() -> None:
 
 
 def test_thoughts_that_are_not_the_assistants_become_text() -> None:
-    """SPEC 10.6: nothing that was said is lost."""
+    """Guarantee 10.6: nothing that was said is lost."""
     messages: list[JSONObject] = [
         {"role": "user", "content": [THOUGHT]},
         asks(ID),
@@ -247,7 +247,7 @@ SETTINGS: list[tuple[JSONObject, str, str]] = [
 def test_settings_and_kinds_that_mistral_does_not_know_are_found_and_mended(
     wrong: JSONObject, code: str, error: str
 ) -> None:
-    """SPEC 10.6: found before Mistral refuses them, as its own types do."""
+    """Guarantee 10.6: found before Mistral refuses them, as its own types do."""
     body: JSONObject = {"model": "m", "messages": [HI], "tools": [TOOL], **wrong}
     assert problems("mistral", body)
     found = cc.lint(body, format="mistral")
@@ -271,13 +271,13 @@ def test_settings_and_kinds_that_mistral_does_not_know_are_found_and_mended(
     ],
 )
 def test_settings_that_mistral_takes_are_left_alone(setting: JSONObject) -> None:
-    """SPEC 10.6: a false alarm costs trust."""
+    """Guarantee 10.6: a false alarm costs trust."""
     body: JSONObject = {"model": "m", "messages": [HI], "tools": [TOOL], **setting}
     assert (codes(body), problems("mistral", body)) == ([], [])
 
 
 def test_no_setting_of_mistrals_types_is_taken_for_anothers() -> None:
-    """SPEC 10.6: a false alarm costs trust; the SDK's types are what we hold it against."""
+    """Guarantee 10.6: a false alarm costs trust; the SDK's types are what we hold it against."""
     from mistralai.client.models import ChatCompletionRequest, ChatCompletionStreamRequest
 
     known = {*ChatCompletionRequest.model_fields, *ChatCompletionStreamRequest.model_fields}

@@ -48,12 +48,14 @@ def gpt(model: str, **body: JSON) -> JSONObject:
     ],
 )
 def test_only_models_known_to_refuse_a_prefill_are_said_to(model: str, found: list[str]) -> None:
-    """SPEC 10.6: of a model that is new, or somebody else's, nothing is claimed."""
+    """Guarantee 10.6: of a model that is new, or somebody else's, nothing is claimed."""
     assert codes("anthropic", claude(model, messages=[HI, HELLO])) == found
 
 
 def test_a_paused_turn_a_count_and_a_transcript_are_no_prefill() -> None:
-    """SPEC 10.6: what Anthropic paused goes back as it is; only a request for an answer is held against the rule."""
+    """Guarantee 10.6: what Anthropic paused goes back as it is; only a request for an answer is held against the
+    rule.
+    """
     assert codes("anthropic", claude("claude-opus-5-5", messages=[HI, SEARCHED])) == []
     assert codes("anthropic", claude("claude-opus-5-5", messages=[HI, SEARCHED, HELLO])) == []
     assert codes("anthropic", {"model": "claude-opus-5-5", "messages": [HI, HELLO]}) == []
@@ -61,7 +63,7 @@ def test_a_paused_turn_a_count_and_a_transcript_are_no_prefill() -> None:
 
 
 def test_a_prefill_that_is_refused_stays_and_the_user_speaks_last() -> None:
-    """SPEC 10.6: no text is lost."""
+    """Guarantee 10.6: no text is lost."""
     fixed, repairs = cc.fix(claude("claude-opus-5-5", messages=[HI, HELLO]), format="anthropic")
     assert [message["role"] for message in fixed["messages"]] == ["user", "assistant", "user"]
     assert "Hello" in str(fixed["messages"][1])
@@ -78,12 +80,12 @@ def test_a_prefill_that_is_refused_stays_and_the_user_speaks_last() -> None:
     ],
 )
 def test_a_tool_is_not_forced_on_models_that_refuse_it(model: str, choice: JSONObject, found: list[str]) -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     assert codes("anthropic", claude(model, tools=[LOOK], tool_choice=choice)) == found
 
 
 def test_a_forced_choice_becomes_free_and_keeps_what_else_it_says() -> None:
-    """SPEC 10.6: tools are not taken away, which would change what was shown."""
+    """Guarantee 10.6: tools are not taken away, which would change what was shown."""
     body = claude("claude-opus-5-5", tools=[LOOK], tool_choice={"type": "any", "disable_parallel_tool_use": True})
     fixed, _ = cc.fix(body, format="anthropic")
     assert fixed["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
@@ -116,7 +118,7 @@ def test_a_forced_choice_becomes_free_and_keeps_what_else_it_says() -> None:
     ],
 )
 def test_settings_are_held_against_the_model_that_is_named(body: JSONObject, found: list[str]) -> None:
-    """SPEC 10.6: where it is not certain that a model reasons, nothing is claimed."""
+    """Guarantee 10.6: where it is not certain that a model reasons, nothing is claimed."""
     assert codes("openai_chat", body) == found
 
 
@@ -130,12 +132,12 @@ def test_settings_are_held_against_the_model_that_is_named(body: JSONObject, fou
     ],
 )
 def test_sampling_is_held_against_models_that_reason(body: JSONObject, found: list[str]) -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     assert codes("openai_responses", body) == found
 
 
 def test_what_the_user_says_of_a_model_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 10.6: facts are data, and a setting overrides them."""
+    """Guarantee 10.6: facts are data, and a setting overrides them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "contextc.toml").write_text('[models."claude-opus-5-5"]\nprefill = true\n', encoding="utf-8")
     assert codes("anthropic", claude("claude-opus-5-5", messages=[HI, HELLO])) == []

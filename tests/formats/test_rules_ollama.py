@@ -47,7 +47,7 @@ def fixed(messages: list[JSONObject]) -> list[JSONObject]:
     ],
 )
 def test_what_the_server_takes_is_left_alone(body: JSON) -> None:
-    """SPEC 10.6: a false alarm costs trust."""
+    """Guarantee 10.6: a false alarm costs trust."""
     assert codes(body) == []
 
 
@@ -73,7 +73,7 @@ GO: list[tuple[JSON, str]] = [
 
 @pytest.mark.parametrize(("body", "said"), GO, ids=[said.partition("Go struct field ")[2] for _, said in GO])
 def test_a_wrong_type_is_said_in_gos_words(body: JSON, said: str) -> None:
-    """SPEC 10.6: the server's own error."""
+    """Guarantee 10.6: the server's own error."""
     found = cc.lint(body, format="ollama")
     assert (found[0].code, found[0].error) == ("OLL001", said)
 
@@ -133,7 +133,7 @@ def test_a_call_that_names_no_tool_becomes_text() -> None:
 
 
 def test_a_missing_result_is_made_up_without_an_id_where_its_call_has_none() -> None:
-    """SPEC 5.3."""
+    """Guarantee 5.3."""
     found = fixed([HI, asks(""), HI])
     assert found[1] == asks("")
     assert (found[2]["role"], found[2]["tool_name"], "tool_call_id" in found[2]) == ("tool", "look", False)
@@ -150,7 +150,7 @@ def test_a_missing_result_is_made_up_without_an_id_where_its_call_has_none() -> 
     ],
 )
 def test_pictures_are_bytes(image: str, byte: int, images: list[str], content: str) -> None:
-    """SPEC 10.6: where Go stopped reading, and what becomes of it."""
+    """Guarantee 10.6: where Go stopped reading, and what becomes of it."""
     messages: list[JSONObject] = [{**HI, "images": [image]}]
     (found,) = cc.lint(messages, format="ollama")
     assert (found.code, found.error) == ("OLL008", f"illegal base64 data at input byte {byte}")
@@ -212,7 +212,9 @@ WRONG: list[tuple[JSONObject, str, JSONObject]] = [
 
 @pytest.mark.parametrize(("schema", "error", "mended"), WRONG, ids=[str(schema)[:50] for schema, _, _ in WRONG])
 def test_a_wrong_type_inside_a_schema_is_found_and_mended(schema: JSONObject, error: str, mended: JSONObject) -> None:
-    """SPEC 10.6: the server reads the schema into types of its own. A tool of anybody else's is written so at once."""
+    """Guarantee 10.6: the server reads the schema into types of its own. A tool of anybody else's is written so at
+    once.
+    """
     body: JSONObject = {"messages": [HI], "tools": [{"type": "function", "function": {"name": "look"}}]}
     body["tools"][0]["function"]["parameters"] = schema
     assert [(found.code, found.error) for found in cc.lint(body, format="ollama")] == [("OLL013", error)]
@@ -223,7 +225,7 @@ def test_a_wrong_type_inside_a_schema_is_found_and_mended(schema: JSONObject, er
 
 
 def test_what_the_server_passes_over_in_a_schema_is_left_alone() -> None:
-    """SPEC 10.6: a false alarm costs trust."""
+    """Guarantee 10.6: a false alarm costs trust."""
     at: JSONObject = {"type": ["string", "null"], "default": None, "minLength": 1, "items": True, "enum": [1, "a"]}
     schema: JSONObject = {"type": "object", "properties": {"at": at}, "required": [], "additionalProperties": False}
     body: JSONObject = {"messages": [HI], "tools": [{"type": "function", "function": {"name": "look"}}]}

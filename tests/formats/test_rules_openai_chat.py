@@ -62,7 +62,9 @@ def fixed(messages: list[JSONObject]) -> list[JSONObject]:
     ],
 )
 def test_what_an_endpoint_takes_is_not_flagged(body: JSON) -> None:
-    """SPEC 10.6: the checker says what is refused; OpenAI's own limits do not hold for everybody who speaks its API."""
+    """Guarantee 10.6: the checker says what is refused; OpenAI's own limits do not hold for everybody who speaks its
+    API.
+    """
     assert codes(body) == []
 
 
@@ -78,7 +80,7 @@ def test_what_an_endpoint_takes_is_not_flagged(body: JSON) -> None:
     ],
 )
 def test_limits_of_openai_hold_for_its_own_models(settings: JSONObject, code: str) -> None:
-    """SPEC 10.6: the same body that another house takes."""
+    """Guarantee 10.6: the same body that another house takes."""
     assert codes({"model": "gpt-5-mini", "messages": [HI], **settings}) == [code]
     found, _ = fix({"model": "gpt-5-mini", "messages": [HI], **settings}, format=FORMAT)
     assert codes(found) == []
@@ -96,13 +98,13 @@ def test_limits_of_openai_hold_for_its_own_models(settings: JSONObject, code: st
     ],
 )
 def test_a_pair_torn_apart_is_found_on_both_sides(messages: list[JSONObject], expected: list[str]) -> None:
-    """SPEC 5.1, FIELD-BUGS 1, 2, 8, 10 and 13."""
+    """Guarantee 5.1."""
     assert codes(messages) == expected
     fixed(messages)
 
 
 def test_a_reminder_between_call_and_result_comes_after_the_results() -> None:
-    """SPEC 5.2, FIELD-BUGS 13."""
+    """Guarantee 5.2."""
     reminder: JSONObject = {"role": "system", "content": "Be brief."}
     found = fixed([HI, asks("a", "b"), result("b", "2"), reminder, result("a", "1")])
     assert [message["role"] for message in found] == ["user", "assistant", "tool", "tool", "system"]
@@ -110,7 +112,7 @@ def test_a_reminder_between_call_and_result_comes_after_the_results() -> None:
 
 
 def test_openais_own_words_name_both_results() -> None:
-    """SPEC 10.6: each violation comes with the provider's own error."""
+    """Guarantee 10.6: each violation comes with the provider's own error."""
     [violation] = lint([HI, asks("a"), result("a"), result("a", "2")], format=FORMAT)
     assert violation.path == "[3]"
     assert violation.error == (
@@ -138,7 +140,7 @@ def test_swapped_roles_are_told_by_what_the_messages_hold() -> None:
     ],
 )
 def test_calls_of_another_shape_become_calls(broken: JSONObject, sound: str) -> None:
-    """FIELD-BUGS 11: a call without arguments, or with an object, is what other APIs write."""
+    """A call without arguments, or with an object, is what other APIs write."""
     messages = [HI, {**asks(), "tool_calls": [broken]}, result("a")]
     assert "OAC001" in codes(messages)
     expected = {"id": "a", "type": "function", "function": {"name": "look", "arguments": sound}}
@@ -146,19 +148,19 @@ def test_calls_of_another_shape_become_calls(broken: JSONObject, sound: str) -> 
 
 
 def test_partial_arguments_are_a_text_and_go_back() -> None:
-    """FIELD-BUGS 9: OpenAI takes what its model wrote, even if the abort left half of it."""
+    """OpenAI takes what its model wrote, even if the abort left half of it."""
     half: JSONObject = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"path": "a'}}
     assert codes([HI, {**asks(), "tool_calls": [half]}, result("a")]) == []
 
 
 def test_something_that_is_no_call_becomes_text_of_the_assistant() -> None:
-    """SPEC 10.6: a repair loses no words."""
+    """Guarantee 10.6: a repair loses no words."""
     found = fixed([HI, {**asks("a"), "tool_calls": [call("a"), "look at this"]}, result("a")])
     assert found[1] == {**asks("a"), "content": "look at this"}
 
 
 def test_calls_with_one_id_in_one_message_keep_their_own_results() -> None:
-    """SPEC 5.1: matching is by id; some models give the same one twice in a reply."""
+    """Guarantee 5.1: matching is by id; some models give the same one twice in a reply."""
     twice: JSONObject = {**asks(), "tool_calls": [call("a"), call("a", "find")]}
     found = fixed([HI, twice, result("a", "1"), result("a", "2")])
     calls = cast(list[JSONObject], found[1]["tool_calls"])
@@ -167,7 +169,7 @@ def test_calls_with_one_id_in_one_message_keep_their_own_results() -> None:
 
 
 def test_pictures_of_results_are_shown_after_all_results_of_the_step() -> None:
-    """SPEC 10.3: OpenAI's newer models do not refuse a picture in a result, but do not see it either."""
+    """Guarantee 10.3: OpenAI's newer models do not refuse a picture in a result, but do not see it either."""
     seen: JSONObject = {"type": "text", "text": "see"}
     found = fixed([HI, asks("a", "b"), result("a", [seen, PICTURE]), result("b", [PICTURE]), HI])
     assert [message["role"] for message in found] == ["user", "assistant", "tool", "tool", "user", "user"]
@@ -205,7 +207,7 @@ def test_tools_of_other_apis_become_functions(tool: JSONObject) -> None:
 
 
 def test_a_name_is_spelled_the_same_wherever_it_stands() -> None:
-    """SPEC 10.4: in the tools, in the choice and in the calls."""
+    """Guarantee 10.4: in the tools, in the choice and in the calls."""
     function: JSONObject = {"name": "files.read", "strict": True}
     body: JSONObject = {
         "messages": [HI, {**asks(), "tool_calls": [call("a", "files.read")]}, result("a")],
@@ -221,7 +223,7 @@ def test_a_name_is_spelled_the_same_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize("place", [40, 90])
 def test_encrypted_reasoning_with_a_piece_missing_is_found(place: int) -> None:
-    """FIELD-BUGS 15: OpenRouter wants `reasoning_details` back as they came."""
+    """OpenRouter wants `reasoning_details` back as they came."""
     token = base64.urlsafe_b64encode(b"\x80" + bytes(8) + os.urandom(16 + 64 + 32)).decode()
     secret: JSONObject = {"type": "reasoning.encrypted", "format": "openai-responses-v1", "data": token}
     body = [HI, {"role": "assistant", "content": "Hello!", "reasoning_details": [secret]}, HI]
@@ -233,5 +235,5 @@ def test_encrypted_reasoning_with_a_piece_missing_is_found(place: int) -> None:
 
 @pytest.mark.parametrize("body", [None, 3, "hi", {}, [[]], [None], {"messages": "hi"}, {"messages": {}, "tools": 3}])
 def test_anything_can_be_looked_at(body: JSON) -> None:
-    """SPEC 10.6: a request comes from anywhere, and may be no request at all."""
+    """Guarantee 10.6: a request comes from anywhere, and may be no request at all."""
     assert "OAC001" in codes(body)

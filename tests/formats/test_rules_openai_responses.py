@@ -68,13 +68,15 @@ def repaired(body: JSON) -> JSON:
     ],
 )
 def test_what_looks_odd_and_is_taken_breaks_no_rule(body: JSON) -> None:
-    """SPEC 10.6: results may stand anywhere later, input may be a string; a checker that cries wolf is turned off."""
+    """Guarantee 10.6: results may stand anywhere later, input may be a string; a checker that cries wolf is turned
+    off.
+    """
     assert codes(body) == []
 
 
 @pytest.mark.parametrize("kind", ITEMS)
 def test_every_kind_of_item_is_known_and_missed_when_it_is_empty(kind: str) -> None:
-    """SPEC 10.6: what the vendor's SDK lists is never called unknown; what an item must have is asked for."""
+    """Guarantee 10.6: what the vendor's SDK lists is never called unknown; what an item must have is asked for."""
     made: dict[object, JSON] = {str: "a", list: [], dict: {}, bool: True}
     item: JSONObject = {"type": kind, "role": "developer"} if kind == "additional_tools" else {"type": kind}
     for name, kinds in ITEMS[kind].items():
@@ -99,7 +101,7 @@ def test_a_result_alone_is_sound_where_openai_holds_its_call(held: JSONObject) -
 
 
 def test_a_result_without_its_call_is_refused_and_becomes_text() -> None:
-    """FIELD-BUGS 1, 3 (litellm#10696, openai-agents-python#4322): a trimmed history keeps a result without its call."""
+    """litellm#10696, openai-agents-python#4322: a trimmed history keeps a result without its call."""
     (found,) = BOOK.lint([HI, output("call_x", "the weather")])
     assert found.error == "No tool call found for function call output with call_id call_x."
     assert "the weather" in json.dumps(repaired([HI, output("call_x", "the weather")]))
@@ -119,20 +121,20 @@ def test_a_result_without_its_call_is_refused_and_becomes_text() -> None:
     ],
 )
 def test_calls_and_results_are_held_against_each_other_kind_by_kind(items: JSON, expected: list[str]) -> None:
-    """SPEC 5.1, FIELD-BUG 8 (pydantic-ai#4728): one dangling call makes every later request fail."""
+    """Guarantee 5.1, FIELD-BUG 8 (pydantic-ai#4728): one dangling call makes every later request fail."""
     assert codes(items) == expected
     repaired(items)
 
 
 def test_a_call_whose_arguments_are_an_object_is_still_a_call() -> None:
-    """SPEC 10.6: one mistake is one finding; its result is no orphan, and nothing of it is lost."""
+    """Guarantee 10.6: one mistake is one finding; its result is no orphan, and nothing of it is lost."""
     items = [HI, call(arguments={"path": "a.py"}), output()]
     assert codes(items) == ["OAR001"]
     assert repaired(items) == [HI, call(arguments='{"path":"a.py"}'), output()]
 
 
 def test_an_edited_answer_leaves_reasoning_without_its_item() -> None:
-    """WIRE 3: the refusal among the recordings (test_openai_responses_thinking_with_modified_history)."""
+    """The refusal among the recordings (test_openai_responses_thinking_with_modified_history)."""
     edited = [HI, THOUGHT, {"role": "assistant", "content": "The meaning of life is 42"}, HI]
     (found,) = BOOK.lint(edited)
     assert found.path == "[1]"
@@ -141,7 +143,7 @@ def test_an_edited_answer_leaves_reasoning_without_its_item() -> None:
 
 
 def test_the_recorded_refusal_is_foreseen_word_for_word() -> None:
-    """SPEC 10.6: each violation with the provider's own error."""
+    """Guarantee 10.6: each violation with the provider's own error."""
     recorded = [json.loads(line) for line in FILES[0].read_text().splitlines()]
     (refused,) = [each for each in recorded if each["status"] == 400 and "modified_history" in each["case"]]
     assert [found.error for found in BOOK.lint(refused["request"])] == [refused["reply"]["error"]["message"]]
@@ -171,12 +173,12 @@ def test_reasoning_leads_to_something(after: list[JSONObject]) -> None:
     ],
 )
 def test_reasoning_that_is_not_openais_is_tied_to_nothing(thought: JSONObject) -> None:
-    """SPEC 10.6: DeepSeek, Bedrock and OpenRouter speak this API too, and do not tie reasoning to an item."""
+    """Guarantee 10.6: DeepSeek, Bedrock and OpenRouter speak this API too, and do not tie reasoning to an item."""
     assert codes([HI, thought, {"role": "assistant", "content": "Hello!"}, HI]) == []
 
 
 def test_without_a_store_nothing_is_known_by_its_id_alone() -> None:
-    """WIRE 3, State: "Items are not persisted when `store` is set to false"."""
+    """The API reference: "Items are not persisted when `store` is set to false"."""
     items = [HI, THOUGHT, ANSWER, {"type": "item_reference", "id": "msg_0"}]
     assert codes({"input": items}) == []
     assert codes({"store": False, "input": items}) == ["OAR009", "OAR009"]
@@ -210,7 +212,7 @@ def test_a_history_that_was_added_to_itself_is_told_by_its_ids() -> None:
 
 
 def test_only_openai_is_held_to_openais_own_limits() -> None:
-    """SPEC 10.6: an id that another vendor gave goes back to it; OpenAI wants its own."""
+    """Guarantee 10.6: an id that another vendor gave goes back to it; OpenAI wants its own."""
     foreign: list[JSON] = [HI, call(id="call_a"), output()]
     assert codes({"model": "gpt-5.6", "input": foreign, "max_output_tokens": 1}) == ["OAR012", "OAR016"]
     for model in ("deepseek-v4-flash", "openai/gpt-oss-20b", "gpt-oss-20b", "openai.gpt-5.5", None):
@@ -219,14 +221,14 @@ def test_only_openai_is_held_to_openais_own_limits() -> None:
 
 
 def test_a_tool_that_is_spelled_anew_is_still_the_one_that_was_chosen() -> None:
-    """SPEC 10.4: the name of a tool is the same wherever it stands."""
+    """Guarantee 10.4: the name of a tool is the same wherever it stands."""
     tool: JSONObject = {"type": "function", "name": "files.read", "parameters": {"type": "object"}}
     fixed = repaired({"tools": [tool], "tool_choice": {"type": "function", "name": "files.read"}, "input": "hi"})
     assert fixed["tool_choice"]["name"] == fixed["tools"][0]["name"]
 
 
 def test_tools_that_came_later_can_be_chosen() -> None:
-    """WIRE 0.4: tools are added by items too, and in groups."""
+    """Tools are added by items too, and in groups."""
     tool: JSONObject = {"type": "function", "name": "look", "parameters": {"type": "object"}}
     choice: JSONObject = {"type": "function", "name": "look"}
     added: JSONObject = {"type": "additional_tools", "role": "developer", "tools": [tool]}
@@ -237,7 +239,7 @@ def test_tools_that_came_later_can_be_chosen() -> None:
 
 
 def test_shapes_of_the_chat_api_are_told_and_turned() -> None:
-    """SPEC 10.6: the commonest mistake is a request in OpenAI's other format."""
+    """Guarantee 10.6: the commonest mistake is a request in OpenAI's other format."""
     body: JSONObject = {
         "instructions": [{"type": "text", "text": "Be brief."}],
         "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}],
@@ -257,7 +259,7 @@ def test_shapes_of_the_chat_api_are_told_and_turned() -> None:
 
 @pytest.mark.parametrize("body", ODD)
 def test_nothing_is_too_odd_to_be_judged(body: JSON) -> None:
-    """SPEC 10.6: a request comes from anywhere, and may be broken in any way."""
+    """Guarantee 10.6: a request comes from anywhere, and may be broken in any way."""
     assert codes(body)
 
 

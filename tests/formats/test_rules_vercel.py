@@ -56,7 +56,9 @@ def codes(body: JSON) -> list[str]:
     ],
 )
 def test_what_the_sdk_takes_is_not_flagged(messages: list[JSONObject]) -> None:
-    """SPEC 10.6: results may come until the user speaks; what a provider ran, or a person just approved, needs none."""
+    """Guarantee 10.6: results may come until the user speaks; what a provider ran, or a person just approved, needs
+    none.
+    """
     assert lint(messages, format="vercel") == []
 
 
@@ -77,7 +79,7 @@ def test_what_the_sdk_takes_is_not_flagged(messages: list[JSONObject]) -> None:
     ],
 )
 def test_what_the_sdk_or_the_provider_behind_it_refuses_is_flagged(messages: list[JSONObject], code: str) -> None:
-    """SPEC 5.1, FIELD-BUGS 1, 8 and 10: and once fixed, nothing is left."""
+    """Guarantee 5.1: and once fixed, nothing is left."""
     assert codes(messages) == code.split()
     assert lint(fix(messages, format="vercel")[0], format="vercel") == []
 
@@ -117,7 +119,7 @@ def test_a_call_of_a_ui_message_without_input_is_flagged() -> None:
 
 
 def test_steps_of_a_ui_message_keep_calls_and_results_together() -> None:
-    """SPEC 5.1: the result of a step's call stands before the next step, and what steers comes after it."""
+    """Guarantee 5.1: the result of a step's call stands before the next step, and what steers comes after it."""
     steer = {"type": "steering-message", "id": "s", "parts": [{"type": "text", "text": "hurry"}]}
     step = [{"type": "step-start"}, tool_part("output-available", output=1)]
     again = [{"type": "step-start"}, {**tool_part("output-available", output=2), "toolCallId": "b"}]
@@ -125,7 +127,7 @@ def test_steps_of_a_ui_message_keep_calls_and_results_together() -> None:
 
 
 def test_a_ui_message_of_the_user_cannot_hold_calls() -> None:
-    """SPEC 10.3: the SDK leaves them out without a word, when two roles were mixed up."""
+    """Guarantee 10.3: the SDK leaves them out without a word, when two roles were mixed up."""
     assert codes([shown("user", TEXT, tool_part("output-available", output=1))]) == ["VER014"]
 
 
@@ -155,7 +157,7 @@ def test_a_ui_message_of_the_user_cannot_hold_calls() -> None:
     ],
 )
 def test_calls_of_older_shapes_are_flagged_because_the_sdk_strips_them(old: JSONObject, new: JSONObject) -> None:
-    """SPEC 10.3: `function_call` on an assistant message is accepted, and gone."""
+    """Guarantee 10.3: `function_call` on an assistant message is accepted, and gone."""
     assert codes([HI, old]) == ["VER003"]
     fixed, repairs = fix([HI, old], format="vercel")
     assert fixed[1] == {"role": "assistant", "content": [new]}
@@ -163,14 +165,14 @@ def test_calls_of_older_shapes_are_flagged_because_the_sdk_strips_them(old: JSON
 
 
 def test_results_of_older_shapes_find_their_calls() -> None:
-    """SPEC 5.2: a `function_call` and its `function` message are a pair, though neither has an id."""
+    """Guarantee 5.2: a `function_call` and its `function` message are a pair, though neither has an id."""
     asked = {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}
     fixed, _ = fix([HI, asked, {"role": "function", "name": "look", "content": "1"}], format="vercel")
     assert fixed == [HI, said("assistant", call("call_look")), said("tool", result("call_look"))]
 
 
 def test_system_messages_are_checked_in_whole_requests_only() -> None:
-    """SPEC 10.3: a list of messages does not say whether `allowSystemInMessages` is set."""
+    """Guarantee 10.3: a list of messages does not say whether `allowSystemInMessages` is set."""
     messages = [said("system", "Be brief."), HI]
     assert codes(messages) == []
     assert codes({"model": "m", "messages": messages, "allowSystemInMessages": True}) == []
@@ -181,26 +183,26 @@ def test_system_messages_are_checked_in_whole_requests_only() -> None:
 
 @pytest.mark.parametrize("given", [7, ["Be brief."], {"text": "Be brief."}, [{"role": "system", "content": ["x"]}]])
 def test_instructions_are_text_or_system_messages(given: JSON) -> None:
-    """SPEC 10.6: the SDK would send a system message without content, and say nothing."""
+    """Guarantee 10.6: the SDK would send a system message without content, and say nothing."""
     body: JSONObject = {"instructions": given, "messages": [HI]}
     assert codes(body) == ["VER001"]
     assert codes(fix(body, format="vercel")[0]) == []
 
 
 def test_what_the_sdk_would_forget_is_joined() -> None:
-    """SPEC 10.3: of `instructions` and `system`, and of `prompt` and `messages`, it takes the first."""
+    """Guarantee 10.3: of `instructions` and `system`, and of `prompt` and `messages`, it takes the first."""
     body: JSONObject = {"instructions": "One.", "system": "Two.", "prompt": "three", "messages": [HI]}
     assert codes(body) == ["VER010", "VER009"]
     assert fix(body, format="vercel")[0] == {"instructions": "One.\n\nTwo.", "messages": [HI, said("user", "three")]}
 
 
 def test_a_prompt_needs_no_messages() -> None:
-    """SPEC 10.6: the other way to ask."""
+    """Guarantee 10.6: the other way to ask."""
     assert codes({"prompt": "hi"}) == []
 
 
 def test_a_tool_keeps_the_schema_an_older_version_called_parameters() -> None:
-    """SPEC 10.6: the model would be told of a tool without parameters."""
+    """Guarantee 10.6: the model would be told of a tool without parameters."""
     schema = {"type": "object", "properties": {"at": {"type": "string"}}}
     body: JSONObject = {"tools": {"look": {"parameters": schema}}, "messages": [HI]}
     assert codes(body) == ["VER001"]
@@ -218,7 +220,7 @@ def test_a_damaged_signature_is_taken_off_and_the_reasoning_stays(proof: str, fo
 
 
 def test_the_error_is_the_sdks_own() -> None:
-    """SPEC 10.6: with the place in our words, and the sentence one finds in the log."""
+    """Guarantee 10.6: with the place in our words, and the sentence one finds in the log."""
     [violation] = lint([HI, said("assistant", call("c1"))], format="vercel")
     assert violation.path == "[1].content[0]"
     assert violation.error == "AI_MissingToolResultsError: Tool result is missing for tool call c1."

@@ -42,7 +42,7 @@ def codes(body: JSON) -> list[str]:
     ],
 )
 def test_sound_histories_are_not_flagged(messages: list[JSONObject]) -> None:
-    """SPEC 10.6: a call and its result may be told by id or by name, and calls may wait together."""
+    """Guarantee 10.6: a call and its result may be told by id or by name, and calls may wait together."""
     assert lint(messages, format="vercel_legacy") == []
 
 
@@ -64,7 +64,7 @@ def test_sound_histories_are_not_flagged(messages: list[JSONObject]) -> None:
     ],
 )
 def test_what_does_not_belong_together_is_flagged_and_fixed(messages: list[JSONObject], found: str) -> None:
-    """SPEC 5.1, FIELD-BUGS 1, 8 and 9."""
+    """Guarantee 5.1."""
     assert codes(messages) == found.split()
     assert codes(fix(messages, format="vercel_legacy")[0]) == []
 
@@ -77,7 +77,7 @@ def test_a_call_that_was_stopped_gets_a_result() -> None:
 
 
 def test_a_result_is_brought_back_to_its_call() -> None:
-    """SPEC 5.2: what was said between them comes after."""
+    """Guarantee 5.2: what was said between them comes after."""
     fixed, _ = fix(
         [HI, call("look", "a"), {"role": "user", "content": "hurry"}, result("look", "a")], format="vercel_legacy"
     )
@@ -85,28 +85,28 @@ def test_a_result_is_brought_back_to_its_call() -> None:
 
 
 def test_a_second_result_that_says_something_else_becomes_text() -> None:
-    """SPEC 5.3: the first wins, and no text is lost."""
+    """Guarantee 5.3: the first wins, and no text is lost."""
     fixed, _ = fix([HI, call(), result(content="one"), result(content="two")], format="vercel_legacy")
     assert [message["role"] for message in fixed] == ["user", "assistant", "function", "user"]
     assert "two" in fixed[3]["content"]
 
 
 def test_a_result_takes_the_name_of_its_call() -> None:
-    """SPEC 10.4: role `function` needs a name."""
+    """Guarantee 10.4: role `function` needs a name."""
     messages = [HI, call("look", "a"), {"role": "function", "content": "1", "tool_call_id": "a"}]
     assert codes(messages) == ["VEL010"]
     assert fix(messages, format="vercel_legacy")[0][2] == result("look", "a")
 
 
 def test_roles_that_were_mixed_up_are_put_right() -> None:
-    """SPEC 10.6: a call is the assistant's, whoever is said to have made it."""
+    """Guarantee 10.6: a call is the assistant's, whoever is said to have made it."""
     messages = [HI, {**call(), "role": "user"}, result()]
     assert codes(messages) == ["VEL005"]
     assert fix(messages, format="vercel_legacy")[0] == [HI, call(), result()]
 
 
 def test_the_error_names_the_place() -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     [violation] = lint({"messages": [HI, invoked("call")]}, format="vercel_legacy")
     assert violation.path == "messages[1]"
     assert violation.error.startswith("AI_MessageConversionError: ToolInvocation must have a result: {")

@@ -45,7 +45,7 @@ def words(body: JSONObject | list[JSONObject], form: str) -> Iterator[tuple[str,
 
 @pytest.mark.parametrize(("form", "name"), SESSIONS)
 def test_a_file_of_a_program_is_recognised_and_is_one_conversation(form: str, name: str) -> None:
-    """SPEC 10.6: transcripts, standard output, rollouts, `exec --json` and notifications, with nothing to say."""
+    """Guarantee 10.6: transcripts, standard output, rollouts, `exec --json` and notifications, with nothing to say."""
     data = data_of(form, name)
     assert session_format(data) == form
     found = read_requests(data, form)
@@ -57,7 +57,7 @@ def test_a_file_of_a_program_is_recognised_and_is_one_conversation(form: str, na
 @pytest.mark.parametrize(("form", "name"), [each for each in SESSIONS if each[1] not in FAILED])
 @pytest.mark.parametrize("target", format_names())
 def test_a_session_becomes_a_request_that_its_provider_takes(form: str, name: str, target: str) -> None:
-    """SPEC 10.6: converted, in every format, there is nothing left to complain about."""
+    """Guarantee 10.6: converted, in every format, there is nothing left to complain about."""
     body = session(form, name)
     made = cc.convert(body, source=form, target=target)
     assert made
@@ -70,7 +70,7 @@ def test_a_session_becomes_a_request_that_its_provider_takes(form: str, name: st
 @pytest.mark.parametrize(("form", "name"), [("claude_code", "transcript-parallel"), ("codex", "turn")])
 @pytest.mark.parametrize("target", ["anthropic", "openai_chat", "openai_responses", "vercel"])
 def test_a_session_that_went_elsewhere_and_back_says_the_same(form: str, name: str, target: str) -> None:
-    """SPEC 3.8: words, calls and results come through both directions."""
+    """Guarantee 3.8: words, calls and results come through both directions."""
     body = session(form, name)
     there = cc.convert(body, source=form, target=target)
     back = cc.convert(there, source=target, target=form)
@@ -80,7 +80,7 @@ def test_a_session_that_went_elsewhere_and_back_says_the_same(form: str, name: s
 
 @pytest.mark.parametrize("name", ["stdout-overloaded", "stdout-unauthorized"])
 def test_what_a_failed_run_printed_is_no_request_without_messages(name: str) -> None:
-    """SPEC 10.6: the program's own words are not the conversation's, and nothing is wrong with them."""
+    """Guarantee 10.6: the program's own words are not the conversation's, and nothing is wrong with them."""
     body = session("claude_code", name)
     assert cc.lint(body, format="claude_code") == []
     without_end = [line for line in body if line["type"] != "result"]
@@ -100,7 +100,7 @@ NEW_IN_CODEX: dict[str, JSONObject] = {
 
 @pytest.mark.parametrize("name", NEW_IN_CODEX)
 def test_a_line_of_tomorrow_changes_nothing_of_a_session_of_codex(name: str) -> None:
-    """SPEC 10.6: what a newer version writes besides is no message, and no reason to read nothing."""
+    """Guarantee 10.6: what a newer version writes besides is no message, and no reason to read nothing."""
     known, new = lines(name), NEW_IN_CODEX[name]
     mixed = [known[0], new, *known[1:], new]
     assert session_format(written(mixed)) == "codex"
@@ -120,7 +120,7 @@ def test_an_item_of_tomorrow_in_an_event_is_kept_whole() -> None:
 
 @pytest.mark.parametrize("name", ["rollout", "turn", "exec"])
 def test_what_is_nothing_of_codex_among_its_lines_is_text_and_the_rest_is_read(name: str) -> None:
-    """SPEC 10.6: nothing that was said is lost for one line that somebody put there."""
+    """Guarantee 10.6: nothing that was said is lost for one line that somebody put there."""
     known = lines(name)
     strange: JSONObject = {"note": "mind the gap"}
     assert [each.path for each in cc.lint([*known, strange], format="codex")] == [f"[{len(known)}]"]
@@ -143,7 +143,7 @@ def test_a_line_of_tomorrow_changes_nothing_of_a_transcript_of_claude_code() -> 
 
 
 def test_a_line_that_was_cut_off_is_left_out_and_counted() -> None:
-    """SPEC 1.2: a program that died while it wrote leaves the rest of its file readable."""
+    """Guarantee 3.8: a program that died while it wrote leaves the rest of its file readable."""
     whole = data_of("claude_code", "transcript-parallel")
     torn = whole + b'{"type":"user","mess'
     found = read_requests(torn, "claude_code")
@@ -169,7 +169,7 @@ def test_requests_a_line_stay_requests() -> None:
 
 
 def test_a_broken_session_is_fixed_as_lines() -> None:
-    """SPEC 10.6: a call that was never answered, because the program was killed."""
+    """Guarantee 10.6: a call that was never answered, because the program was killed."""
     broken = written([user("hi"), assistant(text("Let me look."), use("a")), user("and?")])
     (body,) = read_requests(broken, "claude_code").bodies
     assert [each.code for each in cc.lint(body, format="claude_code")] == ["CLC004"]

@@ -149,7 +149,7 @@ def test_the_whole_request_is_sound() -> None:
 
 
 def test_every_small_change_that_aws_refuses_is_flagged_and_mended() -> None:
-    """SPEC 10.5, 10.6: each place of a request that has everything, changed in each of a dozen ways."""
+    """Guarantees 10.5, 10.6: each place of a request that has everything, changed in each of a dozen ways."""
     all_places = list(places(WHOLE))
     found = [(path, body) for path in some(all_places, 40) for body in changed(path) if refused(body)]
     assert len(found) > often(200, 1000)
@@ -239,7 +239,7 @@ def called(use: JSONObject = CALL, **beside: JSON) -> JSONObject:
 def test_what_is_not_taken_is_flagged_and_becomes_what_was_meant(
     body: JSONObject, code: str, expected: JSONObject
 ) -> None:
-    """SPEC 10.6."""
+    """Guarantee 10.6."""
     assert refused(body)
     assert set(codes(body)) == {code}
     fixed, _ = fix(body, format="bedrock")
@@ -247,7 +247,7 @@ def test_what_is_not_taken_is_flagged_and_becomes_what_was_meant(
 
 
 def test_it_is_said_in_aws_own_words() -> None:
-    """SPEC 10.6: of a value as the service says it, of a name as its SDK does."""
+    """Guarantee 10.6: of a value as the service says it, of a name as its SDK does."""
     found = [each.error for each in lint({**called(status="failed"), "max_tokens": 9}, format="bedrock")]
     assert found[0].startswith('Unknown parameter in input: "max_tokens", must be one of: modelId, messages, system, ')
     assert found[1] == (
@@ -257,7 +257,6 @@ def test_it_is_said_in_aws_own_words() -> None:
 
 
 def test_tools_that_are_none_become_one_where_there_are_calls() -> None:
-    """WIRE 6."""
     fixed, _ = fix({**called(), "toolConfig": {"tools": []}}, format="bedrock")
     assert fixed["toolConfig"] == {"tools": [encode_tool(STUB)]}
 
@@ -267,7 +266,7 @@ def document(name: str, data: str = "JVBERg==") -> JSONObject:
 
 
 def test_too_much_to_be_shown_is_told() -> None:
-    """WIRE 6: the last ones stay, and nothing goes without a word."""
+    """The last ones stay, and nothing goes without a word."""
     body = asked(*[document(f"D{number}") for number in range(7)])
     assert codes(body) == ["BED030"]
     fixed, _ = fix(body, format="bedrock")
@@ -282,7 +281,7 @@ def test_too_much_to_be_shown_is_told() -> None:
 
 @pytest.mark.parametrize("block", [PNG, document("D")], ids=["image", "document"])
 def test_what_the_assistant_shows_is_told(block: JSONObject) -> None:
-    """WIRE 6: images and documents are the user's."""
+    """Images and documents are the user's."""
     body: JSONObject = {"messages": [ASK, {"role": "assistant", "content": [WORDS, block]}, ASK]}
     assert codes(body) == ["BED011"]
     fixed, _ = fix(body, format="bedrock")

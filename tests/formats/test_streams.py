@@ -36,7 +36,7 @@ def piece(arguments: str, *, id: str | None = None, index: int | None = None, na
     ids=["as OpenAI", "without index", "one index for all", "names repeated"],
 )
 def test_calls_are_put_together_however_they_were_cut(pieces: list[JSONObject]) -> None:
-    """SPEC 10.1: a new id is a new call; a piece without one goes on with the last."""
+    """Guarantee 10.1: a new id is a new call; a piece without one goes on with the last."""
     message = CHAT.decode_stream([*(chunk(tool_calls=[each]) for each in pieces), END])
     assert [(call.id, call.name, call.arguments) for call in message.tool_calls] == [
         ("a", "f", {"x": 1}),
@@ -56,14 +56,14 @@ def test_blocks_and_text_may_take_turns_in_a_stream() -> None:
 
 
 def test_a_stream_that_was_cut_off_does_not_look_complete() -> None:
-    """SPEC 4.5: whoever stores it must be able to tell."""
+    """Guarantee 4.5: whoever stores it must be able to tell."""
     assert CHAT.decode_stream([chunk(content="half")]).finish is None
     assert CHAT.decode_stream([chunk(content="whole"), END]).finish == "stop"
 
 
 @pytest.mark.parametrize("name", having("BROKEN"))
 def test_an_error_in_the_middle_is_kept_with_what_came_before(name: str) -> None:
-    """SPEC 11.10: the partial text with its status, and the provider's reason."""
+    """Guarantee 11.10: the partial text with its status, and the provider's reason."""
     message = formatter(name).decode_stream(known(name).BROKEN)
     assert (message.text, message.status, message.error, message.finish) == ("half", "error", "overloaded", "error")
 

@@ -46,7 +46,9 @@ HISTORY = [
 
 
 def test_a_history_with_everything_becomes_one_list() -> None:
-    """SPEC 10.3, 2.3, 2.4, 2.5: parallel calls stay in one message, results follow, nothing is lost or doubled."""
+    """Guarantees 10.3, 2.3, 2.4, 2.5: parallel calls stay in one message, results follow, nothing is lost or
+    doubled.
+    """
     assert VERCEL.format(HISTORY) == [
         {
             "role": "user",
@@ -89,7 +91,7 @@ def test_a_history_with_everything_becomes_one_list() -> None:
 
 
 def test_segment_by_segment_is_the_same_as_at_once() -> None:
-    """SPEC 10.1: what was sent is sealed, so a longer history must begin with the same messages."""
+    """Guarantee 10.1: what was sent is sealed, so a longer history must begin with the same messages."""
     sealed = [VERCEL.encode(segment) for segment in segments(pair(HISTORY).messages)]
     assert VERCEL.join(sealed) == VERCEL.format(HISTORY)
     assert [note for segment in sealed for note in segment.notes] == [
@@ -101,7 +103,7 @@ def test_segment_by_segment_is_the_same_as_at_once() -> None:
 
 
 def test_a_body_has_instructions_and_tools_by_name() -> None:
-    """SPEC 10.1: the SDK's own keyword arguments; WIRE 8: system messages need allowSystemInMessages."""
+    """Guarantee 10.1: the SDK's own keyword arguments; system messages need allowSystemInMessages."""
     request = Request(
         system=cc.system("Be brief."),
         messages=(cc.user("hi"), cc.system("low memory")),
@@ -139,7 +141,7 @@ def test_a_body_has_instructions_and_tools_by_name() -> None:
     ids=["text", "as older versions call it", "one message", "several messages"],
 )
 def test_instructions_come_back_as_they_were_written(given: JSONObject) -> None:
-    """SPEC 10.5: the SDK takes the system prompt in four spellings."""
+    """Guarantee 10.5: the SDK takes the system prompt in four spellings."""
     body = {**given, "messages": [{"role": "user", "content": "hi"}]}
     request = VERCEL.decode_request(body)
     assert request.system is not None
@@ -223,26 +225,26 @@ MODEL_MESSAGES: list[JSONObject] = [
 
 
 def test_model_messages_come_back_as_they_were() -> None:
-    """SPEC 10.5: wire, messages, the same wire; 2.5: what we have no part for comes back bit for bit."""
+    """Guarantee 10.5: wire, messages, the same wire; 2.5: what we have no part for comes back bit for bit."""
     request = VERCEL.decode_request({"messages": MODEL_MESSAGES})
     assert VERCEL.encode_history(request.messages) == MODEL_MESSAGES
 
 
 def test_bytes_are_not_kept_twice() -> None:
-    """SPEC 2.6: the spelling of a file is remembered as a word, not as another copy of its bytes."""
+    """Guarantee 2.6: the spelling of a file is remembered as a word, not as another copy of its bytes."""
     for message in VERCEL.decode_request({"messages": MODEL_MESSAGES}).messages:
         for part in message.parts:
             assert BASE64 not in str(part.extra)
 
 
 def test_every_decoded_message_may_be_stored() -> None:
-    """SPEC 2.2: an answer to a request for approval is no result; it is what a person said."""
+    """Guarantee 2.2: an answer to a request for approval is no result; it is what a person said."""
     for message in VERCEL.decode_request({"messages": MODEL_MESSAGES}).messages:
         admit(message)
 
 
 def test_reasoning_goes_home_to_whoever_signed_it() -> None:
-    """SPEC 2.4: a signature that travelled in providerOptions is the provider's own again."""
+    """Guarantee 2.4: a signature that travelled in providerOptions is the provider's own again."""
     request = VERCEL.decode_request({"messages": MODEL_MESSAGES})
     thoughts = [part for part in request.messages[4].parts if isinstance(part, cc.Reasoning)]
     assert [(part.text, part.provider, part.signature, part.data, part.id) for part in thoughts] == [
@@ -255,7 +257,7 @@ def test_reasoning_goes_home_to_whoever_signed_it() -> None:
 
 
 def test_a_result_beside_its_call_becomes_a_tool_message() -> None:
-    """SPEC 5.1: pairing must see the result, or it would make up another."""
+    """Guarantee 5.1: pairing must see the result, or it would make up another."""
     wire: list[JSONObject] = [
         {
             "role": "assistant",
@@ -270,7 +272,7 @@ def test_a_result_beside_its_call_becomes_a_tool_message() -> None:
 
 
 def test_a_call_without_input_has_no_arguments() -> None:
-    """SPEC 2.3: nothing crashes, and the provider is sent an object."""
+    """Guarantee 2.3: nothing crashes, and the provider is sent an object."""
     wire: list[JSONObject] = [
         {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "a", "toolName": "now"}]}
     ]
@@ -312,7 +314,7 @@ UI_TURN: JSONObject = {
 
 
 def test_a_ui_message_becomes_a_message_per_step() -> None:
-    """WIRE 8: call and result are one part in a UIMessage; SPEC 2.7: its id is the uid of the first message."""
+    """Guarantee 2.7: call and result are one part in a UIMessage; its id is the uid of the first message."""
     wire: list[JSONObject] = [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "How big?"}]}, UI_TURN]
     request = VERCEL.decode_request({"messages": wire})
     assert [(message.role, message.uid) for message in request.messages] == [
@@ -355,7 +357,7 @@ def test_a_ui_message_becomes_a_message_per_step() -> None:
 
 
 def test_what_only_an_interface_shows_is_left_out_and_noted() -> None:
-    """SPEC 10.5: a ModelMessage has no place for data and sources, and the SDK refuses parts it does not know."""
+    """Guarantee 10.5: a ModelMessage has no place for data and sources, and the SDK refuses parts it does not know."""
     messages = VERCEL.decode_request({"messages": [UI_TURN]}).messages
     assert [note.text for note in VERCEL.encode(messages[2:]).notes] == [
         "source-url, which only a user interface is shown",
@@ -383,7 +385,7 @@ def test_what_only_an_interface_shows_is_left_out_and_noted() -> None:
 def test_each_state_of_a_tool_part_has_its_call_and_result(
     part: JSONObject, given: JSONObject, output: JSONObject | None
 ) -> None:
-    """SPEC 5.3: where there is no result yet, pairing says so."""
+    """Guarantee 5.3: where there is no result yet, pairing says so."""
     ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{"type": "tool-f", "toolCallId": "a", **part}]}
     messages = VERCEL.decode_request({"messages": [ui]}).messages
     assert len(messages) == (2 if output else 1)
@@ -394,7 +396,7 @@ def test_each_state_of_a_tool_part_has_its_call_and_result(
 
 
 def test_a_denied_call_says_so_to_any_provider() -> None:
-    """SPEC 10.1: one conversation can go anywhere, so the refusal is in the words of the result."""
+    """Guarantee 10.1: one conversation can go anywhere, so the refusal is in the words of the result."""
     part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-denied", "input": {}}
     approval = {"id": "ok1", "approved": False, "reason": "not now"}
     ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "approval": approval}]}
@@ -421,7 +423,7 @@ def test_a_denied_call_says_so_to_any_provider() -> None:
 
 @pytest.mark.parametrize("state", ["approval-requested", "approval-responded"])
 def test_a_call_that_waits_for_approval_has_no_result(state: str) -> None:
-    """SPEC 5.3: whatever a person decided, the tool did not run yet."""
+    """Guarantee 5.3: whatever a person decided, the tool did not run yet."""
     approval = {"id": "ok1", **({"approved": True} if state == "approval-responded" else {})}
     part = {"type": "tool-f", "toolCallId": "a", "state": state, "input": {"x": 1}, "approval": approval}
     messages = VERCEL.decode_request({"messages": [{"id": "m", "role": "assistant", "parts": [part]}]}).messages
@@ -432,7 +434,7 @@ def test_a_call_that_waits_for_approval_has_no_result(state: str) -> None:
 
 
 def test_a_call_its_provider_ran_stays_with_its_result() -> None:
-    """SPEC 2.5: nobody answers it, so it must not look like a call that waits."""
+    """Guarantee 2.5: nobody answers it, so it must not look like a call that waits."""
     part: JSONObject = {"type": "tool-web", "toolCallId": "a", "state": "output-available", "providerExecuted": True}
     ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "input": {"q": 1}, "output": ["x"]}]}
     assert VERCEL.format(VERCEL.decode_request({"messages": [ui]}).messages) == [
@@ -447,7 +449,7 @@ def test_a_call_its_provider_ran_stays_with_its_result() -> None:
 
 
 def test_a_reply_is_one_assistant_message() -> None:
-    """SPEC 10.1: a ModelMessage, or a UIMessage whose tools' results stand elsewhere."""
+    """Guarantee 10.1: a ModelMessage, or a UIMessage whose tools' results stand elsewhere."""
     assert VERCEL.decode_reply({"role": "assistant", "content": "hi"}) == cc.assistant("hi")
     reply = VERCEL.decode_reply(UI_TURN)
     assert (reply.uid, reply.text) == ("m2", "Let me look.Three bytes.")
@@ -455,7 +457,7 @@ def test_a_reply_is_one_assistant_message() -> None:
 
 
 def test_a_stream_gives_the_assistant_message() -> None:
-    """SPEC 10.1: the chunks of the UI message stream, in pieces and interleaved."""
+    """Guarantee 10.1: the chunks of the UI message stream, in pieces and interleaved."""
     events: list[JSONObject] = [
         {"type": "start", "messageId": "m2"},
         {"type": "start-step"},
@@ -493,7 +495,7 @@ def test_a_stream_gives_the_assistant_message() -> None:
     [({"type": "error", "errorText": "overloaded"}, "error", "overloaded"), ({"type": "abort"}, "cancelled", None)],
 )
 def test_a_stream_that_broke_off_says_how(end: JSONObject, status: str, error: str | None) -> None:
-    """SPEC 2.1: a stream ends as sent, error or cancelled."""
+    """Guarantee 2.1: a stream ends as sent, error or cancelled."""
     message = VERCEL.decode_stream(
         [{"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "Hm"}, end]
     )

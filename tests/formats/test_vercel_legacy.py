@@ -35,7 +35,7 @@ HISTORY = [
 
 
 def test_a_history_with_everything_becomes_one_list() -> None:
-    """SPEC 10.3, 16: seed C kept the first of parallel calls and no ids; here all survive, each with its result."""
+    """Guarantee 10.3: seed C kept the first of parallel calls and no ids; here all survive, each with its result."""
     assert LEGACY.format(HISTORY, "Be brief.") == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "What is this?", "experimental_attachments": [PICTURE]},
@@ -71,7 +71,7 @@ def test_a_history_with_everything_becomes_one_list() -> None:
 
 
 def test_segment_by_segment_is_the_same_as_at_once() -> None:
-    """SPEC 10.1: what was sent is sealed, so a longer history must begin with the same messages."""
+    """Guarantee 10.1: what was sent is sealed, so a longer history must begin with the same messages."""
     sealed = [LEGACY.encode(segment) for segment in segments(pair(HISTORY).messages)]
     assert LEGACY.join(sealed) == LEGACY.format(HISTORY)
     assert [note for segment in sealed for note in segment.notes] == [
@@ -83,7 +83,7 @@ def test_segment_by_segment_is_the_same_as_at_once() -> None:
 
 
 def test_parallel_calls_survive_the_way_there_and_back() -> None:
-    """SPEC 10.3: texts, order, calls, arguments, results and which calls belong together."""
+    """Guarantee 10.3: texts, order, calls, arguments, results and which calls belong together."""
     history = [
         cc.user("go"),
         cc.assistant("Two things.", tool_calls=[cc.tool_call(f"x{n}", "f", f'{{"n": {n}}}') for n in range(3)]),
@@ -102,7 +102,7 @@ def test_parallel_calls_survive_the_way_there_and_back() -> None:
 
 
 def test_calls_without_ids_get_them_by_order() -> None:
-    """WIRE 8: the shape has no ids; a result belongs to the oldest call of its name that waits."""
+    """The shape has no ids; a result belongs to the oldest call of its name that waits."""
     wire: list[JSONObject] = [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": "Hm.", "function_call": {"name": "f", "arguments": '{"n":  1}'}},
@@ -125,7 +125,7 @@ def test_calls_without_ids_get_them_by_order() -> None:
 
 
 def test_an_id_made_up_is_never_one_that_was_given() -> None:
-    """SPEC 5.1: matching is by id, so two calls that both wait must not share one."""
+    """Guarantee 5.1: matching is by id, so two calls that both wait must not share one."""
     wire: list[JSONObject] = [
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": "1"},
@@ -143,7 +143,7 @@ def test_an_id_made_up_is_never_one_that_was_given() -> None:
 
 
 def test_what_we_have_no_place_for_comes_back() -> None:
-    """SPEC 10.5, 2.5: ids, dates, role data, and a function_call that was still text."""
+    """Guarantees 10.5, 2.5: ids, dates, role data, and a function_call that was still text."""
     wire: list[JSONObject] = [
         {"id": "m1", "createdAt": "2024-01-01", "role": "user", "content": "hi", "experimental_attachments": [PICTURE]},
         {"id": "m2", "role": "data", "content": "", "data": {"progress": 1}},
@@ -167,13 +167,13 @@ def test_what_we_have_no_place_for_comes_back() -> None:
     ids=["whole", "cut off"],
 )
 def test_a_function_call_that_is_text_is_read_or_kept_raw(written: str, name: str, raw: str, malformed: bool) -> None:
-    """SPEC 2.3: a stream that broke off leaves the text of a call, and nothing crashes."""
+    """Guarantee 2.3: a stream that broke off leaves the text of a call, and nothing crashes."""
     message = LEGACY.decode_reply({"role": "assistant", "content": "", "function_call": written})
     assert [(call.name, call.raw, call.malformed) for call in message.tool_calls] == [(name, raw, malformed)]
 
 
 def test_tool_calls_of_old_messages_are_read() -> None:
-    """WIRE 8: between function_call and toolInvocations there was OpenAI's own shape."""
+    """Between function_call and toolInvocations there was OpenAI's own shape."""
     wire: list[JSONObject] = [
         {
             "role": "assistant",
@@ -199,7 +199,7 @@ def test_tool_calls_of_old_messages_are_read() -> None:
 
 
 def test_tool_invocations_of_old_messages_are_read() -> None:
-    """WIRE 8: call and result in one, several steps in a message, the text with the last."""
+    """Call and result in one, several steps in a message, the text with the last."""
     invocations: list[JSONObject] = [
         {"state": "result", "step": 0, "toolCallId": "a", "toolName": "f", "args": {"n": 1}, "result": {"ok": True}},
         {"state": "call", "step": 1, "toolCallId": "b", "toolName": "f", "args": {"n": 2}},
@@ -218,7 +218,7 @@ def test_tool_invocations_of_old_messages_are_read() -> None:
 
 
 def test_whole_messages_of_a_reply_are_gathered() -> None:
-    """SPEC 10.1: a reply with several calls is several messages here, and one of ours."""
+    """Guarantee 10.1: a reply with several calls is several messages here, and one of ours."""
     wire = LEGACY.format([cc.assistant("Go.", tool_calls=[cc.tool_call("a", "f", "{}"), cc.tool_call("b", "g", "{}")])])
     said = cc.assistant("Go.", tool_calls=[cc.tool_call("a", "f", "{}"), cc.tool_call("b", "g", "{}")])
     assert LEGACY.decode_stream(wire) == said
@@ -226,7 +226,7 @@ def test_whole_messages_of_a_reply_are_gathered() -> None:
 
 
 def test_tools_are_functions_and_the_system_prompt_is_a_message() -> None:
-    """SPEC 10.1, seed C: the shape has no place of its own for the system prompt."""
+    """Guarantee 10.1, seed C: the shape has no place of its own for the system prompt."""
     tool = Tool(name="f", description="Does.", parameters={"type": "object"})
     assert LEGACY.encode_request(Request(messages=(cc.user("hi"),), tools=(tool,))) == {
         "messages": [{"role": "user", "content": "hi"}],
@@ -236,7 +236,7 @@ def test_tools_are_functions_and_the_system_prompt_is_a_message() -> None:
 
 
 def test_what_only_parts_say_is_not_lost() -> None:
-    """SPEC 10.3: version 4 reads `parts` where there are any, whatever `content` holds."""
+    """Guarantee 10.3: version 4 reads `parts` where there are any, whatever `content` holds."""
     wire: JSONObject = {"role": "assistant", "content": "", "parts": [{"type": "text", "text": "HELLO"}]}
     request = LEGACY.decode_request({"messages": [wire]})
     assert request.messages == (cc.assistant("HELLO"),)
@@ -244,7 +244,7 @@ def test_what_only_parts_say_is_not_lost() -> None:
 
 
 def test_parts_keep_their_order_and_their_steps() -> None:
-    """SPEC 10.3: what was said before a call stays before it; a text after calls begins a step."""
+    """Guarantee 10.3: what was said before a call stays before it; a text after calls begins a step."""
     asked = {"state": "result", "toolCallId": "a", "toolName": "f", "args": {"n": 1}, "result": "1"}
     wire: JSONObject = {
         "id": "m",
@@ -297,7 +297,7 @@ def test_parts_keep_their_order_and_their_steps() -> None:
 
 
 def test_content_that_parts_do_not_say_is_kept_too() -> None:
-    """SPEC 10.3: whoever wrote the one and not the other, no text is lost or said twice."""
+    """Guarantee 10.3: whoever wrote the one and not the other, no text is lost or said twice."""
     for content, found in (("Hello.", "Hello."), ("Hello. Bye.", "Hello. Bye."), (" Bye.", "Hello. Bye.")):
         wire: JSONObject = {"role": "assistant", "content": content, "parts": [{"type": "text", "text": "Hello."}]}
         (message,) = LEGACY.format(LEGACY.decode_request({"messages": [wire]}).messages)
@@ -306,7 +306,7 @@ def test_content_that_parts_do_not_say_is_kept_too() -> None:
 
 @pytest.mark.parametrize("given", [[1], True, 7, {"n": 1}, None, '{"n":  1}'])
 def test_arguments_of_any_kind_are_read(given: object) -> None:
-    """SPEC 2.3: nothing crashes, and what is no object is kept as the text of it."""
+    """Guarantee 2.3: nothing crashes, and what is no object is kept as the text of it."""
     called = {"id": "a", "type": "function", "function": {"name": "f", "arguments": given}}
     wire: JSONObject = {"role": "assistant", "content": "", "tool_calls": [called]}
     (call,) = LEGACY.decode_request({"messages": [wire]}).messages[0].tool_calls
@@ -316,7 +316,7 @@ def test_arguments_of_any_kind_are_read(given: object) -> None:
 
 @pytest.mark.parametrize("given", [[1], {"a": 1}, 7, None])
 def test_an_id_that_is_no_text_is_none(given: object) -> None:
-    """SPEC 2.3: nothing crashes; a message that we keep whole comes back as it was."""
+    """Guarantee 2.3: nothing crashes; a message that we keep whole comes back as it was."""
     wire: JSONObject = {"role": "data", "content": "", "tool_call_id": given, "data": 1}
     request = LEGACY.decode_request({"messages": [wire]})
     assert LEGACY.encode_request(request) == {"messages": [wire]}
@@ -327,7 +327,7 @@ def test_an_id_that_is_no_text_is_none(given: object) -> None:
 
 
 def test_an_empty_id_is_an_id() -> None:
-    """SPEC 10.5: some models give none; what is written for it comes back the same."""
+    """Guarantee 10.5: some models give none; what is written for it comes back the same."""
     history = [cc.assistant("Hm.", tool_calls=[cc.tool_call("", "f", {})]), cc.tool_result("", "f", "1")]
     body = LEGACY.encode_request(Request(messages=tuple(history)))
     assert LEGACY.encode_request(LEGACY.decode_request(body)) == body

@@ -61,7 +61,7 @@ STEERED = shown(
 
 
 def test_what_steers_is_said_by_the_user_at_its_place() -> None:
-    """SPEC 10.3: no text is dropped or reordered; the SDK makes a user message of it."""
+    """Guarantee 10.3: no text is dropped or reordered; the SDK makes a user message of it."""
     assert through(STEERED) == [
         said("assistant", call()),
         said("tool", result("a")),
@@ -79,7 +79,7 @@ def test_what_steers_is_said_by_the_user_at_its_place() -> None:
 
 @pytest.mark.parametrize("reason", [{}, {"reason": "not now"}], ids=["without a reason", "with a reason"])
 def test_a_call_that_a_person_refused_has_a_result_that_says_so(reason: JSONObject) -> None:
-    """SPEC 10.3: whether the tool ran is known; the words are the person's."""
+    """Guarantee 10.3: whether the tool ran is known; the words are the person's."""
     approval = {"id": "ok-a", "approved": False, **reason}
     part = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "input": {}, "approval": approval}
     assert through(shown(part)) == [
@@ -89,7 +89,7 @@ def test_a_call_that_a_person_refused_has_a_result_that_says_so(reason: JSONObje
 
 
 def test_a_refused_call_of_a_provider_is_answered_in_the_tool_message() -> None:
-    """SPEC 2.5: the provider ran nothing, and is told; `convertToModelMessages` puts both there."""
+    """Guarantee 2.5: the provider ran nothing, and is told; `convertToModelMessages` puts both there."""
     part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "providerExecuted": True}
     wire = through(shown({**part, "input": {}, "approval": {"id": "ok-a", "approved": False}}))
     assert wire == [
@@ -100,7 +100,7 @@ def test_a_refused_call_of_a_provider_is_answered_in_the_tool_message() -> None:
 
 
 def test_what_a_request_for_approval_says_beyond_its_id_is_kept() -> None:
-    """SPEC 10.5: the SDK checks the signature of a request before it runs what was approved."""
+    """Guarantee 10.5: the SDK checks the signature of a request before it runs what was approved."""
     more = {"isAutomatic": False, "signature": "sig", "inputSchemaInput": {"x": 1}}
     approval = {"id": "ok-a", "approved": True, "requestReason": "costs money", **more}
     part = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "input": {}, "approval": approval}
@@ -111,13 +111,15 @@ def test_what_a_request_for_approval_says_beyond_its_id_is_kept() -> None:
 
 
 def test_a_tool_message_without_results_is_left_out() -> None:
-    """SPEC 10.3: the user said nothing, so nobody should see an empty message of theirs; the SDK leaves it out, too."""
+    """Guarantee 10.3: the user said nothing, so nobody should see an empty message of theirs; the SDK leaves it out,
+    too.
+    """
     assert VERCEL.decode_request({"messages": [HI, said("tool")]}).messages == (cc.user("hi"),)
     assert through(HI, said("tool")) == [HI]
 
 
 def test_the_key_is_the_name_of_a_tool() -> None:
-    """SPEC 10.5: the SDK tells the model of the key, whatever name stands inside; and that comes back."""
+    """Guarantee 10.5: the SDK tells the model of the key, whatever name stands inside; and that comes back."""
     body: JSONObject = {"messages": [HI], "tools": {"f": {"name": "g", "inputSchema": {"type": "object"}}}}
     request = VERCEL.decode_request(body)
     assert [tool.name for tool in request.tools if isinstance(tool, cc.Tool)] == ["f"]
@@ -132,7 +134,7 @@ def test_the_key_is_the_name_of_a_tool() -> None:
 @pytest.mark.parametrize("url", ["", "https://example.com/a.pdf", "data:application/pdf;base64,JVBERg=="])
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_a_file_that_lies_with_a_provider_goes_back_under_its_name(url: str, role: str) -> None:
-    """SPEC 10.5: "takes precedence over `url`", the SDK says."""
+    """Guarantee 10.5: "takes precedence over `url`", the SDK says."""
     reference = {"openai": "file-1", "anthropic": "file-2"}
     part = {"type": "file", "mediaType": "application/pdf", "url": url, "providerReference": reference}
     data = {"type": "reference", "reference": reference}
@@ -142,7 +144,7 @@ def test_a_file_that_lies_with_a_provider_goes_back_under_its_name(url: str, rol
 
 
 def test_a_file_that_lies_with_a_provider_is_described_to_others_unless_it_has_an_address() -> None:
-    """SPEC 2.5: nobody else knows the name."""
+    """Guarantee 2.5: nobody else knows the name."""
     part: JSONObject = {"type": "file", "mediaType": "application/pdf", "providerReference": {"openai": "file-1"}}
     for url, kind in (("", "text"), ("https://example.com/a.pdf", "document")):
         made = convert([shown({**part, "url": url}, role="user")], source="vercel", target="anthropic")
@@ -174,13 +176,13 @@ def test_a_file_that_lies_with_a_provider_is_described_to_others_unless_it_has_a
     ],
 )
 def test_of_a_message_of_both_kinds_no_text_is_lost(content: object, parts: list[object], model: object) -> None:
-    """SPEC 10.3: a `UIMessage` never had a list of content, and `modelMessageSchema` strips `parts`."""
+    """Guarantee 10.3: a `UIMessage` never had a list of content, and `modelMessageSchema` strips `parts`."""
     (message,) = through({"role": "user", "content": content, "parts": parts})
     assert (message["role"], message["content"]) == ("user", model)
 
 
 def test_what_only_the_content_of_a_ui_message_says_follows_its_results() -> None:
-    """SPEC 10.3: that is where version 4 would have put it."""
+    """Guarantee 10.3: that is where version 4 would have put it."""
     part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-available", "input": {}, "output": "a"}
     assert through({**shown(part), "content": "Done."}) == [
         said("assistant", call()),
@@ -190,7 +192,7 @@ def test_what_only_the_content_of_a_ui_message_says_follows_its_results() -> Non
 
 
 def test_unknown_parts_of_a_model_message_come_back() -> None:
-    """SPEC 10.5: where they say nothing new, they are a field like any other."""
+    """Guarantee 10.5: where they say nothing new, they are a field like any other."""
     message = {"role": "user", "content": [text("A"), text("B")], "parts": [text("A")]}
     assert through(message) == [message]
     assert lint([message, said("assistant", text("C"))], format="vercel") == []
@@ -224,7 +226,9 @@ APPROVED = [
 
 @pytest.mark.parametrize("messages", APPROVED)
 def test_a_call_that_was_just_approved_goes_back_without_a_result(messages: list[JSONObject]) -> None:
-    """SPEC 10.5, 2.5: the SDK runs it before it asks the model; a result of ours would be taken for the tool's."""
+    """Guarantees 10.5, 2.5: the SDK runs it before it asks the model; a result of ours would be taken for the
+    tool's.
+    """
     assert lint(messages, format="vercel") == []
     assert through(*messages) == messages
     assert convert(messages, source="vercel", target="vercel") == messages
@@ -234,7 +238,7 @@ def test_a_call_that_was_just_approved_goes_back_without_a_result(messages: list
 
 
 def test_a_call_that_was_just_approved_has_a_result_anywhere_else() -> None:
-    """SPEC 5.3: no other provider would run it."""
+    """Guarantee 5.3: no other provider would run it."""
     made = convert(APPROVED[0], source="vercel", target="openai_chat")
     assert isinstance(made, ConvertedMessages)
     assert [message["content"] for message in made if message["role"] == "tool"] == [SAID["interrupted"]]
@@ -251,20 +255,24 @@ def test_a_call_that_was_just_approved_has_a_result_anywhere_else() -> None:
     ids=["not answered", "the user spoke", "the user spoke before", "another call waits"],
 )
 def test_a_call_that_nobody_will_run_gets_a_result(messages: list[JSONObject]) -> None:
-    """SPEC 5.3: the SDK acts on answers in the last message alone, and refuses every other call without a result."""
+    """Guarantee 5.3: the SDK acts on answers in the last message alone, and refuses every other call without a
+    result.
+    """
     assert lint(messages, format="vercel") != []
     assert lint(through(*messages), format="vercel") == []
 
 
 def test_an_answer_and_its_result_keep_their_messages() -> None:
-    """SPEC 10.1: when the result is there, the request still begins with what was sent before."""
+    """Guarantee 10.1: when the result is there, the request still begins with what was sent before."""
     before = APPROVED[0]
     after = [*before, said("tool", result("a")), {"role": "assistant", "content": "Done."}]
     assert through(*after) == after
 
 
 def test_a_reply_leaves_out_nothing_but_results() -> None:
-    """SPEC 10.3: one message for all the steps; what others said meanwhile stays in it, and follows it on the wire."""
+    """Guarantee 10.3: one message for all the steps; what others said meanwhile stays in it, and follows it on the
+    wire.
+    """
     first, ran, steer, *rest = STEERED["parts"]
     approved = {**ran, "toolCallId": "b", "approval": {"id": "ok-b", "approved": True}}
     reply = VERCEL.decode_reply({**STEERED, "metadata": {"n": 1}, "parts": [first, ran, approved, steer, *rest]})
@@ -283,6 +291,6 @@ def test_a_reply_leaves_out_nothing_but_results() -> None:
 
 
 def test_a_reply_without_parts_keeps_its_names() -> None:
-    """SPEC 2.7: it may have broken off before the first word."""
+    """Guarantee 2.7: it may have broken off before the first word."""
     reply = VERCEL.decode_reply({"id": "m", "role": "assistant", "metadata": {"n": 1}, "parts": []})
     assert (reply.uid, reply.meta, reply.parts) == ("m", {"n": 1}, ())

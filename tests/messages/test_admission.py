@@ -89,7 +89,7 @@ REFUSED: dict[str, tuple[object, str]] = {
 
 @pytest.mark.parametrize(("message", "problem"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_breaks_a_rule_is_refused_with_the_place_and_the_way_out(message: object, problem: str) -> None:
-    """SPEC 2.2, 15.1."""
+    """Guarantees 2.2, 15.1."""
     with pytest.raises(cc.InvalidMessage, match=re.escape(problem)):
         admit(message)  # pyright: ignore[reportArgumentType]
 
@@ -111,7 +111,7 @@ TAKEN: dict[str, cc.Message] = {
 
 @pytest.mark.parametrize("message", TAKEN.values(), ids=TAKEN.keys())
 def test_what_keeps_the_rules_is_taken_unchanged(message: cc.Message) -> None:
-    """SPEC 2.2: the rules refuse nothing that providers and tools really produce."""
+    """Guarantee 2.2: the rules refuse nothing that providers and tools really produce."""
     admitted = admit(message).message
     assert admitted.text == message.text
     assert [type(part) for part in admitted.parts] == [type(part) for part in message.parts]
@@ -136,7 +136,7 @@ def test_more_than_the_limit_is_refused() -> None:
 
 
 def test_what_was_admitted_does_not_change_with_the_callers_dict() -> None:
-    """SPEC 2.1: immutable means that nobody else holds the pieces."""
+    """Guarantee 2.1: immutable means that nobody else holds the pieces."""
     arguments = {"path": "a.py"}
     admitted = admit(cc.assistant(tool_calls=[cc.ToolCall(id="c", name="f", arguments=arguments)]))
     arguments["path"] = "b.py"
@@ -157,7 +157,7 @@ def test_what_is_not_plainly_one_text_is_checked_and_copied() -> None:
 
 
 def test_media_bytes_are_put_aside_under_their_hash() -> None:
-    """SPEC 2.6: bytes once, by sha256."""
+    """Guarantee 2.6: bytes once, by sha256."""
     admitted = admit(cc.user([cc.Text("look"), cc.Media(mime_type="image/png", data=b"abc")]))
     name = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert admitted.blobs == {name: b"abc"}
@@ -165,7 +165,7 @@ def test_media_bytes_are_put_aside_under_their_hash() -> None:
 
 
 def test_the_hash_covers_content_and_nothing_else() -> None:
-    """SPEC 2.7: role, parts, author and recipients; not time, status, usage, run, turn or step."""
+    """Guarantee 2.7: role, parts, author and recipients; not time, status, usage, run, turn or step."""
     base = cc.assistant("hi", author="a")
     same = cc.assistant(
         "hi", author="a", run="r", turn=1, step=2, status="error", error="e", time=5, usage=cc.Usage(input=1), uid="u"

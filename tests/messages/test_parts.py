@@ -25,12 +25,12 @@ EVERY_PART = cc.Message(
 
 
 def test_every_part_kind_survives_json_both_ways() -> None:
-    """SPEC 2.1: what is stored is what was said."""
+    """Guarantee 2.1: what is stored is what was said."""
     assert from_json(to_json(EVERY_PART)) == EVERY_PART
 
 
 def test_messages_and_parts_are_frozen() -> None:
-    """SPEC 2.1: nobody changes what was said, not even by mistake."""
+    """Guarantee 2.1: nobody changes what was said, not even by mistake."""
     message = cc.user("hi")
     with pytest.raises(AttributeError):
         message.role = "system"  # pyright: ignore[reportAttributeAccessIssue]
@@ -50,7 +50,7 @@ def test_unknown_fields_are_refused_not_dropped() -> None:
 
 
 def test_arguments_given_as_text_are_parsed_and_kept_raw() -> None:
-    """SPEC 2.3: a provider wants its own spelling back, spaces and all."""
+    """Guarantee 2.3: a provider wants its own spelling back, spaces and all."""
     call = cc.ToolCall(id="c1", name="f", arguments='{ "b": 1, "a": 2 }')  # pyright: ignore[reportArgumentType]
     assert (call.arguments, call.raw, call.malformed) == ({"b": 1, "a": 2}, '{ "b": 1, "a": 2 }', False)
 
@@ -61,13 +61,13 @@ def test_arguments_given_as_text_are_parsed_and_kept_raw() -> None:
     ids=["cut off", "list", "null", "string", "words", "NaN", "braces"],
 )
 def test_malformed_arguments_are_kept_raw_and_marked(text: str) -> None:
-    """SPEC 2.3, pi#5538: an abort in the middle of the arguments must not make the conversation unusable."""
+    """Guarantee 2.3, pi#5538: an abort in the middle of the arguments must not make the conversation unusable."""
     call = cc.ToolCall(id="c1", name="f", arguments=text)  # pyright: ignore[reportArgumentType]
     assert (call.arguments, call.raw, call.malformed) == ({}, text, True)
 
 
 def test_arguments_nested_a_thousand_deep_are_kept_raw_and_marked() -> None:
-    """SPEC 2.3: nothing crashes, and what is stored can always be loaded."""
+    """Guarantee 2.3: nothing crashes, and what is stored can always be loaded."""
     text = '{"a":' * DEEP + "1" + "}" * DEEP
     call = cc.ToolCall(id="c1", name="f", arguments=text)  # pyright: ignore[reportArgumentType]
     assert (call.raw, call.malformed) == (text, True)
@@ -103,7 +103,7 @@ def test_half_an_emoji_in_the_arguments_does_not_spoil_the_call() -> None:
     ],
 )
 def test_results_become_text(value: object, stored: str) -> None:
-    """SPEC 2.2: `None` becomes the empty text, other values JSON; a file name that is not UTF-8 stops nobody."""
+    """Guarantee 2.2: `None` becomes the empty text, other values JSON; a file name that is not UTF-8 stops nobody."""
     (result,) = cc.tool_result("c1", "f", value).tool_results
     assert result.content == stored
 
@@ -135,7 +135,7 @@ def test_words_and_media_may_be_mixed_in_a_result() -> None:
     ],
 )
 def test_a_result_that_cannot_be_stored_says_so(value: object, problem: str) -> None:
-    """SPEC 15.1: what is wrong, where, and the way out."""
+    """Guarantee 15.1: what is wrong, where, and the way out."""
     with pytest.raises(cc.InvalidMessage, match=problem):
         cc.tool_result("c1", "f", value)
 

@@ -13,13 +13,13 @@ from tests.oracle.sdk import Refused, Sdk
 
 @pytest.mark.parametrize("format", TARGETS)
 def test_recorded_conversations_agree(sdk: Sdk, format: str) -> None:
-    """SPEC 10.5: what providers were really sent, told to each of them."""
+    """Guarantee 10.5: what providers were really sent, told to each of them."""
     all_agree(sdk, format, some(recorded(), 30))
 
 
 @pytest.mark.parametrize("format", TARGETS)
 def test_transcripts_of_agents_agree(sdk: Sdk, format: str) -> None:
-    """SPEC 10.5: long conversations with many calls."""
+    """Guarantee 10.5: long conversations with many calls."""
     all_agree(sdk, format, agents())
 
 

@@ -28,13 +28,13 @@ FUNCTIONS = tuple(tool for tool in TOOLS if isinstance(tool, cc.Tool))
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("case", CASES)
 def test_cases_picked_by_hand_agree(sdk: Sdk, case: str, format: str) -> None:
-    """SPEC 10.3, 10.4: one thing at a time, as the SDK writes it."""
+    """Guarantees 10.3, 10.4: one thing at a time, as the SDK writes it."""
     agrees(sdk, format, CASES[case])
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_streamed_request_says_the_same(sdk: Sdk, format: str) -> None:
-    """SPEC 10.1: whether an answer is streamed changes nothing of what is told."""
+    """Guarantee 10.1: whether an answer is streamed changes nothing of what is told."""
     for case in ("parallel calls", "a picture", "three turns"):
         told = expressible(CASES[case], format)
         whole, streamed = (bodies(sdk, format, told, stream=stream).theirs for stream in (False, True))
@@ -45,7 +45,7 @@ def test_a_streamed_request_says_the_same(sdk: Sdk, format: str) -> None:
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(history=histories())
 def test_random_histories_agree(sdk: Sdk, history: History) -> None:
-    """SPEC 10.3, 10.5: whatever a log may hold, as far as the SDK can say it too."""
+    """Guarantees 10.3, 10.5: whatever a log may hold, as far as the SDK can say it too."""
     for format in FORMATS:
         note(f"sent to {format}")
         agrees(sdk, format, Conversation(messages=tuple(written(history.messages, format)), tools=FUNCTIONS))

@@ -64,13 +64,13 @@ TALK = ("user! 100", "assistant 100", "user! 100", "assistant 100", "user! 100",
 
 
 def test_what_fits_is_not_touched() -> None:
-    """SPEC 7.2: nothing happens before it has to."""
+    """Guarantee 7.2: nothing happens before it has to."""
     fitted = fit_budget(draft(*TALK, available=650))
     assert (fitted.epoch, fitted.kept, fitted.budget.used) == ("", None, 650)
 
 
 def test_one_token_too_many_begins_an_epoch_that_goes_down_to_the_low_mark() -> None:
-    """SPEC 7.4: 70 % of 649 is 454; one turn goes."""
+    """Guarantee 7.4: 70 % of 649 is 454; one turn goes."""
     fitted = fit_budget(draft(*TALK, available=649))
     assert fitted.epoch == "over budget"
     assert [written(each) for each in fitted.kept or ()] == [*TALK[2:]]
@@ -89,18 +89,18 @@ def test_one_token_too_many_begins_an_epoch_that_goes_down_to_the_low_mark() -> 
     ids=["oldest", "low mark 90 %", "low mark 30 %", "seed_b"],
 )
 def test_how_far_a_cut_goes_is_a_setting(options: Options, kept: list[str]) -> None:
-    """SPEC 7.4."""
+    """Guarantee 7.4."""
     assert after(draft(*TALK, available=640, options=options)) == kept
 
 
 def test_the_high_mark_is_a_setting() -> None:
-    """SPEC 7.4."""
+    """Guarantee 7.4."""
     assert fit_budget(draft(*TALK, available=800, options=Options(high=0.8))).epoch == "over budget"
     assert fit_budget(draft(*TALK, available=800, options=Options(high=0.9))).epoch == ""
 
 
 def test_old_results_decay_first() -> None:
-    """SPEC 7.2: the picture in the pass's own words."""
+    """Guarantee 7.2: the picture in the pass's own words."""
     before = draft(
         "user! 50",
         "assistant 40",
@@ -114,13 +114,13 @@ def test_old_results_decay_first() -> None:
 
 
 def test_small_results_are_not_worth_a_placeholder() -> None:
-    """SPEC 7.2: a line that says less than it takes is none."""
+    """Guarantee 7.2: a line that says less than it takes is none."""
     before = draft("user! 50", *("assistant 10", "tool 90") * 10, "user! 50", available=1_000)
     assert not any("decayed" in line for line in after(before))
 
 
 def test_inside_one_long_turn_the_oldest_steps_go_and_a_line_says_so() -> None:
-    """SPEC 7.2: the cut falls between steps, and the turn's user message stays."""
+    """Guarantee 7.2: the cut falls between steps, and the turn's user message stays."""
     before = draft("user! 50", *("assistant 10", "tool 90") * 10, available=1_000, options=Options(decay=False))
     kept = after(before)
     assert kept[0] == "user! 50"
@@ -130,7 +130,7 @@ def test_inside_one_long_turn_the_oldest_steps_go_and_a_line_says_so() -> None:
 
 
 def test_no_cut_falls_inside_a_group() -> None:
-    """SPEC 5.4: at every budget, a result has its call before it and a call its results behind it."""
+    """Guarantee 5.4: at every budget, a result has its call before it and a call its results behind it."""
     lines = ("user! 30", "assistant 20", "tool 60", "tool 60", "user! 30", *("assistant 20", "tool 60", "tool 60") * 4)
     for available in range(190, 740, 10):
         kept = [line.split()[0] for line in after(draft(*lines, available=available, options=Options(decay=False)))]
@@ -139,7 +139,9 @@ def test_no_cut_falls_inside_a_group() -> None:
 
 
 def test_pinned_messages_stay_and_take_their_group_along() -> None:
-    """SPEC 7.3, 5.4: a pinned result without its call could not be shown, and a call without its result would lie."""
+    """Guarantees 7.3, 5.4: a pinned result without its call could not be shown, and a call without its result would
+    lie.
+    """
     lines = ("user! 100", "assistant 50", "tool 200", "user! 100", "assistant 100", "user! 50")
     kept = ["assistant 50", "tool 200", "user! 50"]
     for pinned in (2, 3):
@@ -147,13 +149,13 @@ def test_pinned_messages_stay_and_take_their_group_along() -> None:
 
 
 def test_the_latest_dynamic_block_stays_and_the_others_go() -> None:
-    """SPEC 9.3."""
+    """Guarantee 9.3."""
     lines = ("user! 100", "dynamic 10", "assistant 300", "user! 100", "dynamic 12", "assistant 50", "tool 20")
     assert after(draft(*lines, available=400)) == ["user! 100", "dynamic 12", "assistant 50", "tool 20"]
 
 
 def test_a_summary_takes_the_place_of_what_it_sums_up() -> None:
-    """SPEC 7.2: before any turn is dropped."""
+    """Guarantee 7.2: before any turn is dropped."""
     before = replace(draft(*TALK, available=640), summary=Summary(anchor=4, text="…", tokens=40))
     fitted = fit_budget(before)
     assert [written(each) for each in fitted.kept or ()] == ["summary 40", "user! 100", "assistant 100", "user! 50"]
@@ -161,20 +163,20 @@ def test_a_summary_takes_the_place_of_what_it_sums_up() -> None:
 
 
 def test_a_summary_that_is_not_smaller_is_not_used() -> None:
-    """SPEC 7.5."""
+    """Guarantee 7.5."""
     before = replace(draft(*TALK, available=640), summary=Summary(anchor=2, text="…", tokens=200))
     assert not any(line.startswith("summary") for line in after(before))
 
 
 def test_what_must_stay_and_does_not_fit_is_refused_with_every_figure() -> None:
-    """SPEC 7.3."""
+    """Guarantee 7.3."""
     with pytest.raises(cc.ContextOverflow) as caught:
         fit_budget(draft("user! 100", "assistant 100", "user! 500", available=400))
     assert (caught.value.needed, caught.value.available) == (500, 400)
 
 
 def test_a_second_run_changes_nothing() -> None:
-    """STYLE 26: what fits, fits."""
+    """What fits, fits."""
     fitted = fit_budget(draft(*TALK, available=649))
     kept = fitted.kept or ()
     again = replace(
@@ -184,7 +186,7 @@ def test_a_second_run_changes_nothing() -> None:
 
 
 def test_a_session_that_shortens_itself_is_left_alone() -> None:
-    """SPEC 9.4: what a provider's session holds is not ours to cut."""
+    """Guarantee 9.4: what a provider's session holds is not ours to cut."""
     own = replace(PROVIDER, session_resumption=True, compacts_itself=True)
     fitted = fit_budget(replace(draft(*TALK, available=300), provider=own, resume=True))
     assert (fitted.epoch, fitted.kept) == ("", None)
@@ -197,7 +199,7 @@ def asked(*lines: str, available: int, pins: tuple[int, ...] = ()) -> Draft:
 
 
 def test_a_message_that_cannot_fit_is_left_out_once_another_has_come() -> None:
-    """SPEC 7.3: it is not the new message any more; what was said before it stays."""
+    """Guarantee 7.3: it is not the new message any more; what was said before it stays."""
     with pytest.raises(cc.ContextOverflow):
         fit_budget(asked("user! 100", "assistant 100", "user! 5000", available=1_000))
     fitted = fit_budget(asked("user! 100", "assistant 100", "user! 5000", "user 50", available=1_000))
@@ -206,7 +208,7 @@ def test_a_message_that_cannot_fit_is_left_out_once_another_has_come() -> None:
 
 
 def test_of_messages_that_wait_for_one_answer_only_those_go_that_cannot_stay() -> None:
-    """SPEC 7.3: beside the latest one, and beside what is pinned."""
+    """Guarantee 7.3: beside the latest one, and beside what is pinned."""
     assert after(asked("user! 100", "user 5000", "user 60", "user 50", available=1_000)) == [
         "user! 100",
         NOTICE,
@@ -219,13 +221,13 @@ def test_of_messages_that_wait_for_one_answer_only_those_go_that_cannot_stay() -
 
 
 def test_what_steers_a_turn_and_cannot_fit_is_left_out_and_the_turn_stays() -> None:
-    """SPEC 7.2, 7.3: the step that waits for an answer, and what opened its turn, are there."""
+    """Guarantees 7.2, 7.3: the step that waits for an answer, and what opened its turn, are there."""
     turn = ("user! 100", "assistant 40", "tool 60")
     assert after(asked(*turn, "user 5000", "user 50", available=1_000)) == [*turn, NOTICE, "user 50"]
 
 
 def test_what_a_trigger_says_is_no_message_that_another_one_gives_way_to() -> None:
-    """SPEC 7.3: the new message is a person's."""
+    """Guarantee 7.3: the new message is a person's."""
     with pytest.raises(cc.ContextOverflow):
         fit_budget(asked("user! 5000", "system 50", available=1_000))
 

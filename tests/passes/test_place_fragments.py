@@ -59,7 +59,7 @@ def text(words: str) -> JSONObject:
 
 
 def test_static_fragments_come_first_in_a_stable_order() -> None:
-    """SPEC 8.2: by priority, then as given, and never between dynamic ones."""
+    """Guarantee 8.2: by priority, then as given, and never between dynamic ones."""
     talk = Talk()
     talk.add(cc.user("hi"))
     rules = cc.PromptFragment("rules", "Be brief.")
@@ -73,7 +73,7 @@ def test_static_fragments_come_first_in_a_stable_order() -> None:
 
 
 def test_static_fragments_and_tools_are_hashed_and_a_change_is_announced() -> None:
-    """SPEC 8.2, 9.3."""
+    """Guarantees 8.2, 9.3."""
     talk = Talk()
     talk.add(cc.user("hi"))
     talk.step(IDENTITY)
@@ -85,7 +85,7 @@ def test_static_fragments_and_tools_are_hashed_and_a_change_is_announced() -> No
 
 
 def test_the_same_tools_in_another_order_are_the_same_prefix() -> None:
-    """SPEC 8.2: a stable order, whoever collects the tools."""
+    """Guarantee 8.2: a stable order, whoever collects the tools."""
     talk = Talk()
     talk.add(cc.user("hi"))
     other = cc.Tool(name="write", description="Writes a file.", parameters={"type": "object", "properties": {}})
@@ -100,7 +100,7 @@ def test_the_same_tools_in_another_order_are_the_same_prefix() -> None:
 @pytest.mark.parametrize("provider", [CHAT, TAGGED, BETWEEN], ids=["chat", "tagged", "between"])
 @pytest.mark.parametrize("words", ["", " \n"], ids=["empty", "blank"])
 def test_an_empty_system_prompt_produces_no_system_message(provider: cc.Provider, words: str) -> None:
-    """SPEC 8.5."""
+    """Guarantee 8.5."""
     talk = Talk(provider)
     talk.add(cc.user("hi"))
     fragments = [cc.PromptFragment("identity", words), cc.PromptFragment("state", words, "dynamic")]
@@ -198,7 +198,7 @@ def test_a_new_epoch_keeps_the_latest_copy_of_each_fragment() -> None:
 
 
 def test_within_a_turn_they_are_shown_again_only_if_they_changed() -> None:
-    """SPEC 8.3: and after tool results, where those end the request."""
+    """Guarantee 8.3: and after tool results, where those end the request."""
     talk = Talk()
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply=asks("a"))
@@ -214,7 +214,7 @@ def test_within_a_turn_they_are_shown_again_only_if_they_changed() -> None:
 
 
 def test_input_that_steers_a_running_turn_opens_none() -> None:
-    """SPEC 8.3, §1: a turn opens at the first human input after a final answer."""
+    """Guarantee 8.3: a turn opens at the first human input after a final answer."""
     talk = Talk()
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply=asks("a"))
@@ -223,7 +223,7 @@ def test_input_that_steers_a_running_turn_opens_none() -> None:
 
 
 def test_where_nothing_is_new_a_changed_fragment_makes_no_request() -> None:
-    """SPEC 8.3, 9.9: state is told with a request, it is no reason for one."""
+    """Guarantees 8.3, 9.9: state is told with a request, it is no reason for one."""
     talk = Talk()
     talk.add(cc.user("one"))
     talk.step(state("busy"))
@@ -233,7 +233,7 @@ def test_where_nothing_is_new_a_changed_fragment_makes_no_request() -> None:
 
 
 def test_where_the_model_takes_no_system_role_they_are_tagged_on_the_last_user_message() -> None:
-    """SPEC 8.3, 10.3: beside what was said, never in its place."""
+    """Guarantees 8.3, 10.3: beside what was said, never in its place."""
     talk = Talk(TAGGED)
     talk.add(cc.user("one"))
     assert talk.step(IDENTITY, state("busy"), reply=asks("a")) == [
@@ -253,7 +253,7 @@ def test_where_the_model_takes_no_system_role_they_are_tagged_on_the_last_user_m
 
 
 def test_where_the_model_takes_a_system_role_between_others_they_have_it() -> None:
-    """SPEC 8.3: the provider's own mid-conversation system message."""
+    """Guarantee 8.3: the provider's own mid-conversation system message."""
     talk = Talk(BETWEEN)
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply=asks("a"))
@@ -270,7 +270,7 @@ def test_where_the_model_takes_a_system_role_between_others_they_have_it() -> No
 
 
 def test_at_the_head_they_stand_among_the_system_prompts_and_the_manifest_counts_the_cost() -> None:
-    """SPEC 8.3: as seed A draws it; every change is a new prefix."""
+    """Guarantee 8.3: as seed A draws it; every change is a new prefix."""
     talk = Talk(placement="head")
     talk.add(cc.user("one"))
     assert said(talk.step(IDENTITY, state("busy"))) == [
@@ -287,7 +287,7 @@ def test_at_the_head_they_stand_among_the_system_prompts_and_the_manifest_counts
 
 
 def test_a_new_epoch_keeps_the_latest_block_also_where_it_stood_in_a_step_that_is_cut_away() -> None:
-    """SPEC 9.3, 8.3: the model must still know how things stand."""
+    """Guarantees 9.3, 8.3: the model must still know how things stand."""
     talk = Talk(cc.provider("openai-chat:gpt-4o", window=1_000, output=100), decay=False)
     talk.add(cc.user("go"))
     epochs: list[str] = []
@@ -309,7 +309,7 @@ SESSION = cc.provider("anthropic:claude-sonnet-4-5", session_resumption=True, re
 
 
 def test_on_resume_they_are_marked_inside_the_last_user_message() -> None:
-    """SPEC 9.4: so that the provider answers the user and not the context; static ones do not go again."""
+    """Guarantee 9.4: so that the provider answers the user and not the context; static ones do not go again."""
     talk = Talk(SESSION)
     talk.add(cc.user("one"))
     talk.step(IDENTITY, state("busy"), session="s1")
@@ -323,7 +323,7 @@ def test_on_resume_they_are_marked_inside_the_last_user_message() -> None:
 
 
 def test_on_resume_a_system_channel_is_used_where_there_is_one() -> None:
-    """SPEC 9.4."""
+    """Guarantee 9.4."""
     talk = Talk(cc.provider("openai-chat:gpt-4o", session_resumption=True, system_in_session=True))
     talk.add(cc.user("one"))
     talk.step(state("busy"), session="s1")
@@ -332,7 +332,7 @@ def test_on_resume_a_system_channel_is_used_where_there_is_one() -> None:
 
 
 def test_on_resume_an_own_reply_from_elsewhere_is_sent_with_the_dynamic_block() -> None:
-    """SPEC 9.4, 9.10: a block at the tail is not taken for what the session produced."""
+    """Guarantees 9.4, 9.10: a block at the tail is not taken for what the session produced."""
     talk = Talk(cc.provider("openai-chat:gpt-4o", session_resumption=True))
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply="in the session", session="s1")
@@ -345,7 +345,7 @@ def test_on_resume_an_own_reply_from_elsewhere_is_sent_with_the_dynamic_block() 
 
 
 def test_on_resume_tools_that_the_session_ran_itself_are_not_sent_again() -> None:
-    """SPEC 9.4, 9.7: what the provider produced, it holds; calls and results too."""
+    """Guarantees 9.4, 9.7: what the provider produced, it holds; calls and results too."""
     talk = Talk(SESSION)
     talk.add(cc.user("one"))
     ran = [asks("a"), cc.tool_result("a", "read", "A"), cc.assistant("done")]
@@ -355,7 +355,9 @@ def test_on_resume_tools_that_the_session_ran_itself_are_not_sent_again() -> Non
 
 
 def test_a_session_that_keeps_its_prompt_is_told_of_a_change_once_and_a_new_one_is_not() -> None:
-    """SPEC 9.3: an update, in the provider's own append-only form; a new session begins with the prompt as it is."""
+    """Guarantee 9.3: an update, in the provider's own append-only form; a new session begins with the prompt as it
+    is.
+    """
     provider = cc.provider("openai-chat:gpt-4o", session_resumption=True, keeps_static=True)
     talk = Talk(provider)
     talk.add(cc.user("one"))
@@ -387,7 +389,7 @@ def test_a_session_that_keeps_its_prompt_is_told_of_a_change_once_and_a_new_one_
 
 
 def test_todos_from_the_store_reach_the_model_and_change_with_it() -> None:
-    """SPEC 8.4: state is rendered by a fragment, from the list as it stands now."""
+    """Guarantee 8.4: state is rendered by a fragment, from the list as it stands now."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, CHAT)
     prompt = cc.PromptBuilder().with_builtin("todos")
@@ -404,7 +406,7 @@ def test_todos_from_the_store_reach_the_model_and_change_with_it() -> None:
 
 
 def test_the_response_context_comes_from_the_surroundings() -> None:
-    """SPEC 8.1, 8.4."""
+    """Guarantees 8.1, 8.4."""
     store = cc.open_store("memory:")
     store.append("demo", cc.user("one"))
     prompt = cc.PromptBuilder().with_builtin("response", "delegations")
@@ -416,7 +418,7 @@ def test_the_response_context_comes_from_the_surroundings() -> None:
 
 
 def test_an_event_is_a_log_entry_and_delivered_once() -> None:
-    """SPEC 8.4: a nudge stands in the log, at its place, and is not shown again with the next turn."""
+    """Guarantee 8.4: a nudge stands in the log, at its place, and is not shown again with the next turn."""
     talk = Talk()
     talk.add(cc.user("one"), cc.system("Remember to run the tests.", audience="assistant"))
     talk.step()
@@ -444,7 +446,7 @@ def turns(talk: Talk, count: int) -> list[JSONObject]:
 
 @pytest.mark.parametrize("forked", [False, True], ids=["edit", "fork"])
 def test_blocks_before_a_branch_stay_and_those_behind_it_go(forked: bool) -> None:
-    """SPEC 9.9a, 3.5: the cache and reasoning that is bound to its prefix survive."""
+    """Guarantees 9.9a, 3.5: the cache and reasoning that is bound to its prefix survive."""
     talk = Talk(BETWEEN, refresh=0)
     last = turns(talk, 3)
     if forked:
@@ -464,7 +466,7 @@ def test_blocks_before_a_branch_stay_and_those_behind_it_go(forked: bool) -> Non
 
 
 def test_asking_again_after_a_rewind_shows_the_same_as_the_first_time() -> None:
-    """SPEC 3.5: regenerating leaves everything before it as it was."""
+    """Guarantee 3.5: regenerating leaves everything before it as it was."""
     talk = Talk(BETWEEN, refresh=0)
     last = turns(talk, 3)
     talk.store.rewind("demo", 5)

@@ -11,13 +11,13 @@ from tests.passes.views import CHAT, CLAUDE, INTERRUPTED, Talk, calls, result, s
 
 
 def test_results_are_matched_by_id_not_by_name_or_position() -> None:
-    """SPEC 5.1."""
+    """Guarantee 5.1."""
     shown = Talk(cc.user("one"), calls("a", "b"), result("b", "B"), result("a", "A")).shown()
     assert [(message["tool_call_id"], message["content"]) for message in shown[2:]] == [("a", "A"), ("b", "B")]
 
 
 def test_a_result_is_brought_to_its_call_and_nothing_else_moves() -> None:
-    """SPEC 5.2: texts between keep their order, after the group."""
+    """Guarantee 5.2: texts between keep their order, after the group."""
     log = (
         cc.user("one"),
         calls("a", "b"),
@@ -42,7 +42,7 @@ def test_a_result_is_brought_to_its_call_and_nothing_else_moves() -> None:
 
 @pytest.mark.parametrize("provider", [CHAT, CLAUDE], ids=["chat", "anthropic"])
 def test_one_message_with_the_results_of_two_replies_is_parted(provider: cc.Provider) -> None:
-    """SPEC 5.1, 5.2: each result comes to its own call, also where a new epoch encodes it again."""
+    """Guarantees 5.1, 5.2: each result comes to its own call, also where a new epoch encodes it again."""
     both = cc.Message(role="tool", parts=(*result("b", "B").parts, *result("a", "A").parts))
     talk = Talk(cc.user("one"), calls("a"), calls("b"), both, provider=provider)
     first = talk.step("done")
@@ -72,7 +72,7 @@ def results_of(messages: Sequence[JSONObject]) -> list[tuple[str, str]]:
 
 
 def test_a_call_without_a_result_gets_one_at_its_place() -> None:
-    """SPEC 5.3."""
+    """Guarantee 5.3."""
     assert seen(cc.user("one"), calls("a", "b"), result("a"), cc.user("two")) == [
         ("user", "one"),
         ("assistant", None),
@@ -83,7 +83,7 @@ def test_a_call_without_a_result_gets_one_at_its_place() -> None:
 
 
 def test_a_result_without_a_call_is_left_out_that_part_alone() -> None:
-    """SPEC 5.3."""
+    """Guarantee 5.3."""
     mixed = cc.Message(role="tool", parts=(*result("ghost").parts, *result("a").parts))
     talk = Talk(cc.user("one"), calls("a"), mixed, result("phantom"), cc.user("two"))
     assert said(talk.shown()) == [("user", "one"), ("assistant", None), ("tool", "result of a"), ("user", "two")]
@@ -95,7 +95,7 @@ def test_a_result_without_a_call_is_left_out_that_part_alone() -> None:
 
 
 def test_a_result_before_its_call_does_not_answer_it() -> None:
-    """SPEC 5.2: a result anywhere *later*."""
+    """Guarantee 5.2: a result anywhere *later*."""
     assert seen(cc.user("one"), result("a", "too early"), calls("a"))[1:] == [
         ("assistant", None),
         ("tool", INTERRUPTED),
@@ -103,12 +103,12 @@ def test_a_result_before_its_call_does_not_answer_it() -> None:
 
 
 def test_of_two_results_the_first_wins() -> None:
-    """SPEC 5.3."""
+    """Guarantee 5.3."""
     assert seen(cc.user("one"), calls("a"), result("a", "first"), result("a", "second"))[2:] == [("tool", "first")]
 
 
 def test_a_second_result_that_comes_later_is_no_news() -> None:
-    """SPEC 5.3, 9.9: nothing new, no request."""
+    """Guarantees 5.3, 9.9: nothing new, no request."""
     talk = Talk(cc.user("one"), calls("a"), result("a"))
     talk.step("done")
     talk.add(result("a", "again"))
@@ -119,7 +119,7 @@ def test_a_second_result_that_comes_later_is_no_news() -> None:
 
 @pytest.mark.parametrize("content", ["", None], ids=["empty", "none"])
 def test_an_empty_result_is_a_result(content: object) -> None:
-    """SPEC 5.3."""
+    """Guarantee 5.3."""
     empty = cc.tool_result("a", "read", content)
     assert seen(cc.user("one"), calls("a"), empty)[2:] == [("tool", "")]
     blocks = Talk(cc.user("one"), calls("a"), empty, provider=CLAUDE).shown()[2]["content"]
@@ -129,7 +129,7 @@ def test_an_empty_result_is_a_result(content: object) -> None:
 @pytest.mark.parametrize("provider", [CHAT, CLAUDE], ids=["chat", "anthropic"])
 @pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
 def test_a_late_result_is_told_as_a_new_message_and_the_past_is_not_edited(provider: cc.Provider, cold: bool) -> None:
-    """SPEC 5.3: a synthetic result that was shown stays; the real one names its call, once."""
+    """Guarantee 5.3: a synthetic result that was shown stays; the real one names its call, once."""
     talk = Talk(cc.user("one"), calls("a"), cc.user("two"), provider=provider)
     first = talk.step("I wait.")
     assert INTERRUPTED in encode(first).decode()
@@ -148,7 +148,7 @@ def test_a_late_result_is_told_as_a_new_message_and_the_past_is_not_edited(provi
 
 
 def test_a_late_result_with_a_picture_says_that_there_was_one() -> None:
-    """SPEC 5.3, 2.6: nothing is dropped in silence."""
+    """Guarantees 5.3, 2.6: nothing is dropped in silence."""
     talk = Talk(cc.user("one"), calls("a"))
     talk.step("I wait.")
     talk.add(result("a", ["see: ", cc.Media(mime_type="image/png", data=b"png")]))
@@ -157,7 +157,7 @@ def test_a_late_result_with_a_picture_says_that_there_was_one() -> None:
 
 
 def test_what_waits_beside_a_late_result_is_paired_as_usual() -> None:
-    """SPEC 5.3: one message with the late result of one call and the result of a new one."""
+    """Guarantee 5.3: one message with the late result of one call and the result of a new one."""
     talk = Talk(cc.user("one"), calls("a"))
     talk.step(calls("b"))
     talk.add(cc.Message(role="tool", parts=(*result("a", "A").parts, *result("b", "B").parts)))
@@ -169,7 +169,7 @@ def test_what_waits_beside_a_late_result_is_paired_as_usual() -> None:
 
 
 def test_an_id_that_is_used_again_is_answered_again() -> None:
-    """SPEC 5.1: some models count their calls from one in every reply."""
+    """Guarantee 5.1: some models count their calls from one in every reply."""
     log = (cc.user("one"), calls("a"), result("a", "first"), calls("a"), result("a", "second"))
     assert [content for role, content in seen(*log) if role == "tool"] == ["first", "second"]
     wire = Talk(*log, provider=CLAUDE).compile().params

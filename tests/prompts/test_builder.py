@@ -16,7 +16,7 @@ def shown(*fragments: PromptFragment) -> tuple[str, str]:
 
 
 def test_static_comes_first_and_dynamic_is_one_block_under_headings() -> None:
-    """SPEC 8.1, 8.2, 8.3."""
+    """Guarantees 8.1, 8.2, 8.3."""
     prompt = PromptBuilder(
         [
             PromptFragment("open_work", "Two things.", "dynamic"),
@@ -36,7 +36,7 @@ def test_static_comes_first_and_dynamic_is_one_block_under_headings() -> None:
 
 
 def test_a_lower_priority_comes_first_and_equals_stay_as_given() -> None:
-    """SPEC 8.2: a stable order."""
+    """Guarantee 8.2: a stable order."""
     fragments = [
         PromptFragment("b", "b"),
         PromptFragment("last", "last", priority=200),
@@ -47,7 +47,7 @@ def test_a_lower_priority_comes_first_and_equals_stay_as_given() -> None:
 
 
 def test_blank_texts_vanish() -> None:
-    """SPEC 8.5: an empty system prompt produces no system message."""
+    """Guarantee 8.5: an empty system prompt produces no system message."""
     blanks = [
         PromptFragment("empty"),
         PromptFragment("blank", " \n"),
@@ -64,7 +64,7 @@ def test_a_text_is_shown_as_it_was_written() -> None:
 
 
 def test_equal_static_texts_have_equal_hashes_in_every_process() -> None:
-    """SPEC 8.2, 9.1: the hash stands in a ledger, for other processes to compare with."""
+    """Guarantees 8.2, 9.1: the hash stands in a ledger, for other processes to compare with."""
     code = (
         "from contextc.prompts import *\n"
         "print(PromptBuilder([PromptFragment('a', 'One.'), PromptFragment('b', 'Two.')]).render().static_hash)"
@@ -75,7 +75,7 @@ def test_equal_static_texts_have_equal_hashes_in_every_process() -> None:
 
 
 def test_the_static_hash_follows_static_texts_and_nothing_else() -> None:
-    """SPEC 9.3: changed static fragments begin a new epoch, changed dynamic ones do not."""
+    """Guarantee 9.3: changed static fragments begin a new epoch, changed dynamic ones do not."""
 
     def hashed(*texts: str, dynamic: str = "") -> str:
         fragments = [PromptFragment(str(number), text) for number, text in enumerate(texts)]
@@ -86,7 +86,7 @@ def test_the_static_hash_follows_static_texts_and_nothing_else() -> None:
 
 
 def test_a_static_fragment_may_render_differently_another_time() -> None:
-    """SPEC 9.3: that is a new epoch, not an error."""
+    """Guarantee 9.3: that is a new epoch, not an error."""
     builder = PromptBuilder([PromptFragment("project", lambda around: around.project)])
     one, two = (builder.render(Surroundings(project=name)) for name in ("one", "two"))
     assert (one.static_text, two.static_text) == ("one", "two")
@@ -94,14 +94,14 @@ def test_a_static_fragment_may_render_differently_another_time() -> None:
 
 
 def test_tool_definitions_are_hashed_as_they_go_out() -> None:
-    """SPEC 8.2; qwen-code#6338: the order of tools is part of the prefix."""
+    """Guarantee 8.2; qwen-code#6338: the order of tools is part of the prefix."""
     read, write = cc.Tool(name="read"), cc.Tool(name="write")
     assert hash_tools([read, write]) == hash_tools((cc.Tool(name="read"), write))
     assert len({hash_tools([read, write]), hash_tools([write, read]), hash_tools([read]), hash_tools([])}) == 4
 
 
 def test_two_fragments_of_one_id_are_refused_and_none_is_taken() -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     builder = PromptBuilder([PromptFragment("a", "one")])
     with pytest.raises(cc.InvalidInput, match=r"two prompt fragments 'a'\. Give one of them another id"):
         builder.add(PromptFragment("b", "two"), PromptFragment("a", "three"))
@@ -111,7 +111,7 @@ def test_two_fragments_of_one_id_are_refused_and_none_is_taken() -> None:
 
 
 def test_a_fragment_that_is_none_is_refused_where_it_is_made() -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     for id in ("", " ", "a\nb", "x" * 129, 5):
         with pytest.raises(cc.InvalidInput, match="cannot name a prompt fragment"):
             PromptFragment(id, "text")  # pyright: ignore[reportArgumentType]
@@ -128,7 +128,7 @@ def test_a_fragment_that_is_none_is_refused_where_it_is_made() -> None:
 
 
 def test_a_renderer_that_raises_is_named() -> None:
-    """SPEC 15.1: the error says which fragment, and keeps what went wrong in it."""
+    """Guarantee 15.1: the error says which fragment, and keeps what went wrong in it."""
 
     def broken(around: Surroundings) -> str:
         raise KeyError(around.agent)
@@ -142,7 +142,7 @@ def test_a_renderer_that_raises_is_named() -> None:
 
 
 def test_a_renderer_that_returns_no_text_is_named() -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
 
     async def late(around: Surroundings) -> str:
         return around.agent
@@ -166,7 +166,7 @@ def test_a_renderer_that_returns_no_text_is_named() -> None:
     ],
 )
 def test_a_moment_in_a_static_text_is_warned_of(text: str) -> None:
-    """FIELD-BUGS 24, OpenHands software-agent-sdk#3690: a timestamp at the head of the prompt breaks the cache."""
+    """OpenHands software-agent-sdk#3690: a timestamp at the head of the prompt breaks the cache."""
     (warning,) = PromptBuilder([PromptFragment("head", text)]).render().warnings
     assert (warning.fragment, warning.code) == ("head", "moment-in-static")
     assert "make it a dynamic fragment" in warning.message

@@ -12,7 +12,7 @@ from contextc.providers import Call, provider_names
 
 
 def test_every_provider_that_is_listed_has_a_client() -> None:
-    """SPEC 9.11: whoever can be written to can be called."""
+    """Guarantee 9.11: whoever can be written to can be called."""
     clients = {name: cc.provider(f"{name}:own", window=9_000).client for name in provider_names()}
     assert [each for each in clients.values() if find_spec(f"contextc.providers.{each}") is None] == []
     assert clients["openai"] == clients["openai-chat"] == clients["openrouter"] == "openai"
@@ -21,7 +21,7 @@ def test_every_provider_that_is_listed_has_a_client() -> None:
 
 
 def test_an_address_of_ones_own_is_told_with_the_provider() -> None:
-    """SPEC 9.11: any compatible endpoint."""
+    """Guarantee 9.11: any compatible endpoint."""
     mine = cc.provider("mine:qwen3", url="http://127.0.0.1:9999/v1", window=32_000, key="MINE_KEY")
     assert (mine.client, mine.url, mine.key) == ("openai", "http://127.0.0.1:9999/v1", "MINE_KEY")
     router = cc.provider("openrouter:qwen/qwen3", window=32_000)
@@ -30,14 +30,14 @@ def test_an_address_of_ones_own_is_told_with_the_provider() -> None:
 
 
 def test_the_key_of_one_place_is_not_given_to_another() -> None:
-    """SPEC 13.3."""
+    """Guarantee 13.3."""
     assert cc.provider("openrouter:x", window=9_000, url="http://127.0.0.1/v1").key == ""
     spoken_otherwise = cc.provider("deepseek:deepseek-v4-flash", format="anthropic")
     assert (spoken_otherwise.client, spoken_otherwise.url, spoken_otherwise.key) == ("anthropic", "", "")
 
 
 def test_what_a_request_must_say_to_be_streamed() -> None:
-    """SPEC 11.1: it is part of what is compiled, so what is rebuilt equals what was sent."""
+    """Guarantee 11.1: it is part of what is compiled, so what is rebuilt equals what was sent."""
     settings = {
         name: cc.provider(f"{name}:own", window=9_000).stream_settings
         for name in ("openai", "openai-chat", "anthropic", "gemini", "local")
@@ -79,7 +79,7 @@ def users_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_provider_in_the_users_file_is_there_by_its_name(users_file: Path) -> None:
-    """SPEC 9.11. Arguments win, and the key of one place is not given to another."""
+    """Guarantee 9.11. Arguments win, and the key of one place is not given to another."""
     users_file.write_text(
         '[providers.groq]\nurl = "https://groq.example/v1"\nkey = "GROQ_API_KEY"\nwindow = 16_000\nmodel = "llama-x"\n'
         '[models."small"]\nwindow = 4_000\n'
@@ -110,7 +110,7 @@ def test_a_provider_that_is_known_can_be_moved(users_file: Path) -> None:
 
 @pytest.mark.parametrize("key", ["sk-abc123", "sk_live_abc", "AIzaSyAbc", "two words", "9LIVES", "KEY=abc"])
 def test_a_key_itself_is_refused_and_not_repeated(key: str) -> None:
-    """SPEC 13.3: what names a variable may be said and stored; a key may not."""
+    """Guarantee 13.3: what names a variable may be said and stored; a key may not."""
     with pytest.raises(InvalidSetting, match="name of the environment variable") as caught:
         cc.provider("mine:own", url="http://127.0.0.1/v1", key=key, window=9_000)
     assert key not in str(caught.value)
@@ -118,7 +118,7 @@ def test_a_key_itself_is_refused_and_not_repeated(key: str) -> None:
 
 @pytest.mark.parametrize("text", ["colour = 1", "url = 5", 'window = "9"', "window = true", "format = false"])
 def test_what_is_no_fact_about_a_provider_is_refused(users_file: Path, text: str) -> None:
-    """SPEC 15.1: a misspelt fact must not be silently ignored."""
+    """Guarantee 15.1: a misspelt fact must not be silently ignored."""
     users_file.write_text(f"[providers.groq]\n{text}\n")
     with pytest.raises(InvalidSetting, match=r"providers\.groq: \w+ is no fact"):
         cc.provider("groq:own", window=9_000)
@@ -128,7 +128,7 @@ def test_what_is_no_fact_about_a_provider_is_refused(users_file: Path, text: str
     "spec", ["ollama:qwen3:8b", "openrouter:anthropic/claude-opus-5.5", "bedrock:amazon.nova-pro-v1:0"]
 )
 def test_a_login_in_an_address_is_not_repeated(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 13.3: neither in the error of a line that finds nobody, nor where a provider is shown."""
+    """Guarantee 13.3: neither in the error of a line that finds nobody, nor where a provider is shown."""
     for name in ("OPENROUTER_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "key-0123456789")
     monkeypatch.setenv("AWS_REGION", "us-east-1")

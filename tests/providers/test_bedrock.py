@@ -104,7 +104,7 @@ def signed_again(found: Arrived) -> str:
 def test_a_token_is_sent_where_it_is_named_and_to_no_other_address_than_amazons(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SPEC 13.3: a signature gives nothing away, a token everything."""
+    """Guarantee 13.3: a signature gives nothing away, a token everything."""
     monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "token-0123456789")
     assert arrived().headers["authorization"].startswith("AWS4-HMAC-SHA256 ")
     assert arrived(key=VARIABLE).headers["authorization"] == f"Bearer {KEY}"
@@ -133,7 +133,7 @@ def unreached(**environment: str) -> cc.ProviderFailed:
 
 @pytest.mark.usefixtures("nobody_at_all")
 def test_without_credentials_the_ways_to_them_are_named() -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     failed = unreached(AWS_REGION="us-east-1")
     assert (failed.kind, failed.said) == ("auth", "no credentials were found")
     assert "Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID" in str(failed)
@@ -142,7 +142,7 @@ def test_without_credentials_the_ways_to_them_are_named() -> None:
 
 
 def test_without_a_region_it_is_said_how_one_is_set() -> None:
-    """SPEC 15.1: botocore itself does not look at AWS_REGION."""
+    """Guarantee 15.1: botocore itself does not look at AWS_REGION."""
     failed = unreached()
     assert failed.kind == "invalid"
     assert "Set AWS_REGION" in str(failed)
@@ -188,7 +188,7 @@ def same(request: object) -> object:
 def test_no_secret_is_logged(
     facts: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SPEC 13.3: botocore logs whole requests at DEBUG, what it signs, and addresses."""
+    """Guarantee 13.3: botocore logs whole requests at DEBUG, what it signs, and addresses."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", SESSION)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     caplog.set_level(logging.DEBUG)
@@ -255,7 +255,7 @@ def test_what_others_send_is_logged_as_ever(caplog: pytest.LogCaptureFixture) ->
     ],
 )
 def test_what_it_says_is_understood(status: int, code: str, said: str, kind: FailureKind) -> None:
-    """SPEC 11.11, 7.6: the code comes in a header, with an address behind it."""
+    """Guarantees 11.11, 7.6: the code comes in a header, with an address behind it."""
     failed = failing(refused(status, {"message": said}, x_amzn_errortype=f"{code}:http://internal.amazon.com/coral/"))
     assert (failed.kind, failed.status, failed.code, failed.said) == (kind, status, code, said)
 
@@ -271,14 +271,14 @@ def test_what_it_says_is_understood(status: int, code: str, said: str, kind: Fai
     ],
 )
 def test_an_exception_inside_a_stream_is_understood(name: str, kind: FailureKind) -> None:
-    """SPEC 11.11: they are called there as elsewhere, but for the first letter."""
+    """Guarantee 11.11: they are called there as elsewhere, but for the first letter."""
     code = name[:1].upper() + name[1:]
     failed = failing(VENDOR.streamed([VENDOR.events[0], {"error": {"type": code, "message": "No."}}]))
     assert (failed.kind, failed.code, failed.said) == (kind, code, "No.")
 
 
 def test_what_was_signed_is_not_repeated() -> None:
-    """SPEC 13.3: AWS answers a wrong signature with all that should have been signed, tokens too."""
+    """Guarantee 13.3: AWS answers a wrong signature with all that should have been signed, tokens too."""
     said = f"The signature does not match.\n\nThe Canonical String for this request should have been\n'{SESSION}'"
     failed = failing(refused(403, {"message": said}, x_amzn_errortype="InvalidSignatureException"))
     assert (failed.kind, failed.said) == ("auth", "The signature does not match.")
@@ -297,7 +297,9 @@ def test_frames_are_read_in_whatever_pieces_they_come() -> None:
 
 
 def test_who_gives_up_before_the_first_byte_hangs_up_at_once() -> None:
-    """SPEC 11.10: a model may think for a minute before it says anything, and botocore waits for it on a thread."""
+    """Guarantee 11.10: a model may think for a minute before it says anything, and botocore waits for it on a
+    thread.
+    """
 
     async def stopped() -> float:
         silence = asyncio.Event()
@@ -401,7 +403,7 @@ def test_a_client_of_ones_own_is_used_and_left_as_it_was() -> None:
 
 
 def test_a_call_that_is_left_late_does_not_hang_up_on_the_next_one() -> None:
-    """SPEC 11.11: a connection goes back when its answer has come, and serves another call; that one keeps it."""
+    """Guarantee 11.11: a connection goes back when its answer has come, and serves another call; that one keeps it."""
     ours, theirs = socket.socketpair()
 
     def answered(pieces: list[bytes]) -> SimpleNamespace:

@@ -68,7 +68,9 @@ def turn(*wrong: Fault, streamed: bool = True) -> tuple[Standin, list[cc.Message
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 def test_an_agent_runs_whole_turns_with_tools(streamed: bool) -> None:
-    """SPEC 11.1, 10.5: every request is taken by our rules, by AWS's description and by the seals of the reasoning."""
+    """Guarantees 11.1, 10.5: every request is taken by our rules, by AWS's description and by the seals of the
+    reasoning.
+    """
     standin, messages, events = turn(streamed=streamed)
     assert [record.refused for record in standin.records] == [""] * 4
     assert standin.breaks() == []
@@ -90,7 +92,7 @@ def test_an_agent_runs_whole_turns_with_tools(streamed: bool) -> None:
     ids=lambda fault: fault.name,
 )
 def test_what_may_pass_is_tried_again_and_nothing_is_doubled(wrong: Fault, streamed: bool) -> None:
-    """SPEC 11.11."""
+    """Guarantee 11.11."""
     standin, messages, events = turn(wrong, streamed=streamed)
     assert len([event for event in events if isinstance(event, Retry)]) == 1
     assert (standin.refused, len(standin.records), len(messages)) == ([], 5, 10)

@@ -167,7 +167,7 @@ def compiled(provider: Provider) -> cc.Compiled:
 @pytest.mark.parametrize("program", [name for name in ("sh", "bash", "dash", "zsh") if shutil.which(name)])
 @pytest.mark.parametrize("format", some(list(SPECS), 3))
 def test_a_shell_sends_these_very_bytes(server: Server, format: str, program: str) -> None:
-    """SPEC 13.2: whatever is said in it, and with the key that the variable holds."""
+    """Guarantee 13.2: whatever is said in it, and with the key that the variable holds."""
     provider = at(server, format)
     made = compiled(provider)
     server.reply[0] = REPLIES[format]
@@ -226,7 +226,7 @@ def test_where_nobody_knows_the_address_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("format", some(list(SPECS), 2))
 def test_the_vendors_sdk_sends_an_equal_request(server: Server, format: str) -> None:
-    """SPEC 13.2: the program runs as it is, with the SDK that is installed."""
+    """Guarantee 13.2: the program runs as it is, with the SDK that is installed."""
     provider = at(server, format, key="" if format == "bedrock" else "TEST_KEY")
     made = compiled(provider)
     server.reply[0] = REPLIES[format]
@@ -331,7 +331,7 @@ def open(provider):
 @pytest.mark.thorough
 @pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic"])
 def test_the_model_of_this_machine_is_called_too(server: Server, tmp_path: Path, format: str) -> None:
-    """SPEC 12: its server has an address and a key that change; the copy asks for them, and then makes the call."""
+    """Its server has an address and a key that change; the copy asks for them, and then makes the call."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys, types\n"
         "module = types.ModuleType('contextc.providers.local')\n"

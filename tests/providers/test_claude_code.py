@@ -36,8 +36,8 @@ pytest.importorskip("claude_agent_sdk")
 
 
 def test_a_session_goes_on_in_one_program_which_is_given_only_what_is_new(tmp_path: Path) -> None:
-    """SPEC 9.4: seed A's problem: a history that is sent again would be in the request twice. A path in a prompt is
-    text, and no file is read for it."""
+    """Guarantee 9.4: seed A's problem: a history that is sent again would be in the request twice. A path in a prompt
+    is text, and no file is read for it."""
     with Standin(echo) as standin:
 
         async def run() -> tuple[Said, Said]:
@@ -64,8 +64,8 @@ def test_a_session_goes_on_in_one_program_which_is_given_only_what_is_new(tmp_pa
 
 
 def test_another_process_goes_on_with_the_session_from_the_store(tmp_path: Path) -> None:
-    """SPEC 9.5: the record of a session lies with the conversation, so that it can be resumed from anywhere; a program
-    that is ended loses nothing."""
+    """Guarantee 9.5: the record of a session lies with the conversation, so that it can be resumed from anywhere; a
+    program that is ended loses nothing."""
     store = cc.open_store(f"sqlite:{tmp_path / 'store.db'}")
     store.append("talk", cc.user("Hello"))
     with Standin(echo) as standin:
@@ -86,7 +86,7 @@ def test_another_process_goes_on_with_the_session_from_the_store(tmp_path: Path)
 
 @pytest.mark.thorough
 def test_a_prompt_that_failed_is_not_in_the_next_request(tmp_path: Path) -> None:
-    """SPEC 9.8: the CLI keeps a prompt that its API refused, and would show it beside the next one."""
+    """Guarantee 9.8: the CLI keeps a prompt that its API refused, and would show it beside the next one."""
     with Standin(echo, faults=faults.listed(None, faults.overloaded())) as standin:
 
         async def run() -> tuple[Said, Said, ProviderFailed]:
@@ -113,7 +113,7 @@ def test_a_prompt_that_failed_is_not_in_the_next_request(tmp_path: Path) -> None
 
 @pytest.mark.thorough
 def test_a_program_that_is_killed_in_the_stream_leaves_no_prompt_behind(tmp_path: Path) -> None:
-    """SPEC 9.8. Nothing else is lost with it: what was acknowledged before is in the next request."""
+    """Guarantee 9.8. Nothing else is lost with it: what was acknowledged before is in the next request."""
     with Standin(echo, faults=slow_where_asked) as standin:
 
         async def run() -> None:
@@ -135,8 +135,8 @@ def test_a_program_that_is_killed_in_the_stream_leaves_no_prompt_behind(tmp_path
 
 
 def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_path: Path) -> None:
-    """SPEC 9.8: a call found to have gone through after all is acknowledged, and not sent a second time. Another prompt
-    is: the answer was not to it."""
+    """Guarantee 9.8: a call found to have gone through after all is acknowledged, and not sent a second time. Another
+    prompt is: the answer was not to it."""
     store = cc.open_store("memory:")
     store.append("talk", cc.user("Hello"))
     with Standin(echo) as standin:
@@ -158,7 +158,7 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
 
 
 def test_a_session_that_is_not_in_the_record_is_said_to_be_gone(tmp_path: Path) -> None:
-    """SPEC 9.5, 9.6: whoever calls begins a new one. No program is started for it, and nothing is sent."""
+    """Guarantees 9.5, 9.6: whoever calls begins a new one. No program is started for it, and nothing is sent."""
     with Standin(echo) as standin:
 
         async def run() -> list[str]:
@@ -180,7 +180,7 @@ def test_a_session_that_is_not_in_the_record_is_said_to_be_gone(tmp_path: Path) 
 
 
 def test_a_history_from_elsewhere_is_the_sessions_own_with_its_tool_calls(tmp_path: Path) -> None:
-    """SPEC 9.10: through the CLI's own import, so that calls and results are calls and results to the model."""
+    """Guarantee 9.10: through the CLI's own import, so that calls and results are calls and results to the model."""
     call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {"of": [2, 2]}}
     result = user([{"type": "tool_result", "tool_use_id": "toolu_01a", "content": "4"}])
     history = [user("What is 2 + 2?"), assistant("I add.", call), result, assistant("It is 4.")]
@@ -210,8 +210,8 @@ def test_a_history_from_elsewhere_is_the_sessions_own_with_its_tool_calls(tmp_pa
 
 
 def test_a_turn_that_broke_off_after_its_tools_is_gone_on_with(tmp_path: Path) -> None:
-    """SPEC 9.8: there is nothing to ask, and the CLI answers prompts only: it is asked to go on. A session that ends
-    with anything but a reply is ended by the CLI in its own words, which is told."""
+    """Guarantee 9.8: there is nothing to ask, and the CLI answers prompts only: it is asked to go on. A session that
+    ends with anything but a reply is ended by the CLI in its own words, which is told."""
     call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {}}
     result = user([{"type": "tool_result", "tool_use_id": "toolu_01a", "content": "4"}])
     with Standin(echo) as standin:
@@ -231,7 +231,7 @@ def test_a_turn_that_broke_off_after_its_tools_is_gone_on_with(tmp_path: Path) -
 
 
 def test_what_was_said_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Path) -> None:
-    """SPEC 9.10: a delta may hold replies of another provider; they go into the session, and are not answered."""
+    """Guarantee 9.10: a delta may hold replies of another provider; they go into the session, and are not answered."""
     with Standin(echo) as standin:
 
         async def run() -> tuple[Said, Said]:
@@ -253,7 +253,7 @@ def test_what_was_said_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Pat
 
 @pytest.mark.thorough
 def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_other(tmp_path: Path) -> None:
-    """SPEC 9.5: each is shown what its cursor stands for. Left alone, two resumes lose one of their branches."""
+    """Guarantee 9.5: each is shown what its cursor stands for. Left alone, two resumes lose one of their branches."""
     with Standin(echo) as standin:
 
         async def run() -> tuple[Said, Said, Said]:
@@ -274,7 +274,7 @@ def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_othe
 
 
 def test_whoever_stops_listening_ends_the_program_at_once(tmp_path: Path) -> None:
-    """SPEC 11.10: nothing is left running, and the prompt that was given up is not in the next request."""
+    """Guarantee 11.10: nothing is left running, and the prompt that was given up is not in the next request."""
     with Standin(echo, faults=slow_where_asked) as standin:
 
         async def run() -> None:

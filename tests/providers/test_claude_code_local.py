@@ -53,7 +53,7 @@ def has_skill(reply: Said) -> bool:
 
 
 def test_a_resumed_session_has_what_the_user_has_set_up(tmp_path: Path) -> None:
-    """SPEC 9.5: it goes on in the CLI's own folder, turn after turn, and in our record too."""
+    """Guarantee 9.5: it goes on in the CLI's own folder, turn after turn, and in our record too."""
     with Standin(echo) as standin:
         room = Room(tmp_path, standin)
         first = room.turn("Hello")
@@ -76,7 +76,7 @@ def test_a_resumed_session_has_what_the_user_has_set_up(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_file_that_somebody_went_on_with_is_not_used(tmp_path: Path) -> None:
-    """SPEC 9.5: a session holds what the ledger knows; what was said in it by hand is nobody's here."""
+    """Guarantee 9.5: a session holds what the ledger knows; what was said in it by hand is nobody's here."""
     with Standin(echo) as standin:
         room = Room(tmp_path, standin)
         first = room.turn("Hello")
@@ -95,7 +95,7 @@ def test_a_file_that_somebody_went_on_with_is_not_used(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_words_that_belong_to_no_conversation_are_not_stored(tmp_path: Path) -> None:
-    """SPEC 3: a summary's session would outlive the redaction of what is in it."""
+    """Guarantee 2.8: a summary's session would outlive the redaction of what is in it."""
     with Standin(echo) as standin:
         room = Room(tmp_path, standin)
         kept, passing = room.turn("Hello"), room.turn("Sum this up", conversation="")
@@ -119,7 +119,7 @@ def test_words_that_belong_to_no_conversation_are_not_stored(tmp_path: Path) -> 
 def test_a_file_says_the_same_only_if_nothing_is_missing_and_nothing_added(
     tmp_path: Path, lines: bytes, same: bool
 ) -> None:
-    """SPEC 9.5. What the CLI notes down for itself does not matter."""
+    """Guarantee 9.5. What the CLI notes down for itself does not matter."""
     entries: list[JSONObject] = [{"type": "user", "uuid": "u0"}, {"type": "assistant", "uuid": "a1"}]
     file = tmp_path / "projects" / "here" / "one.jsonl"
     file.parent.mkdir(parents=True)

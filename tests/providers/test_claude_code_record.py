@@ -60,7 +60,7 @@ def _entry(letter: str) -> JSONObject:
     ],
 )
 def test_a_session_is_kept_up_to_the_next_prompt(letters: str, cursor: str, kept: str) -> None:
-    """SPEC 9.8: back to the last message that was acknowledged, and no further."""
+    """Guarantee 9.8: back to the last message that was acknowledged, and no further."""
     found = standing(entries(letters), cursor)
     assert found is not None
     assert found.kept == entries(kept)
@@ -69,7 +69,7 @@ def test_a_session_is_kept_up_to_the_next_prompt(letters: str, cursor: str, kept
 
 
 def test_a_record_without_the_cursor_or_with_a_gap_before_it_is_none() -> None:
-    """SPEC 9.5: a session is valid if it is known to hold everything up to the cursor."""
+    """Guarantee 9.5: a session is valid if it is known to hold everything up to the cursor."""
     whole = entries("uaxua")
     assert standing(whole, "a7") is None
     assert standing([*whole[:2], *whole[3:]], "a4") is None
@@ -89,14 +89,14 @@ def test_a_record_without_the_cursor_or_with_a_gap_before_it_is_none() -> None:
     ],
 )
 def test_a_prompt_counts_as_answered_only_if_it_was_in_full(behind: str, lines: str) -> None:
-    """SPEC 9.8: found to have gone through after all. Whatever is less is asked again."""
+    """Guarantee 9.8: found to have gone through after all. Whatever is less is asked again."""
     found = answered(entries(behind), [], {"role": "user", "content": [TEXT]})
     assert [line["type"] for line in found] == [_entry(letter)["type"] for letter in lines]
     assert answered(entries(behind), [], {"role": "user", "content": "Something else"}) == []
 
 
 def test_an_answer_counts_only_behind_the_same_history() -> None:
-    """SPEC 9.8, 9.10: what was taken over from elsewhere before the prompt is part of what was asked."""
+    """Guarantees 9.8, 9.10: what was taken over from elsewhere before the prompt is part of what was asked."""
     taken_over = [{**entry, "promptId": None} for entry in entries("a")]
     del taken_over[0]["promptId"]
     behind = [*taken_over, *entries("ua")]
@@ -114,7 +114,7 @@ def test_recorded_lines_end_like_a_turn_of_the_cli() -> None:
 
 
 def test_a_copy_has_another_name_and_the_same_words() -> None:
-    """SPEC 9.8: the session that failed is left as it is."""
+    """Guarantee 9.8: the session that failed is left as it is."""
     before = entries("uax")
     after = renamed(before, "two")
     assert {entry["sessionId"] for entry in after} == {"two"}

@@ -50,7 +50,7 @@ def once(standin: Standin, home: Path, *, options: JSONObject | None = None, **f
 
 
 def test_a_tool_of_ours_is_run_by_the_host_under_the_calls_own_id(tmp_path: Path) -> None:
-    """SPEC 9: our tools are offered with their schemas as they are, and run in the turn without the CLI asking."""
+    """Our tools are offered with their schemas as they are, and run in the turn without the CLI asking."""
     host = Host("12 degrees")
     with Standin(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin:
         reply = once(standin, tmp_path, host=host, body={"tools": [WEATHER]})
@@ -64,7 +64,7 @@ def test_a_tool_of_ours_is_run_by_the_host_under_the_calls_own_id(tmp_path: Path
 
 
 def test_a_tool_of_the_clis_own_is_asked_for_and_may_be_denied(tmp_path: Path) -> None:
-    """SPEC 11: the host is asked with the call as it was made; why not is what the model reads."""
+    """Guarantee 11.12: the host is asked with the call as it was made; why not is what the model reads."""
     host = Host(why_not="Not today.")
     script = then_done(calling("Bash", command="touch forbidden", description="Touch"))
     with Standin(script) as standin:
@@ -85,7 +85,7 @@ def test_without_a_host_the_clis_own_rules_decide(tmp_path: Path) -> None:
 
 
 def test_our_system_prompt_comes_behind_the_clis_own_or_in_its_place(tmp_path: Path) -> None:
-    """SPEC 8: the static fragments are the session's system prompt."""
+    """Guarantee 8.2: the static fragments are the session's system prompt."""
     with Standin(echo) as standin:
         once(standin, tmp_path, options={"prompt": "append"})
         once(standin, tmp_path, options={"prompt": "replace"})
@@ -97,7 +97,7 @@ def test_our_system_prompt_comes_behind_the_clis_own_or_in_its_place(tmp_path: P
 
 @pytest.mark.thorough
 def test_a_model_of_few_words_is_asked_for_no_more(tmp_path: Path) -> None:
-    """SPEC 7: the CLI lets any model go on for 32,000 tokens or more, and a small one may not find an end."""
+    """Guarantee 7.1: the CLI lets any model go on for 32,000 tokens or more, and a small one may not find an end."""
     with Standin(echo) as standin:
         small = provider("claude-code:tiny", url=standin.url("anthropic"), key=KEY_NAME, window=8192, output=512)
         once(standin, tmp_path, provider=small)
@@ -116,7 +116,7 @@ def test_headers_of_a_call_reach_the_api(tmp_path: Path) -> None:
 
 
 def test_options_that_the_program_does_not_take_are_told_in_its_words(tmp_path: Path) -> None:
-    """SPEC 15: it ends at once, and another attempt would not help."""
+    """Guarantee 15.1: it ends at once, and another attempt would not help."""
     with Standin(echo) as standin, pytest.raises(ProviderFailed, match="no-such-flag") as failed:
         once(standin, tmp_path, body={"extra_args": {"no-such-flag": None}})
     assert failed.value.kind == "invalid"
@@ -124,7 +124,7 @@ def test_options_that_the_program_does_not_take_are_told_in_its_words(tmp_path: 
 
 @pytest.mark.thorough
 def test_the_program_runs_in_the_calls_directory(tmp_path: Path) -> None:
-    """SPEC 9.1: a session belongs to a directory. In one that is not there nothing is run."""
+    """Guarantee 9.1: a session belongs to a directory. In one that is not there nothing is run."""
     (tmp_path / "work").mkdir()
     with Standin(echo) as standin:
         reply = once(standin, tmp_path, directory=str(tmp_path / "work"))
@@ -180,7 +180,7 @@ def test_programs_that_nobody_needs_are_ended(tmp_path: Path) -> None:
     ],
 )
 def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, settings: JSONObject, says: str) -> None:
-    """SPEC 15: before anything is started, and with the way out."""
+    """Guarantee 15.1: before anything is started, and with the way out."""
     with Standin(echo) as standin:
         with pytest.raises(InvalidSetting, match=says):
             once(standin, tmp_path, body=settings)
@@ -202,7 +202,7 @@ def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, setting
 def test_what_the_api_refuses_is_told_as_everywhere(
     tmp_path: Path, plan: Plan | None, options: JSONObject, kind: FailureKind, status: int | None
 ) -> None:
-    """SPEC 11.11: `subtype` says success even so. Here the CLI does not ask again."""
+    """Guarantee 11.11: `subtype` says success even so. Here the CLI does not ask again."""
     with Standin(lambda ask: Reply("Some words that can be cut."), faults=plan) as standin:
         with pytest.raises(ProviderFailed) as failed:
             once(standin, tmp_path, options={"retries": 0, **options})
@@ -213,7 +213,7 @@ def test_what_the_api_refuses_is_told_as_everywhere(
 
 @pytest.mark.thorough
 def test_the_cli_asks_its_api_again_and_says_so(tmp_path: Path) -> None:
-    """SPEC 11.11: a retry is announced, and is no error. A turn whose tools have run goes on."""
+    """Guarantee 11.11: a retry is announced, and is no error. A turn whose tools have run goes on."""
     plan = faults.listed(faults.overloaded(), None, faults.reset())
     with Standin(then_done(calling("mcp__contextc__weather", city="Oslo")), faults=plan) as standin:
         host = Host()
@@ -228,7 +228,7 @@ def test_the_cli_asks_its_api_again_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_an_api_that_stays_overloaded_fails_the_turn_soon(tmp_path: Path) -> None:
-    """SPEC 11.11, 9.8: after two more requests, and nothing of the prompt is in the next one."""
+    """Guarantees 11.11, 9.8: after two more requests, and nothing of the prompt is in the next one."""
     with Standin(echo, faults=lambda ask: faults.overloaded() if b"Fails" in ask.raw else None) as standin:
 
         async def run() -> ProviderFailed:
@@ -245,7 +245,9 @@ def test_an_api_that_stays_overloaded_fails_the_turn_soon(tmp_path: Path) -> Non
 
 @pytest.mark.thorough
 def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) -> None:
-    """SPEC 7: the CLI tries to shorten its own history, fails, and leaves a session that goes back to its cursor."""
+    """Guarantee 9.8: the CLI tries to shorten its own history, fails, and leaves a session that goes back to its
+    cursor.
+    """
     with Standin(echo, window=1500) as standin:
 
         async def run() -> tuple[FailureKind, Said]:
@@ -307,5 +309,5 @@ def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(
     ],
 )
 def test_the_last_line_of_a_turn_says_what_helps(line: JSONObject, kind: FailureKind) -> None:
-    """SPEC 15: the CLI's own sentences, and what its API answered."""
+    """Guarantee 15.1: the CLI's own sentences, and what its API answered."""
     assert refusal("claude-code", {"type": "result", "is_error": True, **line}).kind == kind

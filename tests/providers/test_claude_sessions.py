@@ -70,7 +70,7 @@ def entry(name: str, role: str, text: str, parent: str | None = None) -> Any:
 
 @pytest.mark.parametrize("owner", ["", "demo"])
 def test_it_does_what_the_sdk_asks_of_a_session_store(store: cc.Store, owner: str) -> None:
-    """SPEC 9.10: the fourteen contracts of the SDK, none of them left out."""
+    """Guarantee 9.10: the fourteen contracts of the SDK, none of them left out."""
     store.append("demo", cc.user("hi"))
     asyncio.run(run_session_store_conformance(lambda: Apart(store, owner)))
     for method in ("list_sessions", "list_session_summaries", "delete", "list_subkeys"):
@@ -78,7 +78,9 @@ def test_it_does_what_the_sdk_asks_of_a_session_store(store: cc.Store, owner: st
 
 
 def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
-    """SPEC 9.10: what its own helpers say of one: title, first prompt, messages; entries given twice are there once."""
+    """Guarantee 9.10: what its own helpers say of one: title, first prompt, messages; entries given twice are there
+    once.
+    """
     said = [entry("1", "user", "What grows here?"), entry("2", "assistant", "Thyme \ud83d.", "1")]
     title: Any = {"type": "custom-title", "customTitle": "Roof garden", "sessionId": WHERE["session_id"]}
 
@@ -99,7 +101,7 @@ def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
 
 
 def test_an_append_that_is_cancelled_is_whole_or_not_there(store: cc.Store) -> None:
-    """SPEC 3.2: who is cancelled hears of it when the transaction is over, so what is there is certain."""
+    """Guarantee 3.2: who is cancelled hears of it when the transaction is over, so what is there is certain."""
 
     async def go() -> None:
         sessions = cc.ClaudeSessions(store)
@@ -117,7 +119,7 @@ def test_an_append_that_is_cancelled_is_whole_or_not_there(store: cc.Store) -> N
 
 
 def test_many_appends_at_once_are_all_there(store: cc.Store) -> None:
-    """SPEC 3.2: the summary beside a session is folded once for each, one after the other."""
+    """Guarantee 3.2: the summary beside a session is folded once for each, one after the other."""
 
     async def go() -> None:
         sessions = cc.ClaudeSessions(store)
@@ -138,13 +140,13 @@ def test_the_sdk_is_loaded_when_it_is_needed_and_not_before() -> None:
 
 
 def test_a_name_that_is_none_is_refused() -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(cc.InvalidInput, match="cannot name a conversation"):
         cc.ClaudeSessions(cc.open_store("memory:"), "a\nb")
 
 
 def test_the_real_program_goes_on_with_a_session_when_its_own_files_are_gone(tmp_path: Path) -> None:
-    """SPEC 9.10: another machine has the store alone. What it then sends is what was said, and what is new."""
+    """Guarantee 9.10: another machine has the store alone. What it then sends is what was said, and what is new."""
     store = cc.open_store(tmp_path / "chat.db")
     store.append("demo", cc.user("What grows here?"))
     sessions = cc.ClaudeSessions(store, "demo")

@@ -62,7 +62,7 @@ def failing(vendor: Vendor, *answers: Answer, **fields: object) -> cc.ProviderFa
 
 @ALL
 def test_what_arrives_is_what_was_compiled_to_the_byte(vendor: Vendor) -> None:
-    """SPEC 11.1: the request that is kept is the one that was sent."""
+    """Guarantee 11.1: the request that is kept is the one that was sent."""
     events, server = asyncio.run(asked(vendor, vendor.streamed()))
     (arrived,) = server.arrived
     assert arrived.path == vendor.path
@@ -74,7 +74,7 @@ def test_what_arrives_is_what_was_compiled_to_the_byte(vendor: Vendor) -> None:
 
 @ALL
 def test_the_events_are_what_the_reader_of_the_format_reads(vendor: Vendor) -> None:
-    """SPEC 12.1: deltas, and the whole message."""
+    """Guarantee 12.1: deltas, and the whole message."""
     events, _ = asyncio.run(asked(vendor, vendor.streamed()))
     reader = cc.provider(vendor.spec).formatter.reader()
     deltas = [delta for event in events for delta in reader.read(event)]
@@ -132,7 +132,7 @@ def test_a_line_may_be_used_again_on_another_loop(vendor: Vendor) -> None:
 @ALL
 @pytest.mark.parametrize("how", ["close", "cancel"])
 def test_who_stops_reading_hangs_up_at_once(vendor: Vendor, how: str) -> None:
-    """SPEC 11.10: a cancelled turn stops costing money; the provider sees the connection close."""
+    """Guarantee 11.10: a cancelled turn stops costing money; the provider sees the connection close."""
 
     async def stopped() -> None:
         async with loopback(vendor.streamed(vendor.events[:2], then="silence")) as server:
@@ -160,7 +160,7 @@ def test_who_stops_reading_hangs_up_at_once(vendor: Vendor, how: str) -> None:
 
 @ALL
 def test_a_cut_connection_and_silence_may_pass(vendor: Vendor) -> None:
-    """SPEC 11.11: both are tried again, by whoever counts the tries."""
+    """Guarantee 11.11: both are tried again, by whoever counts the tries."""
     cut = failing(vendor, vendor.streamed(vendor.events[:1], then="cut"))
     silent = failing(vendor, vendor.streamed(vendor.events[:1], then="silence"), timeout=0.1)
     garbled = failing(vendor, vendor.sent(vendor.garbled))
@@ -171,7 +171,7 @@ def test_a_cut_connection_and_silence_may_pass(vendor: Vendor) -> None:
 @ALL
 @pytest.mark.parametrize("heard", [0, 1])
 def test_silence_says_how_long_it_was(vendor: Vendor, heard: int) -> None:
-    """SPEC 15.1: and not how the event loop of some HTTP client ended it."""
+    """Guarantee 15.1: and not how the event loop of some HTTP client ended it."""
     silent = failing(vendor, vendor.streamed(vendor.events[:heard], then="silence"), timeout=0.1)
     assert (silent.kind, silent.said) == ("transient", "nothing came for 0.1 s")
 
@@ -193,7 +193,7 @@ def test_nobody_at_home_may_pass(vendor: Vendor) -> None:
 @ALL
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_web_page_is_no_reply_and_never_will_be(vendor: Vendor, stream: bool) -> None:
-    """SPEC 11.11, 15.1: what came is named, and the address is what to look at."""
+    """Guarantees 11.11, 15.1: what came is named, and the address is what to look at."""
     page = Answer((b"<html><body>Welcome</body></html>",), headers=(("content-type", "text/html; charset=utf-8"),))
     failed = failing(vendor, page, stream=stream)
     assert (failed.kind, failed.status, failed.may_retry) == ("invalid", 200, False)
@@ -203,7 +203,7 @@ def test_a_web_page_is_no_reply_and_never_will_be(vendor: Vendor, stream: bool) 
 
 @ALL
 def test_nothing_at_an_address_is_said_of_the_address(vendor: Vendor) -> None:
-    """SPEC 15.1: a linter of requests would not help."""
+    """Guarantee 15.1: a linter of requests would not help."""
     failed = failing(vendor, refused(404, {"error": {"message": "Not found"}}))
     assert (failed.kind, failed.status) == ("invalid", 404)
     assert "check the model's name and the URL" in str(failed)
@@ -212,14 +212,14 @@ def test_nothing_at_an_address_is_said_of_the_address(vendor: Vendor) -> None:
 
 @ALL
 def test_the_sdk_does_not_try_again_by_itself(vendor: Vendor) -> None:
-    """SPEC 11.11: who retries says so; a hidden retry would be paid for and not be told."""
+    """Guarantee 11.11: who retries says so; a hidden retry would be paid for and not be told."""
     failed = failing(vendor, refused(503, {"error": {"message": "Later"}}, retry_after="7"), vendor.streamed())
     assert (failed.kind, failed.status, failed.retry_after) == ("transient", 503, 7.0)
 
 
 @ALL_WITH_A_KEY
 def test_no_key_is_ever_in_what_is_said(vendor: Vendor) -> None:
-    """SPEC 13.3: what is said may be stored and shown."""
+    """Guarantee 13.3: what is said may be stored and shown."""
     failed = failing(vendor, refused(401, {"error": {"message": f"Bad key {KEY}, or Bearer {KEY}"}}))
     assert failed.kind == "auth", failed.said
     assert KEY not in str(failed)
@@ -248,7 +248,7 @@ def test_an_error_in_the_middle_of_a_stream_is_given_and_raised(vendor: Vendor) 
 
 @ALL
 def test_an_address_of_ones_own_gets_no_key_that_was_not_named(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 13.3: the key of one place is not shown to another."""
+    """Guarantee 13.3: the key of one place is not shown to another."""
     for name in VARIABLES:
         monkeypatch.setenv(name, KEY)
 

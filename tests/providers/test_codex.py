@@ -25,7 +25,7 @@ def replies() -> Scripted:
 
 
 def test_turns_of_a_thread_extend_one_request(tmp_path: Path) -> None:
-    """SPEC 9.4: a session is given what is new, and every message is at the API exactly once."""
+    """Guarantee 9.4: a session is given what is new, and every message is at the API exactly once."""
 
     async def run() -> None:
         with Standin(replies()) as standin:
@@ -54,7 +54,7 @@ def test_turns_of_a_thread_extend_one_request(tmp_path: Path) -> None:
 
 
 def test_a_thread_is_gone_on_with_by_another_program_and_in_another_directory(tmp_path: Path) -> None:
-    """SPEC 9.5: a thread of Codex is found by its id alone."""
+    """Guarantee 9.5: a thread of Codex is found by its id alone."""
 
     async def run() -> None:
         elsewhere = tmp_path / "elsewhere"
@@ -75,7 +75,7 @@ def test_a_thread_is_gone_on_with_by_another_program_and_in_another_directory(tm
 
 
 def test_history_is_taken_in_with_its_calls_and_results(tmp_path: Path) -> None:
-    """SPEC 9.10: a thread that begins in the middle gets the history by its own import, tool calls included."""
+    """Guarantee 9.10: a thread that begins in the middle gets the history by its own import, tool calls included."""
     look: JSONObject = {"type": "dynamicToolCall", "id": "call_1", "tool": "look", "arguments": {"thing": "a"}}
     look |= {"status": "completed", "success": True, "contentItems": [{"type": "inputText", "text": "seen"}]}
 
@@ -97,7 +97,7 @@ def test_history_is_taken_in_with_its_calls_and_results(tmp_path: Path) -> None:
 
 
 def test_what_codex_does_not_take_goes_in_as_text_and_is_told(tmp_path: Path) -> None:
-    """SPEC 9.10: as text only where the import fails. Codex refuses a list for one block it cannot read."""
+    """Guarantee 9.10: as text only where the import fails. Codex refuses a list for one block it cannot read."""
     page: JSONObject = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}
     items: list[JSONObject] = [
         {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "Mind."}]},
@@ -117,7 +117,7 @@ def test_what_codex_does_not_take_goes_in_as_text_and_is_told(tmp_path: Path) ->
 
 
 def test_calls_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
-    """SPEC 9.5: a session has one writer. Who comes second with an old cursor goes on from there, in a fork."""
+    """Guarantee 9.5: a session has one writer. Who comes second with an old cursor goes on from there, in a fork."""
 
     async def run() -> None:
         with Standin(replies(), faults=lambda ask: faults.slow(0.01)) as standin:
@@ -136,7 +136,7 @@ def test_calls_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_fails_says_how(tmp_path: Path) -> None:
-    """SPEC 11.11: where Codex is not to try again, one request is one failure."""
+    """Guarantee 11.11: where Codex is not to try again, one request is one failure."""
     failures = {
         faults.overloaded(): ("transient", None),
         faults.unavailable(): ("transient", 503),
@@ -161,7 +161,7 @@ def test_a_turn_that_fails_says_how(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_what_goes_wrong_for_a_moment_is_mended_in_the_turn(tmp_path: Path) -> None:
-    """SPEC 11.11: Codex asks again, twice at most. It tells only of a stream that broke."""
+    """Guarantee 11.11: Codex asks again, twice at most. It tells only of a stream that broke."""
 
     def plan(ask: Ask) -> Fault | None:
         return faults.overloaded() if "It stays so" in ask.raw.decode() else once(ask)
@@ -230,7 +230,7 @@ def test_every_word_of_codex_has_a_kind(info: JSON, kind: str, status: int | Non
 
 
 def test_a_program_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 15.1: what is wrong, and the way out."""
+    """Guarantee 15.1: what is wrong, and the way out."""
     with Standin(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         program = tmp_path / "codex"

@@ -24,7 +24,7 @@ def second(fault: Fault) -> faults.Plan:
 
 
 def test_a_failed_prompt_is_taken_back_in_place(tmp_path: Path) -> None:
-    """SPEC 9.8: Codex keeps a prompt that failed; before the next one the thread is brought back to the cursor."""
+    """Guarantee 9.8: Codex keeps a prompt that failed; before the next one the thread is brought back to the cursor."""
 
     async def run() -> None:
         with Standin(replies(), faults=second(faults.overloaded())) as standin:
@@ -44,7 +44,9 @@ def test_a_failed_prompt_is_taken_back_in_place(tmp_path: Path) -> None:
 
 
 def test_history_of_a_failed_attempt_is_taken_back_with_it(tmp_path: Path) -> None:
-    """SPEC 9.8: what was taken in belongs to no turn, and a revert would leave it; a fork at the cursor does not."""
+    """Guarantee 9.8: what was taken in belongs to no turn, and a revert would leave it; a fork at the cursor does
+    not.
+    """
 
     async def run() -> None:
         with Standin(replies(), faults=second(faults.overloaded())) as standin:
@@ -65,7 +67,7 @@ def test_history_of_a_failed_attempt_is_taken_back_with_it(tmp_path: Path) -> No
 
 
 def test_history_that_went_in_before_the_prompt_did_is_taken_back(tmp_path: Path) -> None:
-    """SPEC 9.8: a program that dies between import and prompt leaves history that no turn tells of."""
+    """Guarantee 9.8: a program that dies between import and prompt leaves history that no turn tells of."""
 
     async def run() -> None:
         with Standin(replies()) as standin:
@@ -88,7 +90,7 @@ def test_history_that_went_in_before_the_prompt_did_is_taken_back(tmp_path: Path
 
 @pytest.mark.thorough
 def test_a_program_killed_in_the_stream_costs_nothing_but_its_turn(tmp_path: Path) -> None:
-    """SPEC 9.8: kill -9 in the middle of a reply; the prompt stays in the thread, and is taken back."""
+    """Guarantee 9.8: kill -9 in the middle of a reply; the prompt stays in the thread, and is taken back."""
 
     async def run() -> None:
         with Standin(replies(), faults=second(faults.stalled(0.6))) as standin:
@@ -113,7 +115,7 @@ def test_a_program_killed_in_the_stream_costs_nothing_but_its_turn(tmp_path: Pat
 
 
 def test_a_cancelled_turn_is_taken_back(tmp_path: Path) -> None:
-    """SPEC 11.10: nothing of it is left in the thread, not even that it was interrupted."""
+    """Guarantee 11.10: nothing of it is left in the thread, not even that it was interrupted."""
 
     async def run() -> None:
         with Standin(replies(), faults=second(faults.stalled(0.6))) as standin:
@@ -160,7 +162,7 @@ def test_a_silent_api_is_given_up_in_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", ["the same program", "another program"])
 def test_an_answer_that_is_in_the_thread_is_taken_from_there(tmp_path: Path, again: str) -> None:
-    """SPEC 9.8: our process died between the answer and its commit. The same prompt is not asked twice."""
+    """Guarantee 9.8: our process died between the answer and its commit. The same prompt is not asked twice."""
 
     async def run() -> None:
         with Standin(replies()) as standin:
@@ -185,7 +187,7 @@ def test_an_answer_that_is_in_the_thread_is_taken_from_there(tmp_path: Path, aga
 
 
 def test_another_prompt_than_the_one_that_was_answered_is_asked(tmp_path: Path) -> None:
-    """SPEC 9.8: an answer to something else is taken back, whole."""
+    """Guarantee 9.8: an answer to something else is taken back, whole."""
 
     async def run() -> None:
         with Standin(replies()) as standin:
@@ -201,7 +203,7 @@ def test_another_prompt_than_the_one_that_was_answered_is_asked(tmp_path: Path) 
 
 
 def test_a_thread_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
-    """SPEC 9.6: the file deleted, an unknown id, an unknown turn: the kind is `session`, and nothing was sent."""
+    """Guarantee 9.6: the file deleted, an unknown id, an unknown turn: the kind is `session`, and nothing was sent."""
 
     async def run() -> None:
         with Standin(replies()) as standin:
@@ -224,7 +226,7 @@ def test_a_thread_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
 
 
 def test_what_is_no_id_of_a_thread_never_gets_there(tmp_path: Path) -> None:
-    """SPEC 9.6: Codex may begin a new thread for an id it cannot read. Not even the program is started."""
+    """Guarantee 9.6: Codex may begin a new thread for an id it cannot read. Not even the program is started."""
 
     async def run() -> None:
         with Standin(replies()) as standin:
@@ -242,7 +244,9 @@ def test_what_is_no_id_of_a_thread_never_gets_there(tmp_path: Path) -> None:
 
 
 def test_a_thread_is_let_go_of_so_that_another_process_can_go_on(tmp_path: Path) -> None:
-    """SPEC 9.5: a thread has one writer. It is free after a while; before that, the other one goes on in a fork."""
+    """Guarantee 9.5: a thread has one writer. It is free after a while; before that, the other one goes on in a
+    fork.
+    """
 
     async def run() -> None:
         with Standin(replies()) as standin:

@@ -94,7 +94,7 @@ def test_nothing_that_needs_approval_is_done_without_a_host(tmp_path: Path) -> N
 
 
 def test_closing_a_stream_interrupts_the_turn_and_ends_its_commands(tmp_path: Path) -> None:
-    """SPEC 11.10: what is cancelled leaves nothing running; the program stays for the next call."""
+    """Guarantee 11.10: what is cancelled leaves nothing running; the program stays for the next call."""
     started = tmp_path / "started"
 
     def script(ask: Ask) -> Reply:
@@ -121,7 +121,7 @@ def test_closing_a_stream_interrupts_the_turn_and_ends_its_commands(tmp_path: Pa
 
 @pytest.mark.parametrize("again", ["the same program", "another program"])
 def test_a_thread_cannot_be_given_other_tools(tmp_path: Path, again: str) -> None:
-    """SPEC 9.3: Codex would go on with the old ones and not say so; a new thread is asked for instead."""
+    """Guarantee 9.3: Codex would go on with the old ones and not say so; a new thread is asked for instead."""
     other = {**LOOK, "name": "listen"}
 
     async def run() -> None:

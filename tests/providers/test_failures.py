@@ -105,7 +105,7 @@ CASES = [
 
 @pytest.mark.parametrize(("table", "status", "body", "kind"), CASES, ids=lambda each: str(each)[:48])
 def test_a_refusal_is_one_of_eight_kinds(table: Table, status: int | None, body: JSON, kind: FailureKind) -> None:
-    """SPEC 11.11: what is tried again, and what never is."""
+    """Guarantee 11.11: what is tried again, and what never is."""
     failed = failure("somebody", table, body, status=status)
     assert failed.kind == kind
     assert failed.said
@@ -114,7 +114,7 @@ def test_a_refusal_is_one_of_eight_kinds(table: Table, status: int | None, body:
 
 
 def test_the_message_says_what_happened_and_the_way_out() -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     body = said("Slow down.", type="rate_limit_error")
     failed = failure("anthropic", anthropic.TABLE, body, status=429, headers={"retry-after": "12"})
     assert str(failed) == (
@@ -126,7 +126,7 @@ def test_the_message_says_what_happened_and_the_way_out() -> None:
 
 
 def test_how_long_to_wait_is_said_in_many_ways() -> None:
-    """SPEC 11.11: Retry-After is honoured."""
+    """Guarantee 11.11: Retry-After is honoured."""
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     info: JSONObject = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
 
@@ -149,14 +149,16 @@ def test_how_long_to_wait_is_said_in_many_ways() -> None:
     ["sk-ant-api03-abcdef123456", "sk-proj-abc_def-123456", "AIzaSyA1234567890abcdef", "Bearer abc.def-123456"],
 )
 def test_what_looks_like_a_key_is_masked(secret: str) -> None:
-    """SPEC 13.3: keys never."""
+    """Guarantee 13.3: keys never."""
     assert masked(f"Bad key: {secret}!") == "Bad key: [key]!"
     assert masked("my-own-secret is bad", ["my-own-secret"]) == "[key] is bad"
     assert masked("a sk-etch, a key, 12 tokens") == "a sk-etch, a key, 12 tokens"
 
 
 def test_a_login_is_masked_as_it_stands_in_a_header() -> None:
-    """SPEC 13.3: who writes joe:secret@ into an address sends it so, and some servers repeat what they were sent."""
+    """Guarantee 13.3: who writes joe:secret@ into an address sends it so, and some servers repeat what they were
+    sent.
+    """
     packed = b64encode(b"joe:pw-s3cret").decode()
     for login in (packed, packed.rstrip("=")):
         assert masked(f"No: Basic {login}.") == "No: [key]."
@@ -171,7 +173,7 @@ def test_a_page_of_some_proxy_is_said_without_its_tags() -> None:
 
 
 def test_the_reason_of_a_broken_line_is_the_innermost() -> None:
-    """SPEC 15.1: an HTTP client's own exceptions often say nothing, or less than the socket's."""
+    """Guarantee 15.1: an HTTP client's own exceptions often say nothing, or less than the socket's."""
     inner = ConnectionResetError(104, "Connection reset by peer")
     for said, told in (("", ""), ("Connection error.", "Connection error: ")):
         error = RuntimeError(said)
@@ -211,7 +213,7 @@ LATE: list[tuple[BaseException, float | None, str]] = [
 def test_a_call_that_waited_in_vain_says_for_what_and_how_long(
     error: BaseException, given: float | None, said: str
 ) -> None:
-    """SPEC 15.1: with the limit in force, whoever's exception it was."""
+    """Guarantee 15.1: with the limit in force, whoever's exception it was."""
     assert waited(error, given, usual=True) == said
 
 
@@ -236,6 +238,6 @@ NO_ROLE: JSONObject = {"type": "missing", "loc": ["body", "messages", 0, "role"]
     ],
 )
 def test_a_list_of_what_is_wrong_is_said_in_words(body: JSONObject, told: str) -> None:
-    """SPEC 15.1: as Mistral's API lists it, and whoever else checks requests so."""
+    """Guarantee 15.1: as Mistral's API lists it, and whoever else checks requests so."""
     failed = failure("mistral", openai.TABLE, body, status=422)
     assert (failed.kind, failed.said) == ("invalid", told)

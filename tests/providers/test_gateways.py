@@ -51,7 +51,7 @@ PNG = b"\x89PNG"
     ],
 )
 def test_a_model_behind_a_gateway_has_its_facts(spec: str, name: str, model: str) -> None:
-    """SPEC 9.11: by the name that the gateway has for it, with its tags; that name goes into the request."""
+    """Guarantee 9.11: by the name that the gateway has for it, with its tags; that name goes into the request."""
     found = cc.provider(spec)
     assert (found.name, found.model.name, found.client, found.format) == (name, model, "openai", "openai_chat")
     assert found.asks_for == spec.partition(":")[2]
@@ -77,7 +77,7 @@ LONG = cc.user("What is this? " * 400)
 
 @pytest.mark.parametrize("gateway", ["openrouter", "vercel"])
 def test_claude_behind_a_gateway_gets_cache_points(gateway: str) -> None:
-    """SPEC 8.2, 10.4, WIRE 7: behind the system prompt and at the end, on the text."""
+    """Guarantees 8.2, 10.4: behind the system prompt and at the end, on the text."""
     found = compiled(f"{gateway}:{CLAUDE}", LONG)
     system, user = found.params["messages"]
     assert system == {"role": "system", "content": [{"type": "text", "text": PROMPT, "cache_control": MARK}]}
@@ -103,7 +103,7 @@ def test_tools_are_marked_where_there_is_no_prompt() -> None:
 
 
 def test_a_cache_point_stands_on_words() -> None:
-    """WIRE 4: empty text takes none, OpenRouter's types have it on text alone, and calls come behind the text."""
+    """Empty text takes none, OpenRouter's types have it on text alone, and calls come behind the text."""
     formatter = cc.OpenAIFormatter(cache_marks=True)
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     text: JSONObject = {"type": "text", "text": "a"}
@@ -123,14 +123,14 @@ def test_a_cache_point_stands_on_words() -> None:
 
 
 def test_points_of_the_callers_own_are_counted() -> None:
-    """WIRE 4: there are four, and the automatic one at the top is one of them."""
+    """There are four, and the automatic one at the top is one of them."""
     theirs: JSONObject = {"cache_control": MARK}
     found = compiled(f"openrouter:{CLAUDE}", LONG, settings=theirs)
     assert found.draft.points == 3
 
 
 def test_a_picture_stays_in_the_result_where_that_may_hold_it() -> None:
-    """SPEC 2.6, WIRE 7: a tool message of OpenRouter's takes parts; others are shown it in a message of the user."""
+    """Guarantee 2.6: a tool message of OpenRouter's takes parts; others are shown it in a message of the user."""
     looked = cc.assistant(tool_calls=[cc.tool_call("a", "look", {})])
     result = cc.tool_result("a", "look", [cc.Text("It is:"), cc.Media(mime_type="image/png", data=PNG)])
     router, gateway = (
@@ -147,7 +147,7 @@ CASES = [each for each in accepted("openai_chat") if each.vendor == "openrouter"
 
 @pytest.mark.parametrize("exchange", CASES, ids=lambda each: each.case)
 def test_what_openrouter_accepted_is_accepted_here(exchange: Exchange) -> None:
-    """SPEC 10.5: clean by our rules, and equal after reading and writing it by this provider's own formatter."""
+    """Guarantee 10.5: clean by our rules, and equal after reading and writing it by this provider's own formatter."""
     formatter = cc.provider("openrouter:x", window=9_000).formatter
     assert cc.lint(exchange.request, format="openai_chat") == []
     assert normal(formatter.encode_request(formatter.decode_request(exchange.request))) == normal(exchange.request)
@@ -217,7 +217,7 @@ def refused(standin: Standin) -> list[str]:
 def test_reasoning_that_is_bound_comes_back_with_every_step(
     store: cc.Store, settings: JSONObject | None, gateway: str
 ) -> None:
-    """SPEC 2.4, 9.2, 11.1: signed over everything before it, and checked so; cache points do not break it."""
+    """Guarantees 2.4, 9.2, 11.1: signed over everything before it, and checked so; cache points do not break it."""
     with Standin(looks) as standin:
         room = Room(standin, store, settings=settings)
         agent = room.agent(gateway=gateway)
@@ -260,7 +260,7 @@ def _prefixes_hold(room: Room, agent: cc.AgentExecutor) -> bool:
 
 
 def test_openrouter_knows_a_conversation_by_a_header_that_does_not_tell_its_name(store: cc.Store) -> None:
-    """SPEC 9.2, 13.3, WIRE 7: the same in all its requests, so that one machine gets them; other calls have none."""
+    """Guarantees 9.2, 13.3: the same in all its requests, so that one machine gets them; other calls have none."""
     long, short = "Café with Ada " * 30, "Ada"
 
     async def talk(room: Room) -> None:
@@ -287,7 +287,7 @@ def test_openrouter_knows_a_conversation_by_a_header_that_does_not_tell_its_name
 
 
 def test_a_conversation_goes_on_with_another_vendors_model_and_comes_back(store: cc.Store) -> None:
-    """SPEC 9.10, 2.4: each is given its own reasoning, and nothing it cannot read."""
+    """Guarantees 9.10, 2.4: each is given its own reasoning, and nothing it cannot read."""
     with Standin(looks) as standin:
         room = Room(standin, store)
         room.say(room.agent("anthropic/claude-sonnet-4.5"), "a ball")
@@ -301,7 +301,7 @@ def test_a_conversation_goes_on_with_another_vendors_model_and_comes_back(store:
 
 
 def test_reasoning_of_another_claude_is_left_out_where_it_is_bound(store: cc.Store) -> None:
-    """SPEC 9.3: what it signed is a past as it was shown that one."""
+    """Guarantee 9.3: what it signed is a past as it was shown that one."""
     with Standin(looks) as standin:
         room = Room(standin, store)
         room.say(room.agent("anthropic/claude-haiku-5.5"), "a ball")
@@ -311,7 +311,7 @@ def test_reasoning_of_another_claude_is_left_out_where_it_is_bound(store: cc.Sto
 
 
 def test_bound_reasoning_is_left_out_after_a_cut(store: cc.Store) -> None:
-    """SPEC 9.3, 7.4: in a new epoch the past is another, and the signatures over it are void."""
+    """Guarantees 9.3, 7.4: in a new epoch the past is another, and the signatures over it are void."""
     with Standin(looks) as standin:
         room = Room(standin, store)
         room.say(room.agent(window=8_000), *(f"thing {number} {'x ' * 150}" for number in range(14)))
@@ -382,14 +382,16 @@ GATEWAY: list[tuple[int | None, JSONObject, FailureKind]] = [
     ],
 )
 def test_what_a_gateways_refusal_means(name: str, status: int | None, body: JSONObject, kind: FailureKind) -> None:
-    """SPEC 11.11, 15.1: also inside a body of status 200, and as an event of a stream."""
+    """Guarantees 11.11, 15.1: also inside a body of status 200, and as an event of a stream."""
     table = with_own(openai.TABLE, cc.provider(f"{name}:x", window=9_000))
     assert failure(name, table, body, status=status).kind == kind
 
 
 @pytest.mark.parametrize("form", ["whole", "event", "comments", "choice", "whole choice"])
 def test_an_error_in_an_answer_of_status_200_is_an_error(form: str) -> None:
-    """SPEC 11.11: a body, or the last event of a stream, beside a choice that ended with `error`, or in that choice."""
+    """Guarantee 11.11: a body, or the last event of a stream, beside a choice that ended with `error`, or in that
+    choice.
+    """
     problem: JSONObject = said("Provider returned error", 502, metadata=raw("upstream connect error"))
     broken: JSONObject = {**problem, "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]}
     inside: JSONObject = {"choices": [{**broken["choices"][0], **problem}]}
@@ -418,7 +420,7 @@ def _line(event: JSONObject) -> bytes:
 
 
 def test_a_choice_that_failed_is_no_reply() -> None:
-    """SPEC 2.1: a gateway may say of the one choice that it failed. Where it gives no error, it did not."""
+    """Guarantee 2.1: a gateway may say of the one choice that it failed. Where it gives no error, it did not."""
     choice: JSONObject = {"index": 0, "message": {"role": "assistant", "content": "Hal"}, "finish_reason": "error"}
     formatter = cc.OpenAIFormatter(provider="openrouter")
     assert formatter.decode_reply({"choices": [choice]}).status == "sent"
@@ -443,7 +445,7 @@ def test_a_choice_that_failed_is_no_reply() -> None:
     "fault", [faults.error_inside(0), faults.overloaded(), faults.unavailable(), faults.rate(0.01)]
 )
 def test_a_turn_survives_what_passes(store: cc.Store, fault: faults.Fault) -> None:
-    """SPEC 11.11."""
+    """Guarantee 11.11."""
     with Standin(looks, faults=faults.listed(fault)) as standin:
         room = Room(standin, store)
         events = room.say(room.agent(), "a ball")

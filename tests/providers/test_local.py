@@ -235,7 +235,7 @@ def test_only_the_user_can_read_the_key(shared: dict[str, str], server: Server, 
 def test_a_request_that_is_too_long_is_told_apart(
     shared: dict[str, str], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 7.6: an overflow is recognised, so that the request can be compiled again with a smaller budget."""
+    """Guarantee 7.6: an overflow is recognised, so that the request can be compiled again with a smaller budget."""
     use(monkeypatch, shared)
     body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "word " * (WINDOW + 10)}]}).encode()
     with pytest.raises(ProviderFailed) as failed:

@@ -51,7 +51,7 @@ def sent(standin: Standin) -> list[JSONObject]:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_turn_with_tools_is_told_in_mistrals_words(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
-    """SPEC 11.1, 9.2: reasoning goes back signed, ids as they came, each request begins as the one before."""
+    """Guarantees 11.1, 9.2: reasoning goes back signed, ids as they came, each request begins as the one before."""
     standin, messages = turned(monkeypatch, stream=stream)
     assert not standin.refused
     assert standin.desk.breaks() == []
@@ -82,7 +82,7 @@ FOUL = [
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("fault", FOUL, ids=lambda fault: fault.name)
 def test_a_turn_outlives_what_passes(monkeypatch: pytest.MonkeyPatch, fault: Fault, stream: bool) -> None:
-    """SPEC 11.11: before a word came, it is asked again, and the same to the byte."""
+    """Guarantee 11.11: before a word came, it is asked again, and the same to the byte."""
     standin, messages = turned(monkeypatch, [None, fault, None, None], stream=stream)
     assert not standin.refused
     assert [record.fault for record in standin.records if record.fault] == [fault.name]
@@ -118,14 +118,14 @@ SAID: list[tuple[int | None, JSONObject, FailureKind]] = [
 
 @pytest.mark.parametrize(("status", "body", "kind"), SAID, ids=[str(body)[:60] for _, body, _ in SAID])
 def test_its_refusals_are_understood(status: int | None, body: JSONObject, kind: FailureKind) -> None:
-    """SPEC 11.11: by its codes and sentences, also in the middle of a stream, where there is no status."""
+    """Guarantee 11.11: by its codes and sentences, also in the middle of a stream, where there is no status."""
     failed = failure("mistral", with_own(openai.TABLE, cc.provider(SPEC)), body, status=status)
     assert failed.kind == kind
     assert failed.said
 
 
 def test_it_is_where_it_is_and_has_a_key_of_its_own() -> None:
-    """SPEC 9.11: by its name, or by the name of a model of its house."""
+    """Guarantee 9.11: by its name, or by the name of a model of its house."""
     for spec in (SPEC, "mistralai:mistral-medium-latest", "mistral-medium-latest"):
         provider = cc.provider(spec)
         assert (provider.name, provider.format, provider.client) == ("mistral", "mistral", "openai")
@@ -134,7 +134,7 @@ def test_it_is_where_it_is_and_has_a_key_of_its_own() -> None:
 
 
 def test_without_its_sdk_the_extra_that_brings_it_is_named() -> None:
-    """SPEC 15.1: as the docs have it, and so that a shell takes it."""
+    """Guarantee 15.1: as the docs have it, and so that a shell takes it."""
     code = """
 import asyncio, sys
 sys.modules["openai"] = None

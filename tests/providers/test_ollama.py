@@ -52,7 +52,7 @@ async def answered(answer: Answer) -> list[JSONObject]:
 
 
 def test_thinking_and_odd_line_ends_in_a_text_come_through() -> None:
-    """SPEC 12.1: deltas, and the whole message. Only a newline ends a line."""
+    """Guarantee 12.1: deltas, and the whole message. Only a newline ends a line."""
     events = asyncio.run(answered(streamed(EVENTS)))
     assert events == EVENTS
     reader = cc.provider(SPEC).formatter.reader()
@@ -75,7 +75,7 @@ def test_it_is_looked_for_where_its_own_client_would_look(monkeypatch: pytest.Mo
 
 
 def test_nobody_at_home_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 15.1: the address that was asked, and the command."""
+    """Guarantee 15.1: the address that was asked, and the command."""
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     for provider in (cc.provider(SPEC), cc.provider(SPEC, url="http://127.0.0.1:9")):
         with pytest.raises(cc.ProviderFailed, match=r"[Cc]onnect.*\(http://127\.0\.0\.1:9\).*`ollama serve`") as caught:
@@ -130,7 +130,7 @@ SAID: list[tuple[int, JSONObject, str, str]] = [
 
 @pytest.mark.parametrize(("status", "body", "kind", "way_out"), SAID, ids=[str(body)[:60] for _, body, _, _ in SAID])
 def test_its_refusals_are_understood(status: int, body: JSONObject, kind: str, way_out: str) -> None:
-    """SPEC 11.11, 15.1: the server's own sentences, and what helps."""
+    """Guarantees 11.11, 15.1: the server's own sentences, and what helps."""
     with pytest.raises(cc.ProviderFailed) as caught:
         asyncio.run(answered(refused(status, body)))
     assert (caught.value.kind, caught.value.status) == (kind, status)
@@ -158,7 +158,7 @@ def test_a_client_of_ones_own_is_used_and_left_open() -> None:
 
 
 def test_every_request_says_its_window_and_that_nothing_is_cut(store: cc.Store) -> None:
-    """WIRE 7: otherwise the server cuts the oldest messages away, without a word."""
+    """Otherwise the server cuts the oldest messages away, without a word."""
     store.append("c", cc.user("Hi"))
 
     def compiled(provider: Provider, **settings: object) -> JSONObject:
@@ -183,7 +183,7 @@ def test_every_request_says_its_window_and_that_nothing_is_cut(store: cc.Store) 
 
 
 def test_a_model_nobody_knows_asks_for_its_window() -> None:
-    """SPEC 15.1: what to write."""
+    """Guarantee 15.1: what to write."""
     with pytest.raises(cc.UnknownModel, match="window="):
         cc.provider("ollama:my-own:latest")
     assert cc.provider("ollama:my-own:latest", window=9_000).asks_for == "my-own:latest"

@@ -57,7 +57,7 @@ def answered(standin: Standin) -> list[JSONObject]:
 
 @STREAMED
 def test_a_turn_with_tools_is_asked_step_by_step(on_disk: cc.Store, stream: bool) -> None:
-    """SPEC 11.1, 10.5, WIRE 7: each request is sound, extends the one before it, says its window and is not cut."""
+    """Guarantees 11.1, 10.5: each request is sound, extends the one before it, says its window and is not cut."""
     with Standin(Scripted(STEPS)) as standin:
         events = played(on_disk, standin, stream=stream)
     assert [record.refused for record in standin.refused] == []
@@ -94,7 +94,7 @@ FAULTS = [faults.cut(), faults.ended(), faults.garbled(), faults.error_inside(),
 def test_a_step_that_failed_before_its_first_word_is_asked_again(
     on_disk: cc.Store, stream: bool, fault: faults.Fault
 ) -> None:
-    """SPEC 11.11: nothing is lost or doubled. Where words came before the fault, the turn says how it ended."""
+    """Guarantee 11.11: nothing is lost or doubled. Where words came before the fault, the turn says how it ended."""
     first: Plan = lambda ask: fault if (ask.number, ask.attempt) == (0, 0) else None  # noqa: E731
     failed = ""
     with Standin(Scripted(STEPS), faults=first) as standin:
@@ -111,7 +111,7 @@ def test_a_step_that_failed_before_its_first_word_is_asked_again(
 
 @STREAMED
 def test_turns_go_on_through_foul_weather(on_disk: cc.Store, stream: bool) -> None:
-    """SPEC 11.1, 11.11: every question is asked until it is answered, and no request is refused."""
+    """Guarantees 11.1, 11.11: every question is asked until it is answered, and no request is refused."""
     replies = [Reply(f"Answer {number}.", reasoning="Hm.") for number in range(200)]
     with Standin(Scripted(replies), faults=Weather(5, share=0.4)) as standin:
         for _ in range(6):
@@ -130,7 +130,7 @@ def test_turns_go_on_through_foul_weather(on_disk: cc.Store, stream: bool) -> No
 
 
 def test_a_model_that_does_not_think_is_not_asked_to(on_disk: cc.Store) -> None:
-    """WIRE 7: the server would refuse it; who asks all the same is told the way out."""
+    """The server would refuse it; who asks all the same is told the way out."""
     with Standin(Scripted(["Hello."])) as standin:
         played(on_disk, standin, "llama3.1")
         assert "think" not in answered(standin)[0]

@@ -89,7 +89,7 @@ def failed(asked: Call) -> ProviderFailed:
 
 
 def test_a_request_that_names_no_conversation_begins_one(standin: Standin) -> None:
-    """SPEC 9.6: a full context goes into a new session; what was compiled is not written anew."""
+    """Guarantee 9.6: a full context goes into a new session; what was compiled is not written anew."""
     asked = call(at(standin), HELLO)
     (reader,) = asyncio.run(answered(asked))
     made, sent = standin.records
@@ -101,7 +101,7 @@ def test_a_request_that_names_no_conversation_begins_one(standin: Standin) -> No
 
 
 def test_a_request_that_names_its_conversation_is_sent_as_it_is(standin: Standin) -> None:
-    """SPEC 9.4: a session that is there is gone on with, and OpenAI prepends what it holds."""
+    """Guarantee 9.4: a session that is there is gone on with, and OpenAI prepends what it holds."""
     first, again = asyncio.run(_twice(at(standin)))
     assert first.session == again.session
     assert [record.path for record in standin.records].count("/v1/conversations") == 1
@@ -131,7 +131,7 @@ def test_a_call_that_is_for_no_conversation_of_ours_begins_none(standin: Standin
 def test_what_goes_wrong_with_beginning_a_conversation_is_told_like_anything_else(
     standin: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 11.11."""
+    """Guarantee 11.11."""
     nowhere = replace(at(standin), url=f"{standin.url()}/elsewhere")
     error = failed(call(nowhere, HELLO))
     assert (error.kind, error.status) == ("invalid", 404)
@@ -143,7 +143,7 @@ def test_what_goes_wrong_with_beginning_a_conversation_is_told_like_anything_els
 
 
 def test_a_session_that_is_gone_is_a_failure_of_its_own(standin: Standin) -> None:
-    """SPEC 9.5: OpenAI has a code for one of them, and only a sentence for the other."""
+    """Guarantee 9.5: OpenAI has a code for one of them, and only a sentence for the other."""
     lost = failed(call(at(standin, "openai-session"), {**HELLO, "previous_response_id": "resp_0"}))
     gone = failed(call(at(standin), {**HELLO, "conversation": "conv_0"}))
     assert (lost.kind, lost.status, lost.code) == ("session", 400, "previous_response_not_found")
@@ -152,7 +152,7 @@ def test_a_session_that_is_gone_is_a_failure_of_its_own(standin: Standin) -> Non
 
 
 def test_a_conversation_in_which_somebody_else_is_speaking_may_be_asked_again(standin: Standin) -> None:
-    """SPEC 11.11: its status is that of a wrong request, and waiting helps."""
+    """Guarantee 11.11: its status is that of a wrong request, and waiting helps."""
 
     async def side_by_side() -> ProviderFailed:
         provider = at(standin)
@@ -176,14 +176,14 @@ def test_a_conversation_in_which_somebody_else_is_speaking_may_be_asked_again(st
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", ["openai-session", "openai-conversation"])
 def test_a_reader_says_which_session_a_reply_belongs_to(name: str, stream: bool, standin: Standin) -> None:
-    """SPEC 9.1: the conversation it is in, or else the response itself."""
+    """Guarantee 9.1: the conversation it is in, or else the response itself."""
     (reader,) = asyncio.run(answered(call(at(standin, name), {**HELLO, "stream": stream})))
     known = kept(standin).conversations if name == "openai-conversation" else kept(standin).responses
     assert [reader.session] == list(known)
 
 
 def test_a_response_that_is_not_stored_is_no_session(standin: Standin) -> None:
-    """SPEC 9.5: whether the request said so, or the organization has agreed on it."""
+    """Guarantee 9.5: whether the request said so, or the organization has agreed on it."""
     provider = at(standin, "openai-session")
     (asked,) = asyncio.run(answered(call(provider, {**HELLO, "store": False})))
     kept(standin).forgets = True
@@ -192,7 +192,7 @@ def test_a_response_that_is_not_stored_is_no_session(standin: Standin) -> None:
 
 
 def test_the_setting_that_names_a_session_says_where_a_reply_names_it() -> None:
-    """SPEC 9.1: a reply without a conversation has none, and its own id is no name for one."""
+    """Guarantee 9.1: a reply without a conversation has none, and its own id is no name for one."""
     speaks = formatter(FORMAT)
     alone: JSONObject = {"id": "resp_1", "conversation": None, "output": []}
     within: JSONObject = {**alone, "conversation": {"id": "conv_1"}}
@@ -210,7 +210,7 @@ def test_the_setting_that_names_a_session_says_where_a_reply_names_it() -> None:
 def test_who_sends_compiled_requests_by_the_sdk_keeps_a_session_too(
     name: str, standin: Standin, client: "openai.OpenAI"
 ) -> None:
-    """SPEC 9.4, 9.7: a commit takes the session from what the SDK returned."""
+    """Guarantees 9.4, 9.7: a commit takes the session from what the SDK returned."""
     store, create = cc.open_store("memory:"), cast(Any, client.responses.create)  # Any: it has many forms
     compiler = cc.MessageCompiler(store, at(standin, name))
     modes: list[tuple[str, int]] = []
@@ -253,7 +253,7 @@ def test_the_stand_in_keeps_a_conversation_as_openai_does(client: "openai.OpenAI
 
 
 def test_the_stand_in_holds_the_whole_context_against_the_rules(standin: Standin, client: "openai.OpenAI") -> None:
-    """FIELD-BUGS 4, 19: a result whose call is held is sound; one without is not, nor what is sent a second time."""
+    """A result whose call is held is sound; one without is not, nor what is sent a second time."""
     standin.desk.script = looking
     name = client.conversations.create().id
     tools: Any = [{"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False}]
@@ -277,7 +277,7 @@ def test_the_stand_in_holds_the_whole_context_against_the_rules(standin: Standin
 
 
 def test_the_stand_in_forgets_what_is_not_to_be_stored(client: "openai.OpenAI") -> None:
-    """FIELD-BUGS 21: nor can a response be continued that was deleted."""
+    """Nor can a response be continued that was deleted."""
     unstored = client.responses.create(model=MODEL, input="Hello?", store=False).id
     stored = client.responses.create(model=MODEL, input="Hello?").id
     assert client.responses.retrieve(stored).id == stored

@@ -22,7 +22,7 @@ def test_a_program_is_found_by_the_names_of_its_files(client: str, tmp_path: Pat
 
 
 def test_the_way_to_log_in_is_told_where_that_would_help() -> None:
-    """SPEC 15.1: not where a key is named, and for no other kind of failure."""
+    """Guarantee 15.1: not where a key is named, and for no other kind of failure."""
     denied = ProviderFailed("codex", "auth", "who are you?", status=401)
     told = str(with_login(denied, cc.provider("codex")))
     assert ("status 401" in told, programs()["codex"].login() in told) == (True, True)
@@ -32,7 +32,7 @@ def test_the_way_to_log_in_is_told_where_that_would_help() -> None:
 
 
 def test_codex_says_at_once_that_nobody_is_logged_in(tmp_path: Path) -> None:
-    """SPEC 15.1: its API is not asked at all."""
+    """Guarantee 15.1: its API is not asked at all."""
 
     async def work() -> None:
         env = {"HOME": str(tmp_path), "CODEX_HOME": str(tmp_path), "HTTPS_PROXY": "http://127.0.0.1:1"}

@@ -30,7 +30,7 @@ def ask(line: Endpoint, body: bytes = b"{}", *, stream: bool = True) -> list[JSO
 
 
 def test_recordings_answer_in_their_order(tmp_path: Path) -> None:
-    """SPEC 10.1: a stream, a whole reply and a refusal."""
+    """Guarantee 10.1: a stream, a whole reply and a refusal."""
     path = tmp_path / "answers.jsonl"
     path.write_bytes(b"\n".join(encode(each) for each in [{"events": EVENTS}, {"reply": WHOLE}, {"error": BUSY}]))
     line = cc.endpoint(PROVIDER, recordings=path)
@@ -60,13 +60,13 @@ def test_recordings_answer_in_their_order(tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_is_no_recording_is_refused_with_its_number(recording: JSONObject, said: str) -> None:
-    """SPEC 15.1: when it is given, and not when its turn comes."""
+    """Guarantee 15.1: when it is given, and not when its turn comes."""
     with pytest.raises(InvalidSetting, match=said):
         Replay([{"reply": WHOLE}, recording])
 
 
 def test_a_reply_of_another_format_is_not_tried_again() -> None:
-    """SPEC 15.1: what went wrong is said, and not that nothing is left."""
+    """Guarantee 15.1: what went wrong is said, and not that nothing is left."""
     with pytest.raises(cc.ProviderFailed, match="recording 1: This is not a reply of anthropic") as caught:
         ask(Replay([{"reply": {"choices": []}}]))
     assert not caught.value.may_retry
@@ -145,7 +145,7 @@ def test_a_path_may_stand_in_the_address(tmp_path: Path) -> None:
     ("content", "problem"), [(b'{"events": []}\n{oh', "line 2"), (b'{"text": "hi"}', "recording 1 has no `reply`")]
 )
 def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     path = tmp_path / "answers.jsonl"
     path.write_bytes(content)
     with pytest.raises(InvalidSetting, match=problem):
@@ -158,7 +158,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, problem
 
 
 def test_what_else_is_in_a_file_is_not_told(tmp_path: Path) -> None:
-    """SPEC 13.3: the file that was named may be anybody's."""
+    """Guarantee 13.3: the file that was named may be anybody's."""
     path = tmp_path / "key.txt"
     path.write_text("private-words")
     with pytest.raises(InvalidSetting, match="line 1 is no JSON object") as refused:

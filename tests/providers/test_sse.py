@@ -22,7 +22,7 @@ def test_events_come_out_whole_however_they_were_cut(size: int, end: bytes) -> N
 
 
 def test_an_event_is_given_as_soon_as_it_is_complete() -> None:
-    """SPEC 12.1: what a person watches must not lag behind by an event."""
+    """Guarantee 12.1: what a person watches must not lag behind by an event."""
     events = Events()
     assert events.feed(b'data: {"n": 1}\n') == []
     assert events.feed(b"\n") == [{"n": 1}]
@@ -44,7 +44,7 @@ def test_done_is_the_last_word() -> None:
 
 
 def test_a_stream_that_was_cut_in_an_event_is_malformed() -> None:
-    """SPEC 11.11: it must not pass for a reply that ended."""
+    """Guarantee 11.11: it must not pass for a reply that ended."""
     with pytest.raises(MalformedEvent):
         read(b'data: {"n": 1}\n\ndata: {"n": ')
     with pytest.raises(MalformedEvent):
@@ -52,7 +52,7 @@ def test_a_stream_that_was_cut_in_an_event_is_malformed() -> None:
 
 
 def test_half_an_emoji_does_no_harm() -> None:
-    """SPEC 10.3: it is kept, because the other half may come with the next event."""
+    """Guarantee 10.3: it is kept, because the other half may come with the next event."""
     wire = b'data: {"text": "\\ud83d"}\n\ndata: {"text": "\\ude00"}\n\n'
     assert read(wire) == [{"text": "\ud83d"}, {"text": "\ude00"}]
 

@@ -1,5 +1,5 @@
 """One conversation that goes from hand to hand: each provider is given what it has not seen, whoever said it, with the
-calls and the results of everybody's tools (SPEC 9.10).
+calls and the results of everybody's tools (Guarantee 9.10).
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ def shown(record: Record, *expected: str) -> None:
 
 
 def test_openai_then_claude_code_then_anthropic_then_codex_and_back(tmp_path: Path) -> None:
-    """SPEC 9.10."""
+    """Guarantee 9.10."""
     house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     everything: list[str] = []
     with Standin(Relay()) as standin:

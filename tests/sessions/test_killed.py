@@ -171,7 +171,7 @@ def check(messages: list[Message], record: Record, bench: Bench) -> None:
 
 @with_program(CLAUDE)
 def test_another_process_goes_on_after_each_kill(program: Program, tmp_path: Path) -> None:
-    """SPEC 3.6, 9.7, 9.8: an answer that was given and not stored is taken from the program's own record."""
+    """Guarantees 3.6, 9.7, 9.8: an answer that was given and not stored is taken from the program's own record."""
     chance = Random(f"kills {SEED}")
     model = Busy(SEED)
     with Standin(model) as standin:

@@ -61,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_two_turns_on_the_local_model(
     server: Server, tmp_path: Path, name: str, path: str, settings: JSONObject, options: dict[str, object]
 ) -> None:
-    """SPEC 9.2, 9.4: both are answered and recorded, and the second goes on in the session of the first."""
+    """Guarantees 9.2, 9.4: both are answered and recorded, and the second goes on in the session of the first."""
     house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     provider = cc.provider(f"{name}:{MODEL}", url=server.url + path, key=KEY, window=WINDOW, output=64)
 

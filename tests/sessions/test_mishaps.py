@@ -1,5 +1,5 @@
 """What goes wrong with a session, on the real programs: nothing is lost, nothing is doubled, and the account says what
-happened (SPEC 9.3 to 9.8).
+happened (Guarantees 9.3 to 9.8).
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def children() -> set[int]:
 
 @with_program(CLAUDE)
 def test_an_overloaded_api_and_then_success(program: Program, house: House) -> None:
-    """SPEC 9.8: a prompt that failed is in the session, and is taken back before it is sent again."""
+    """Guarantee 9.8: a prompt that failed is in the session, and is taken back before it is sent again."""
     plan = faults.listed(None, faults.overloaded())
     with Standin(Marked(), faults=plan) as standin:
         line = house.line(house.provider(program, standin), retries=0)
@@ -69,7 +69,7 @@ def test_an_overloaded_api_and_then_success(program: Program, house: House) -> N
 
 @with_program(CODEX)
 def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(program: Program, house: House) -> None:
-    """SPEC 9.8, 11.11: what its tools did cannot be sent again, so the program itself asks again."""
+    """Guarantees 9.8, 11.11: what its tools did cannot be sent again, so the program itself asks again."""
 
     def look(thing: str) -> str:
         """Look at a thing."""
@@ -93,7 +93,7 @@ def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(progr
 
 @each_program
 def test_the_program_is_killed_in_the_stream(program: Program, house: House) -> None:
-    """SPEC 9.8."""
+    """Guarantee 9.8."""
 
     def plan(ask: Ask) -> Fault | None:
         return faults.stalled(0.6) if ask.number == 1 else None
@@ -122,7 +122,7 @@ def test_the_program_is_killed_in_the_stream(program: Program, house: House) -> 
 
 @each_program
 def test_a_session_that_was_deleted_begins_anew_with_everything(program: Program, house: House) -> None:
-    """SPEC 9.5, 9.6: full context into a new session, and the account says why."""
+    """Guarantees 9.5, 9.6: full context into a new session, and the account says why."""
     with Standin(Marked()) as standin:
         agent = house.agent(program, standin)
         run_turns(agent, "talk", "«u1» Hello.", "«u2» More.")
@@ -137,7 +137,7 @@ def test_a_session_that_was_deleted_begins_anew_with_everything(program: Program
 
 
 def test_another_directory_is_another_session_of_claude_code(house: House, tmp_path: Path) -> None:
-    """SPEC 9.1, 9.5."""
+    """Guarantees 9.1, 9.5."""
     other = tmp_path / "other"
     other.mkdir()
     with Standin(Marked()) as standin:
@@ -151,7 +151,7 @@ def test_another_directory_is_another_session_of_claude_code(house: House, tmp_p
 
 
 def test_a_thread_of_codex_goes_along_to_another_directory(house: House, tmp_path: Path) -> None:
-    """SPEC 9.1: it is bound to none."""
+    """Guarantee 9.1: it is bound to none."""
     other = tmp_path / "other"
     other.mkdir()
     with Standin(Marked()) as standin:
@@ -164,7 +164,7 @@ def test_a_thread_of_codex_goes_along_to_another_directory(house: House, tmp_pat
 
 @with_program(CODEX)
 def test_a_changed_static_prompt_is_told_in_the_session(program: Program, house: House) -> None:
-    """SPEC 9.3: an update, because a session keeps the prompt it began with."""
+    """Guarantee 9.3: an update, because a session keeps the prompt it began with."""
     with Standin(Marked()) as standin:
         run_turns(house.agent(program, standin, system_prompt="«old» Be brief."), "talk", "«u1» Hello.")
         changed = house.agent(program, standin, system_prompt="«new» Be long.")
@@ -175,7 +175,7 @@ def test_a_changed_static_prompt_is_told_in_the_session(program: Program, house:
 
 @with_program(CODEX)
 def test_another_model_is_given_everything_in_a_session_of_its_own(program: Program, house: House) -> None:
-    """SPEC 9.1, 9.10."""
+    """Guarantees 9.1, 9.10."""
     with Standin(Marked()) as standin:
         run_turns(house.agent(program, standin), "talk", "«u1» Hello.")
         run_turns(house.agent(program, standin, model=program.other), "talk", "«u2» And you?")
@@ -187,7 +187,7 @@ def test_another_model_is_given_everything_in_a_session_of_its_own(program: Prog
 
 @with_program(CODEX)
 def test_of_two_turns_at_once_one_waits_for_the_other(program: Program, house: House) -> None:
-    """SPEC 9.7, 3: one session has one writer."""
+    """Guarantee 9.7: one session has one writer."""
 
     async def work() -> None:
         first, second = house.agent(program, standin), house.agent(program, standin)
@@ -219,7 +219,9 @@ def too_long(*marks: str) -> Plan:
 
 @with_program(CLAUDE)
 def test_a_session_that_is_too_long_for_the_model_begins_anew(program: Program, house: House) -> None:
-    """SPEC 7, 9.6: our own record is shown within a smaller budget, in a new session; and the account says why."""
+    """Guarantees 7.6, 9.6: our own record is shown within a smaller budget, in a new session; and the account says
+    why.
+    """
     with Standin(Marked(), faults=too_long("«a1»")) as standin:
         agent = house.agent(program, standin, budget=9_000, summarize=None)
         run_turns(agent, "talk", "«u1» Hello. " + "word " * 6_000, "«u2» And now?")
@@ -229,7 +231,7 @@ def test_a_session_that_is_too_long_for_the_model_begins_anew(program: Program, 
 
 
 def test_a_history_that_claude_code_shortens_by_itself_is_noticed(house: House) -> None:
-    """SPEC 9: what it sums up is its own affair, and goes on in the same session; the account says so."""
+    """Guarantee 9.3: what it sums up is its own affair, and goes on in the same session; the account says so."""
     with Standin(Marked(), faults=too_long("«u1»", "«u2»")) as standin:
         agent = house.agent(CLAUDE, standin)
         run_turns(agent, "talk", "«u1» Hello. " + "word " * 6_000, "«u2» And now?", "«u3» Still there?")

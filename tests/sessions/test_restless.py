@@ -155,7 +155,7 @@ def _is_of(step: StepRecord, agent: cc.AgentExecutor) -> bool:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_nothing_is_lost_or_doubled_or_refused_in_restless_turns(program: Program, tmp_path: Path) -> None:
-    """SPEC 9.2, 9.4-9.8, 9.10, 11.9: the checks are in `Audit`."""
+    """Guarantees 9.2, 9.4 to 9.8, 9.10, 11.9: the checks are in `Audit`."""
     began = monotonic()
     figures = restless_turns(program, tmp_path, TURNS, seed=SEED)
     log.info("%s: %s in %.0f s", program, dict(sorted(figures.items())), monotonic() - began)

@@ -12,7 +12,7 @@ TURNS, RESTART = 10, 6
 
 @with_program(CODEX)
 def test_ten_turns_with_injections_are_shown_once_each(program: Program, tmp_path: Path) -> None:
-    """SPEC 9.2, 9.4: the program holds the conversation, and is given what is new; also after a restart."""
+    """Guarantees 9.2, 9.4: the program holds the conversation, and is given what is new; also after a restart."""
     house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
 
     async def work(standin: Standin, first: int, last: int) -> cc.AgentExecutor:

@@ -16,7 +16,7 @@ UNTOLD = {
 
 @pytest.mark.parametrize("asked", UNTOLD.values(), ids=UNTOLD.keys())
 def test_a_call_that_codex_does_not_tell_of_is_recorded(asked: Call, tmp_path: Path) -> None:
-    """SPEC 9.7: what the provider produced, all of it; also in a thread that is gone on with."""
+    """Guarantee 9.7: what the provider produced, all of it; also in a thread that is gone on with."""
     house = House(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
     script = Scripted([Reply("I try.", [asked]), "It failed.", Reply("Again.", [asked]), "It failed again."])
     with Standin(script, faults=lambda ask: faults.slow(0.03)) as standin:

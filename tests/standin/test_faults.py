@@ -39,7 +39,7 @@ def failed(client: Client, fault: Fault, *, stream: bool = True, timeout: float 
 @pytest.mark.parametrize("kind", ["overloaded", "internal", "unavailable", "rate"])
 @pytest.mark.parametrize("stream", some([True, False], 1), ids=lambda stream: "stream" if stream else "whole")
 def test_trouble_has_the_vendors_status_and_class(client: Client, kind: Trouble, stream: bool) -> None:
-    """SPEC 11.11: what is worth another attempt looks as it does in the field."""
+    """Guarantee 11.11: what is worth another attempt looks as it does in the field."""
     error, record = failed(client, faults.trouble(kind), stream=stream)
     status, name = client.troubles[kind]
     assert (record.status, type(error).__name__) == (status, name)
@@ -47,7 +47,7 @@ def test_trouble_has_the_vendors_status_and_class(client: Client, kind: Trouble,
 
 
 def test_an_empty_account_looks_like_one(client: Client) -> None:
-    """SPEC 11.11: no further attempt will help."""
+    """Guarantee 11.11: no further attempt will help."""
     error, record = failed(client, faults.quota())
     status, text = client.quota
     assert record.status == status
@@ -60,7 +60,7 @@ def waits(client: Client, fault: Fault) -> dict[str, str]:
 
 
 def test_a_rate_limit_says_when_to_come_back(client: Client) -> None:
-    """SPEC 11.11: in a header, in milliseconds, or, at Google, in the body."""
+    """Guarantee 11.11: in a header, in milliseconds, or, at Google, in the body."""
     assert waits(client, faults.rate(2.5)) == client.waits
     assert waits(client, faults.rate(2.5, form="seconds")) == {"retry-after": "2.5"}
     assert waits(client, faults.rate(2.5, form="none")) == {}
@@ -69,14 +69,14 @@ def test_a_rate_limit_says_when_to_come_back(client: Client) -> None:
 
 
 def test_google_says_in_the_body_when_to_come_back() -> None:
-    """WIRE 5a: `RetryInfo`."""
+    """`RetryInfo`."""
     error, _ = failed(client_of("gemini"), faults.rate(2.5))
     assert error.details["error"]["details"][0]["retryDelay"] == "2.5s"
 
 
 @pytest.mark.parametrize("at", some([0, 1, 0.5, -1], 2))
 def test_a_line_that_is_cut_leaves_the_stream_incomplete(client: Client, at: float) -> None:
-    """SPEC 11.11: at any event, by an end without a last chunk, or by a reset."""
+    """Guarantee 11.11: at any event, by an end without a last chunk, or by a reset."""
     error, _ = failed(client, faults.cut(at))
     assert client.words["cut"] in chain(error)
     error, _ = failed(client, faults.cut(at, reset=True))
@@ -90,7 +90,7 @@ def test_a_whole_reply_may_be_cut_as_well(client: Client) -> None:
 
 @pytest.mark.parametrize(("fault", "kind"), [(faults.reset(), "reset at once"), (faults.closed(), "closed at once")])
 def test_a_line_may_go_before_anything_came(client: Client, fault: Fault, kind: Happened) -> None:
-    """SPEC 11.11: resets are real, sent by the kernel."""
+    """Guarantee 11.11: resets are real, sent by the kernel."""
     error, record = failed(client, fault)
     assert record.status == 0
     assert client.words[kind] in chain(error)
@@ -98,7 +98,7 @@ def test_a_line_may_go_before_anything_came(client: Client, fault: Fault, kind: 
 
 @pytest.mark.parametrize("fault", [faults.hang(), faults.stalled()], ids=["before", "within"])
 def test_silence_lasts_until_the_client_gives_up(client: Client, fault: Fault) -> None:
-    """SPEC 11.11: a time limit is the client's own."""
+    """Guarantee 11.11: a time limit is the client's own."""
     error, _ = failed(client, fault, timeout=0.3)
     assert client.words["silent"] in chain(error)
 
@@ -118,7 +118,7 @@ def streamed(client: Client, fault: Fault) -> Message:
 
 
 def test_a_stream_that_ends_early_does_not_say_that_it_is_done(client: Client) -> None:
-    """SPEC 11.10: no error is raised, so only the missing end tells."""
+    """Guarantee 11.10: no error is raised, so only the missing end tells."""
     message = streamed(client, faults.ended())
     assert message.finish is None
     assert message.text
@@ -133,14 +133,14 @@ def test_a_slow_stream_is_a_whole_one(client: Client) -> None:
 
 
 def test_a_garbled_event_cannot_be_read(client: Client) -> None:
-    """SPEC 11.11: a malformed event is as good as a cut."""
+    """Guarantee 11.11: a malformed event is as good as a cut."""
     error, _ = failed(client, faults.garbled())
     assert client.words["garbled"] in chain(error)
 
 
 @pytest.mark.parametrize("client", [client for client in clients() if client.inside], ids=lambda client: client.name)
 def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: Client) -> None:
-    """SPEC 11.11: status 200, and then an error event."""
+    """Guarantee 11.11: status 200, and then an error event."""
     for kind, said in zip(("overloaded", "internal"), client.inside or (), strict=True):
         error, record = failed(client, faults.error_inside(kind=kind))
         assert record.status == 200
@@ -148,7 +148,7 @@ def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: Client) -> None:
 
 
 def test_an_error_inside_responses_is_an_event_of_its_own() -> None:
-    """SPEC 11.11: the SDK hands it on; whoever reads the stream has to look."""
+    """Guarantee 11.11: the SDK hands it on; whoever reads the stream has to look."""
     message = streamed(client_of("openai_responses"), faults.error_inside())
     assert (message.status, message.error) == ("error", "Our servers are currently overloaded. Please try again later.")
     message = streamed(client_of("openai_responses"), faults.error_inside(kind="internal"))
@@ -156,7 +156,7 @@ def test_an_error_inside_responses_is_an_event_of_its_own() -> None:
 
 
 def test_nobody_listens_for_a_while(client: Client) -> None:
-    """SPEC 11.11: a refused connection, and afterwards the same address again."""
+    """Guarantee 11.11: a refused connection, and afterwards the same address again."""
     with Standin(lambda ask: Reply(TEXT)) as standin:
         with standin.refusing(), pytest.raises(Exception) as caught:  # noqa: PT011
             client.whole(standin.url(client.name), body(client))

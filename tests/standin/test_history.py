@@ -14,7 +14,7 @@ from tests.standin.vendor import vendor
 
 
 def test_reasoning_is_bound_to_what_came_before_it() -> None:
-    """WIRE 0.1: an edit anywhere before a signed block is refused; the same history without one is taken."""
+    """An edit anywhere before a signed block is refused; the same history without one is taken."""
     client = client_of("anthropic")
     with Standin(lambda ask: FULL) as standin:
         first, *rest = answered(client, standin, [user("What is there?")])
@@ -24,7 +24,7 @@ def test_reasoning_is_bound_to_what_came_before_it() -> None:
 
 
 def test_a_signature_belongs_to_the_call_it_came_on() -> None:
-    """WIRE 5a: Google's signatures are not carried over to another call."""
+    """Google's signatures are not carried over to another call."""
     client = client_of("gemini")
     with Standin(lambda ask: FULL) as standin:
         body = ask(client, *answered(client, standin, [user("What is there?")]))
@@ -36,7 +36,7 @@ def test_a_signature_belongs_to_the_call_it_came_on() -> None:
 
 
 def test_encrypted_reasoning_belongs_to_its_item() -> None:
-    """WIRE 3: what only the vendor can read comes back as it was."""
+    """What only the vendor can read comes back as it was."""
     client = client_of("openai_responses")
     with Standin(lambda ask: FULL) as standin:
         body = ask(client, *answered(client, standin, [user("What is there?")]))
@@ -48,7 +48,7 @@ def test_encrypted_reasoning_belongs_to_its_item() -> None:
 
 
 def test_a_changed_call_is_noticed_where_no_vendor_would_refuse_it() -> None:
-    """SPEC 9.2: a model must not read what it never said."""
+    """Guarantee 9.2: a model must not read what it never said."""
     client = client_of("openai_chat")
     with Standin(lambda ask: FULL) as standin:
         history = answered(client, standin, [user("What is there?")])
@@ -62,7 +62,7 @@ def test_a_changed_call_is_noticed_where_no_vendor_would_refuse_it() -> None:
 
 
 def test_an_edited_past_is_seen_as_a_break(client: Client) -> None:
-    """SPEC 9.2: consecutive requests extend the same prefix."""
+    """Guarantee 9.2: consecutive requests extend the same prefix."""
     with Standin(lambda ask: Reply("Fine.")) as standin:
         history = [user("One"), assistant("Fine."), user("Two"), assistant("Fine."), user("Three")]
         for end in (1, 3, 5):
@@ -76,7 +76,7 @@ def test_an_edited_past_is_seen_as_a_break(client: Client) -> None:
 
 
 def test_the_cache_serves_what_an_earlier_request_began_with(client: Client) -> None:
-    """SPEC 9.2: a kept prefix shows in the figures, and a broken one too."""
+    """Guarantee 9.2: a kept prefix shows in the figures, and a broken one too."""
     long = [user("Remember this. " * 4000)]
     marked = bool(vendor(client.name).cache_mark)
     with Standin(lambda ask: Reply("Fine.")) as standin:
@@ -93,7 +93,9 @@ def test_the_cache_serves_what_an_earlier_request_began_with(client: Client) -> 
 
 @pytest.mark.parametrize("weather", [None, Weather(7, share=0.5)], ids=["fair", "foul"])
 def test_a_wanderer_is_followed_without_a_word_refused(client: Client, weather: Weather | None) -> None:
-    """SPEC 10.5, 11.11: turns of tool use in all shapes, sent again after each fault, as our formatter writes them."""
+    """Guarantees 10.5, 11.11: turns of tool use in all shapes, sent again after each fault, as our formatter writes
+    them.
+    """
     with Standin(Wanderer(3, odd=0.2), faults=weather) as standin:
         history: list[Message] = []
         for turn in range(often(2, 3)):
@@ -122,7 +124,7 @@ def insist(client: Client, standin: Standin, body: JSONObject) -> Message:
 
 
 def test_a_record_has_the_bytes_and_the_line_they_came_on() -> None:
-    """SPEC 11.1: what was sent is compared byte for byte, so it is kept as it came."""
+    """Guarantee 11.1: what was sent is compared byte for byte, so it is kept as it came."""
     client = client_of("anthropic")
     headers = {"x-api-key": KEY, "anthropic-version": "2026-10-21", "content-type": "application/json"}
     sent = [encode(client.body([user(text)])) for text in ("a", "b")]
@@ -141,7 +143,7 @@ def test_a_record_has_the_bytes_and_the_line_they_came_on() -> None:
 
 @pytest.mark.parametrize("client", [each for each in clients() if each.keeps_ids], ids=lambda client: client.name)
 def test_a_call_that_comes_back_twice_does_not_pass(client: Client, standin: Standin) -> None:
-    """SPEC 5.1: one id stands for one call, at every vendor."""
+    """Guarantee 5.1: one id stands for one call, at every vendor."""
     first, reply, *results = answered(client, standin, [user("What is there?")])
     body = ask(client, first, reply, *results)
     key = formatter(client.format).messages_key

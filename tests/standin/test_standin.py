@@ -30,7 +30,7 @@ def thought(message: Message) -> list[str]:
 
 
 def test_a_whole_reply_is_one_to_the_sdk_and_to_our_decoder(client: Client, standin: Standin) -> None:
-    """SPEC 10.5: what the SDK returns is read back as what the model said."""
+    """Guarantee 10.5: what the SDK returns is read back as what the model said."""
     message = formatter(client.format).decode_reply(client.whole(standin.url(client.name), ask(client)))
     assert message.text == FULL.text
     assert [(call.name, call.arguments) for call in message.tool_calls] == CALLS
@@ -43,7 +43,7 @@ def test_a_whole_reply_is_one_to_the_sdk_and_to_our_decoder(client: Client, stan
 
 
 def test_a_stream_says_the_same_as_the_whole_reply(client: Client, standin: Standin) -> None:
-    """SPEC 10.5: the events are those of the vendor, field by field, and add up to the same message."""
+    """Guarantee 10.5: the events are those of the vendor, field by field, and add up to the same message."""
     events = client.events(standin.url(client.name), ask(client))
     whole = client.whole(standin.url(client.name), ask(client))
     streamed, at_once = (
@@ -72,7 +72,7 @@ def raw_events(standin: Standin, client: Client) -> list[JSONObject]:
 
 @pytest.mark.parametrize("client", ASKED_FOR_A_KEY, ids=lambda client: client.name)
 def test_a_wrong_key_is_refused_and_no_key_is_kept(client: Client, standin: Standin) -> None:
-    """SPEC 13.3: the vendor's own words; keys are never recorded."""
+    """Guarantee 13.3: the vendor's own words; keys are never recorded."""
     assert client.unknown_key is not None
     kind, text = refusal(client, standin, ask(client), key="sk-wrong-0000")
     assert (kind, client.unknown_key.said in text) == (client.unknown_key.kind, True)
@@ -84,7 +84,7 @@ def test_a_wrong_key_is_refused_and_no_key_is_kept(client: Client, standin: Stan
 
 
 def test_an_orphaned_result_is_refused_in_the_vendors_words(client: Client, standin: Standin) -> None:
-    """SPEC 10.5: the rule checker is the first judge."""
+    """Guarantee 10.5: the rule checker is the first judge."""
     item, said = client.orphan
     body = ask(client)
     body[formatter(client.format).messages_key].append(item)
@@ -94,7 +94,7 @@ def test_an_orphaned_result_is_refused_in_the_vendors_words(client: Client, stan
 
 @pytest.mark.parametrize("client", UNCHECKED, ids=lambda client: client.name)
 def test_what_only_the_sdks_types_know_is_refused(client: Client, standin: Standin) -> None:
-    """SPEC 10.5: the vendor's types are the second judge. Some SDKs check their own before they send anything."""
+    """Guarantee 10.5: the vendor's types are the second judge. Some SDKs check their own before they send anything."""
     kind, _ = refusal(client, standin, {**ask(client), **client.strange})
     assert kind == client.refused
     assert "the SDK's types" in standin.refused[0].refused
@@ -115,7 +115,7 @@ def test_what_codex_adds_is_taken_and_nothing_else(standin: Standin) -> None:
 
 @pytest.mark.parametrize("version", [None, "2031-01-01"])
 def test_a_request_says_which_version_of_the_api_it_is_for(standin: Standin, version: str | None) -> None:
-    """WIRE 4: `anthropic-version` is required."""
+    """`anthropic-version` is required."""
     headers = {"x-api-key": KEY, "content-type": "application/json"}
     headers |= {"anthropic-version": version} if version else {}
     reply = httpx2.post(f"{standin.url()}/v1/messages", headers=headers, content=b"{}")
@@ -124,7 +124,7 @@ def test_a_request_says_which_version_of_the_api_it_is_for(standin: Standin, ver
 
 
 def test_an_input_beyond_the_window_is_refused(client: Client) -> None:
-    """SPEC 7.6: an overflow looks like the vendor's."""
+    """Guarantee 7.6: an overflow looks like the vendor's."""
     with Standin(lambda ask: FULL, window=100) as standin:
         client.whole(standin.url(client.name), client.body([user("short")]))
         kind, text = refusal(client, standin, client.body([user("long " * 200)]))

@@ -74,7 +74,7 @@ def test_without_tools_it_only_talks() -> None:
 
 
 def test_it_writes_nonsense_only_where_the_format_can_carry_it(client: Client) -> None:
-    """SPEC 2.3: arguments are text in some formats, and then a model may write anything."""
+    """Guarantee 2.3: arguments are text in some formats, and then a model may write anything."""
     replies = [Wanderer(seed, steps=10**9, odd=0.5)(asked(client, user("Go."))) for seed in range(40)]
     calls = [call for reply in replies for call in reply.calls]
     assert any(isinstance(call.arguments, str) for call in calls) == vendor(client.name).free_arguments

@@ -20,7 +20,7 @@ def counts(store: cc.Store) -> dict[str, int]:
 
 
 def test_a_fork_shares_the_past_and_has_its_own_future(store: cc.Store) -> None:
-    """SPEC 3.5."""
+    """Guarantee 3.5."""
     shared = fill(store, "a", "b", "c")
     fork = store.fork("demo", "other", at=2)
     assert (fork.name, fork.length, fork.tip) == ("other", 2, shared[1].id)
@@ -32,7 +32,7 @@ def test_a_fork_shares_the_past_and_has_its_own_future(store: cc.Store) -> None:
 
 
 def test_a_fork_writes_no_message(store: cc.Store) -> None:
-    """SPEC 3.5: constant in the length of the history."""
+    """Guarantee 3.5: constant in the length of the history."""
     fill(store, *map(str, range(200)))
     before = counts(store)
     store.fork("demo", "other", at=150)
@@ -73,7 +73,7 @@ def test_a_fork_needs_a_free_name_and_a_known_message(store: cc.Store) -> None:
 
 
 def test_rewinding_goes_on_from_an_earlier_message_and_keeps_the_rest(store: cc.Store) -> None:
-    """SPEC 3.4, 3.5."""
+    """Guarantees 3.4, 3.5."""
     messages = fill(store, "a", "b", "c")
     store.rewind("demo", messages[0])
     assert texts(store) == ["a"]
@@ -91,7 +91,7 @@ def test_rewinding_to_the_tip_changes_nothing(store: cc.Store) -> None:
 
 
 def test_editing_puts_another_message_in_its_place_on_a_new_branch(store: cc.Store) -> None:
-    """SPEC 3.4: the original and its answers stay."""
+    """Guarantee 3.4: the original and its answers stay."""
     messages = fill(store, "a", "b", "c")
     edited = store.edit("demo", 2, cc.user("B"))
     assert (edited.seq, texts(store)) == (2, ["a", "B"])
@@ -132,7 +132,7 @@ def test_switching_goes_back_to_another_branch(store: cc.Store) -> None:
 
 
 def test_a_message_on_another_branch_is_named_as_such(store: cc.Store) -> None:
-    """SPEC 15.1: the way out is in the error."""
+    """Guarantee 15.1: the way out is in the error."""
     gone = fill(store, "a", "b")[1]
     store.rewind("demo", 1)
     with pytest.raises(cc.UnknownMessage, match=r"It is on branch \d+: `switch` to that, or fork there"):
@@ -151,7 +151,7 @@ def test_an_append_never_follows_a_branch_that_was_left(store: cc.Store) -> None
 
 
 def test_another_handle_sees_the_rewind(shared_address: str) -> None:
-    """SPEC 3.2: also in another process, which has its own idea of where the conversation ends."""
+    """Guarantee 3.2: also in another process, which has its own idea of where the conversation ends."""
     with cc.open_store(shared_address) as one, cc.open_store(shared_address) as two:
         one.append("demo", cc.user("a"))
         one.append("demo", cc.user("b"))
@@ -164,7 +164,7 @@ def test_another_handle_sees_the_rewind(shared_address: str) -> None:
 
 
 def test_reset_sets_an_edge_and_keeps_the_history(store: cc.Store) -> None:
-    """SPEC 3.4, 7.7: `reset` clears the context, `delete` deletes; two calls."""
+    """Guarantees 3.4, 7.7: `reset` clears the context, `delete` deletes; two calls."""
     fill(store, "a", "b")
     assert store.reset("demo").edge == 2
     assert store.reset("demo").revision == 1
@@ -189,7 +189,7 @@ def test_a_fork_inherits_the_edge_and_a_rewind_before_it_loses_it(store: cc.Stor
 
 
 def test_deleting_leaves_nothing_of_a_conversation(store: cc.Store) -> None:
-    """SPEC 3.4."""
+    """Guarantee 3.4."""
     fill(store, "keep", conversation="other")
     before = counts(store)
     store.append("demo", cc.user(cc.Media(mime_type="image/png", data=b"x"), uid="named"), key="k")
@@ -205,7 +205,7 @@ def test_deleting_leaves_nothing_of_a_conversation(store: cc.Store) -> None:
 
 
 def test_deleting_spares_what_a_fork_stands_on(store: cc.Store) -> None:
-    """SPEC 3.5: shared means shared."""
+    """Guarantee 3.5: shared means shared."""
     fill(store, "a", "b", "c", "d")
     store.fork("demo", "other", at=2)
     store.fork("other", "third", at=1)

@@ -20,7 +20,7 @@ def fill(store: cc.Store, count: int, conversation: str = "demo") -> list[cc.Mes
 
 
 def test_what_is_appended_is_what_is_loaded(store: cc.Store) -> None:
-    """SPEC 3.2: and `append` returns the message as it is stored."""
+    """Guarantee 3.2: and `append` returns the message as it is stored."""
     asked = store.append("demo", cc.user("Help me build a feature", author="ann", meta={"b": 1, "a": 2}))
     call = cc.ToolCall(id="c1", name="read_file", arguments={"path": "a.py"})
     answered = store.append("demo", cc.assistant("Let me look.", tool_calls=[call], usage=cc.Usage(input=3)))
@@ -30,7 +30,7 @@ def test_what_is_appended_is_what_is_loaded(store: cc.Store) -> None:
 
 
 def test_an_id_is_the_hash_of_the_content_and_the_id_before(store: cc.Store) -> None:
-    """SPEC 2.7: equal ids mean equal histories."""
+    """Guarantee 2.7: equal ids mean equal histories."""
     messages = fill(store, 3)
     before = store.conversation("demo").root
     for message in messages:
@@ -40,19 +40,19 @@ def test_an_id_is_the_hash_of_the_content_and_the_id_before(store: cc.Store) -> 
 
 
 def test_two_conversations_that_say_the_same_have_different_ids(store: cc.Store) -> None:
-    """SPEC 2.7: the root is random."""
+    """Guarantee 2.7: the root is random."""
     assert store.append("a", cc.user("hi")).id != store.append("b", cc.user("hi")).id
 
 
 def test_two_plain_appends_are_two_messages_however_alike(store: cc.Store) -> None:
-    """SPEC 2.7: a person may say "yes" twice."""
+    """Guarantee 2.7: a person may say "yes" twice."""
     one, two = store.append("demo", cc.user("yes")), store.append("demo", cc.user("yes"))
     assert one.uid != two.uid
     assert texts(store.load("demo")) == ["yes", "yes"]
 
 
 def test_an_append_with_a_key_made_again_changes_nothing(store: cc.Store) -> None:
-    """SPEC 2.7, 3.2: a client that lost our answer may ask again."""
+    """Guarantees 2.7, 3.2: a client that lost our answer may ask again."""
     one = store.append("demo", cc.user("pay"), key="order-1")
     store.append("demo", cc.assistant("Paid."))
     assert store.append("demo", cc.user("pay"), key="order-1") == one
@@ -60,7 +60,7 @@ def test_an_append_with_a_key_made_again_changes_nothing(store: cc.Store) -> Non
 
 
 def test_a_key_used_for_something_else_is_refused(store: cc.Store) -> None:
-    """SPEC 15.1: silence here would lose the second message."""
+    """Guarantee 15.1: silence here would lose the second message."""
     store.append("demo", cc.user("pay 1"), key="order-1")
     with pytest.raises(cc.KeyReused, match=r"'order-1'.*already stands for message 1"):
         store.append("demo", cc.user("pay 2"), key="order-1")
@@ -74,7 +74,7 @@ def test_a_key_belongs_to_its_conversation(store: cc.Store) -> None:
 
 
 def test_an_append_after_a_stated_parent_made_again_changes_nothing(store: cc.Store) -> None:
-    """SPEC 2.7."""
+    """Guarantee 2.7."""
     first = store.append("demo", cc.user("hi"))
     one = store.append("demo", cc.assistant("hello"), parent=first)
     assert store.append("demo", cc.assistant("hello"), parent=first) == one
@@ -83,7 +83,7 @@ def test_an_append_after_a_stated_parent_made_again_changes_nothing(store: cc.St
 
 
 def test_a_parent_that_is_no_longer_the_tip_is_refused(store: cc.Store) -> None:
-    """SPEC 15.1: the writer has not seen what came after, and must decide anew."""
+    """Guarantee 15.1: the writer has not seen what came after, and must decide anew."""
     first, _, last = fill(store, 3)
     with pytest.raises(cc.StaleParent, match="has 2 message") as caught:
         store.append("demo", cc.user("late"), parent=first)
@@ -100,7 +100,7 @@ def test_the_root_may_be_stated_as_the_parent(store: cc.Store) -> None:
 
 
 def test_extend_appends_all_or_nothing(store: cc.Store) -> None:
-    """SPEC 15.1: bad input leaves nothing half-written."""
+    """Guarantee 15.1: bad input leaves nothing half-written."""
     with pytest.raises(cc.InvalidMessage, match=r"conversation 'demo', messages\[1\], parts: a user") as caught:
         store.extend("demo", [cc.user("good"), cc.user(" ")])
     assert caught.value.index == 1
@@ -110,7 +110,7 @@ def test_extend_appends_all_or_nothing(store: cc.Store) -> None:
 
 
 def test_a_uid_that_was_given_is_kept_and_cannot_be_given_twice(store: cc.Store) -> None:
-    """SPEC 2.7: streams and pages name a message before it is complete."""
+    """Guarantee 2.7: streams and pages name a message before it is complete."""
     named = store.append("demo", cc.user("hi", uid="page-7"))
     assert named.uid == "page-7"
     with pytest.raises(cc.InvalidMessage, match="already a message 'page-7'"):
@@ -154,7 +154,7 @@ def test_an_unknown_message_is_said_to_be_unknown(store: cc.Store, reference: cc
 
 
 def test_an_unknown_conversation_is_said_to_be_unknown(store: cc.Store) -> None:
-    """SPEC 15.1: a typing error must not look like an empty conversation."""
+    """Guarantee 15.1: a typing error must not look like an empty conversation."""
     for call in (store.load, store.conversation, store.branches, store.reset, store.delete):
         with pytest.raises(cc.UnknownConversation, match="no conversation 'nope' in this store"):
             call("nope")
@@ -197,7 +197,7 @@ def test_odd_content_comes_back_as_it_was(store: cc.Store) -> None:
 
 
 def test_media_bytes_are_kept_once_and_given_back(store: cc.Store) -> None:
-    """SPEC 2.6."""
+    """Guarantee 2.6."""
     picture = cc.Media(mime_type="image/png", data=b"\x89PNG\0" * 100)
     first = store.append("demo", cc.user([cc.Text("look"), picture]))
     store.append("demo", cc.assistant(tool_calls=[cc.ToolCall(id="c", name="shot", arguments={})]))

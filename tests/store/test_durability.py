@@ -35,7 +35,7 @@ for number in range(int(sys.argv[2])):
 
 
 def test_sqlite_syncs_once_per_commit_before_it_returns(tmp_path: Path) -> None:
-    """SPEC 3.2: durable when it returns, and not twice as slow as it must be."""
+    """Guarantee 3.2: durable when it returns, and not twice as slow as it must be."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
         give_up("counting syncs needs Linux and a C compiler")
@@ -85,7 +85,7 @@ def _set_fsync(admin: "psycopg.Connection[Any]", value: Literal["on", "off"]) ->
 
 @pytest.mark.usefixtures("syncing")
 def test_postgres_syncs_at_least_once_per_commit(postgres_address: str) -> None:
-    """SPEC 3.2: no asynchronous commit, whatever the server's default is."""
+    """Guarantee 3.2: no asynchronous commit, whatever the server's default is."""
     with cc.open_store(postgres_address) as store:
         store.append("demo", cc.user("warm up"))
         time.sleep(1)
@@ -101,7 +101,7 @@ def test_postgres_syncs_at_least_once_per_commit(postgres_address: str) -> None:
 
 @pytest.mark.parametrize("length", [10, 20_000])
 def test_bytes_written_per_append_do_not_grow_with_the_history(tmp_path: Path, length: int) -> None:
-    """SPEC 3.3: the same bound at ten messages and at twenty thousand."""
+    """Guarantee 3.3: the same bound at ten messages and at twenty thousand."""
     if not Path("/proc/self/io").exists():
         give_up("counting written bytes needs /proc/self/io")
     with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:

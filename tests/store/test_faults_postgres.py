@@ -225,7 +225,7 @@ def test_tables_that_are_gone_are_said_to_be_gone(new_postgres_address: str, pos
 
 
 def test_a_newer_schema_is_refused(new_postgres_address: str) -> None:
-    """SPEC 3.7."""
+    """Guarantee 3.7."""
     newest = migrations()[-1].version
     with cc.open_store(new_postgres_address) as store:
         store.write(lambda tx: tx.run("UPDATE schema_version SET version = ?", newest + 1))

@@ -40,7 +40,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_loses_nothing_that_returned(small_disk: Path) -> None:
-    """SPEC 15.1: a clear error, nothing half-written, and once there is room the same handle goes on."""
+    """Guarantee 15.1: a clear error, nothing half-written, and once there is room the same handle goes on."""
     with cc.open_store(f"sqlite:///{small_disk}/chat.db") as store:
         stored: list[cc.Message] = []
         with pytest.raises(cc.StoreFull, match=r"The disk is full\. Nothing was written; make room and try again"):
@@ -160,7 +160,7 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
-    """SPEC 3.7."""
+    """Guarantee 3.7."""
     path, newest = tmp_path / "chat.db", migrations()[-1].version
     fill(path)
     with sqlite3.connect(path) as connection:
@@ -187,7 +187,7 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_that_is_none_is_refused_with_the_right_form(address: str) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(cc.InvalidSetting, match=r"sqlite:///|mode=ro"):
         cc.open_store(address)
 

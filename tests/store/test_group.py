@@ -64,14 +64,14 @@ def names(store: cc.Store) -> list[str]:
 
 
 def test_writers_in_line_are_one_transaction(store: cc.Store) -> None:
-    """SPEC 3.2: durable when it returns, at the price of one commit for all who waited."""
+    """Guarantee 3.2: durable when it returns, at the price of one commit for all who waited."""
     found = at_once(store, [append(f"c{number}") for number in range(8)])
     assert len({id(tx) for tx in found}) == 1
     assert names(store) == [f"c{number}" for number in range(8)]
 
 
 def test_one_that_fails_takes_nothing_along(store: cc.Store) -> None:
-    """SPEC 3.2: all of a write happens, or nothing of it; and others' is not its own."""
+    """Guarantee 3.2: all of a write happens, or nothing of it; and others' is not its own."""
 
     def failing(tx: Transaction) -> None:
         append("never")(tx)
@@ -83,7 +83,7 @@ def test_one_that_fails_takes_nothing_along(store: cc.Store) -> None:
 
 
 def test_what_the_store_itself_refuses_makes_everybody_try_alone(store: cc.Store) -> None:
-    """SPEC 3.2: one broken statement costs the others nothing."""
+    """Guarantee 3.2: one broken statement costs the others nothing."""
 
     def broken(tx: Transaction) -> None:
         tx.run("INSERT INTO nowhere VALUES (1)")
@@ -100,7 +100,7 @@ def test_more_than_fit_are_written_in_groups(store: cc.Store) -> None:
 
 
 def test_many_threads_that_append_lose_nothing(store: cc.Store) -> None:
-    """SPEC 3.2: whoever writes, and however many."""
+    """Guarantee 3.2: whoever writes, and however many."""
 
     def talk(name: str) -> None:
         for number in range(10):
@@ -162,7 +162,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_the_main_thread_writes_for_itself_alone_and_next(store: cc.Store) -> None:
-    """SPEC 3.2: a Ctrl-C that comes to it makes nobody write twice; and those in line do not keep it waiting."""
+    """Guarantee 3.2: a Ctrl-C that comes to it makes nobody write twice; and those in line do not keep it waiting."""
     crowd = Crowd(store)
     crowd.start(crowd.write, "a")
     crowd.in_line(1)
@@ -199,7 +199,7 @@ def test_the_main_thread_does_not_keep_the_others_waiting(store: cc.Store) -> No
 
 
 def test_a_group_that_cannot_be_stored_is_not_tried_again(store: cc.Store) -> None:
-    """SPEC 3.2: one broken statement among many has each of them run once more, alone."""
+    """Guarantee 3.2: one broken statement among many has each of them run once more, alone."""
     runs: Counter[str] = Counter()
 
     def counted(name: str) -> Callable[[Transaction], None]:
@@ -239,7 +239,7 @@ def test_the_end_of_a_thread_is_its_own(store: cc.Store) -> None:
 
 
 def test_a_plain_append_stands_in_line_where_there_is_one(store: cc.Store) -> None:
-    """SPEC 3.2: on its own it would fight for the file's lock with those who hand it on, and lose."""
+    """Guarantee 3.2: on its own it would fight for the file's lock with those who hand it on, and lose."""
     store.append("demo", cc.user("0"))
     crowd = Crowd(store)
     crowd.start(store.append, "demo", cc.user("1"))

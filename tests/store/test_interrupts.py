@@ -46,7 +46,7 @@ Alarm = Callable[[float, type[BaseException]], None]
 def test_a_signal_while_waiting_for_the_lock_leaves_no_transaction_open(
     tmp_path: Path, alarm: Alarm, kind: type[BaseException]
 ) -> None:
-    """SPEC 3.2: the next append would be acknowledged, and never committed."""
+    """Guarantee 3.2: the next append would be acknowledged, and never committed."""
     path = tmp_path / "chat.db"
     with cc.open_store(path) as store:
         store.append("demo", cc.user("1"))
@@ -66,7 +66,7 @@ def test_a_signal_while_waiting_for_the_lock_leaves_no_transaction_open(
 
 
 def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alarm: Alarm) -> None:
-    """SPEC 3.2: what was interrupted is not stored later, and everybody else goes on."""
+    """Guarantee 3.2: what was interrupted is not stored later, and everybody else goes on."""
     with cc.open_store(tmp_path / "chat.db") as store:
         store.append("demo", cc.user("0"))
         begun, free = threading.Event(), threading.Event()
@@ -96,7 +96,7 @@ def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alar
 
 
 def test_signals_that_come_at_any_moment_leave_nobody_waiting(tmp_path: Path, alarm: Alarm) -> None:
-    """SPEC 3.2: between any two steps of the main thread, while others write."""
+    """Guarantee 3.2: between any two steps of the main thread, while others write."""
     with cc.open_store(tmp_path / "chat.db") as store:
         stop = threading.Event()
 
@@ -145,7 +145,7 @@ def test_a_signals_handler_that_writes_is_refused_inside_a_write(tmp_path: Path)
 
 
 def test_a_signal_while_waiting_for_a_row_leaves_no_lock_behind(postgres_address: str, alarm: Alarm) -> None:
-    """SPEC 3.2: a connection that was interrupted must not come back, with its lock, from the pool."""
+    """Guarantee 3.2: a connection that was interrupted must not come back, with its lock, from the pool."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         store.append("demo", cc.user("1"))
         holding, done = threading.Event(), threading.Event()
@@ -246,7 +246,9 @@ def test_a_journal_whose_answer_was_lost_loses_no_word(postgres_address: str) ->
 
 
 def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> None:
-    """SPEC 3.5: a fork stands on messages of another conversation, and these must not go while it is being made."""
+    """Guarantee 3.5: a fork stands on messages of another conversation, and these must not go while it is being
+    made.
+    """
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         messages = store.extend("a", [cc.user(str(number)) for number in range(8)])
         store.fork("a", "f", at=3)
@@ -269,7 +271,7 @@ def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> No
 
 
 def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
-    """SPEC 3.4: what was deleted is gone, whoever came first."""
+    """Guarantee 3.4: what was deleted is gone, whoever came first."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         store.append("a", cc.user("secret"))
         store.fork("a", "f")

@@ -49,7 +49,7 @@ def append_until_killed(address: str, run: int, pipe: Connection) -> None:
 def test_every_append_that_returned_is_there_after_a_kill(
     backend: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """SPEC 3.2, 3.6."""
+    """Guarantees 3.2, 3.6."""
     sqlite = f"sqlite:///{tmp_path}/chat.db"
     address = sqlite if backend == "sqlite" else str(request.getfixturevalue("postgres_address"))
     chance = random.Random(20261115)

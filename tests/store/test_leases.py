@@ -26,7 +26,7 @@ PROCESSES = multiprocessing.get_context("forkserver")
 
 
 def test_a_second_turn_is_refused(store: cc.Store) -> None:
-    """SPEC 3.2: turns never interleave."""
+    """Guarantee 3.2: turns never interleave."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo"):
         with pytest.raises(cc.ConversationBusy, match="in a turn of agent 'assistant'"):
@@ -38,7 +38,7 @@ def test_a_second_turn_is_refused(store: cc.Store) -> None:
 
 
 def test_a_second_turn_may_wait(store: cc.Store) -> None:
-    """SPEC 3.2."""
+    """Guarantee 3.2."""
     store.append("demo", cc.user("hi"))
     lease = store.acquire("demo")
     threading.Timer(0.3, store.release, [lease]).start()
@@ -72,7 +72,7 @@ def test_a_lease_is_renewed_until_it_is_released(store: cc.Store) -> None:
 
 
 def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store: cc.Store) -> None:
-    """SPEC 3.2: one that was released is not lost, and is not renewed either."""
+    """Guarantee 3.2: one that was released is not lost, and is not renewed either."""
     held = {name: store.acquire(name) for name in ("a", "b", "c", "d")}
     store._keeper.stop()  # pyright: ignore[reportPrivateUsage]  # this test renews itself
     store.release(held["c"])
@@ -98,7 +98,7 @@ def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
 
 
 def test_renewing_waits_for_nobody_who_writes(postgres_address: str) -> None:
-    """SPEC 3.2: one long write must not end the turns of others."""
+    """Guarantee 3.2: one long write must not end the turns of others."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         lease = store.acquire("demo")
         holding, done = threading.Event(), threading.Event()
@@ -184,7 +184,7 @@ def test_a_turn_that_this_process_gave_up_is_put_right_when_its_time_is_over(sto
 
 
 def test_an_outlived_lease_is_refused(store: cc.Store) -> None:
-    """SPEC 3.2: a process that slept through its own end must not write over its successor."""
+    """Guarantee 3.2: a process that slept through its own end must not write over its successor."""
     store.append("demo", cc.user("hi"))
     outlived = store.acquire("demo", ttl=600)
     store._stop_renewing(outlived)  # pyright: ignore[reportPrivateUsage]  # as if it were another process's
@@ -382,7 +382,7 @@ def fail(store: cc.Store) -> None:
 
 
 def test_a_turn_that_fails_leaves_no_call_without_a_result(store: cc.Store) -> None:
-    """SPEC 3.6: an exception is handled no worse than a kill."""
+    """Guarantee 3.6: an exception is handled no worse than a kill."""
     with pytest.raises(RuntimeError):
         fail(store)
     *_, answer, partial = store.load("demo")
@@ -392,7 +392,7 @@ def test_a_turn_that_fails_leaves_no_call_without_a_result(store: cc.Store) -> N
 
 
 def test_a_lease_ends_with_its_conversation(store: cc.Store) -> None:
-    """SPEC 3.2: one of the same name is another conversation, and its turn another turn."""
+    """Guarantee 3.2: one of the same name is another conversation, and its turn another turn."""
     outlived = store.acquire("demo")
     store.delete("demo")
     with store.lease("demo") as lease:
@@ -550,7 +550,7 @@ def killed(address: str) -> str:
 
 
 def test_what_a_dead_turn_left_is_put_right_on_open(shared_address: str) -> None:
-    """SPEC 3.6: at once on the same machine, although its lease had minutes to go."""
+    """Guarantee 3.6: at once on the same machine, although its lease had minutes to go."""
     with cc.open_store(shared_address) as store:
         store.append("demo", cc.user("hi"))
     uid = killed(shared_address)
@@ -572,7 +572,7 @@ def test_what_a_dead_turn_left_is_put_right_on_open(shared_address: str) -> None
 
 
 def test_taking_over_puts_right_what_the_dead_turn_left(shared_address: str) -> None:
-    """SPEC 3.6: also for a process that had the store open all along."""
+    """Guarantee 3.6: also for a process that had the store open all along."""
     with cc.open_store(shared_address) as store:
         store.append("demo", cc.user("hi"))
         killed(shared_address)
@@ -583,7 +583,7 @@ def test_taking_over_puts_right_what_the_dead_turn_left(shared_address: str) -> 
 
 
 def test_another_process_that_is_alive_is_never_touched(shared_address: str) -> None:
-    """SPEC 3.6."""
+    """Guarantee 3.6."""
     with cc.open_store(shared_address) as holder:
         holder.append("demo", cc.user("hi"))
         with holder.lease("demo") as lease, holder.stream(lease) as stream:

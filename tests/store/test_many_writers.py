@@ -22,7 +22,7 @@ def append_many(address: str, writer: int, start: Barrier) -> None:
 
 
 def test_eight_processes_make_one_unbroken_chain(shared_address: str) -> None:
-    """SPEC 3.2, langgraph#8115: eight writers on other stores keep one message in eight. The losers of a race are
+    """Guarantee 3.2, langgraph#8115: eight writers on other stores keep one message in eight. The losers of a race are
     retried inside, so none of them may end with an error; they also open the new store at the same moment."""
     start = PROCESSES.Barrier(WRITERS)
     writers = [PROCESSES.Process(target=append_many, args=(shared_address, number, start)) for number in range(WRITERS)]
@@ -72,7 +72,7 @@ def retry_the_same(address: str, start: Barrier) -> None:
 
 
 def test_the_same_keys_from_many_processes_are_stored_once(shared_address: str) -> None:
-    """SPEC 2.7: idempotent under concurrency too."""
+    """Guarantee 2.7: idempotent under concurrency too."""
     with cc.open_store(shared_address) as store:
         store.append("demo", cc.user("begin"))
     start = PROCESSES.Barrier(4)

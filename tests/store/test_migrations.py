@@ -32,7 +32,7 @@ def test_steps_are_numbered_without_a_gap_and_say_why() -> None:
 
 
 def test_an_older_store_is_brought_forward_and_keeps_what_it_has(shared_address: str) -> None:
-    """SPEC 3.7."""
+    """Guarantee 3.7."""
     with cc.open_store(shared_address) as store:
         kept = store.append("demo", cc.user("hi"))
         store.migrate((*migrations(), ADDS))
@@ -45,7 +45,7 @@ def test_an_older_store_is_brought_forward_and_keeps_what_it_has(shared_address:
 
 
 def test_a_step_that_fails_leaves_the_store_where_it_was(shared_address: str) -> None:
-    """SPEC 3.7, 15.1: all steps in one transaction."""
+    """Guarantees 3.7, 15.1: all steps in one transaction."""
     with cc.open_store(shared_address) as store:
         store.append("demo", cc.user("hi"))
         with pytest.raises(cc.StoreError):

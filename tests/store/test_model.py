@@ -257,7 +257,7 @@ def run(machine: type[StoreMachine], examples: int) -> None:
 
 
 def test_the_memory_store_agrees_with_the_model() -> None:
-    """SPEC 3.1 to 3.5, 2.7, 2.8: whatever the order of calls."""
+    """Guarantees 3.1 to 3.5, 2.7, 2.8: whatever the order of calls."""
     run(StoreMachine, 30)
 
 

@@ -43,7 +43,7 @@ def delta(text: str = "so ") -> TextDelta:
 
 
 def test_a_notice_stands_after_the_message_that_was_told_of_before_it(store: cc.Store) -> None:
-    """SPEC 12.2: hints where they happened, whichever kind of event named the message."""
+    """Guarantee 12.2: hints where they happened, whichever kind of event named the message."""
     store.append("demo", cc.user("hi"))
     assert found(store) == []
     named: list[AnyEvent] = [
@@ -63,7 +63,7 @@ def test_a_notice_stands_after_the_message_that_was_told_of_before_it(store: cc.
 
 
 def test_a_turn_names_the_message_that_opened_it_unless_it_goes_on(store: cc.Store) -> None:
-    """SPEC 10.6, 12.2: the start of a turn has no uid; its record has. One that is resumed is further along."""
+    """Guarantees 12.1, 12.2: the start of a turn has no uid; its record has. One that is resumed is further along."""
     said = store.append("demo", cc.user("hi"))
     store.write(
         lambda tx: turns.open_turn(
@@ -106,7 +106,7 @@ def test_the_last_ones_come_in_order_and_those_before_them_on_demand(store: cc.S
 
 
 def test_notices_are_found_in_what_was_forgotten(store: cc.Store) -> None:
-    """SPEC 3.4: redaction writes events anew; they still begin with their kind, and keep their place."""
+    """Guarantee 3.4: redaction writes events anew; they still begin with their kind, and keep their place."""
     said = store.append("demo", cc.user("a secret"))
     told(store, StepFinish(turn=1, step=1, seq=1, uid=said.uid), SystemHint(turn=1, step=1, text="a secret of 1"))
     store.redact("demo", 1)

@@ -17,7 +17,7 @@ def open_all(folder: str, start: Barrier) -> None:
 
 
 def test_all_who_open_a_new_file_at_once_may_have_it(tmp_path: Path) -> None:
-    """SPEC 3.2: whoever makes the file first keeps nobody else out."""
+    """Guarantee 3.2: whoever makes the file first keeps nobody else out."""
     start = PROCESSES.Barrier(OPENERS)
     openers = [PROCESSES.Process(target=open_all, args=(str(tmp_path), start)) for _ in range(OPENERS)]
     for opener in openers:

@@ -24,7 +24,7 @@ def at(text: str, time: int, role: str = "user") -> cc.Message:
 
 
 def test_the_one_that_was_last_spoken_in_comes_first(store: cc.Store) -> None:
-    """SPEC 3.1: a page of a list, in the order people look for."""
+    """Guarantee 3.1: a page of a list, in the order people look for."""
     for name, time in (("old", 1_000), ("new", 3_000), ("middle", 2_000)):
         store.append(name, at("hello", time))
     assert names(store) == ["new", "middle", "old"]

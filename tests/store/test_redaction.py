@@ -12,7 +12,7 @@ SECRET = "card 4242 4242 4242 4242"
 
 
 def test_redacting_takes_the_content_and_leaves_id_and_place(store: cc.Store) -> None:
-    """SPEC 2.8."""
+    """Guarantee 2.8."""
     before = store.extend(
         "demo",
         [cc.user("a"), cc.user(SECRET, meta={"note": SECRET}, extra={"x": {"y": SECRET}}, author="ann"), cc.user("c")],
@@ -29,7 +29,7 @@ def test_redacting_takes_the_content_and_leaves_id_and_place(store: cc.Store) ->
 
 
 def test_redacting_is_seen_by_every_fork_and_bumps_their_revision(store: cc.Store) -> None:
-    """SPEC 2.8: what was compiled from the old content must not be used again."""
+    """Guarantee 2.8: what was compiled from the old content must not be used again."""
     store.extend("demo", [cc.user(SECRET), cc.user("b")])
     store.fork("demo", "other")
     store.redact("other", 1)
@@ -45,7 +45,7 @@ def test_a_message_on_a_branch_that_was_left_can_be_redacted(store: cc.Store) ->
 
 
 def test_redacting_takes_media_that_nobody_else_uses(store: cc.Store) -> None:
-    """SPEC 2.8: from blobs too."""
+    """Guarantee 2.8: from blobs too."""
     shared = cc.Media(mime_type="image/png", data=b"shared")
     own = cc.Media(mime_type="image/png", data=b"own")
     first = store.append("demo", cc.user([shared, own]))
@@ -64,7 +64,7 @@ def test_the_root_holds_nothing_to_redact(store: cc.Store) -> None:
 
 
 def test_nothing_of_it_is_left_in_the_files(tmp_path: Path) -> None:
-    """SPEC 2.8: not in free pages and not in the log either."""
+    """Guarantee 2.8: not in free pages and not in the log either."""
     picture = b"\x89PNG" + SECRET.encode() * 2_000
     with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
         for number in range(50):
@@ -79,7 +79,7 @@ def test_nothing_of_it_is_left_in_the_files(tmp_path: Path) -> None:
 
 
 def test_messages_beyond_the_retention_age_are_redacted(store: cc.Store) -> None:
-    """SPEC 2.8: retention by age is a setting."""
+    """Guarantee 2.8: retention by age is a setting."""
     store.append("demo", cc.user("old", time=1_000))
     store.append("demo", cc.user("new"))
     assert store.expire(timedelta(days=1)) == 1

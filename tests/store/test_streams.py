@@ -19,7 +19,7 @@ def deltas(store: cc.Store) -> int:
 
 
 def test_a_stream_is_outside_the_chain_until_it_ends(store: cc.Store) -> None:
-    """SPEC 2.1: `pending` never stands in a chain."""
+    """Guarantee 2.1: `pending` never stands in a chain."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo", "coder") as lease:
         stream = store.stream(lease)
@@ -36,7 +36,7 @@ def test_a_stream_is_outside_the_chain_until_it_ends(store: cc.Store) -> None:
 
 
 def test_its_uid_names_it_from_the_first_token_on(store: cc.Store) -> None:
-    """SPEC 2.7."""
+    """Guarantee 2.7."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease, store.stream(lease, cc.Message(role="assistant", uid="m-7", step=3)) as stream:
         stream.write("Hello")
@@ -45,7 +45,7 @@ def test_its_uid_names_it_from_the_first_token_on(store: cc.Store) -> None:
 
 
 def test_deltas_are_journaled_by_themselves_in_batches(store: cc.Store) -> None:
-    """SPEC 3.3: at most 250 ms apart, also when nothing more comes."""
+    """Guarantee 3.3: at most 250 ms apart, also when nothing more comes."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease, store.stream(lease) as stream:
         for _ in range(100):
@@ -57,7 +57,7 @@ def test_deltas_are_journaled_by_themselves_in_batches(store: cc.Store) -> None:
 
 
 def test_a_delta_is_journaled_once(store: cc.Store) -> None:
-    """SPEC 3.3: what is written follows what is new."""
+    """Guarantee 3.3: what is written follows what is new."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease, store.stream(lease) as stream:
         for text in ("one ", "two ", "three"):
@@ -122,7 +122,7 @@ def test_what_is_known_at_the_end_joins_what_was_written(store: cc.Store) -> Non
 
 
 def test_an_empty_reply_is_a_reply(store: cc.Store) -> None:
-    """SPEC 2.2: a provider's empty reply is stored with its finish reason."""
+    """Guarantee 2.2: a provider's empty reply is stored with its finish reason."""
     with store.lease("demo") as lease, store.stream(lease):
         pass
     assert [(message.parts, message.finish, message.status) for message in store.load("demo")] == [((), "stop", "sent")]
@@ -167,7 +167,7 @@ def write_and_fail(stream: cc.Stream, failure: BaseException) -> None:
 
 
 def test_a_failure_keeps_what_came_and_why(store: cc.Store) -> None:
-    """SPEC 2.1, agent-framework#8157: the partial answer is not lost."""
+    """Guarantee 2.1, agent-framework#8157: the partial answer is not lost."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
         for failure in (ConnectionError("cut"), asyncio.CancelledError()):
@@ -179,7 +179,7 @@ def test_a_failure_keeps_what_came_and_why(store: cc.Store) -> None:
 
 
 def test_a_stream_of_an_outlived_turn_cannot_end(store: cc.Store) -> None:
-    """SPEC 3.2."""
+    """Guarantee 3.2."""
     store.append("demo", cc.user("hi"))
     lease = store.acquire("demo")
     stream = store.stream(lease)
@@ -193,7 +193,7 @@ def test_a_stream_of_an_outlived_turn_cannot_end(store: cc.Store) -> None:
 
 
 def test_a_turn_that_ends_ends_what_it_was_writing(store: cc.Store) -> None:
-    """SPEC 2.1: no stream stays pending when nobody can end it any more."""
+    """Guarantee 2.1: no stream stays pending when nobody can end it any more."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
         stream = store.stream(lease)
@@ -221,7 +221,7 @@ def test_a_page_that_resends_what_is_being_written_does_no_harm(store: cc.Store)
 
 
 def test_reasoning_and_extras_survive_joining(store: cc.Store) -> None:
-    """SPEC 2.4: redacted blocks are two, and a signature's provider comes with it."""
+    """Guarantee 2.4: redacted blocks are two, and a signature's provider comes with it."""
     store.append("demo", cc.user("q"))
     parts = [
         cc.Reasoning(data="A", provider="p"),
@@ -248,7 +248,7 @@ def test_ended_streams_leave_nothing_running(store: cc.Store) -> None:
 
 
 def test_what_cannot_be_stored_is_refused_before_it_is_journaled(store: cc.Store) -> None:
-    """SPEC 15.1: the repair of a dead turn must never stumble over what it finds."""
+    """Guarantee 15.1: the repair of a dead turn must never stumble over what it finds."""
     store.append("demo", cc.user("hi", uid="taken"))
     with store.lease("demo") as lease:
         with pytest.raises(cc.InvalidMessage, match="already a message 'taken'"):

@@ -18,7 +18,7 @@ def test_a_new_conversation_takes_everything(store: cc.Store) -> None:
 
 
 def test_a_client_resending_its_history_adds_only_the_tail(store: cc.Store) -> None:
-    """SPEC 3.5, agent-framework#7211: every round used to store the whole conversation again."""
+    """Guarantee 3.5, agent-framework#7211: every round used to store the whole conversation again."""
     history: list[cc.Message] = []
     for number in range(5):
         history += [cc.user(f"question {number}"), cc.assistant(f"answer {number}")]
@@ -28,7 +28,7 @@ def test_a_client_resending_its_history_adds_only_the_tail(store: cc.Store) -> N
 
 
 def test_entries_the_client_never_received_are_passed_over(store: cc.Store) -> None:
-    """SPEC 3.5: system messages, and an answer whose connection broke."""
+    """Guarantee 3.5: system messages, and an answer whose connection broke."""
     store.extend("demo", [U1, cc.system("Memory is low."), A1])
     added = store.sync("demo", [U1, A1, U2])
     assert [message.text for message in added] == ["u2"]
@@ -46,7 +46,7 @@ def test_the_same_words_twice_are_two_messages(store: cc.Store) -> None:
 
 
 def test_a_uid_is_matched_before_the_words(store: cc.Store) -> None:
-    """SPEC 3.5: uid if sent."""
+    """Guarantee 3.5: uid if sent."""
     store.sync("demo", [cc.user("hi", uid="m1"), cc.assistant("hello", uid="m2"), cc.user("hi", uid="m3")])
     added = store.sync("demo", [cc.user("hi", uid="m1"), cc.assistant("cut sho…", uid="m2"), cc.user("hi", uid="m3")])
     assert added == []
@@ -93,7 +93,7 @@ def test_another_native_block_is_another_message(store: cc.Store) -> None:
 
 
 def test_a_new_question_is_not_taken_for_redacted_words(store: cc.Store) -> None:
-    """SPEC 2.8: the id of what was redacted says what it was not."""
+    """Guarantee 2.8: the id of what was redacted says what it was not."""
     store.extend("demo", [U1, cc.user("secret", author="ann")])
     store.redact("demo", 2)
     assert store.sync("demo", [U1, cc.user("secret")]) == []
@@ -131,7 +131,7 @@ def test_a_page_that_knows_no_calls_keeps_the_tool_history(store: cc.Store) -> N
 
 
 def test_calls_and_results_are_matched_by_their_ids(store: cc.Store) -> None:
-    """SPEC 3.5: role, text and call ids; a page may show a result cut short."""
+    """Guarantee 3.5: role, text and call ids; a page may show a result cut short."""
     call = cc.assistant("", tool_calls=[cc.ToolCall(id="c1", name="f", arguments={"x": 1})])
     store.extend("demo", [U1, call, cc.tool_result("c1", "f", "a very long result")])
     added = store.sync("demo", [U1, call, cc.tool_result("c1", "f", "a very…"), A1])
@@ -153,7 +153,7 @@ def test_white_space_at_the_ends_does_not_make_a_message_new(store: cc.Store) ->
     ids=["edited last question", "regenerated answer", "edited first question"],
 )
 def test_a_rewritten_past_becomes_a_branch(store: cc.Store, resent: list[cc.Message], result: list[str]) -> None:
-    """SPEC 3.5: everything before the change stays as it was, and what was replaced is still there."""
+    """Guarantee 3.5: everything before the change stays as it was, and what was replaced is still there."""
     before = store.extend("demo", [U1, A1, U2, A2])
     store.sync("demo", resent)
     assert texts(store) == result
@@ -177,7 +177,7 @@ def test_a_shorter_history_rewinds_nothing(store: cc.Store) -> None:
 
 
 def test_redacted_words_do_not_come_back(store: cc.Store) -> None:
-    """SPEC 2.8: the client may still have them."""
+    """Guarantee 2.8: the client may still have them."""
     store.extend("demo", [cc.user("my card is 4242"), A1])
     store.redact("demo", 1)
     store.sync("demo", [cc.user("my card is 4242"), A1, U2])
@@ -185,7 +185,7 @@ def test_redacted_words_do_not_come_back(store: cc.Store) -> None:
 
 
 def test_a_bad_entry_stores_nothing(store: cc.Store) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(cc.InvalidMessage, match=r"messages\[1\]"):
         store.sync("demo", [U1, cc.user("")])
     assert store.conversations() == []

@@ -19,7 +19,7 @@ def listed(store: cc.Store, conversation: str = "demo", agent: str = "assistant"
 
 
 def test_todos_are_numbered_as_they_are_added_and_change_their_state(store: cc.Store) -> None:
-    """SPEC 8.4: todos have an API."""
+    """Guarantee 8.4: todos have an API."""
     assert store.add_todo("demo", "Read the code") == Todo(number=1, text="Read the code", state="open")
     store.add_todo("demo", "Write tests")
     assert store.set_todo("demo", 1, state="done") == Todo(number=1, text="Read the code", state="done")
@@ -65,7 +65,7 @@ def test_todos_may_come_before_the_first_message(store: cc.Store) -> None:
     ids=["blank", "number", "nul", "long"],
 )
 def test_a_text_that_is_none_is_refused(store: cc.Store, text: str, said: str) -> None:
-    """SPEC 15.1: what is wrong and the way out, and nothing is stored."""
+    """Guarantee 15.1: what is wrong and the way out, and nothing is stored."""
     store.add_todo("demo", "Sound")
     with pytest.raises(cc.InvalidInput, match=said):
         store.add_todo("demo", text)
@@ -77,7 +77,7 @@ def test_a_text_that_is_none_is_refused(store: cc.Store, text: str, said: str) -
 
 
 def test_other_bad_input_is_refused(store: cc.Store) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     store.add_todo("demo", "a")
     with pytest.raises(cc.InvalidInput, match="Use open, doing, done or dropped"):
         store.set_todo("demo", 1, state="finished")  # pyright: ignore[reportArgumentType]
@@ -113,7 +113,7 @@ def test_a_list_has_a_limit(store: cc.Store) -> None:
 
 
 def test_several_changes_are_made_together_or_not_at_all(store: cc.Store) -> None:
-    """SPEC 15.1: bad input never leaves a half-written record."""
+    """Guarantee 15.1: bad input never leaves a half-written record."""
     store.replace_todos("demo", ["a", "b"])
     with pytest.raises(cc.InvalidInput, match="no todo 9"):
         store.change_todos("demo", [TodoChange(number=1, state="done"), TodoChange(number=9, state="done")])
@@ -123,7 +123,7 @@ def test_several_changes_are_made_together_or_not_at_all(store: cc.Store) -> Non
 
 
 def test_a_fork_begins_with_its_parents_todos_and_goes_its_own_way(store: cc.Store) -> None:
-    """SPEC 3.5: todos have no history, so a fork at any message begins with the list as it is now."""
+    """Guarantee 3.5: todos have no history, so a fork at any message begins with the list as it is now."""
     store.append("demo", cc.user("hi"))
     store.add_todo("demo", "a")
     store.add_todo("demo", "b", agent="coder")
@@ -135,7 +135,7 @@ def test_a_fork_begins_with_its_parents_todos_and_goes_its_own_way(store: cc.Sto
 
 
 def test_rewinding_and_resetting_leave_todos_alone_and_deleting_takes_them(store: cc.Store) -> None:
-    """SPEC 3.4: only `delete` deletes."""
+    """Guarantee 3.4: only `delete` deletes."""
     store.extend("demo", [cc.user("a"), cc.user("b")])
     store.add_todo("demo", "keep")
     store.rewind("demo", 1)
@@ -156,7 +156,7 @@ def add_many(address: str, writer: int, start: Barrier) -> None:
 
 
 def test_many_processes_add_todos_and_none_is_lost(shared_address: str) -> None:
-    """SPEC 3.2."""
+    """Guarantee 3.2."""
     start = PROCESSES.Barrier(WRITERS)
     writers = [PROCESSES.Process(target=add_many, args=(shared_address, number, start)) for number in range(WRITERS)]
     for writer in writers:
@@ -172,7 +172,7 @@ def test_many_processes_add_todos_and_none_is_lost(shared_address: str) -> None:
 
 
 def test_many_threads_add_todos_to_one_store(store: cc.Store) -> None:
-    """SPEC 3.2: on the store in memory, too."""
+    """Guarantee 3.2: on the store in memory, too."""
     threads = [threading.Thread(target=lambda: [store.add_todo("demo", "x") for _ in range(20)]) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -182,7 +182,7 @@ def test_many_threads_add_todos_to_one_store(store: cc.Store) -> None:
 
 
 def test_a_model_writes_its_list_and_changes_it(store: cc.Store) -> None:
-    """SPEC 8.4: todos have a tool; it answers with the list as it then stands."""
+    """Guarantee 8.4: todos have a tool; it answers with the list as it then stands."""
     store.append("demo", cc.user("go"))
     written = {"todos": [{"text": "Read"}, {"text": "Write", "state": "doing"}, "Check"]}
     answer = apply_todo_call(store, "demo", "coder", written)
@@ -216,7 +216,7 @@ def test_a_model_writes_its_list_and_changes_it(store: cc.Store) -> None:
 def test_a_call_that_makes_no_sense_is_answered_and_changes_nothing(
     store: cc.Store, arguments: object, said: str
 ) -> None:
-    """SPEC 2.3: nothing crashes because of what a model wrote."""
+    """Guarantee 2.3: nothing crashes because of what a model wrote."""
     store.add_todo("demo", "a")
     answer = apply_todo_call(store, "demo", "assistant", arguments)
     assert answer.startswith("Nothing was changed. ")
@@ -225,7 +225,7 @@ def test_a_call_that_makes_no_sense_is_answered_and_changes_nothing(
 
 
 def test_what_no_model_could_help_is_raised(store: cc.Store) -> None:
-    """SPEC 15.1: a wrong conversation is the program's mistake, not the model's."""
+    """Guarantee 15.1: a wrong conversation is the program's mistake, not the model's."""
     with pytest.raises(cc.UnknownConversation):
         apply_todo_call(store, "nope", "assistant", {"todos": ["a"]})
 

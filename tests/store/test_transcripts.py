@@ -55,7 +55,7 @@ def rows(store: cc.Store) -> int:
 
 
 def test_entries_come_back_in_order_and_once(store: cc.Store) -> None:
-    """SPEC 3.2: what has a uuid is stored once, whoever gives it again; what has none is a new entry each time."""
+    """Guarantee 3.2: what has a uuid is stored once, whoever gives it again; what has none is a new entry each time."""
     title: JSONObject = {"type": "title", "title": "Garden"}
     assert append(store, entry("b"), entry("a"), title) == 3
     assert append(store, entry("a", changed=True), title, entry("c"), entry("c")) == 2
@@ -79,7 +79,7 @@ def test_every_json_comes_back_as_it_was(store: cc.Store) -> None:
 
 
 def test_what_is_no_json_is_refused_and_nothing_is_stored(store: cc.Store) -> None:
-    """SPEC 15.1."""
+    """Guarantee 15.1."""
     with pytest.raises(cc.InvalidInput, match="no JSON"):
         append(store, entry("a"), entry("b", when=object()))
     with pytest.raises(cc.InvalidInput, match="cannot name a session"):
@@ -97,7 +97,7 @@ def test_the_time_of_a_transcript_grows_with_every_append(store: cc.Store) -> No
 
 
 def test_a_conversation_takes_its_transcripts_along_when_it_is_deleted(store: cc.Store) -> None:
-    """SPEC 3.4: `delete` deletes; a fork owns nothing of its parent, and nothing of others goes."""
+    """Guarantee 3.4: `delete` deletes; a fork owns nothing of its parent, and nothing of others goes."""
     store.append("demo", cc.user("hi"))
     store.fork("demo", "other")
     other, nobodys = TranscriptKey("home", "session-2"), TranscriptKey("home", "session-3")
@@ -111,7 +111,7 @@ def test_a_conversation_takes_its_transcripts_along_when_it_is_deleted(store: cc
 
 
 def test_words_of_a_deleted_conversation_do_not_come_back(store: cc.Store) -> None:
-    """SPEC 3.4: a program may still be running when its conversation is deleted."""
+    """Guarantee 3.4: a program may still be running when its conversation is deleted."""
     store.append("demo", cc.user("hi"))
     append(store, entry("a"), conversation="demo")
     store.delete("demo")
@@ -121,7 +121,7 @@ def test_words_of_a_deleted_conversation_do_not_come_back(store: cc.Store) -> No
 
 
 def test_redacting_empties_the_transcripts_of_the_tree(store: cc.Store) -> None:
-    """SPEC 2.8: the words may be anywhere in them. What a running program says afterwards is not taken."""
+    """Guarantee 2.8: the words may be anywhere in them. What a running program says afterwards is not taken."""
     store.append("demo", cc.user(SECRET))
     store.fork("demo", "fork")
     store.append("stranger", cc.user("hi"))
@@ -138,7 +138,7 @@ def test_redacting_empties_the_transcripts_of_the_tree(store: cc.Store) -> None:
 
 
 def test_a_session_whose_transcript_was_redacted_is_given_up(store: cc.Store) -> None:
-    """SPEC 2.8, 9.5: even where the message was never shown on its channel, because the transcript is gone."""
+    """Guarantees 2.8, 9.5: even where the message was never shown on its channel, because the transcript is gone."""
     compiler = cc.MessageCompiler(store, KEEPER)
     store.append("demo", cc.user("One."))
     compiled = compiler.compile("demo")
@@ -156,7 +156,7 @@ def test_a_session_whose_transcript_was_redacted_is_given_up(store: cc.Store) ->
 
 
 def test_a_session_with_redacted_words_in_its_system_prompt_is_given_up(store: cc.Store) -> None:
-    """SPEC 2.8: a system prompt that is changed would go into the session as an update, beside the old one."""
+    """Guarantee 2.8: a system prompt that is changed would go into the session as an update, beside the old one."""
     compiler = cc.MessageCompiler(store, KEEPER)
     store.extend("demo", [cc.system(SECRET), cc.user("One.")])
     compiled = compiler.compile("demo")
@@ -170,7 +170,7 @@ def test_a_session_with_redacted_words_in_its_system_prompt_is_given_up(store: c
 
 
 def test_a_session_that_is_not_concerned_stays(store: cc.Store) -> None:
-    """SPEC 9.5: a session of a provider's own keeping, to which the message was never shown."""
+    """Guarantee 9.5: a session of a provider's own keeping, to which the message was never shown."""
     compiler = cc.MessageCompiler(store, KEEPER)
     store.append("demo", cc.user("One."))
     compiled = compiler.compile("demo")
@@ -182,7 +182,7 @@ def test_a_session_that_is_not_concerned_stays(store: cc.Store) -> None:
 
 
 def test_retention_takes_what_nobody_owns_when_it_is_old(store: cc.Store) -> None:
-    """SPEC 2.8: retention by age is a setting."""
+    """Guarantee 2.8: retention by age is a setting."""
     append(store, entry("a", text=SECRET))
     assert store.expire(timedelta(days=1)) == 0
     assert names(store) == ["a"]
@@ -192,7 +192,7 @@ def test_retention_takes_what_nobody_owns_when_it_is_old(store: cc.Store) -> Non
 
 
 def test_removed_words_are_not_in_the_files(tmp_path: Path) -> None:
-    """SPEC 2.8."""
+    """Guarantee 2.8."""
     with cc.open_store(tmp_path / "chat.db") as store:
         store.append("demo", cc.user("hi"))
         append(store, *[entry(str(number), text=SECRET) for number in range(50)], conversation="demo")
@@ -203,14 +203,14 @@ def test_removed_words_are_not_in_the_files(tmp_path: Path) -> None:
 
 
 def test_an_exported_conversation_carries_no_transcript(store: cc.Store) -> None:
-    """SPEC 3.8: a transcript is a provider's, and of use on this store alone."""
+    """Guarantee 3.8: a transcript is a provider's, and of use on this store alone."""
     store.append("demo", cc.user("hi"))
     append(store, entry("a", text=SECRET), conversation="demo")
     assert SECRET.encode() not in b"".join(export_lines(store, "demo"))
 
 
 def test_two_writers_at_once_lose_and_double_nothing(store: cc.Store) -> None:
-    """SPEC 3.2: each one's entries in its own order; what both give is there once."""
+    """Guarantee 3.2: each one's entries in its own order; what both give is there once."""
     begin = threading.Barrier(2)
 
     def write(writer: str) -> None:
@@ -238,7 +238,7 @@ def append_until_killed(address: str, run: int, pipe: Connection) -> None:
 
 
 def test_every_append_that_returned_is_there_after_a_kill(shared_address: str) -> None:
-    """SPEC 3.2: no acknowledged entry is lost, and no batch is half there."""
+    """Guarantee 3.2: no acknowledged entry is lost, and no batch is half there."""
     chance = random.Random(20261115)
     promised: set[str] = set()
     cc.open_store(shared_address).close()

@@ -66,7 +66,7 @@ def _calls(messages: Sequence[Message]) -> tuple[tuple[str, str], ...]:
 
 
 def expected(step: Step) -> int:
-    """What SPEC 6.2 says the later request will cost."""
+    """Return what the later request will cost by Guarantee 6.2."""
     counts = step.later.counter
     same_turn = all(message.role == "tool" for message in step.new)
     sent_back = any(isinstance(part, Reasoning) or part.extra for message in step.reply for part in message.parts)

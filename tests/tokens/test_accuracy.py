@@ -15,7 +15,7 @@ LIMITS = {"OpenAI": 0.03, "Anthropic": 0.15, "Gemini": 0.15}
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_counts_are_near_what_the_provider_reports(house: str) -> None:
-    """SPEC 6.1: with the figures that are in the code; of a handful of requests only that they are no nonsense."""
+    """Guarantee 6.1: with the figures that are in the code; of a handful of requests only that they are no nonsense."""
     errors = [abs(sample.counted / sample.real - 1) for sample in samples(house)]
     assert errors
     assert median(errors) < (LIMITS[house] if len(errors) >= ENOUGH else 0.25)
@@ -23,7 +23,7 @@ def test_counts_are_near_what_the_provider_reports(house: str) -> None:
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_a_model_nobody_has_measured_is_counted_by_what_its_kin_taught(house: str) -> None:
-    """SPEC 6.1: each model with figures fitted to the others alone, as a new model will be."""
+    """Guarantee 6.1: each model with figures fitted to the others alone, as a new model will be."""
     found = samples(house)
     errors = [error for _, error in left_out(found, words=house == "Anthropic")]
     assert median(errors) < (LIMITS[house] if len(errors) >= ENOUGH else 1)
@@ -31,14 +31,14 @@ def test_a_model_nobody_has_measured_is_counted_by_what_its_kin_taught(house: st
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_most_estimates_are_on_the_high_side(house: str) -> None:
-    """SPEC 6.1: a request that is larger than it was thought is refused; one that is smaller costs nothing."""
+    """Guarantee 6.1: a request that is larger than it was thought is refused; one that is smaller costs nothing."""
     found = samples(house)
     high = sum(sample.counted >= sample.real * 0.95 for sample in found) / len(found)
     assert high >= (0.75 if len(found) >= ENOUGH else 0.5)
 
 
 def test_the_next_input_is_the_last_one_and_what_came_after() -> None:
-    """SPEC 6.2: requests that continue a conversation, of all houses together and of each by itself."""
+    """Guarantee 6.2: requests that continue a conversation, of all houses together and of each by itself."""
     found = all_steps()
     assert len(found) < ENOUGH or median([_error(step) for step in found]) < 0.05
     for house in HOUSES:
@@ -60,7 +60,9 @@ def test_the_next_input_is_the_last_one_and_what_came_after() -> None:
 def test_a_recorded_step_is_foreseen(
     tokenizer: str, provider: str, model: str, last: int, output: int, tool: str, result: str, real: int
 ) -> None:
-    """SPEC 6.2: what one request cost and its reply wrote, one result that came after, and what the next one cost."""
+    """Guarantee 6.2: what one request cost and its reply wrote, one result that came after, and what the next one
+    cost.
+    """
     new = counter(tokenizer, provider=provider, model=model).message(tool_result("c1", tool, result))
     assert next_input(last, output, new) == pytest.approx(real, rel=0.05)
 

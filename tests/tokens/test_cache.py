@@ -7,7 +7,7 @@ from contextc.tokens import Calibration, counter, keep, known, load_calibration,
 
 
 def test_counts_are_found_again_under_their_content_and_who_counted(store: cc.Store) -> None:
-    """SPEC 6.3: on every store, more at once than one statement takes."""
+    """Guarantee 6.3: on every store, more at once than one statement takes."""
     counts = counter("claude")
     made = {content_hash(each): counts.message(each) for each in (user(f"message {n}") for n in range(1_200))}
     store.write(lambda tx: keep(tx, counts.tokenizer, made))
@@ -18,14 +18,14 @@ def test_counts_are_found_again_under_their_content_and_who_counted(store: cc.St
 
 
 def test_a_count_that_is_kept_stays(store: cc.Store) -> None:
-    """SPEC 6.3: two processes may count the same at once."""
+    """Guarantee 6.3: two processes may count the same at once."""
     store.write(lambda tx: keep(tx, "t", {b"a": 5}))
     store.write(lambda tx: keep(tx, "t", {b"a": 6, b"b": 7}))
     assert store.read(lambda tx: known(tx, "t", [b"a", b"b"])) == {b"a": 5, b"b": 7}
 
 
 def test_a_calibration_is_kept_per_model(store: cc.Store) -> None:
-    """SPEC 6.2"""
+    """Guarantee 6.2"""
     assert store.read(lambda tx: load_calibration(tx, "m")) == Calibration()
     store.write(lambda tx: save_calibration(tx, "m", Calibration(1.25, 4)))
     store.write(lambda tx: save_calibration(tx, "m", Calibration(1.5, 5)))

@@ -6,7 +6,7 @@ from contextc.tokens import Calibration, next_input
 
 
 def test_the_first_figure_counts_most() -> None:
-    """SPEC 6.2: quickly at first, slowly later."""
+    """Guarantee 6.2: quickly at first, slowly later."""
     first = Calibration().learned(1_000, 1_300)
     assert first.factor == pytest.approx(1.3)
     many = Calibration(factor=1.3, samples=500).learned(1_000, 1_000)
@@ -15,7 +15,7 @@ def test_the_first_figure_counts_most() -> None:
 
 
 def test_it_settles_where_the_figures_are() -> None:
-    """SPEC 6.2"""
+    """Guarantee 6.2"""
     learned = Calibration()
     for _ in range(50):
         learned = learned.learned(2_000, 2_400)
@@ -25,16 +25,16 @@ def test_it_settles_where_the_figures_are() -> None:
 
 @pytest.mark.parametrize(("estimated", "real"), [(0, 1_000), (1_000, 0), (-5, 1_000), (49, 49), (1_000, -1)])
 def test_nonsense_teaches_nothing(estimated: int, real: int) -> None:
-    """SPEC 6.2: a provider that reports no usage must not move anything."""
+    """Guarantee 6.2: a provider that reports no usage must not move anything."""
     assert Calibration(1.1, 3).learned(estimated, real) == Calibration(1.1, 3)
 
 
 def test_it_is_bounded() -> None:
-    """SPEC 6.2"""
+    """Guarantee 6.2"""
     assert Calibration().learned(100, 100_000).factor == 2.0
     assert Calibration().learned(100_000, 100).factor == 0.5
 
 
 def test_next_input() -> None:
-    """SPEC 6.2: never the sum of every request."""
+    """Guarantee 6.2: never the sum of every request."""
     assert next_input(10_000, 400, 150) == 10_550

@@ -39,43 +39,43 @@ SAMPLES = {
 
 @pytest.mark.parametrize(("tokenizer", "exact"), [("o200k_base", True), ("gemini", True), ("claude", False)])
 def test_a_counter_says_whether_it_is_exact(tokenizer: str, exact: bool) -> None:
-    """SPEC 6.1: the manifest says which."""
+    """Guarantee 6.1: the manifest says which."""
     assert counter(tokenizer).exact is exact
 
 
 def test_a_plain_chat_is_counted_to_the_token() -> None:
-    """SPEC 6.1: OpenAI's published example of frames: 14 tokens for this question."""
+    """Guarantee 6.1: OpenAI's published example of frames: 14 tokens for this question."""
     question = user("What is the capital of Mexico?")
     assert GPT.overhead + GPT.message(question) == 14
 
 
 def test_special_tokens_in_a_text_are_text() -> None:
-    """SPEC 6.1: nobody can write one token that counts as a control token, or hide text behind it."""
+    """Guarantee 6.1: nobody can write one token that counts as a control token, or hide text behind it."""
     assert GPT.text("<|endoftext|>") > 3
     assert GPT.text("<|im_start|>system") > 3
 
 
 def test_half_an_emoji_is_counted_and_not_an_error() -> None:
-    """SPEC 6.1"""
+    """Guarantee 6.1"""
     assert GPT.text("mood: \ud83d") > 0
     assert CLAUDE.text("mood: \ud83d") > 0
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_the_estimate_holds_for_every_kind_of_text(kind: str) -> None:
-    """SPEC 6.1, FIELD-BUGS 27: characters divided by four are off by two thirds on Chinese, and on base64."""
+    """Guarantee 6.1: characters divided by four are off by two thirds on Chinese, and on base64."""
     assert estimate(SAMPLES[kind]) == pytest.approx(GPT.text(SAMPLES[kind]), rel=0.25)
 
 
 @given(st.text(), st.text())
 def test_more_text_never_has_much_fewer_tokens(one: str, other: str) -> None:
-    """SPEC 6.1: whatever the characters are."""
+    """Guarantee 6.1: whatever the characters are."""
     assert estimate(one) >= 0
     assert estimate(one + other) >= estimate(one) - 1
 
 
 def test_everything_that_is_sent_is_counted() -> None:
-    """SPEC 6.1, FIELD-BUGS 27: calls were off 2.4 times where only text was counted."""
+    """Guarantee 6.1: calls were off 2.4 times where only text was counted."""
     said = CLAUDE.message(assistant("Let me look."))
     call = ToolCall(id="c1", name="read_file", arguments={"path": "src/main.py", "lines": [1, 200]})
     asked = CLAUDE.message(assistant("Let me look.", tool_calls=[call]))
@@ -86,7 +86,7 @@ def test_everything_that_is_sent_is_counted() -> None:
 
 
 def test_what_is_not_sent_costs_nothing() -> None:
-    """SPEC 6.1, 11.7: hints are for people, and another provider's reasoning goes to nobody else."""
+    """Guarantees 6.1, 11.7: hints are for people, and another provider's reasoning goes to nobody else."""
     said = GPT.message(assistant("Hello."))
     foreign = Reasoning(text="long thoughts " * 100, provider="anthropic")
     assert GPT.message(Message(role="assistant", parts=(foreign, Text("Hello."), Hint("for people")))) == said
@@ -95,7 +95,7 @@ def test_what_is_not_sent_costs_nothing() -> None:
 
 
 def test_own_reasoning_is_counted_and_sealed_reasoning_by_what_is_in_it() -> None:
-    """SPEC 6.1, FIELD-BUGS 27: thinking was off five to ten times."""
+    """Guarantee 6.1: thinking was off five to ten times."""
     thought = Message(role="assistant", parts=(Reasoning(text="17 * 23 = 391", provider="anthropic"), Text("391")))
     assert CLAUDE.reasoning(thought) == CLAUDE.text("17 * 23 = 391")
     sealed = Message(role="assistant", parts=(Reasoning(data="g" * 13_176, provider="openai"), Text("391")))
@@ -104,13 +104,12 @@ def test_own_reasoning_is_counted_and_sealed_reasoning_by_what_is_in_it() -> Non
 
 
 def test_a_block_only_another_provider_understands_is_one_line() -> None:
-    """SPEC 2.5"""
+    """Guarantee 2.5"""
     block = Native(provider="google", data={"executableCode": {"code": "print(1)\n" * 500}})
     assert GPT.message(Message(role="assistant", parts=(block,))) < 30
 
 
 def test_a_picture_is_not_its_base64() -> None:
-    """FIELD-BUGS 27"""
     picture = Media(mime_type="image/png", data=b"\x89PNG\r\n\x1a\n" + bytes(3_000_000))
     assert CLAUDE.message(user([picture])) < 2_000
     inside = tool_result("c1", "screenshot", [picture])
@@ -118,7 +117,9 @@ def test_a_picture_is_not_its_base64() -> None:
 
 
 def test_tools_are_counted_as_the_model_reads_them() -> None:
-    """SPEC 6.1: OpenAI's models read TypeScript, not the JSON that is sent; recorded requests say 30 for this tool."""
+    """Guarantee 6.1: OpenAI's models read TypeScript, not the JSON that is sent; recorded requests say 30 for this
+    tool.
+    """
     chat = counter("o200k_base", provider="openai_chat", model="gpt-4o")
     assert chat.tools([WEATHER]) == pytest.approx(30, abs=1)
     assert chat.tools([]) == 0
@@ -127,7 +128,7 @@ def test_tools_are_counted_as_the_model_reads_them() -> None:
 
 
 def test_tools_of_every_house_are_understood() -> None:
-    """SPEC 6.1"""
+    """Guarantee 6.1"""
     schema = WEATHER["function"]["parameters"]
     shapes: list[JSONObject] = [
         {"name": "get_weather", "description": "", "input_schema": schema},
@@ -139,7 +140,7 @@ def test_tools_of_every_house_are_understood() -> None:
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
-    """SPEC 6.1: schemas come from strangers."""
+    """Guarantee 6.1: schemas come from strangers."""
     tree: JSONObject = {
         "$defs": {"tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}}},
         "type": "object",
@@ -149,7 +150,7 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
 
 
 def test_the_settings_that_cost_are_counted() -> None:
-    """SPEC 6.1: reasoning, a forced choice, and the schema of the answer are text to the model."""
+    """Guarantee 6.1: reasoning, a forced choice, and the schema of the answer are text to the model."""
     assert CLAUDE.settings({}) == 0
     assert CLAUDE.settings({"thinking": {"type": "enabled", "budget_tokens": 1024}}) > 0
     assert CLAUDE.settings({"tool_choice": {"type": "any"}}) > 0
@@ -158,13 +159,13 @@ def test_the_settings_that_cost_are_counted() -> None:
 
 
 def test_a_name_nobody_knows_is_estimated() -> None:
-    """SPEC 6.1: and no error."""
+    """Guarantee 6.1: and no error."""
     assert counter("nobody's").exact is False
     assert counter("nobody's").text("hello world") > 0
 
 
 def test_without_splintr_the_estimate_stands_in_and_says_so() -> None:
-    """SPEC 6.1: the extra need not be installed. Counts that were kept with it are not mixed with these."""
+    """Guarantee 6.1: the extra need not be installed. Counts that were kept with it are not mixed with these."""
     code = """
 import sys
 sys.modules["splintr"] = None
@@ -180,7 +181,7 @@ print(counts.exact, counts.tokenizer, counts.text(sys.argv[1]))
 
 
 def test_another_formula_has_another_name() -> None:
-    """SPEC 6.3: counts are kept under it."""
+    """Guarantee 6.3: counts are kept under it."""
     names = {
         counter(tokenizer, provider=provider, model=model).tokenizer
         for tokenizer, provider, model in (
@@ -210,12 +211,12 @@ def test_another_formula_has_another_name() -> None:
     ],
 )
 def test_a_model_finds_its_generation(model: str, family: str) -> None:
-    """SPEC 6.1: newer Claude models cut the same words into more tokens."""
+    """Guarantee 6.1: newer Claude models cut the same words into more tokens."""
     assert profile("claude", "anthropic", model).name == family
 
 
 def test_many_threads_count_the_same() -> None:
-    """SPEC 6.1"""
+    """Guarantee 6.1"""
     texts = [f"{each} {SAMPLES['prose']}" for each in range(200)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(GPT.text, texts)) == [GPT.text(text) for text in texts]

@@ -17,7 +17,7 @@ LOSSY = b"RIFF\0\0\0\0WEBPVP8 " + bytes(10) + (640).to_bytes(2, "little") + (480
 
 @pytest.mark.parametrize("data", [PNG, GIF, JPEG, WEBP, LOSSLESS, LOSSY])
 def test_the_size_of_a_picture_is_read_from_its_first_bytes(data: bytes) -> None:
-    """SPEC 6.1"""
+    """Guarantee 6.1"""
     assert pixels(data) == (640, 480)
 
 
@@ -25,13 +25,13 @@ def test_the_size_of_a_picture_is_read_from_its_first_bytes(data: bytes) -> None
     "data", [b"", b"\xff\xd8", b"\xff\xd8\xff\xe0", PNG[:20], JPEG[:24], b"RIFF", b"BM1234", bytes(99)]
 )
 def test_what_cannot_be_read_has_a_typical_size(data: bytes) -> None:
-    """SPEC 6.1: cut off, damaged or unknown, never an error."""
+    """Guarantee 6.1: cut off, damaged or unknown, never an error."""
     assert pixels(data) is None
     assert media_tokens(Media(mime_type="image/png", data=data), "area") == picture_tokens(None, "area")
 
 
 def test_a_larger_picture_costs_more_up_to_a_limit() -> None:
-    """SPEC 6.1: as the providers' own pages say."""
+    """Guarantee 6.1: as the providers' own pages say."""
     assert picture_tokens((200, 200), "area") < picture_tokens((1000, 1000), "area") < 1_400
     assert picture_tokens((9000, 9000), "area") < 1_700
     assert picture_tokens((512, 512), "tiles") == 255
@@ -39,13 +39,13 @@ def test_a_larger_picture_costs_more_up_to_a_limit() -> None:
 
 
 def test_bytes_that_lie_in_a_store_are_taken_from_there() -> None:
-    """SPEC 2.6: a stored part has its name and size, not its bytes."""
+    """Guarantee 2.6: a stored part has its name and size, not its bytes."""
     stored = Media(mime_type="image/png", blob="00ff", size=len(PNG))
     assert media_tokens(stored, "area", PNG) < media_tokens(stored, "area")
 
 
 def test_other_kinds_count_by_their_size() -> None:
-    """SPEC 6.1"""
+    """Guarantee 6.1"""
     assert media_tokens(Media(mime_type="text/csv", blob="a", size=3_000), "area") == 1_000
     assert media_tokens(Media(mime_type="audio/mpeg", blob="a", size=160_000), "area") == 320
     one, many = b"%PDF /Type /Pages /Type /Page ", b"%PDF /Type /Pages" + b" /Type /Page " * 12

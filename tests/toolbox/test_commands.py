@@ -82,7 +82,7 @@ def test_a_model_cannot_ask_for_more_time_than_there_is(tmp_path: Path) -> None:
 
 
 def test_cancelling_ends_the_whole_group_before_it_passes_on(tmp_path: Path) -> None:
-    """SPEC 11.10: nothing of a cancelled turn goes on."""
+    """Guarantee 11.10: nothing of a cancelled turn goes on."""
     tool = command_tool(tmp_path)
 
     async def cancelled() -> None:
@@ -190,7 +190,7 @@ def test_people_see_the_last_line_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_the_todo_tool_keeps_the_list_of_the_agent_that_calls() -> None:
-    """SPEC 8.4: todos have an API and a tool."""
+    """Guarantee 8.4: todos have an API and a tool."""
     store = cc.open_store("memory:")
     store.append("demo", cc.user("hi"))
     context = cc.ToolContext(conversation="demo", agent="coder", store=store)

@@ -64,7 +64,7 @@ def test_a_number_that_came_as_text_is_a_number_and_null_is_left_out() -> None:
     ids=["unknown", "type", "null", "choice", "unknown inside", "missing inside", "cut off", "no object", "deep"],
 )
 def test_what_a_model_got_wrong_is_said_to_it_exactly(arguments: str | dict[str, object], words: str) -> None:
-    """SPEC 2.3: nothing crashes; the model reads the field, what came, and what was expected."""
+    """Guarantee 2.3: nothing crashes; the model reads the field, what came, and what was expected."""
     result = answer(look, arguments)
     assert result.is_error
     assert result.text.startswith("The tool was not run. ")
@@ -92,7 +92,7 @@ def returned() -> list[tuple[object, str]]:
 
 @pytest.mark.parametrize(("value", "text"), returned())
 def test_what_a_function_returns_becomes_a_result(value: object, text: str) -> None:
-    """SPEC 2.2: None becomes the empty text, other values become JSON."""
+    """Guarantee 2.2: None becomes the empty text, other values become JSON."""
 
     def give() -> object:
         return value
@@ -184,7 +184,7 @@ def test_an_exception_is_told_by_type_and_message(error: BaseException, words: s
 
 
 def test_the_traceback_goes_to_the_log_and_not_to_the_model(caplog: pytest.LogCaptureFixture) -> None:
-    """SPEC 13.3: quiet by default; content only at DEBUG."""
+    """Guarantee 13.3: quiet by default; content only at DEBUG."""
 
     def fail() -> None:
         raise ValueError("no such town")
@@ -204,7 +204,7 @@ def test_very_long_error_messages_are_cut() -> None:
 
 
 def test_an_async_tool_is_cancelled_when_its_time_is_over() -> None:
-    """SPEC 11.2: wall time per tool."""
+    """Guarantee 11.2: wall time per tool."""
     cleaned: list[bool] = []
 
     async def slow(context: cc.ToolContext) -> None:
@@ -284,7 +284,7 @@ def test_a_thread_that_ends_after_the_event_loop_is_no_error(caplog: pytest.LogC
 
 @pytest.mark.parametrize("on_loop", [False, True])
 def test_cancelling_a_call_passes_through_and_reaches_the_tool(on_loop: bool) -> None:
-    """SPEC 11.10: a cancelled turn stops its tools."""
+    """Guarantee 11.10: a cancelled turn stops its tools."""
     started, stopped = threading.Event(), threading.Event()
 
     def plain(context: cc.ToolContext) -> None:
@@ -387,7 +387,7 @@ def test_limits_in_a_hint_are_kept() -> None:
 
 @given(arguments=json_objects())
 def test_no_arguments_whatever_raise(arguments: dict[str, object]) -> None:
-    """SPEC 2.3: what a model wrote is answered, and never crashes anything."""
+    """Guarantee 2.3: what a model wrote is answered, and never crashes anything."""
     result = answer(look, arguments)
     assert result.is_error or result.text.startswith(f"{arguments['path']} ")
     assert (result.call_id, result.name) == ("c1", "look")

@@ -112,7 +112,7 @@ def inner_schemas(schema: object) -> Iterator[JSONObject]:
 
 
 def test_hints_and_docstring_are_what_a_model_is_told() -> None:
-    """SPEC 8.1: tool definitions; issue 5: schema from type hints and docstring."""
+    """Guarantee 8.1: tool definitions; issue 5: schema from type hints and docstring."""
 
     def look(path: str, lines: int = 20, *, exact: bool = False) -> str:
         """Look at a file
@@ -241,7 +241,7 @@ def test_parameters_are_described_in_every_usual_way(written: str) -> None:
     "model", ["anthropic:claude-opus-5-5", "openai:gpt-5.2", "openai-chat:gpt-5.2", "gemini:gemini-3-pro-preview"]
 )
 def test_every_provider_takes_the_schemas(model: str, strict: bool | None) -> None:
-    """SPEC 10.5: no rule of any format finds anything, and only words that all of them know are used."""
+    """Guarantee 10.5: no rule of any format finds anything, and only words that all of them know are used."""
     functions: list[Callable[..., object]] = [closed] if strict else [everything, closed]
     tools = [cc.tool(each, strict=strict).tool for each in functions]
     store = cc.open_store("memory:")
@@ -315,7 +315,7 @@ def refused() -> Iterator[tuple[Callable[..., object], str]]:
 def test_what_cannot_be_told_is_refused_at_definition_with_the_way_out(
     function: Callable[..., object], words: str
 ) -> None:
-    """SPEC 15.1: what is wrong, where, and what to do."""
+    """Guarantee 15.1: what is wrong, where, and what to do."""
     with pytest.raises(cc.InvalidInput, match=words):
         cc.tool(function)
 

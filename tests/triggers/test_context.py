@@ -10,7 +10,7 @@ def leads(*shares: float) -> list[str]:
 
 
 def test_it_warns_at_80_and_90_per_cent_of_what_is_available_once_each() -> None:
-    """SPEC 11.5, seed D: the warning comes in the middle of a turn, and is not repeated."""
+    """Guarantee 11.5, seed D: the warning comes in the middle of a turn, and is not repeated."""
     assert leads(0.5, 0.79, 0.8, 0.85, 0.9, 0.97, 1.2) == [
         "",
         "",
@@ -23,23 +23,23 @@ def test_it_warns_at_80_and_90_per_cent_of_what_is_available_once_each() -> None
 
 
 def test_crossing_both_levels_at_once_gives_the_higher_text_alone() -> None:
-    """SPEC 11.3: one large result takes the context from half to full."""
+    """Guarantee 11.3: one large result takes the context from half to full."""
     assert leads(0.5, 0.95, 0.88, 0.86) == ["", "Context critical", "", ""]
 
 
 def test_a_fall_into_the_lower_level_says_nothing_and_a_new_rise_warns_again() -> None:
-    """SPEC 11.4."""
+    """Guarantee 11.4."""
     assert leads(0.95, 0.84, 0.9, 0.89, 0.9) == ["Context critical", "", "Context critical", "", ""]
 
 
 def test_it_says_when_there_is_room_again() -> None:
-    """SPEC 11.5: recovered; and only to who was warned."""
+    """Guarantee 11.5: recovered; and only to who was warned."""
     assert leads(0.5, 0.3) == ["", ""]
     assert leads(0.95, 0.75, 0.74, 0.3) == ["Context critical", "", "Context recovered", ""]
 
 
 def test_compaction_resets_the_levels_so_that_a_later_rise_warns_again() -> None:
-    """SPEC 11.4."""
+    """Guarantee 11.4."""
     play = Play(context_triggers())
     assert play.lead(filled(1, 0.95)) == ["Context critical"]
     assert play.lead(filled(1, 0.4, when="after_compaction")) == ["Context recovered"]
@@ -48,7 +48,7 @@ def test_compaction_resets_the_levels_so_that_a_later_rise_warns_again() -> None
 
 
 def test_a_compaction_that_made_little_room_is_no_recovery_but_resets_too() -> None:
-    """SPEC 11.4."""
+    """Guarantee 11.4."""
     play = Play(context_triggers())
     play.at(filled(1, 0.95))
     assert play.lead(filled(1, 0.86, when="after_compaction")) == []
@@ -56,7 +56,7 @@ def test_a_compaction_that_made_little_room_is_no_recovery_but_resets_too() -> N
 
 
 def test_the_words_give_the_figures_and_what_to_do() -> None:
-    """SPEC 7.1: percentages are of what is available. Rounded down: 89.9 % does not read as 90."""
+    """Guarantee 7.1: percentages are of what is available. Rounded down: 89.9 % does not read as 90."""
     play = Play(context_triggers())
     (warning,) = play.at(filled(1, 0.899, available=200_000, used=179_800))
     (critical,) = play.at(filled(2, 0.95))
@@ -85,7 +85,7 @@ def test_levels_can_be_others() -> None:
 
 
 def test_a_lower_level_that_is_new_is_silent_while_a_higher_one_stands() -> None:
-    """SPEC 11.3: a level that was added between two versions of a program adds nothing to what was said."""
+    """Guarantee 11.3: a level that was added between two versions of a program adds nothing to what was said."""
     play = Play(context_triggers(0.9))
     play.at(filled(1, 0.95))
     play.triggers = context_triggers()

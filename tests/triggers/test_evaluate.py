@@ -45,12 +45,12 @@ def names(*triggers: Trigger, moment: Moment | None = None) -> list[str]:
 
 
 def test_all_that_fire_speak_by_priority_and_equals_as_given() -> None:
-    """SPEC 11.3: collected by priority; a lower one comes first."""
+    """Guarantee 11.3: collected by priority; a lower one comes first."""
     assert names(saying("c"), saying("a", priority=1), saying("d"), saying("b", priority=2)) == ["a", "b", "c", "d"]
 
 
 def test_of_one_group_only_the_highest_level_speaks() -> None:
-    """SPEC 11.3."""
+    """Guarantee 11.3."""
     low, high = saying("low", group="g", level=1), saying("high", group="g", level=2)
     assert names(low, high, saying("other"), saying("alone", group="h")) == ["high", "other", "alone"]
     assert names(high, low) == ["high"]
@@ -74,19 +74,19 @@ def test_who_ends_the_turn_is_not_silenced_by_a_higher_level() -> None:
 
 
 def test_words_for_people_do_not_silence_words_for_the_model() -> None:
-    """SPEC 11.7."""
+    """Guarantee 11.7."""
     hint = saying("hint", group="g", level=5, kind="hint")
     assert names(hint, saying("system", group="g", level=1)) == ["hint", "system"]
 
 
 def test_who_is_silenced_by_its_group_counts_as_having_spoken() -> None:
-    """SPEC 11.3, 11.4: what was left unsaid once is not said late."""
+    """Guarantees 11.3, 11.4: what was left unsaid once is not said late."""
     play = Play([saying("low", group="g", level=1, once=True), saying("high", group="g", level=2, once=True)])
     assert [play.lead(Moment(step=step)) for step in (1, 2)] == [["high"], []]
 
 
 def test_a_trigger_is_asked_only_at_its_moments() -> None:
-    """SPEC 11.3: session start, before every step, after compaction."""
+    """Guarantee 11.3: session start, before every step, after compaction."""
     triggers = [saying("start", at=("session_start",)), saying("step"), saying("compacted", at="after_compaction")]
     assert names(*triggers, moment=Moment(when="session_start")) == ["start"]
     assert names(*triggers, moment=Moment(when="before_step")) == ["step"]
@@ -94,7 +94,7 @@ def test_a_trigger_is_asked_only_at_its_moments() -> None:
 
 
 def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
-    """SPEC 11.7: whatever kind its words claim to be of."""
+    """Guarantee 11.7: whatever kind its words claim to be of."""
     ((_, say),) = evaluate([saying("hint", kind="hint", at=("mid_step",))], Moment(when="mid_step"), {}).says
     assert say.kind == "hint"
     with pytest.raises(InvalidInput, match="only people can be spoken to"):
@@ -127,7 +127,7 @@ def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
     ],
 )
 def test_a_failing_trigger_is_reported_and_stops_no_one(failing: Trigger, reason: str) -> None:
-    """SPEC 11.3."""
+    """Guarantee 11.3."""
     verdict = evaluate([saying("before"), failing, saying("after")], Moment(), {})
     assert [trigger.name for trigger, _ in verdict.says] == ["before", "after"]
     ((name, told),) = verdict.failures
@@ -164,7 +164,7 @@ def test_a_failing_trigger_keeps_its_state() -> None:
 
 
 def test_only_states_that_changed_come_back() -> None:
-    """SPEC 11.4: what is stored with a message is what the message changed."""
+    """Guarantee 11.4: what is stored with a message is what the message changed."""
 
     @cc.trigger("shares", at=("before_step",))
     def shares(moment: Moment, state: JSONObject) -> tuple[None, JSONObject]:
@@ -177,14 +177,16 @@ def test_only_states_that_changed_come_back() -> None:
 
 
 def test_nobody_speaks_twice_at_one_moment() -> None:
-    """SPEC 11.4, 3.6: a turn that is taken up again after a crash asks again, and the message is there already."""
+    """Guarantees 11.4, 3.6: a turn that is taken up again after a crash asks again, and the message is there
+    already.
+    """
     play = Play([saying("x")])
     moments = [Moment(step=1), Moment(step=1), Moment(step=2), Moment(turn=2), Moment(turn=2, conversation="fork")]
     assert [play.lead(moment) for moment in moments] == [["x"], [], ["x"], ["x"], ["x"]]
 
 
 def test_two_moments_of_one_step_are_two() -> None:
-    """SPEC 11.3: before the step, and after the compaction that it led to."""
+    """Guarantee 11.3: before the step, and after the compaction that it led to."""
     play = Play([saying("x", at=("before_step", "after_compaction"))])
     assert [play.lead(Moment()), play.lead(Moment(when="after_compaction"))] == [["x"], ["x"]]
 
@@ -195,7 +197,7 @@ def test_the_end_of_a_turn_is_said_again_if_it_did_not_come_about() -> None:
 
 
 def test_a_cooldown_in_steps_goes_on_in_the_next_turn_and_counts_no_step_twice() -> None:
-    """SPEC 11.4: cooldown."""
+    """Guarantee 11.4: cooldown."""
     play = Play([saying("x", cooldown_steps=3)])
     places = [(1, 1), (1, 2), (1, 2), (2, 1), (2, 1), (3, 1), (3, 2)]
     said = [bool(play.at(Moment(turn=turn, step=step))) for turn, step in places]

@@ -22,7 +22,7 @@ def steps(*made: int, limit: int | None = 250, turn: int = 1) -> list[Moment]:
 
 
 def test_the_step_limit_is_told_at_80_per_cent_once_a_turn() -> None:
-    """SPEC 11.5, 11.2: the default of 250 steps is told after 200."""
+    """Guarantees 11.5, 11.2: the default of 250 steps is told after 200."""
     moments = [*steps(0, 199, 200, 201, 249), *steps(0, 199, 200, turn=2)]
     assert leads(*moments) == ["", "", "Step limit", "", "", "", "", "Step limit"]
 
@@ -62,7 +62,7 @@ def test_no_limit_is_never_near() -> None:
     ],
 )
 def test_each_limit_has_its_own_words(below: JSONObject, near: JSONObject, text: str) -> None:
-    """SPEC 11.5: step and tool-call count, cost; 11.2: time as well."""
+    """Guarantee 11.5: step and tool-call count, cost; 11.2: time as well."""
     way_out = " At the limit the turn ends: do what matters most, and give an answer before that."
     assert says(Moment(step=2, **below), Moment(step=3, **{**below, **near})) == ["", text + way_out]
 
@@ -72,7 +72,7 @@ def test_a_cost_nobody_knows_is_not_near_its_limit() -> None:
 
 
 def test_a_reply_cut_at_the_output_limit_is_told_each_time() -> None:
-    """SPEC 11.5: truncated output."""
+    """Guarantee 11.5: truncated output."""
     finishes = ["tool_calls", "length", "tool_calls", "length", None]
     moments = [Moment(step=step, finish=finish) for step, finish in enumerate(finishes, 2)]
     assert leads(*moments) == ["", "Output cut", "", "Output cut", ""]
@@ -80,7 +80,7 @@ def test_a_reply_cut_at_the_output_limit_is_told_each_time() -> None:
 
 
 def test_people_are_told_every_ten_calls_and_no_model_is() -> None:
-    """SPEC 11.7, seed D: calls that run together may skip the ten itself."""
+    """Guarantee 11.7, seed D: calls that run together may skip the ten itself."""
     play = Play(limit_triggers())
     told: list[int] = []
     for calls in (1, 9, 10, 11, 19, 23, 24, 30):
@@ -99,7 +99,7 @@ def test_the_count_for_people_begins_anew_with_each_turn() -> None:
 
 
 def test_the_defaults_are_all_families_but_resources() -> None:
-    """SPEC 11.5: memory and CPU are off by default."""
+    """Guarantee 11.5: memory and CPU are off by default."""
     assert [trigger.name for trigger in cc.default_triggers()] == [
         "todos_at_start",
         "todos_after_compaction",
@@ -117,7 +117,7 @@ def test_the_defaults_are_all_families_but_resources() -> None:
 
 
 def test_an_ordinary_step_says_nothing_and_writes_nothing() -> None:
-    """SPEC 3.3: what a step writes does not grow; most steps have nothing to remember."""
+    """Guarantee 3.3: what a step writes does not grow; most steps have nothing to remember."""
     play = Play(cc.default_triggers())
     for step in range(1, 20):
         assert play.at(Moment(step=step, steps=step - 1, share=0.4, step_limit=250, finish="tool_calls")) == []

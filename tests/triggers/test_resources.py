@@ -15,7 +15,7 @@ def moment(step: int, *, memory: float = 0.1, cpu: float = 0.1) -> Moment:
 
 
 def test_memory_warns_once_and_says_when_it_is_over() -> None:
-    """SPEC 11.5, seed D: enter and exit texts."""
+    """Guarantee 11.5, seed D: enter and exit texts."""
     play = Play(resource_triggers())
     course = [0.5, 0.85, 0.99, 0.75, 0.74, 0.84]
     texts = [[say.text for say in play.at(moment(step, memory=share))] for step, share in enumerate(course, 1)]
@@ -33,7 +33,7 @@ def test_memory_warns_once_and_says_when_it_is_over() -> None:
 
 
 def test_cpu_warns_once_and_says_when_it_is_over() -> None:
-    """SPEC 11.5."""
+    """Guarantee 11.5."""
     play = Play(resource_triggers())
     course = [0.9, 1.0, 0.7, 0.69]
     leads = [play.lead(moment(step, cpu=share)) for step, share in enumerate(course, 1)]
@@ -45,7 +45,7 @@ def test_both_may_speak_at_once() -> None:
 
 
 def test_a_moment_without_resources_is_a_failure_that_says_how_to_give_them() -> None:
-    """SPEC 11.3."""
+    """Guarantee 11.3."""
     play = Play(resource_triggers())
     assert play.at(Moment()) == play.at(Moment(step=2)) == []
     assert [name for name, _ in play.failures] == ["memory", "cpu"]
@@ -53,7 +53,7 @@ def test_a_moment_without_resources_is_a_failure_that_says_how_to_give_them() ->
 
 
 def test_without_psutil_the_failure_is_reported_once_with_the_way_out() -> None:
-    """SPEC 11.3, 15.1."""
+    """Guarantees 11.3, 15.1."""
     code = """
 import sys
 sys.modules["psutil"] = None

@@ -31,12 +31,12 @@ def texts(trigger: Threshold, *shares: float) -> list[str]:
 
 
 def test_it_enters_at_the_mark_and_leaves_below_the_other() -> None:
-    """SPEC 11.4: enter and exit thresholds."""
+    """Guarantee 11.4: enter and exit thresholds."""
     assert texts(level(), 0.79, 0.8, 0.7, 0.69, 0.79, 0.8) == ["", "High.", "", "Over.", "", "High."]
 
 
 def test_a_value_that_swings_around_the_mark_speaks_once() -> None:
-    """SPEC 11.4: hysteresis."""
+    """Guarantee 11.4: hysteresis."""
     assert texts(level(), 0.8, 0.79, 0.81, 0.75, 0.9, 0.71) == ["High.", "", "", "", "", ""]
 
 
@@ -45,14 +45,14 @@ def test_without_an_exit_text_leaving_is_silent() -> None:
 
 
 def test_a_cooldown_in_steps_holds_back_the_next_entering() -> None:
-    """SPEC 11.4: cooldown. Spoken at step 1, it may speak again at step 4."""
+    """Guarantee 11.4: cooldown. Spoken at step 1, it may speak again at step 4."""
     swinging = [0.8, 0.1, 0.8, 0.1, 0.8]
     assert texts(level(exit_text="", cooldown_steps=3), *swinging) == ["High.", "", "", "", "High."]
     assert texts(level(exit_text="", cooldown_steps=2), *swinging) == ["High.", "", "High.", "", "High."]
 
 
 def test_a_cooldown_in_seconds_holds_back_the_next_entering() -> None:
-    """SPEC 11.4: cooldown. Steps are ten seconds apart here."""
+    """Guarantee 11.4: cooldown. Steps are ten seconds apart here."""
     swinging = [0.8, 0.1, 0.8, 0.1, 0.8]
     assert texts(level(exit_text="", cooldown_seconds=40), *swinging) == ["High.", "", "", "", "High."]
 
@@ -80,7 +80,7 @@ def test_the_end_is_told_late_where_it_was_left_without_a_word() -> None:
 
 
 def test_once_is_for_the_whole_conversation() -> None:
-    """SPEC 11.4: once."""
+    """Guarantee 11.4: once."""
     assert texts(level(once=True), 0.8, 0.1, 0.8, 0.1) == ["High.", "Over.", "", ""]
 
 
@@ -114,7 +114,7 @@ def moments_of(course: list[tuple[float, str]]) -> list[Moment]:
 def test_levels_speak_once_between_exits_and_never_below_the_highest_that_stands(
     course: list[tuple[float, str]],
 ) -> None:
-    """SPEC 11.3, 11.4, for any course of the context: a model of it in four lines is what the triggers do."""
+    """Guarantees 11.3, 11.4, for any course of the context: a model of it in four lines is what the triggers do."""
     play, inside = Play(context_triggers()), dict.fromkeys(LEVELS, False)
     for moment in moments_of(course):
         entered: list[str] = []
@@ -133,7 +133,7 @@ def test_levels_speak_once_between_exits_and_never_below_the_highest_that_stands
 
 @given(MOMENTS, st.integers(0, 40))
 def test_going_on_from_stored_states_says_the_same(course: list[tuple[float, str]], stop: int) -> None:
-    """SPEC 11.4: the state survives a restart."""
+    """Guarantee 11.4: the state survives a restart."""
     moments = moments_of(course)
     whole = Play(context_triggers())
     said = [whole.at(moment) for moment in moments]

@@ -12,7 +12,7 @@ def left(when: When, *states: TodoState) -> list[str]:
 
 
 def test_a_session_that_starts_with_open_todos_says_so() -> None:
-    """SPEC 11.5."""
+    """Guarantee 11.5."""
     assert left("session_start", "done", "open", "doing") == [
         "Todos: this session begins with work left, 2 of 3 todos are not done (numbers 2, 3). Number 3 was being "
         "worked on; go on there, unless the user asks for something else, and keep the list up to date."
@@ -20,7 +20,7 @@ def test_a_session_that_starts_with_open_todos_says_so() -> None:
 
 
 def test_after_a_compaction_the_open_todos_are_recalled() -> None:
-    """SPEC 11.5."""
+    """Guarantee 11.5."""
     assert left("after_compaction", "done", "open") == [
         "Todos: earlier messages were replaced by a summary, and 1 of 2 todos is not done (number 2). Go on with "
         "number 2, unless the user asks for something else, and keep the list up to date."
@@ -33,12 +33,12 @@ def test_nothing_left_nothing_said() -> None:
 
 
 def test_before_a_step_nothing_is_said_of_todos() -> None:
-    """SPEC 8.4: how the list stands is a fragment's to show."""
+    """Guarantee 8.4: how the list stands is a fragment's to show."""
     assert left("before_step", "open") == []
 
 
 def test_the_words_of_todos_are_not_repeated_in_the_log() -> None:
-    """SPEC 8.4: the texts are state, and nothing is in both classes."""
+    """Guarantee 8.4: the texts are state, and nothing is in both classes."""
     assert "Paint" not in left("session_start", "open")[0]
 
 

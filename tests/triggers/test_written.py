@@ -47,7 +47,7 @@ def test_a_function_may_return_a_say() -> None:
 
 
 def test_a_function_with_a_second_parameter_remembers() -> None:
-    """SPEC 11.4: state."""
+    """Guarantee 11.4: state."""
 
     @cc.trigger("third")
     def third(moment: Moment, state: JSONObject) -> tuple[str | None, JSONObject]:
@@ -75,7 +75,7 @@ def test_blank_words_are_nothing() -> None:
 
 
 def test_an_async_function_is_refused_where_it_is_defined() -> None:
-    """SPEC 15.1: not when it is first asked, in the middle of a turn."""
+    """Guarantee 15.1: not when it is first asked, in the middle of a turn."""
 
     async def later(moment: Moment) -> str:
         return "too late"

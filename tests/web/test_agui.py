@@ -67,7 +67,7 @@ def stored(server: Served, name: str = "demo") -> list[cc.Message]:
 
 
 def test_a_client_talks_and_goes_on(server: Served, agent: Client) -> None:
-    """SPEC 12.2: it sends what it has each time, and nothing is stored twice."""
+    """Guarantee 12.2: it sends what it has each time, and nothing is stored twice."""
     first = agent.run("demo", say="Hello")
     assert (first["types"][0], first["types"][-1], first["problem"]) == ("RUN_STARTED", "RUN_FINISHED", None)
     assert first["messages"][-1]["content"] == "Good day." or "Good day." in str(first["messages"])
@@ -82,7 +82,7 @@ def test_a_client_talks_and_goes_on(server: Served, agent: Client) -> None:
 
 
 def test_a_call_and_its_result_are_in_the_clients_messages(server: Served, agent: Client, tmp_path: Path) -> None:
-    """SPEC 12.2."""
+    """Guarantee 12.2."""
     (tmp_path / "note.txt").write_text("buy milk")
     model = recorded(tmp_path / "tools.jsonl", calls("read_file", {"path": "note.txt"}), says("Milk."))
     answer = agent.run("demo", say="What is to be done?", props={"model": model})
@@ -109,7 +109,7 @@ def test_a_call_that_needs_a_word_interrupts_the_run(server: Served, agent: Clie
 
 
 def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_path: Path) -> None:
-    """SPEC 11.10: what was said so far stays, and the next run is not kept waiting."""
+    """Guarantee 11.10: what was said so far stays, and the next run is not kept waiting."""
     model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     answer = agent.run("demo", say="And now?", props={"model": f"{model}?seconds=0.05"})
@@ -120,7 +120,7 @@ def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_pa
 def test_a_turn_that_nobody_follows_any_longer_is_stopped(
     server: Served, agent: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 11.10: a page that was closed spends nothing."""
+    """Guarantee 11.10: a page that was closed spends nothing."""
     assert running.GRACE >= 1, "a page that is loaded again has to be there before"
     monkeypatch.setattr(running, "GRACE", 3600)
     model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)]))
@@ -167,7 +167,7 @@ def test_what_is_no_run_is_refused(server: Served) -> None:
 
 
 def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
-    """SPEC 15.1: the run that a client follows goes on, whatever another one sends."""
+    """Guarantee 15.1: the run that a client follows goes on, whatever another one sends."""
     slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
     said = {"id": "m0", "role": "user", "content": "Count"}
     body = {"threadId": "demo", "runId": "r", "messages": [said], "forwardedProps": {"model": slow}}

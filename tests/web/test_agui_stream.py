@@ -31,14 +31,14 @@ def wrong(judge: Judge, events: list[AnyEvent]) -> str:
 
 
 def test_every_kind_of_turn_is_a_stream_that_agui_takes(judge: Judge) -> None:
-    """SPEC 12.2: tools, failures, cancelling, approval, a dead process, two agents at once."""
+    """Guarantee 12.2: tools, failures, cancelling, approval, a dead process, two agents at once."""
     assert {*told()} == {"answered", "failed", "cancelled", "asked", "resumed", "together"}
     for name, events in told().items():
         assert wrong(judge, events) == "", name
 
 
 def test_a_stream_that_begins_anywhere_is_one_too(judge: Judge) -> None:
-    """SPEC 12.1, 12.2: events replay from any number."""
+    """Guarantees 12.1, 12.2: events replay from any number."""
     for name, events in told().items():
         for tail in tails(events):
             assert wrong(judge, tail) == "", f"{name} from event {tail[0].number}"
@@ -47,12 +47,12 @@ def test_a_stream_that_begins_anywhere_is_one_too(judge: Judge) -> None:
 @given(events=made_up())
 @settings(max_examples=300 if THOROUGH else 25)
 def test_no_events_in_any_order_make_a_stream_that_agui_refuses(judge: Judge, events: list[AnyEvent]) -> None:
-    """SPEC 12.2: the state machine holds, whatever a store may hold."""
+    """Guarantee 12.2: the state machine holds, whatever a store may hold."""
     assert wrong(judge, events) == ""
 
 
 def test_nothing_of_an_event_is_lost(judge: Judge) -> None:
-    """SPEC 12.2: what AG-UI has no word for goes along whole, and a page needs no other stream."""
+    """Guarantee 12.2: what AG-UI has no word for goes along whole, and a page needs no other stream."""
     for events in told().values():
         stream = taken(events)
         whole = [each["value"] for each in stream if each["type"] == "CUSTOM"]
@@ -62,7 +62,7 @@ def test_nothing_of_an_event_is_lost(judge: Judge) -> None:
 
 
 def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
-    """SPEC 12.2."""
+    """Guarantee 12.2."""
 
     def ends(name: str) -> list[str]:
         stream = taken(told()[name])
@@ -77,7 +77,7 @@ def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
 
 
 def test_the_number_of_an_event_stands_on_its_last_frame() -> None:
-    """SPEC 12.1: who reconnects is told all of an event, or nothing."""
+    """Guarantee 12.1: who reconnects is told all of an event, or nothing."""
     runs = Runs("demo")
     for event in told()["answered"]:
         frames = runs.frames(event).decode().removesuffix("\n\n").split("\n\n")
@@ -87,7 +87,7 @@ def test_the_number_of_an_event_stands_on_its_last_frame() -> None:
 
 
 def test_the_context_is_shown_as_an_activity_that_is_replaced() -> None:
-    """SPEC 12.2: how full it is, and whom it is for."""
+    """Guarantee 12.2: how full it is, and whom it is for."""
     gauges = [each for each in taken(told()["answered"]) if each["type"] == "ACTIVITY_SNAPSHOT"]
     assert {each["messageId"] for each in gauges} == {"contextc-context-assistant"}
     assert all(each["content"]["model"] == "claude-sonnet-4-5" for each in gauges)

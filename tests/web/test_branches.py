@@ -1,4 +1,4 @@
-"""Forks, rewinds, edits over HTTP: new branches, and nothing is ever taken away. SPEC 3.5."""
+"""Forks, rewinds, edits over HTTP: new branches, and nothing is ever taken away. Guarantee 3.5."""
 
 import pytest
 from starlette.testclient import TestClient
@@ -113,7 +113,9 @@ def test_a_changed_message_is_not_exported(client: TestClient, store: cc.Store) 
 
 
 def test_a_branch_is_told_with_its_first_words(client: TestClient, store: cc.Store) -> None:
-    """SPEC 3.5, 12.2: what it says where it goes its own way; the first one, what it says where others leave it."""
+    """Guarantees 3.5, 12.2: what it says where it goes its own way; the first one, what it says where others leave
+    it.
+    """
     store.extend("lands", [cc.user("France"), cc.assistant("Paris"), cc.user("Italy"), cc.assistant("Rome")])
     store.edit("lands", 3, cc.user("Spain,\n\n and " + "more " * 100))
     store.rewind("lands", 2)

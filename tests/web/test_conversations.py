@@ -122,7 +122,7 @@ def test_one_as_it_stands(client: TestClient, store: cc.Store) -> None:
 
 
 def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, store: cc.Store) -> None:
-    """SPEC 3.7: a page that is opened in the middle of a reply shows what was said so far."""
+    """Guarantee 3.3: a page that is opened in the middle of a reply shows what was said so far."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
         turn = turns.TurnRecord(number=0, agent="assistant", started=7)
@@ -140,7 +140,7 @@ def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, s
 
 
 def test_the_gauge_is_that_of_the_last_request_whoever_it_went_to(client: TestClient, store: cc.Store) -> None:
-    """SPEC 6: how full the context is."""
+    """Guarantee 6.2: how full the context is."""
     Life(store).turn("hi", usage=cc.Usage(input=100, output=20))
     last = Life(store, whom(SONNET, window=50_000)).turn("and you?")
     found = client.get("/api/conversations/demo").json()

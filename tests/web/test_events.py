@@ -36,7 +36,7 @@ def is_end(frame: Frame) -> bool:
 
 
 def test_who_watches_twice_is_told_the_same(server: Served) -> None:
-    """SPEC 12.1: events replay from any number, and are what was told live."""
+    """Guarantee 12.1: events replay from any number, and are what was told live."""
     turn(server)
     live = heard(server.url, "demo")
     assert heard(server.url, "demo") == live
@@ -45,7 +45,7 @@ def test_who_watches_twice_is_told_the_same(server: Served) -> None:
 
 
 def test_a_reader_that_reconnects_goes_on_where_it_was(server: Served) -> None:
-    """SPEC 12.1: none is lost and none is told twice; the header counts, and not the address."""
+    """Guarantee 12.1: none is lost and none is told twice; the header counts, and not the address."""
     turn(server)
     with listening(address(server, vocabulary="contextc")) as stream:
         first = until(stream, lambda frame: frame.id == "3")
@@ -58,7 +58,7 @@ def test_a_reader_that_reconnects_goes_on_where_it_was(server: Served) -> None:
 
 
 def test_agui_is_what_a_page_gets_unless_it_asks_otherwise(server: Served) -> None:
-    """SPEC 12.2: and every event says where a reader is."""
+    """Guarantee 12.2: and every event says where a reader is."""
     turn(server)
     with listening(address(server)) as stream:
         frames = until(stream, is_end)
@@ -73,7 +73,7 @@ def test_agui_is_what_a_page_gets_unless_it_asks_otherwise(server: Served) -> No
 
 
 def test_several_watchers_get_everything_however_slow_one_of_them_is(server: Served) -> None:
-    """SPEC 12.1: a slow reader slows nobody, and loses nothing."""
+    """Guarantee 12.1: a slow reader slows nobody, and loses nothing."""
     with cc.open_store(server.address) as store:
         store.append("demo", cc.user("Hello"))
     with listening(address(server, vocabulary="contextc")) as slow:
@@ -125,7 +125,7 @@ def test_a_stream_ends_when_the_server_does(server: Served) -> None:
 
 
 def test_what_another_process_tells_is_found(server: Served) -> None:
-    """SPEC 12.1: whoever writes, whoever watches."""
+    """Guarantee 12.1: whoever writes, whoever watches."""
     with cc.open_store(server.address) as store:
         store.append("demo", cc.user("Hello"))
         with listening(address(server, vocabulary="contextc")) as stream:

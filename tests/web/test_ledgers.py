@@ -23,7 +23,7 @@ def texts(told: list[dict[str, Any]]) -> list[tuple[int, str]]:
 
 
 def test_a_session_knows_what_it_was_told_and_what_it_said(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: what the program said itself is known to it without having been sent; what waits is news."""
+    """Guarantee 9.1: what the program said itself is known to it without having been sent; what waits is news."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(call("a"), directory="/tmp", tools=[])
@@ -39,7 +39,7 @@ def test_a_session_knows_what_it_was_told_and_what_it_said(client: TestClient, s
 
 
 def test_a_lost_session_knows_nothing_for_sure(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: what was shown is told, and that it has to be told again."""
+    """Guarantee 9.1: what was shown is told, and that it has to be told again."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(cc.assistant("fine"), directory="/tmp")
@@ -56,7 +56,7 @@ def test_a_lost_session_knows_nothing_for_sure(client: TestClient, store: cc.Sto
 
 
 def test_a_request_on_its_way_is_told(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: the session may hold it, and nobody knows."""
+    """Guarantee 9.8: the session may hold it, and nobody knows."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(cc.assistant("fine"), directory="/tmp")
@@ -70,7 +70,7 @@ def test_a_request_on_its_way_is_told(client: TestClient, store: cc.Store) -> No
 
 
 def test_one_that_keeps_nothing_is_told_everything_each_time(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: what was shown is known as long as it is sent; epochs tell how many rows each came to."""
+    """Guarantee 9.1: what was shown is known as long as it is sent; epochs tell how many rows each came to."""
     life = Life(store, whom(window=2_600))
     life.turn("hi")
     life.turn("more")
@@ -112,7 +112,9 @@ def test_a_channel_on_which_nothing_was_answered_has_no_ledger(client: TestClien
 
 
 def test_what_another_branch_has_shown_is_not_called_unseen(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: back on the old line, its messages are not in the last request, and yet the model has seen them."""
+    """Guarantee 9.1: back on the old line, its messages are not in the last request, and yet the model has seen
+    them.
+    """
     life = Life(store)
     life.turn("hi")
     life.turn("the old way")

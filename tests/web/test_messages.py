@@ -83,7 +83,7 @@ def test_a_text_is_put_at_the_end_and_no_turn_begins(client: TestClient, store: 
 
 
 def test_the_same_key_is_stored_once_and_a_parent_must_be_the_last(client: TestClient, store: cc.Store) -> None:
-    """SPEC 3.3."""
+    """Guarantee 2.7."""
     path = "/api/conversations/demo/messages"
     one, two = (client.post(path, json={"text": "once", "key": "k"}).json() for _ in range(2))
     assert one == two

@@ -19,7 +19,7 @@ def options(options: Options) -> Options:
 
 
 def test_it_is_what_the_program_will_send(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.2: with the system prompt, the tools and the window of the last request."""
+    """Guarantee 13.2: with the system prompt, the tools and the window of the last request."""
     life = Life(store)
     life.fragments = life.fragments[:1]  # those that are rendered anew each time cannot be foretold
     life.turn("hi")
@@ -41,7 +41,7 @@ def test_it_is_what_the_program_will_send(client: TestClient, store: cc.Store) -
 
 
 def test_an_edit_and_a_rewind_say_what_they_would_lose(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.2: and nothing happens."""
+    """Guarantee 13.2: and nothing happens."""
     life = Life(store, whom("anthropic:claude-opus-5-5", window=50_000))
     for number in range(1, 4):
         thought = cc.Reasoning(text="hm", signature=f"signature {number}", provider="anthropic")
@@ -63,7 +63,9 @@ def test_an_edit_and_a_rewind_say_what_they_would_lose(client: TestClient, store
 
 
 def test_whoever_was_never_asked_is_told_what_this_servers_agent_tells(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.2: its prompt and its tools take room in the first request too, and there need be no request before."""
+    """Guarantee 13.2: its prompt and its tools take room in the first request too, and there need be no request
+    before.
+    """
     store.append("demo", cc.user("hi"))
     first = client.get("/api/conversations/demo/next").json()
     assert first["request"] == 1
@@ -77,7 +79,7 @@ def test_whoever_was_never_asked_is_told_what_this_servers_agent_tells(client: T
 
 
 def test_another_model_is_told_everything(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.2: what the first one had in its cache is of no use to it."""
+    """Guarantee 13.2: what the first one had in its cache is of no use to it."""
     life = Life(store)
     life.turn("hi")
     told = Asking(client, life)("next", model="openai:gpt-5.2")
@@ -89,7 +91,7 @@ def test_another_model_is_told_everything(client: TestClient, store: cc.Store) -
 
 
 def test_it_is_foretold_for_every_agent_that_was_asked(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.2: two agents with one model are two channels, and neither need be the server's own."""
+    """Guarantee 13.2: two agents with one model are two channels, and neither need be the server's own."""
     life = Life(store)
     life.turn("hi")
     life.turn("and you?", agent="critic")
@@ -112,7 +114,7 @@ def test_where_nobody_was_asked_it_is_for_the_servers_own_model(client: TestClie
 
 
 def test_a_session_would_be_told_only_what_is_new(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: also where the program alone knows that its provider keeps sessions."""
+    """Guarantee 9.4: also where the program alone knows that its provider keeps sessions."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(cc.assistant("fine"), directory="/tmp")

@@ -20,7 +20,7 @@ def asked(client: TestClient, **query: int) -> list[Any]:  # JSON
 
 
 def test_notices_are_events_as_they_were_told_and_where_they_happened(store: cc.Store, client: TestClient) -> None:
-    """SPEC 12.2: hints, summaries, retries and errors, whatever an event has for names of its own."""
+    """Guarantee 12.2: hints, summaries, retries and errors, whatever an event has for names of its own."""
     store.append("demo", cc.user("hi"))
     events = [
         SystemHint(time=5, turn=1, step=1, text="ten calls", trigger="calls"),
@@ -51,7 +51,7 @@ def test_notices_are_events_as_they_were_told_and_where_they_happened(store: cc.
 
 
 def test_what_a_turn_tells_stands_at_messages_that_are_there(store: cc.Store, client: TestClient) -> None:
-    """SPEC 10.7, 12.2: as a real turn tells it: tried again before a word was said, and failed after a result."""
+    """Guarantees 15.1, 12.2: as a real turn tells it: tried again before a word was said, and failed after a result."""
     script = [
         ProviderFailed("anthropic", "transient"),
         Say(calls=(call(1, a=1, b=2),)),

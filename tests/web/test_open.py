@@ -37,7 +37,7 @@ def opened(client: TestClient, text: str, status: int = 200, **more: object) -> 
 
 
 def test_a_request_is_drawn_as_if_it_were_ours(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.1: for a request of any framework."""
+    """Guarantee 13.1: for a request of any framework."""
     told = opened(client, json.dumps(CHAT), name="request.json")
     assert (told["name"], told["format"], told["kind"], told["model"]) == (
         "request.json",
@@ -66,7 +66,7 @@ def test_a_request_is_drawn_as_if_it_were_ours(client: TestClient, store: cc.Sto
 
 
 def test_what_is_wrong_with_it_is_told(client: TestClient) -> None:
-    """SPEC 10."""
+    """Guarantee 10.6."""
     broken = {**CHAT, "messages": [{"role": "tool", "tool_call_id": "x", "content": "1"}]}
     (found,) = opened(client, json.dumps(broken))["violations"]
     assert found["docs"] == f"/api/rules/{found['code']}"
@@ -161,7 +161,9 @@ ANTHROPIC, OPENAI = "https://api.anthropic.com/v1/messages", "https://api.openai
 
 
 def test_a_recording_shows_its_requests_each_as_what_it_is(client: TestClient) -> None:
-    """SPEC 6, 13.1: by its own format, with its tools, held against its rules; the last, or the one asked for."""
+    """Guarantees 10.6, 13.1: by its own format, with its tools, held against its rules; the last, or the one asked
+    for.
+    """
     text = har(
         recorded(OPENAI, CHAT),
         recorded("https://example.com/page", {"a": 1}),
@@ -185,7 +187,7 @@ def test_a_recording_shows_its_requests_each_as_what_it_is(client: TestClient) -
 
 
 def test_a_recording_without_a_call_of_a_model_is_nothing_to_judge(client: TestClient) -> None:
-    """SPEC 6: no clean bill for what nobody looked at."""
+    """Guarantee 10.6: no clean bill for what nobody looked at."""
     assert opened(client, har(recorded("https://example.com/page", {"a": 1})), 400)["error"]["kind"] == "InvalidRequest"
 
 
@@ -215,7 +217,9 @@ def test_what_python_prints_is_read_and_never_run(client: TestClient, tmp_path: 
 
 
 def test_a_model_may_be_named_where_the_request_names_none(client: TestClient) -> None:
-    """SPEC 7: Gemini has its model in the address, and a list of messages has none: its window can be asked for."""
+    """Guarantee 7.1: Gemini has its model in the address, and a list of messages has none: its window can be asked
+    for.
+    """
     text = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]})
     assert opened(client, text)["budget"]["window"] is None
     told = opened(client, text, model="gemini-2.5-pro")
@@ -224,7 +228,7 @@ def test_a_model_may_be_named_where_the_request_names_none(client: TestClient) -
 
 
 def test_our_own_lines_are_read_and_what_was_removed_stays_so(client: TestClient) -> None:
-    """SPEC 3: an export can be looked at anywhere."""
+    """Guarantee 3.8: an export can be looked at anywhere."""
     with cc.open_store("memory:") as other:
         life = Life(other)
         life.turn("the secret is Rumpelstiltskin")

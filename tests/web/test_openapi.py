@@ -89,7 +89,7 @@ def filled(path: str, places: dict[str, str]) -> str:
 
 
 def test_the_server_hands_out_the_document(client: TestClient) -> None:
-    """SPEC 12: documented, and true to what the server does."""
+    """Documented, and true to what the server does."""
     answer = client.get("/api/openapi.json")
     assert answer.headers["content-type"] == "application/json"
     assert answer.json() == DOCUMENT

@@ -82,7 +82,7 @@ def test_a_page_is_only_looked_at(client: TestClient) -> None:
 
 
 def test_the_page_that_is_shipped_may_run_what_it_needs(client: TestClient) -> None:
-    """SPEC 12.2: no outside host, no script in the page but its import map."""
+    """Guarantee 12.2: no outside host, no script in the page but its import map."""
     answer = client.get("/")
     assert answer.status_code == 200
     scripts = re.findall(r"<script([^>]*)>(.*?)</script>", answer.text, re.DOTALL)

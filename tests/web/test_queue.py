@@ -1,4 +1,4 @@
-"""Input that waits, and is taken back. SPEC 10.5."""
+"""Input that waits, and is taken back. Guarantee 11.9."""
 
 from starlette.testclient import TestClient
 
@@ -8,7 +8,7 @@ DEMO = "/api/conversations/demo"
 
 
 def test_what_waits_can_be_taken_back(client: TestClient, store: cc.Store) -> None:
-    """SPEC 10.5: it is gone for good, and what waits beside it stays."""
+    """Guarantee 11.9: it is gone for good, and what waits beside it stays."""
     store.append("demo", cc.user("hi"))
     first, second = [store.enqueue("demo", cc.user(words), kind="follow-up") for words in ("one", "two")]
     assert client.delete(f"{DEMO}/queue/{first.number}").json() == {}
@@ -19,7 +19,7 @@ def test_what_waits_can_be_taken_back(client: TestClient, store: cc.Store) -> No
 
 
 def test_nobody_takes_back_what_is_not_theirs(client: TestClient, store: cc.Store) -> None:
-    """SPEC 10.5: not what waits in another conversation, nor for another agent."""
+    """Guarantee 11.9: not what waits in another conversation, nor for another agent."""
     store.append("demo", cc.user("hi"))
     elsewhere = store.enqueue("other", cc.user("one"))
     somebody = store.enqueue("demo", cc.user("two"), agent="somebody")

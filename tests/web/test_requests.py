@@ -47,7 +47,9 @@ def numbers(life: Life) -> Iterator[int]:
 
 
 def test_the_budget_by_kind_is_the_whole_window(client: TestClient, busy: Life) -> None:
-    """SPEC 7, 13.1: static, tools, dynamic, history, new, reserve, margin and what is free add up, in every request."""
+    """Guarantees 7.1, 13.1: static, tools, dynamic, history, new, reserve, margin and what is free add up, in every
+    request.
+    """
     ask = Asking(client, busy)
     for number in numbers(busy):
         told = ask.request(number)
@@ -60,7 +62,7 @@ def test_the_budget_by_kind_is_the_whole_window(client: TestClient, busy: Life) 
 
 
 def test_a_budget_of_ones_own_is_what_it_adds_up_to(client: TestClient, store: cc.Store) -> None:
-    """SPEC 7: a limit below the window is the room there is."""
+    """Guarantee 7.1: a limit below the window is the room there is."""
     life = Life(store)
     life.turn("hi", budget=2_000)
     budget = Asking(client, life).request(1)["budget"]
@@ -68,7 +70,9 @@ def test_a_budget_of_ones_own_is_what_it_adds_up_to(client: TestClient, store: c
 
 
 def test_history_is_what_was_sent_before_and_new_is_the_rest(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.1: the model's own reply and what came after it are new; what was sent before stays history in a cut."""
+    """Guarantee 13.1: the model's own reply and what came after it are new; what was sent before stays history in a
+    cut.
+    """
     life = Life(store, whom(window=2_600))
     life.turn("hi", "hello there")
     life.turn("more")
@@ -92,7 +96,7 @@ def test_history_is_what_was_sent_before_and_new_is_the_rest(client: TestClient,
 
 
 def test_a_request_that_goes_on_breaks_nothing(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: all of the request before is in it, to the byte."""
+    """Guarantee 9.2: all of the request before is in it, to the byte."""
     life = Life(store)
     life.turn("hi")
     life.turn("more")
@@ -108,7 +112,7 @@ def test_a_request_that_goes_on_breaks_nothing(client: TestClient, store: cc.Sto
 def test_what_is_shared_is_said_alike_in_tokens_bytes_lines_and_changes(
     client: TestClient, store: cc.Store, spec: str
 ) -> None:
-    """SPEC 13.1: after an edit too, where the last answer before it is the same and what was asked is not."""
+    """Guarantee 13.1: after an edit too, where the last answer before it is the same and what was asked is not."""
     life = Life(store, whom(spec))
     life.fragments = life.fragments[:1]
     for words in ("hi", "more", "and then?"):
@@ -135,7 +139,7 @@ def test_what_is_shared_is_said_alike_in_tokens_bytes_lines_and_changes(
 
 @pytest.mark.parametrize("spec", FORMATS)
 def test_what_broke_the_prefix_is_named_where_it_broke(client: TestClient, store: cc.Store, spec: str) -> None:
-    """SPEC 13.1: the system prompt, the tools, or a message, with the reason as a sentence."""
+    """Guarantee 13.1: the system prompt, the tools, or a message, with the reason as a sentence."""
     life = Life(store, whom(spec))
     life.turn("hi")
     life.turn("more")
@@ -174,7 +178,7 @@ def at(body: JSONObject, path: str) -> object:
 
 
 def test_settings_that_a_cache_does_not_outlive_are_named(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: another way to reason is another prefix; a longer answer is not."""
+    """Guarantee 9.3: another way to reason is another prefix; a longer answer is not."""
     life = Life(store, whom("anthropic:claude-sonnet-4-5", window=50_000))
     life.turn("hi")
     life.turn("more", settings={"thinking": {"type": "enabled", "budget_tokens": 1_024}}, output=4_000)
@@ -186,7 +190,7 @@ def test_settings_that_a_cache_does_not_outlive_are_named(client: TestClient, st
 
 
 def test_a_cut_and_a_removed_message_are_told_in_words(client: TestClient, store: cc.Store) -> None:
-    """SPEC 7, 3: what makes an epoch begin without anybody editing anything."""
+    """Guarantee 9.3: what makes an epoch begin without anybody editing anything."""
     life = Life(store, whom(window=2_600))
     number = 0
     ask = Asking(client, life)
@@ -209,7 +213,7 @@ def test_a_cut_and_a_removed_message_are_told_in_words(client: TestClient, store
 
 
 def test_pages_of_lines_are_the_whole_account(client: TestClient, busy: Life) -> None:
-    """SPEC 13.1: in or out, in order, each with its reason; a page at a time it is the same."""
+    """Guarantee 13.1: in or out, in order, each with its reason; a page at a time it is the same."""
     ask = Asking(client, busy)
     for number in numbers(busy):
         whole = busy.compiler.explain("demo", number).lines
@@ -233,7 +237,7 @@ def test_pages_of_lines_are_the_whole_account(client: TestClient, busy: Life) ->
 
 
 def test_what_was_there_before_is_told_from_what_is_new(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: the prefix is drawn as one."""
+    """Guarantee 9.2: the prefix is drawn as one."""
     life = Life(store)
     life.turn("hi")
     life.turn("more")
@@ -246,7 +250,7 @@ def test_what_was_there_before_is_told_from_what_is_new(client: TestClient, stor
 
 
 def test_a_line_costs_what_its_tokens_cost_from_the_cache_or_not(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.1: what the provider says it read from its cache is a prefix, and cheaper."""
+    """Guarantee 13.1: what the provider says it read from its cache is a prefix, and cheaper."""
     life = Life(store)
     read = life.turn("hi " * 400).budget.input
     store.append("demo", cc.user("more"))
@@ -262,7 +266,7 @@ def test_a_line_costs_what_its_tokens_cost_from_the_cache_or_not(client: TestCli
 
 
 def test_what_is_removed_stays_removed(client: TestClient, store: cc.Store) -> None:
-    """SPEC 3: a redacted message is told of, and what it said is nowhere."""
+    """Guarantee 2.8: a redacted message is told of, and what it said is nowhere."""
     life = Life(store)
     life.turn("the secret is Rumpelstiltskin")
     life.turn("more")
@@ -282,7 +286,7 @@ def test_what_is_removed_stays_removed(client: TestClient, store: cc.Store) -> N
 
 
 def test_the_body_is_what_went_out_to_the_byte(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.2."""
+    """Guarantee 13.2."""
     for name, spec in enumerate((*FORMATS, "openrouter:anthropic/claude-sonnet-4.5", "ollama:qwen3:8b")):
         life = Life(store, whom(spec), name=str(name))
         sent = [life.turn(words).body for words in ("hi", 'it\'s "more" $HOME `x` \\ 🙂\n', "and more")]
@@ -319,7 +323,7 @@ def test_a_command_and_a_program_hold_no_key(
 
 
 def test_the_difference_is_what_came_to_it(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.1: what is the same is folded."""
+    """Guarantee 13.1: what is the same is folded."""
     life = Life(store)
     life.turn("hi")
     life.turn("more")
@@ -337,7 +341,7 @@ def test_the_difference_is_what_came_to_it(client: TestClient, store: cc.Store) 
 
 
 def test_of_a_session_the_difference_is_to_what_it_held(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: only news went out, and nothing was taken away."""
+    """Guarantee 9.4: only news went out, and nothing was taken away."""
     talk = Talk(store, keeper())
     for words in ("hello", "more"):
         store.append("demo", cc.user(words))
@@ -350,7 +354,7 @@ def test_of_a_session_the_difference_is_to_what_it_held(client: TestClient, stor
 
 
 def test_what_the_provider_would_refuse_is_found_in_what_was_sent(client: TestClient, store: cc.Store) -> None:
-    """SPEC 10: also where somebody sent something else than what was compiled."""
+    """Guarantee 11.8: also where somebody sent something else than what was compiled."""
     life = Life(store)
     life.turn("hi")
     store.append("demo", cc.user("more"))

@@ -58,7 +58,7 @@ def nothing_was_stored(store: cc.Store, opening: Opening) -> bool:
 
 @pytest.mark.parametrize(("how", "status"), [("cancel", 409), ("close", 503)])
 def test_a_turn_is_stopped_before_it_has_begun(store: cc.Store, tmp_path: Path, how: str, status: int) -> None:
-    """SPEC 11.10: whoever stops it, or stops the server, need not wait for a line to open. No model is asked."""
+    """Guarantee 11.10: whoever stops it, or stops the server, need not wait for a line to open. No model is asked."""
 
     async def run() -> Refused:
         async with being_opened(store, tmp_path) as (running, opening, asked):
@@ -78,7 +78,7 @@ def test_a_turn_is_stopped_before_it_has_begun(store: cc.Store, tmp_path: Path, 
 
 
 def test_stop_is_heard_from_the_first_moment_on(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 11.10: in whatever moment of its beginning a turn is stopped, it does not run to its end."""
+    """Guarantee 11.10: in whatever moment of its beginning a turn is stopped, it does not run to its end."""
 
     async def run() -> set[str]:
         opening = Opening(store, Say(text="one two three", pause=0.5))
@@ -108,7 +108,7 @@ def _turns(store: cc.Store, conversation: str) -> list[TurnRecord]:
 
 
 def test_a_line_that_is_slow_to_open_keeps_nobody_else_waiting(store: cc.Store) -> None:
-    """SPEC 11.12: a local model may load for a minute; whoever asks another one does not notice."""
+    """A local model may load for a minute; whoever asks another one does not notice."""
     slow, made = threading.Event(), list[str]()
 
     def make(whom: Whom) -> tuple[AgentExecutor, Endpoint]:

@@ -8,7 +8,7 @@ from tests.web.conftest import Served
 
 
 def test_what_is_not_there_is_refused_in_our_words(client: TestClient, desk: Desk) -> None:
-    """SPEC 15.1: an error says what to do."""
+    """Guarantee 15.1: an error says what to do."""
     answer = client.get("/api/nothing/here")
     assert (answer.status_code, answer.json()["error"]["kind"]) == (404, "NotFound")
     assert not desk.ending.is_set()

@@ -16,7 +16,7 @@ from tests.web.lives import SONNET, Asking, Life, whom
 
 
 def test_every_request_is_told_with_what_it_took(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.1: tokens, cost and cache of each, in the order they were answered."""
+    """Guarantee 13.1: tokens, cost and cache of each, in the order they were answered."""
     life = Life(store)
     life.turn("hi", usage=cc.Usage(input=1_000, output=100))
     life.turn("more", usage=cc.Usage(input=2_000, output=50, cache_read=1_500, reasoning=10))
@@ -41,7 +41,7 @@ def test_every_request_is_told_with_what_it_took(client: TestClient, store: cc.S
 
 
 def test_a_request_names_what_it_produced_on_whichever_branch(client: TestClient, store: cc.Store) -> None:
-    """SPEC 4.5, 13.1: two branches have a message 4; its uid says which request it answers."""
+    """Guarantees 3.4, 13.1: two branches have a message 4; its uid says which request it answers."""
     life = Life(store)
     for words in ("France", "Italy", "Greece"):
         life.turn(words, f"{words}!")
@@ -57,7 +57,9 @@ def test_a_request_names_what_it_produced_on_whichever_branch(client: TestClient
 
 
 def test_what_nobody_knows_is_null(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.1: neither the tokens of a provider that reports none, nor the price of a model that is in no table."""
+    """Guarantee 13.1: neither the tokens of a provider that reports none, nor the price of a model that is in no
+    table.
+    """
     life = Life(store, whom("nobody:secret-model", format="openai_chat"))
     life.turn("hi")
     told = Asking(client, life)("timeline")
@@ -68,7 +70,7 @@ def test_what_nobody_knows_is_null(client: TestClient, store: cc.Store) -> None:
 
 
 def test_epochs_say_why_they_began(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: an edit, another system prompt, and too little room each begin one."""
+    """Guarantee 9.3: an edit, another system prompt, and too little room each begin one."""
     life = Life(store, whom(window=2_600))
     life.turn("hi")
     life.turn("more")
@@ -89,7 +91,7 @@ def test_epochs_say_why_they_began(client: TestClient, store: cc.Store) -> None:
 
 
 def test_several_channels_are_told_together_or_one_by_one(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: another model is another channel; a person may ask for one of them."""
+    """Guarantee 9.1: another model is another channel; a person may ask for one of them."""
     one = Life(store)
     one.turn("hi")
     two = Life(store, whom(SONNET))
@@ -108,7 +110,7 @@ def test_several_channels_are_told_together_or_one_by_one(client: TestClient, st
 
 
 def test_a_session_is_told_with_its_mode(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: what went into a session is only what is new."""
+    """Guarantee 9.4: what went into a session is only what is new."""
     talk = Talk(store, keeper())
     for words in ("hello", "more"):
         store.append("demo", cc.user(words))
@@ -130,7 +132,7 @@ def test_a_program_keeps_sessions_also_before_it_has_one(client: TestClient, sto
 
 
 def test_a_request_knows_its_turn_and_its_step(client: TestClient, store: cc.Store) -> None:
-    """SPEC 11: also where a step was tried twice, under the same number."""
+    """Guarantee 13.1: also where a step was tried twice, under the same number."""
     failed = ProviderFailed("anthropic", "transient", "overloaded")
     asks = Say(text="Let me add.", calls=(call(1, a=2, b=3),))
     provider = Scripted([asks, failed, Say(text="It is 5."), Say(text="Bye.")])

@@ -44,7 +44,7 @@ def slowly(tmp_path: Path, *replies: JSONObject, name: str = "slow.jsonl") -> st
 
 
 def test_a_turn_runs_by_itself_and_tells_what_happens(server: Served) -> None:
-    """SPEC 12.1, 12.2: the events of a turn come in order, from the number that its beginning names."""
+    """Guarantees 12.1, 12.2: the events of a turn come in order, from the number that its beginning names."""
     begun = post(server, "demo/turns", 202, input="Hello")
     assert begun == {"after": 0}
     events = heard(server.url, "demo")
@@ -57,7 +57,7 @@ def test_a_turn_runs_by_itself_and_tells_what_happens(server: Served) -> None:
 
 
 def test_a_second_turn_is_refused_while_one_runs(server: Served, tmp_path: Path) -> None:
-    """SPEC 3.2: one turn of an agent at a time."""
+    """Guarantee 3.2: one turn of an agent at a time."""
     post(server, "demo/turns", 202, input="Hello", model=slowly(tmp_path, says(*"abcdefgh" * 8)))
     refused = post(server, "demo/turns", 409, input="And?")
     assert refused["error"]["kind"] == "ConversationBusy"
@@ -73,7 +73,7 @@ def test_a_turn_with_nothing_to_answer_is_refused(server: Served) -> None:
 
 
 def test_what_a_cancelled_turn_said_stays(server: Served, tmp_path: Path) -> None:
-    """SPEC 11.10: cancelling keeps what was said, with its status."""
+    """Guarantee 11.10: cancelling keeps what was said, with its status."""
     post(server, "demo/turns", 202, input="Count", model=slowly(tmp_path, says(*[f"{n} " for n in range(200)])))
     with listening(f"{server.url}/api/conversations/demo/events?vocabulary=contextc") as stream:
         until(stream, lambda frame: frame.event == "text-delta")
@@ -98,7 +98,7 @@ def test_a_turn_that_another_process_runs_is_not_ours_to_stop(server: Served) ->
 
 
 def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> None:
-    """SPEC 11.9: what is said while a turn runs is not lost, and opens the next turn where none takes it in."""
+    """Guarantee 11.9: what is said while a turn runs is not lost, and opens the next turn where none takes it in."""
     model = slowly(tmp_path, says(*"slowly" * 4), says("And then."))
     post(server, "demo/turns", 202, input="Hello", model=model)
     assert post(server, "demo/follow-up", text="Next")["number"] >= 1
@@ -149,7 +149,7 @@ def test_a_call_waits_for_a_persons_word(server: Served, tmp_path: Path) -> None
 
 
 def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) -> None:
-    """SPEC 11.10: nobody's yes comes too late."""
+    """Guarantee 11.10: nobody's yes comes too late."""
     model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
     post(server, "demo/turns", 202, input="Write", model=model)
     heard(server.url, "demo", last="approval-request")
@@ -196,7 +196,7 @@ def test_a_model_that_is_not_there_is_refused_before_a_turn_begins(server: Serve
 
 
 def test_recordings_that_somebody_names_are_not_read(store: cc.Store, tmp_path: Path) -> None:
-    """SPEC 13.3: who may ask a model may not read the files of the server, nor have it wait for one."""
+    """Guarantee 13.3: who may ask a model may not read the files of the server, nor have it wait for one."""
     secret = tmp_path / "key.txt"
     secret.write_text("private-words\n")
     own = recorded(tmp_path / "own.jsonl", says("Mine."), says("Still mine."))
@@ -250,7 +250,7 @@ def chat_of(model: str) -> JSONObject:
 
 
 def test_a_provider_that_fails_ends_the_turn_and_the_next_one_goes_on(server: Served, tmp_path: Path) -> None:
-    """SPEC 11.11: an error ends a turn, never the conversation."""
+    """Guarantee 11.11: an error ends a turn, never the conversation."""
     model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."), says("Here I am."))
     post(server, "demo/turns", 202, input="Hello", model=model)
     events = heard(server.url, "demo")
@@ -260,7 +260,7 @@ def test_a_provider_that_fails_ends_the_turn_and_the_next_one_goes_on(server: Se
 
 
 def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) -> None:
-    """SPEC 3.6: what a dead process left is put right, and its turn goes on."""
+    """Guarantee 3.6: what a dead process left is put right, and its turn goes on."""
     slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
     with subprocess.Popen(
@@ -329,7 +329,7 @@ def _is_said(store: cc.Store) -> bool:
 
 
 def test_what_is_old_is_summed_up_when_somebody_asks(server: Served, tmp_path: Path) -> None:
-    """SPEC 7.5: a summary on demand."""
+    """Guarantee 7.5: a summary on demand."""
     with cc.open_store(server.address) as store:
         for number in range(30):
             store.append("demo", cc.user(f"Question {number}: " + "why " * 400))

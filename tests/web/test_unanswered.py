@@ -22,7 +22,7 @@ async def stopped(executor: cc.AgentExecutor, said: str) -> None:
 
 
 def test_a_request_that_was_stopped_or_failed_is_on_the_timeline(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9, 13.1: with when, why, what was used, and where what came of it is; the ledger does not move."""
+    """Guarantees 9.7, 13.1: with when, why, what was used, and where what came of it is; the ledger does not move."""
     failed = ProviderFailed("anthropic", "invalid", "no such model")
     slow = Say(text="one two three four five six", pause=0.05, input=120)
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow, failed, Say(text="At last.")]))
@@ -53,7 +53,7 @@ def test_a_request_that_was_stopped_or_failed_is_on_the_timeline(client: TestCli
 
 
 def test_one_that_was_made_by_hand_is_told_as_far_as_its_channel_knows(client: TestClient, store: cc.Store) -> None:
-    """SPEC 9: nobody wrote down a step; that it left, and why it failed, is known all the same."""
+    """Guarantee 9.7: nobody wrote down a step; that it left, and why it failed, is known all the same."""
     life = Life(store)
     life.turn("hi")
     store.append("demo", cc.user("more"))
@@ -71,7 +71,7 @@ def test_one_that_was_made_by_hand_is_told_as_far_as_its_channel_knows(client: T
 
 
 def test_what_still_runs_is_not_told_as_lost(client: TestClient, store: cc.Store) -> None:
-    """SPEC 13.1: a reply that is coming in is neither answered nor given up."""
+    """Guarantee 13.1: a reply that is coming in is neither answered nor given up."""
     slow = Say(text="one two three four five six", pause=0.05)
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow]))
 

@@ -137,7 +137,7 @@ def use(server: Served, model: str, name: str = "demo") -> None:
 
 
 def test_a_page_talks_and_goes_on(server: Served, reader: Reader) -> None:
-    """SPEC 12.2: an existing `useChat` page works unchanged, and nothing is stored twice."""
+    """Guarantee 12.2: an existing `useChat` page works unchanged, and nothing is stored twice."""
     reader.open("demo")
     reader.says("Hello")
     expect(reader.page.locator("article.assistant em")).to_have_text("Hm.")
@@ -149,7 +149,7 @@ def test_a_page_talks_and_goes_on(server: Served, reader: Reader) -> None:
 
 
 def test_a_page_shows_a_call_and_its_result(server: Served, reader: Reader, tmp_path: Path) -> None:
-    """SPEC 12.2."""
+    """Guarantee 12.2."""
     (tmp_path / "note.txt").write_text("buy milk")
     use(server, recorded(tmp_path / "t.jsonl", calls("read_file", {"path": "note.txt"}), says("Milk.")))
     reader.open("demo")
@@ -161,7 +161,7 @@ def test_a_page_shows_a_call_and_its_result(server: Served, reader: Reader, tmp_
 
 
 def test_a_page_stops_and_says_something_else(server: Served, reader: Reader, tmp_path: Path) -> None:
-    """SPEC 11.10: what was said so far stays; the next message is not kept waiting."""
+    """Guarantee 11.10: what was said so far stays; the next message is not kept waiting."""
     slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
     use(server, f"{slow}?seconds=0.05")
     reader.open("demo")
@@ -177,7 +177,7 @@ def test_a_page_stops_and_says_something_else(server: Served, reader: Reader, tm
 
 
 def test_a_page_that_is_loaded_again_goes_on_with_the_answer(server: Served, reader: Reader, tmp_path: Path) -> None:
-    """SPEC 12.1, 12.2: the answer comes from its beginning, and runs on meanwhile."""
+    """Guarantees 12.1, 12.2: the answer comes from its beginning, and runs on meanwhile."""
     slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(60)]))
     use(server, f"{slow}?seconds=0.05")
     reader.open("demo")
@@ -192,7 +192,7 @@ def test_a_page_that_is_loaded_again_goes_on_with_the_answer(server: Served, rea
 
 
 def test_a_page_has_an_answer_given_anew(server: Served, reader: Reader) -> None:
-    """SPEC 3.4: the first answer stays, on its own branch."""
+    """Guarantee 3.4: the first answer stays, on its own branch."""
     reader.open("demo")
     reader.says("Hello")
     reader.says("Really?")
@@ -204,7 +204,7 @@ def test_a_page_has_an_answer_given_anew(server: Served, reader: Reader) -> None
 
 
 def test_a_page_edits_an_earlier_message(server: Served, reader: Reader) -> None:
-    """SPEC 3.4: what was said first stays, on its own branch."""
+    """Guarantee 3.4: what was said first stays, on its own branch."""
     reader.open("demo")
     reader.says("Hello")
     reader.says("Really?")
@@ -283,7 +283,7 @@ def test_a_history_that_was_begun_elsewhere_is_taken_in(server: Served) -> None:
 
 
 def test_messages_that_a_page_dropped_are_left_on_their_branch(server: Served) -> None:
-    """SPEC 3.4."""
+    """Guarantee 3.4."""
     chat(server, user("One", "m1"))
     chat(server, user("One", "m1"), user("Two", "m2"))
     chat(server, user("One", "m1"), user("Three", "m3"))
@@ -300,7 +300,7 @@ def test_what_others_said_meanwhile_stays(server: Served) -> None:
 
 
 def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None:
-    """SPEC 3.2: an answer that cannot be given anew, for want of the model or because a turn runs, stays."""
+    """Guarantee 3.2: an answer that cannot be given anew, for want of the model or because a turn runs, stays."""
     chat(server, user("One", "m1"))
     again = {"trigger": "regenerate-message", "messageId": "m1"}
     assert chat(server, user("One", "m1"), status=400, model="nobody:nothing", **again)[0]["kind"] == "InvalidSetting"
@@ -340,7 +340,7 @@ def test_what_is_no_chat_is_refused(server: Served) -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_path: Path, said: JSONObject) -> None:
-    """SPEC 15.1: the answer that another page is being given goes on."""
+    """Guarantee 15.1: the answer that another page is being given goes on."""
     slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
     body = {"id": "demo", "messages": [user("Count", "m0")], "model": slow}
     with httpx.stream("POST", f"{server.url}/api/chat", json=body, timeout=20) as answer:

@@ -30,7 +30,7 @@ def wrong(judge: Judge, chunks: list[JSONObject]) -> list[str]:
 
 
 def test_every_kind_of_turn_is_a_message_that_the_sdk_reads(judge: Judge) -> None:
-    """SPEC 12.2: tools, failures, cancelling, approval, a dead process, two agents at once; from any event on."""
+    """Guarantee 12.2: tools, failures, cancelling, approval, a dead process, two agents at once; from any event on."""
     for name, events in told().items():
         for at, tail in enumerate(tails(events)):
             for one in (True, False) if THOROUGH else (at % 2 == 0,):
@@ -40,12 +40,12 @@ def test_every_kind_of_turn_is_a_message_that_the_sdk_reads(judge: Judge) -> Non
 @given(events=made_up())
 @settings(max_examples=300 if THOROUGH else 25)
 def test_no_events_in_any_order_make_a_stream_that_the_sdk_refuses(judge: Judge, events: list[AnyEvent]) -> None:
-    """SPEC 12.2: the state machine holds, whatever a store may hold."""
+    """Guarantee 12.2: the state machine holds, whatever a store may hold."""
     assert wrong(judge, taken(events, one=False)) == []
 
 
 def test_the_sdk_and_we_read_the_same_message_from_it(judge: Judge) -> None:
-    """SPEC 12.2: what we write is what we would read of another's stream."""
+    """Guarantee 12.2: what we write is what we would read of another's stream."""
     chunks = taken(told()["answered"])
     theirs = judge.vercel(chunks)["message"]
     ours = ui.gather(chunks)

@@ -31,7 +31,7 @@ def post(client: TestClient, path: str, status: int = 200, **body: object) -> An
 
 
 def test_what_a_provider_would_refuse_is_found_with_its_own_words(client: TestClient) -> None:
-    """SPEC 10: the format is seen from the request."""
+    """Guarantee 10.6: the format is seen from the request."""
     told = post(client, "lint", body=UNANSWERED)
     assert told["format"] == "anthropic"
     (found,) = told["violations"]
@@ -46,7 +46,7 @@ def test_what_a_provider_would_refuse_is_found_with_its_own_words(client: TestCl
 
 
 def test_what_is_broken_is_repaired(client: TestClient) -> None:
-    """SPEC 10: and what was done is said."""
+    """Guarantee 10.6: and what was done is said."""
     told = post(client, "fix", body=UNANSWERED)
     assert told["body"] == cc.fix(UNANSWERED, format="anthropic")[0]
     assert [each["code"] for each in told["repaired"]] == ["ANT006"]
@@ -55,7 +55,7 @@ def test_what_is_broken_is_repaired(client: TestClient) -> None:
 
 
 def test_a_request_is_said_in_anothers_words(client: TestClient) -> None:
-    """SPEC 10: and what they cannot say is told."""
+    """Guarantee 10.6: and what they cannot say is told."""
     told = post(client, "convert", body=UNANSWERED, target="openai_chat")
     made = cc.convert(UNANSWERED, source="anthropic", target="openai_chat")
     assert (told["source"], told["format"]) == ("anthropic", "openai_chat")

@@ -1,8 +1,8 @@
 """Says at the start of a session, and after a compaction, that there are todos which are not done.
 
-The list itself is state, and a prompt fragment shows it (SPEC 8.4). This is the event: a model that begins, or whose
-memory was just shortened, is told that there is work to go on with. The message stays in the log, so it gives numbers,
-which are true of that moment, and not the texts, which change.
+The list itself is state, and a prompt fragment shows it (Guarantee 8.4). This is the event: a model that begins, or
+whose memory was just shortened, is told that there is work to go on with. The message stays in the log, so it gives
+numbers, which are true of that moment, and not the texts, which change.
 """
 
 from collections.abc import Callable, Sequence

@@ -73,7 +73,7 @@ def problems(body: JSONObject) -> list[Problem]:
 
 def _without_call(items: JSON) -> list[Problem]:
     """Results that belong to no call: our own rule. OpenAI's types let `call_id` be missing, but then a call stays
-    without its result, and that the service refuses (WIRE 3)."""
+    without its result, and that the service refuses."""
     listed = cast(list[JSONObject], items) if isinstance(items, list) else []
     return [
         (("input", number, f"{CHOSEN}function_call_output", "call_id"), "Missing, though the type allows it")
