@@ -118,3 +118,23 @@ def test_pinned_messages_before_the_window_open_and_begin_nothing(store: cc.Stor
     assert compiled.standing.going == ()
     kept = compiled.draft.kept or ()
     assert [item.opens for item in kept if item.role == "user"] == [True] * sum(item.role == "user" for item in kept)
+
+
+def test_words_in_a_turn_that_began_before_the_window_open_no_other(store: cc.Store) -> None:
+    """The person's task opens the turn; what the person adds while it runs belongs to it."""
+    steps = [
+        message
+        for number in range(400)
+        for message in (
+            cc.assistant("I look.", tool_calls=[cc.tool_call(f"c{number}", "look_up", {})]),
+            cc.tool_result(f"c{number}", "look_up", "found " * 10),
+        )
+    ]
+    store.extend("demo", [cc.user("the task"), *steps[:-6], cc.user("and mind this"), *steps[-6:]])
+    compiled = compiler(store).compile("demo", tools=[TOOL])
+    assert compiled.sight.unread
+    assert compiled.sight.opening
+    opens = {
+        item.place & 0xFFFFFFFF: item.opens for item in compiled.draft.kept or () if item.role == "user" and item.place
+    }
+    assert opens == {1: True, 796: False}
