@@ -19,13 +19,13 @@ unexport PYTHONDONTWRITEBYTECODE  # or every process of the tests compiles every
 run: setup
 	@$(BIN)/contextc serve
 
-# The checks of the text use one core, and the tests use what is left.
-test:
-	@$(MAKE) --no-print-directory -j2 setup programs
-	@$(MAKE) --no-print-directory -j2 tests checks
+# The checks of the text run beside the tests, in the shell: with `make -j2` they sometimes ran one after the other.
+test: setup programs
+	@$(MAKE) --no-print-directory checks & checks=$$!; \
+	$(MAKE) --no-print-directory tests; tests=$$?; \
+	wait $$checks && exit $$tests
 
-checks:
-	@$(MAKE) --no-print-directory -j1 lint types floors
+checks: lint types floors
 
 setup: $(READY)
 
