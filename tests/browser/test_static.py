@@ -1,6 +1,7 @@
 """The files of the page: there is no way from a text to markup or to code in them, and none to another host."""
 
 import re
+from hashlib import sha256
 
 import pytest
 
@@ -33,3 +34,10 @@ def test_nothing_comes_from_another_host(path: object) -> None:
     """Guarantee 12.3: the page works without a network, and tells nobody."""
     found = {host for host in HOST.findall(STATIC.joinpath(str(path)).read_text()) if host not in NAMES}
     assert found == set()
+
+
+def test_vendored_modules_are_those_of_the_readme() -> None:
+    """What others wrote is kept as it was built, so that anyone can build it again and compare."""
+    vendor = STATIC / "vendor"
+    rows = re.findall(r"^\| `([\w-]+\.js)` .* `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE)
+    assert dict(rows) == {path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("*.js")}

@@ -1,90 +1,164 @@
 /**
- * What a model wrote, as vnodes. Nothing of it is ever markup: text becomes text, and there is no way to an element but
- * those made here. While it streams, only the last block is read again; those before it stay the same objects, and the
- * page does not look at them. Of the last one, too, what reads as before is taken over.
+ * What a model wrote, as vnodes made of markdown-it's tokens. Nothing of it is ever markup: text becomes text, and there is
+ * no way to an element but those made here. Links go to http, https and mailto alone; a picture is a link to it and is never
+ * loaded. While a text streams, only its last block is read again; those before it stay the same objects, and the page does
+ * not look at them. Of the last one, too, what reads as before is taken over.
  */
+import MarkdownIt from "markdown-it";
 import { html, h, useRef } from "./html.js";
+import { safeAddress } from "./address.js";
 import { Code } from "./code.js";
 import { readable, visible } from "./format.js";
-import { blocksOf } from "./markdown/blocks.js";
-import { inlineOf } from "./markdown/inline.js";
 
 /** The heading that a message itself has; those in it are below, and skip no level. */
 const MESSAGE_LEVEL = 2;
-/** Words without end are laid out some at a time: a page takes its time for a long paragraph. */
-const LONG = 20_000;
+/** Limits on what is shown other than as plain text: levels of blocks and within a paragraph, and columns of a table. */
+const DEEPEST_BLOCK = 20;
+const DEEPEST_INLINE = 16;
+const WIDEST = 200;
+/** So many cells that are not written are added to the rows of a table. */
+const FILLED = 10_000;
+/** A longer paragraph is plain text, laid out some at a time: a page takes its time for it. */
+const LONGEST = 20_000;
 const SLABS = /[^]{1,8000}(?:\s|$)|[^]{8000}/gu;
+const TASK = /^\[([ xX])\][ \t]+/;
+const ALIGNED = { "text-align:center": "center", "text-align:right": "end" };
+
+const markdown = new MarkdownIt({ html: false, linkify: true, maxNesting: 2 * DEEPEST_BLOCK });
+/* A definition at the end would change links at the beginning, which are drawn already. */
+markdown.disable(["reference"]);
+/* Addresses stay as they are written; `safeAddress` decides which of them are links. */
+markdown.validateLink = () => true;
+markdown.normalizeLink = (address) => address;
+markdown.normalizeLinkText = (address) => address;
+markdown.linkify.set({ fuzzyLink: false, fuzzyEmail: false }).add("ftp:", null).add("mailto:", null).add("//", null);
+markdown.block.ruler.before("table", "plain", plainParagraph);
+
+/** A block rule: what is nested too deep, or would be too wide a table, is one paragraph and loses nothing. */
+function plainParagraph(state, start, end, silent) {
+  if (silent || (state.level < DEEPEST_BLOCK && !isWideTable(state, start, end))) return false;
+  let next = start + 1;
+  while (next < end && !state.isEmpty(next) && state.sCount[next] >= state.blkIndent) next += 1;
+  state.line = next;
+  state.push("paragraph_open", "p", 1).map = [start, next];
+  state.push("inline", "", 0).content = state.getLines(start, next, state.blkIndent, false).trim();
+  state.push("paragraph_close", "p", -1);
+  return true;
+}
+
+function isWideTable(state, line, end) {
+  const lineAt = (number) => state.src.slice(state.bMarks[number] + state.tShift[number], state.eMarks[number]);
+  return line + 1 < end && /^[|:-]/.test(lineAt(line + 1)) && lineAt(line).split("|", WIDEST + 2).length > WIDEST + 1;
+}
+
 /** What was drawn of a text by what it says: once, however often it stands there, and not again when it is read again. */
 let drawing = { before: new Map(), now: new Map() };
 
 /** @param {{text: string}} props */
 export function Markdown({ text }) {
-  const kept = useRef({ text: "", blocks: [] });
-  if (kept.current.text !== text) kept.current = extended(kept.current, text);
+  const kept = useRef({ written: "", ...extended(null, "") });
+  if (kept.current.written !== text) kept.current = { written: text, ...extended(kept.current, text) };
   return html`<div class="prose" dir="auto">${kept.current.blocks.map((each) => each.shown)}</div>`;
 }
 
 /**
- * Blocks with where each begins; of a text that goes on, all but the last are taken over. `drawn` is
- * what was drawn for those that were read.
+ * The blocks of a text; those that were closed in the text before are taken over, if this one goes on from it.
+ *
+ * `closed` says how many are, and `start` where the next one begins. More text changes the last block. It may also change
+ * where a block begins whose first two lines are not complete: "2" may become "2. item" of the list above, and a row of
+ * dashes the head of a table or not. So the block before those is the first that is read again.
  */
-export function extended(before, text) {
-  const goesOn = before.blocks.length > 1 && text.startsWith(before.text);
-  const blocks = goesOn ? before.blocks.slice(0, -1) : [];
-  const start = goesOn ? before.blocks.at(-1).from : 0;
-  const lines = text.slice(start).replace(/\r\n?/g, "\n").split("\n");
-  const places = [start];
-  const source = text.slice(start);
-  for (let at = 0; at < source.length; at += 1) {
-    if (source[at] === "\n" || (source[at] === "\r" && source[at + 1] !== "\n")) places.push(start + at + 1);
-  }
-  drawing = { before: before.drawn ?? new Map(), now: new Map() };
-  for (const block of blocksOf(lines)) {
+export function extended(before, written) {
+  const text = written.replace(/\r\n?/g, "\n").replaceAll("\0", "\ufffd");
+  const goesOn = before !== null && text.startsWith(before.text);
+  const blocks = goesOn ? before.blocks.slice(0, before.closed) : [];
+  let [closed, start] = goesOn ? [before.closed, before.start] : [0, 0];
+  const from = start;
+  const lines = text.slice(from).split("\n");
+  const tokens = [];
+  markdown.block.parse(lines.join("\n"), markdown, {}, tokens);
+  drawing = { before: before?.drawn ?? new Map(), now: new Map() };
+  let [line, offset] = [0, from];
+  for (const node of treeOf(tokens)) {
+    for (; line < node.token.map[0]; line += 1) offset += lines[line].length + 1;
+    if (line < lines.length - 2) [closed, start] = [blocks.length, offset];
     const above = blocks.at(-1)?.level ?? MESSAGE_LEVEL;
-    const level = block.type === "heading" ? Math.min(block.level + MESSAGE_LEVEL, above + 1, 6) : above;
-    blocks.push({ from: places[block.at], level, shown: shown({ ...block, rank: level }, blocks.length) });
+    const isHeading = node.token.type === "heading_open";
+    const level = isHeading ? Math.min(Number(node.token.tag[1]) + MESSAGE_LEVEL, above + 1, 6) : above;
+    blocks.push({ level, shown: shown(node, blocks.length, level) });
   }
-  return { text, blocks, drawn: drawing.now };
+  return { text, blocks, closed, start, drawn: drawing.now };
 }
 
-function shown(block, key) {
-  if (block.type === "heading") return h(`h${block.rank ?? 6}`, { key, class: `h${block.level}` }, pieces(block.text));
-  if (block.type === "paragraph") return html`<p key=${key} dir="auto">${pieces(block.text)}</p>`;
-  if (block.type === "rule") return html`<hr key=${key} />`;
-  if (block.type === "code") return html`<${Code} key=${key} text=${block.text} language=${block.language} />`;
-  if (block.type === "quote") return html`<blockquote key=${key} dir="auto">${block.children.map(shown)}</blockquote>`;
-  if (block.type === "table") return table(block, key);
-  const items = block.items.map((item, index) => itemAt(index, item, block.tight));
-  return h(block.ordered ? "ol" : "ul", { key, start: block.ordered && block.start !== 1 ? block.start : undefined, dir: "auto" }, items);
+/** Tokens as nodes with children. Nodes deeper than `deepest` are left out, and what is in them is not. */
+function treeOf(tokens, deepest = Infinity) {
+  const open = [[]];
+  for (const token of tokens) {
+    if (token.nesting < 0) open.pop();
+    else {
+      const isTooDeep = open.length > deepest;
+      const node = { token, children: token.type === "image" ? treeOf(token.children, deepest - open.length) : [] };
+      if (!isTooDeep) open.at(-1).push(node);
+      else if (token.nesting === 0) open.at(-1).push(...(token.type === "image" ? node.children : [node]));
+      if (token.nesting > 0) open.push(isTooDeep ? open.at(-1) : node.children);
+    }
+  }
+  return open[0];
 }
 
-function itemAt(index, item, tight) {
-  const { checked, children } = item;
-  const make = () => html`<li key=${index} class=${checked === null ? "" : "task"}>${itemOf(item, tight)}</li>`;
-  const isLine = tight && checked === null && children.length === 1 && children[0].type === "paragraph";
-  return isLine ? once(`- ${index} ${children[0].text}`, make) : make();
+const textOf = (node) => node.children[0]?.token.content ?? "";
+
+function shown(node, key, rank = 6) {
+  const { token, children } = node;
+  if (token.type === "heading_open") return h(`h${rank}`, { key, class: token.tag }, pieces(textOf(node)));
+  if (token.type === "paragraph_open") return paragraph(textOf(node), key, token.hidden);
+  if (token.type === "hr") return html`<hr key=${key} />`;
+  if (token.type === "fence") return h(Code, { key, text: token.content.replace(/\n$/, ""), language: token.info.trim() });
+  if (token.type === "code_block") return h(Code, { key, text: token.content.trimEnd() });
+  if (token.type === "blockquote_open") return h("blockquote", { key, dir: "auto" }, children.map((each, at) => shown(each, at)));
+  if (token.type === "table_open") return table(node, key);
+  return h(token.tag, { key, start: token.attrGet("start") ?? undefined, dir: "auto" }, children.map(item));
 }
 
-function itemOf({ checked, children }, tight) {
-  const box = html`<input type="checkbox" checked=${checked} disabled aria-label=${checked ? "done" : "to do"} />`;
-  const isBare = (child) => tight && child.type === "paragraph";
-  const drawn = children.map((child, key) => (isBare(child) ? html`<span key=${key}>${pieces(child.text)}</span>` : shown(child, key)));
-  return [checked === null ? null : box, ...drawn];
+function paragraph(text, key, isBare) {
+  return isBare ? html`<span key=${key}>${pieces(text)}</span>` : html`<p key=${key} dir="auto">${pieces(text)}</p>`;
 }
 
-function table({ head, rows, align }, key) {
-  const cellsOf = (row) => row.map((cell, at) => html`<td class=${align[at]}>${pieces(cell)}</td>`);
-  const rowOf = (row) => once(`| ${align.join(" ")}\n${row.join("\n")}`, () => html`<tr>${cellsOf(row)}</tr>`);
+function item({ children }, key) {
+  const [first, ...others] = children;
+  const isText = first?.token.type === "paragraph_open";
+  const task = isText ? TASK.exec(textOf(first)) : null;
+  const isDone = task !== null && task[1] !== " ";
+  const make = () => html`
+    <li key=${key} class=${task ? "task" : ""}>
+      ${task && html`<input type="checkbox" checked=${isDone} disabled aria-label=${isDone ? "done" : "to do"} />`}
+      ${task ? paragraph(textOf(first).slice(task[0].length), 0, first.token.hidden) : first && shown(first, 0)}
+      ${others.map((each, at) => shown(each, at + 1))}
+    </li>`;
+  return isText && first.token.hidden && !others.length ? once(`- ${key} ${textOf(first)}`, make) : make();
+}
+
+function table({ children: [head, body] }, key) {
+  const classOf = (cell) => ALIGNED[cell.token.attrGet("style")] ?? "start";
+  let filled = 0;
+  const rowOf = (row) => {
+    const written = row.children.findLastIndex((cell) => textOf(cell) !== "") + 1;
+    filled += row.children.length - written;
+    const cells = filled > FILLED ? row.children.slice(0, written) : row.children;
+    const words = cells.map((cell) => `${classOf(cell)} ${textOf(cell)}`).join("\n");
+    return once(`| ${words}`, () => h("tr", null, cells.map((cell) => h("td", { class: classOf(cell) }, pieces(textOf(cell))))));
+  };
+  const titles = head.children[0].children;
   return html`
     <div key=${key} class="table" tabindex="0" role="region" aria-label="Table">
       <table>
-        <thead><tr>${head.map((cell, at) => html`<th scope="col" class=${align[at]}>${pieces(cell)}</th>`)}</tr></thead>
-        <tbody>${rows.map(rowOf)}</tbody>
+        <thead><tr>${titles.map((cell) => html`<th scope="col" class=${classOf(cell)}>${pieces(textOf(cell))}</th>`)}</tr></thead>
+        <tbody>${body?.children.map(rowOf)}</tbody>
       </table>
     </div>`;
 }
 
-const pieces = (text) => once(`= ${text}`, () => drawn(slabs(inlineOf(text))));
+const pieces = (text) => once(`= ${text}`, () => inline(text));
 
 function once(key, make) {
   const { before, now } = drawing;
@@ -92,24 +166,41 @@ function once(key, make) {
   return now.get(key);
 }
 
-function slabs(found) {
-  const [first] = found;
-  if (found.length !== 1 || typeof first !== "string" || first.length < LONG) return found;
-  return first.match(SLABS).map((part) => ({ type: "div", children: [part] }));
+/** What stands within a paragraph, a cell or a heading. */
+export function inline(text) {
+  if (text.length > LONGEST) return text.match(SLABS).map((part) => html`<div>${readable(part)}</div>`);
+  const [{ children }] = markdown.parseInline(text, {});
+  return drawn(treeOf(children, DEEPEST_INLINE));
 }
 
-function drawn(found) {
-  return found.map((piece) => {
-    if (typeof piece === "string") return readable(piece);
-    if (piece.type === "code") return html`<code dir="ltr">${visible(piece.text)}</code>`;
-    if (piece.type === "break") return html`<br />`;
-    if (piece.type === "link" || piece.type === "picture") {
-      const kind = piece.type === "picture" ? "picture-link" : undefined;
-      return html`
-        <a href=${piece.href} target="_blank" rel="noopener noreferrer" title=${visible(piece.href)} class=${kind}>
-          ${drawn(piece.children)}
-        </a>`;
-    }
-    return h(piece.type, null, drawn(piece.children));
+const ELEMENTS = { em_open: "em", strong_open: "strong", s_open: "del" };
+
+function drawn(nodes, isLinked = false) {
+  return nodes.map(({ token, children }) => {
+    if (ELEMENTS[token.type]) return h(ELEMENTS[token.type], null, drawn(children, isLinked));
+    if (token.type === "code_inline") return html`<code dir="ltr">${visible(token.content)}</code>`;
+    if (token.type === "hardbreak") return html`<br />`;
+    if (token.type === "softbreak") return "\n";
+    if (token.type === "link_open") return link(token, children, isLinked);
+    if (token.type === "image") return picture(token, children, isLinked);
+    return readable(token.content);
   });
 }
+
+function link(token, children, isLinked) {
+  const written = token.attrGet("href");
+  const href = isLinked ? "" : safeAddress(written);
+  if (href) return anchor(href, drawn(children, true));
+  if (token.markup === "autolink") return ["<", ...drawn(children), ">"];
+  return [...drawn(children, isLinked), written && token.markup !== "linkify" ? readable(` (${written})`) : ""];
+}
+
+function picture(token, children, isLinked) {
+  const written = token.attrGet("src");
+  const href = isLinked ? "" : safeAddress(written);
+  const words = drawn(children, isLinked || href !== "");
+  return href ? anchor(href, words.length ? words : readable(written), "picture-link") : words;
+}
+
+const anchor = (href, words, kind) => html`
+  <a href=${href} target="_blank" rel="noopener noreferrer" title=${visible(href)} class=${kind}>${words}</a>`;

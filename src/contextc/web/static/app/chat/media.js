@@ -4,7 +4,7 @@ import { blobAddress } from "../api.js";
 import { Dialog } from "../dialog.js";
 import { Icon } from "../icons.js";
 import { bytes, oneLine } from "../format.js";
-import { safeAddress } from "../markdown/inline.js";
+import { safeAddress } from "../address.js";
 
 const RASTER = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
