@@ -65,7 +65,8 @@ programs:
 	  echo "Installing with apt-get, for the tests: $$missing"; \
 	  apt-get -qq update >/dev/null 2>&1; \
 	  for each in $$missing; do \
-	    DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "$$each" >/dev/null 2>&1 \
+	    install="apt-get -qq install --no-install-recommends"; export DEBIAN_FRONTEND=noninteractive; \
+	    $$install "$$each" >/dev/null 2>&1 || $$install "$${each%-headless-shell}" >/dev/null 2>&1 \
 	    || echo "$$each could not be installed: its tests will be skipped."; \
 	  done; \
 	fi

@@ -285,5 +285,6 @@ def test_a_new_store_that_another_process_uses_is_not_removed(tmp_path: Path) ->
 def test_chat_refuses_a_folder_that_does_not_exist(run: Run, tmp_path: Path) -> None:
     """Its tools would work in a folder that they make."""
     refused = run("chat", "--root", "nowhere", "hi", "--store", "sqlite:///new.db")
-    assert (refused.returncode, refused.stderr) == (2, "error: --root nowhere: there is no such folder.\n")
+    told = "error: --root nowhere: there is no such folder. Create it, or name another one.\n"
+    assert (refused.returncode, refused.stderr) == (2, told)
     assert not (tmp_path / "new.db").exists()

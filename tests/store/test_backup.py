@@ -13,7 +13,7 @@ import pytest
 import contextc as cc
 from contextc.doctor import examine
 from contextc.errors import InvalidSetting, SchemaTooNew
-from contextc.store.backup import restore
+from contextc.store.backup import remove_empty, restore
 
 
 def texts(path: Path, conversation: str = "demo") -> list[str]:
@@ -168,3 +168,16 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, copy: Path
 def test_a_postgresql_store_says_what_to_use(postgres_address: str, tmp_path: Path) -> None:
     with cc.open_store(postgres_address) as store, pytest.raises(InvalidSetting, match="pg_dump"):
         store.backup(tmp_path / "copy.db")
+
+
+def test_only_a_store_without_any_row_is_removed_as_empty(path: Path) -> None:
+    """A store may hold transcripts, blobs or todos of programs that have no conversation in it."""
+    cc.open_store(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO blob (name, data) VALUES ('name', 'data')")
+    remove_empty(str(path))
+    assert path.exists()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM blob")
+    remove_empty(str(path))
+    assert not path.exists()

@@ -31,7 +31,7 @@ def folder_of(root: Path) -> Path:
     """Return the folder that tools work in. Raise InvalidSetting if it does not exist."""
     folder = root.expanduser().resolve()
     if not folder.is_dir():
-        raise InvalidSetting(f"--root {root}: there is no such folder.")
+        raise InvalidSetting(f"--root {root}: there is no such folder. Create it, or name another one.")
     return folder
 
 

@@ -35,7 +35,7 @@ def run(
         what = f"message {found.seq} of {conversation}"
         lines = words(found).strip().splitlines() or [""]
         first = lines[0] if len(lines) == 1 and len(lines[0]) <= LONGEST else f"{lines[0][:LONGEST]}…"
-        if not agreed(f"Redact {what} ({found.role}: {first})", yes, json=json):
+        if not agreed(f"Redact {what}", yes, detail=f"({found.role}: {first})", json=json):
             return
         handle.redact(conversation, found.uid)  # a number could be another message's by now
         pending = handle.pending_erasure

@@ -71,13 +71,16 @@ def progress(title: str) -> Generator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def agreed(what: str, yes: bool, *, json: bool = False) -> bool:
-    """Ask a person whether to do something that cannot be undone, unless `yes` is given."""
+def agreed(what: str, yes: bool, *, detail: str = "", json: bool = False) -> bool:
+    """Ask a person whether to do something that cannot be undone, unless `yes` is given.
+
+    Only the question contains `detail`, which may be a secret: an error may be logged.
+    """
     if yes:
         return True
     if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidSetting(f"{what}: there is no terminal to confirm it at. Add --yes.")
-    if typer.confirm(f"{printable(what)}?"):
+    if typer.confirm(f"{printable(f'{what} {detail}'.strip())}?"):
         return True
     out.print("nothing was changed")
     return False

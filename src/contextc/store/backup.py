@@ -94,13 +94,15 @@ def check_copy(source: str) -> None:
 
 
 def remove_empty(path: str) -> None:
-    """Remove the file of a SQLite store that holds no conversation and that no other process has open."""
+    """Remove the file of a SQLite store that holds nothing and that no other process has open."""
     with suppress(StoreError, sqlite3.Error, OSError):
         if not _close_log(path):
             return
         with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as store:
             store.execute("BEGIN EXCLUSIVE")  # who opens it now waits, and then finds no file
-            if store.execute("SELECT 1 FROM conversation LIMIT 1").fetchone() is None:
+            named = store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            tables = [name for (name,) in named if name not in ("schema_version", "sqlite_sequence")]
+            if not any(store.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for name in tables):
                 os.remove(path)
 
 
