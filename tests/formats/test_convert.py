@@ -307,3 +307,14 @@ def test_a_format_nobody_knows_is_said_with_those_there_are() -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.InvalidSetting, match="there is no format 'claude'"):
         cc.lint({}, format="claude")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_media_without_data_can_be_converted(name: str) -> None:
+    """A client that sends an empty file gets a request back, in every format that can carry one."""
+    form, media = formatter(name), cc.Media(mime_type="image/png", data=b"\x89PNG\r\n")
+    history = [cc.user([media]), cc.assistant(tool_calls=[cc.tool_call("c1", "look", {})])]
+    text = json.dumps(form.format([*history, cc.tool_result("c1", "look", [media]), cc.user("well?")]))
+    body = {form.messages_key: json.loads(text.replace("iVBORw0K", ""))}
+    for target in NAMES:
+        assert "well?" in json.dumps(cc.convert(cast(JSONObject, body), source=name, target=target))

@@ -224,7 +224,7 @@ class _Decoder:
                 return Text(text)
             case {"inlineData": {"data": str(text), "mimeType": str(mime_type)}}:
                 data = unpacked(text, urlsafe=True)
-                return None if data is None else Media(mime_type=mime_type, data=data)
+                return Media(mime_type=mime_type, data=data) if data else None
             case {"fileData": {"fileUri": str(uri)} as file}:
                 return self.file(uri, cast(JSONObject, file).get("mimeType") or UNKNOWN_TYPE)
             case _:

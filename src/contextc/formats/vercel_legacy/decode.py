@@ -220,7 +220,7 @@ class _Decoder:
         found: JSONObject = {"url": url}
         if comma and head.startswith("data:") and head.endswith(";base64"):
             mime_type = mime_type or head.removeprefix("data:").removesuffix(";base64")
-            if (data := unpacked(text)) is None:
+            if not (data := unpacked(text)):
                 return Native(provider=self.provider, data=wire)
             found = {"data": data}
         if not url or (mime_type and "/" not in mime_type):
