@@ -38,7 +38,9 @@ written nothing.
 """
 
 import threading
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+_NOTHING: Final = object()
 
 
 def described(error: BaseException) -> str:
@@ -50,13 +52,26 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def shortened(text: str, most: int = 200) -> str:
+    """Return the text, cut in the middle where it is longer than `most` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+
+
 def is_interrupt(error: BaseException) -> bool:
     """Whether this may be a user's Ctrl-C, which comes up in whatever the main thread runs."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class ContextcError(Exception):
-    """The root of the tree: catch this to catch everything contextc raises."""
+    """The root of the tree: catch this to catch everything contextc raises.
+
+    `problem` states what is wrong and `fix` what to do about it. The text is `<problem>, got <value>. <fix>`.
+    """
+
+    def __init__(self, problem: str = "", *, got: object = _NOTHING, fix: str = "") -> None:
+        self.problem = problem if got is _NOTHING else f"{problem}, got {shortened(repr(got))}"
+        self.fix = fix
+        super().__init__(f"{self.problem}. {fix}" if fix else problem if got is _NOTHING else f"{self.problem}.")
 
 
 class InvalidInput(ContextcError, ValueError):
@@ -66,8 +81,16 @@ class InvalidInput(ContextcError, ValueError):
 class InvalidMessage(InvalidInput):
     """A message breaks a rule. `field` is the place inside it, such as `parts[1].arguments`."""
 
-    def __init__(self, problem: str, *, field: str = "", index: int | None = None, conversation: str = "") -> None:
-        self.problem, self.field, self.index, self.conversation = problem, field, index, conversation
+    def __init__(
+        self,
+        problem: str,
+        *,
+        field: str = "",
+        index: int | None = None,
+        conversation: str = "",
+        got: object = _NOTHING,
+        fix: str = "",
+    ) -> None:
         place = "".join(
             [
                 f"conversation {conversation!r}, " if conversation else "",
@@ -75,19 +98,22 @@ class InvalidMessage(InvalidInput):
                 field,
             ]
         ).removesuffix(", ")
-        super().__init__(f"{place}: {problem}" if place else problem)
+        super().__init__(f"{place}: {problem}" if place else problem, got=got, fix=fix)
+        self.problem = self.problem.removeprefix(f"{place}: ") if place else self.problem
+        self.field, self.index, self.conversation = field, index, conversation
 
     def within(self, conversation: str, index: int | None = None) -> "InvalidMessage":
         """The same error, with the conversation it was meant for."""
-        return InvalidMessage(self.problem, field=self.field, index=index, conversation=conversation)
+        return InvalidMessage(self.problem, field=self.field, index=index, conversation=conversation, fix=self.fix)
 
 
 class InvalidRequest(InvalidInput):
     """What was given is no request, nor a list of messages. `path` is the place inside it."""
 
-    def __init__(self, problem: str, *, path: str = "") -> None:
-        self.problem, self.path = problem, path
-        super().__init__(f"{path}: {problem}" if path else problem)
+    def __init__(self, problem: str, *, path: str = "", got: object = _NOTHING, fix: str = "") -> None:
+        super().__init__(f"{path}: {problem}" if path else problem, got=got, fix=fix)
+        self.problem = self.problem.removeprefix(f"{path}: ") if path else self.problem
+        self.path = path
 
 
 class InvalidReply(InvalidInput):
@@ -255,11 +281,11 @@ class FragmentFailed(ContextcError):
     """A prompt fragment's own renderer raised, which is then the `__cause__`, or returned what is no text."""
 
     def __init__(self, fragment: str, problem: str) -> None:
-        self.fragment, self.problem = fragment, problem
         super().__init__(
-            f"Prompt fragment {fragment!r}: its renderer {problem}. Nothing was rendered; mend it, or leave the "
-            "fragment out."
+            f"Prompt fragment {fragment!r}: its renderer {problem}",
+            fix="Nothing was rendered. Correct the renderer, or leave the fragment out.",
         )
+        self.fragment, self.problem = fragment, problem
 
 
 class ContextOverflow(ContextcError):

@@ -69,6 +69,13 @@ def test_an_item_without_the_shape_of_its_kind_is_named_and_mended(item: JSONObj
     assert problems("codex", fixed) == []
 
 
+@pytest.mark.parametrize("name", ["contentItems", "changes", "fragments", "commandActions", "summary", "result"])
+@pytest.mark.parametrize("item", [said("hi"), answer("hi"), {"type": "plan", "id": "1", "text": "x"}])
+def test_a_field_of_another_kind_is_not_read(item: JSONObject, name: str) -> None:
+    """Guarantee 10.6: it is neither a finding nor a failure."""
+    assert cc.lint([{**item, name: True}], format="codex") == cc.lint([item], format="codex")
+
+
 @pytest.mark.parametrize("item", [said("hi"), answer("hi"), called(), ran()], ids=lambda item: item["type"])
 @pytest.mark.parametrize("name", ["", None])
 def test_an_item_without_an_id_is_named_and_gets_one(item: JSONObject, name: str | None) -> None:

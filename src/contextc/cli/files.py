@@ -37,7 +37,9 @@ def requests_in(
             )
         found = read_requests(data, known)
     except InvalidRequest as error:
-        raise InvalidRequest(error.problem, path=", ".join(filter(None, [_shown(file), error.path]))) from error
+        raise InvalidRequest(
+            error.problem, path=", ".join(filter(None, [_shown(file), error.path])), fix=error.fix
+        ) from error
     if found.unread:
         err.print(f"left out: {count(found.unread, 'line')} that cannot be read", soft_wrap=True)
     return found, known

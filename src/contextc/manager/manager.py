@@ -122,7 +122,9 @@ class MessageManager:
             self._held = held
             if error.field != "parts":
                 raise
-            raise InvalidMessage(error.problem, field=content_field(plain)) from error  # `parts` is our name for it
+            raise InvalidMessage(
+                error.problem, field=content_field(plain), fix=error.fix
+            ) from error  # `parts` is our name for it
 
     def _add_read(self, messages: Sequence[Message]) -> Message:
         try:

@@ -171,7 +171,7 @@ def _value(number: int, line: bytes) -> JSONObject:
     try:
         value = _decoded(line)
     except InvalidRequest as error:
-        raise InvalidRequest(error.problem, path=f"line {number}") from error
+        raise InvalidRequest(error.problem, path=f"line {number}", fix=error.fix) from error
     except ValueError as error:
         raise _not_json(line, error, number) from error
     if isinstance(value, dict | list):

@@ -169,19 +169,24 @@ def _unfit(item: JSONObject, kind: str) -> tuple[str, str] | None:
         for name, wanted in LISTS.items():
             if any(not isinstance(each, wanted) for each in cast(list[JSON], item.get(name) or [])):
                 return name, f"`{name}` must hold texts."
-    for block in cast(list[JSON], item.get("contentItems") or []):
+    for block in _own(item, kind, "contentItems"):
         if wrong := _misblock(block, RETURNED):
             return "contentItems", f"`contentItems` holds what no tool returns: {wrong[1]}"
-    for change in cast(list[JSON], item.get("changes") or []):
+    for change in _own(item, kind, "changes"):
         if wrong := misfit(change, CHANGE):
             return "changes", f"`changes` holds what is no change: {wrong[1]}"
     for name in ("fragments", "commandActions"):
-        if any(not isinstance(each, dict) for each in cast(list[JSON], item.get(name) or [])):
+        if any(not isinstance(each, dict) for each in _own(item, kind, name)):
             return name, f"`{name}` must hold objects."
     result: JSON = item.get("result")
     if kind == "mcpToolCall" and result is not None and not isinstance(cast(JSONObject, result).get("content"), list):
         return "result", "`result` must have a list as its `content`."
     return None
+
+
+def _own(item: JSONObject, kind: str, name: str) -> list[JSON]:
+    """Return a list that items of this kind have; what stands under its name in another kind is not read."""
+    return cast(list[JSON], item.get(name) or []) if {name, f"{name}?"} & ITEMS[kind].keys() else []
 
 
 def _unfit_tool(tool: JSON) -> tuple[str, str] | None:
