@@ -16,8 +16,9 @@ from contextc.formats.anthropic.encode import (
 from contextc.formats.anthropic.reader import AnthropicReader
 from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
-from contextc.formats.base import APART, OPENING, Encoded, Formatter, Request
+from contextc.formats.base import OPENING, Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
+from contextc.formats.grouping import APART
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.encode import BETWEEN, FIELDS, encode_segment
-from contextc.formats.base import APART, Request, grow, kept, remember
+from contextc.formats.base import Request, grow, kept, remember
+from contextc.formats.grouping import APART
 from contextc.formats.media import guessed, unpacked
 from contextc.messages import (
     AnyPart,

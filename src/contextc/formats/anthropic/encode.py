@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import (
-    APART,
     Encoded,
     Note,
     arguments_wrapped,
@@ -23,6 +22,7 @@ from contextc.formats.base import (
     kept,
     restored,
 )
+from contextc.formats.grouping import APART
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 

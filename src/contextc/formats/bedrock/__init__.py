@@ -5,7 +5,7 @@ from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
-from contextc.formats.base import APART, OPENING, Encoded, Request
+from contextc.formats.base import OPENING, Encoded, Request
 from contextc.formats.bedrock import decode
 from contextc.formats.bedrock.encode import (
     AS_IT_CAME,
@@ -23,6 +23,7 @@ from contextc.formats.bedrock.reader import BedrockReader
 from contextc.formats.bedrock.rules import BOOK
 from contextc.formats.bedrock.settings import SETTINGS
 from contextc.formats.checking import RuleBook
+from contextc.formats.grouping import APART
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable

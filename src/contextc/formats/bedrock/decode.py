@@ -12,7 +12,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import APART, Request, grow, kept, remember, text_of
+from contextc.formats.base import Request, grow, kept, remember, text_of
 from contextc.formats.bedrock.encode import (
     AS_IT_CAME,
     BESIDE,
@@ -28,6 +28,7 @@ from contextc.formats.bedrock.encode import (
 from contextc.formats.bedrock.media import DOCUMENT_NAME, decode_media
 from contextc.formats.bedrock.mends import is_blank, is_separator
 from contextc.formats.bedrock.sketch import is_ours
+from contextc.formats.grouping import APART
 from contextc.formats.media import unpacked
 from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, made_id
 from contextc.formats.settings import inner

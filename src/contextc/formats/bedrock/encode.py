@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic.encode import tag
 from contextc.formats.base import (
-    APART,
     Encoded,
     Note,
     arguments_wrapped,
@@ -27,6 +26,7 @@ from contextc.formats.base import (
     text_of,
 )
 from contextc.formats.bedrock.media import described, documents, encode_media, told_apart
+from contextc.formats.grouping import APART
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 from contextc.tools import NativeTool, Tool

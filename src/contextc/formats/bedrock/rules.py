@@ -1,6 +1,7 @@
-"""The rules of Bedrock's Converse, as far as a request can be held against them without asking.
+"""The rules of Bedrock's Converse API.
 
-Which model is asked stands in the address, so rules that hold for some models only are kept to what is certain.
+`message_rules` has rules 1 to 11. The model id is in the URL, so rules for single models are checked only where the
+body shows the model.
 """
 
 import re
@@ -9,20 +10,18 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.bedrock import errors, mends, sketch
-from contextc.formats.bedrock.encode import SHOWN, house
+from contextc.formats.bedrock.encode import house
 from contextc.formats.bedrock.media import DOCUMENT_NAME, MOST_DOCUMENTS, MOST_IMAGES, documents
+from contextc.formats.bedrock.message_rules import BOOK
 from contextc.formats.checking import (
     Finding,
     Path,
     Piece,
-    RuleBook,
     Sketch,
     Turn,
     at,
     dotted,
-    match,
     misfit,
-    next_turn,
     repeated,
 )
 
@@ -30,169 +29,7 @@ ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]+"), re.compile(r"[a-zA-Z0-9_-]+")
 LONGEST = 64
 CLAUDES = "anthropic"
 
-BOOK = RuleBook("BED", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="bedrock")
 rule = BOOK.rule
-
-
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
-    """Every message, block and tool has the fields its kind must have.
-
-    A message has a `role` and `content`; a block is an object with one member, which says what it is.
-
-    Example: [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-    Repair: what has no sound shape becomes text, so that the model still sees it; a tool is left out.
-    """
-    return request.misshapen
-
-
-@rule(2, errors.NO_MESSAGES, mend=mends.with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
-    """There is at least one message.
-
-    Example: []
-    Repair: a line that says so is put in, from the user.
-    """
-    if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "there are no messages.")
-
-
-@rule(3, errors.EMPTY_CONTENT)
-def says_something(request: Sketch) -> Iterable[Finding]:
-    """No message is empty.
-
-    Example: [{"role": "user", "content": []}, {"role": "assistant", "content": [{"text": "Yes?"}]}, {"role": "user",
-        "content": [{"text": "hi"}]}]
-    Repair: the message is left out.
-    """
-    for turn in request.turns:
-        if not turn.wire["content"]:
-            yield at(turn.path, "this message is empty.")
-
-
-@rule(4, errors.BLANK_TEXT, mend=mends.without_blanks)
-def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
-    """No text is empty or white space alone.
-
-    Models return such texts beside a call, and a history that sends them back is refused. White space was taken
-    between a user's document and a cache point, which may not stand right behind it.
-
-    Example: [{"role": "user", "content": [{"text": " "}]}]
-    Repair: the text is left out.
-    """
-    for piece in request.prompt:
-        if piece.kind == "text" and not piece.text.strip():
-            yield at(piece.path, "this text is blank.")
-    for turn in request.turns:
-        wires = [piece.wire for piece in turn.pieces]
-        for index, piece in enumerate(turn.pieces):
-            if mends.is_blank(piece.wire) and not mends.is_separator(wires, index, turn.role):
-                yield at(piece.path, "this text is blank.")
-
-
-@rule(5, errors.ALTERNATE)
-def roles_alternate(request: Sketch) -> Iterable[Finding]:
-    """No two messages of the user, or of the assistant, follow each other.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "user", "content": [{"text": "Are you there?"}]}]
-    Repair: they become one.
-    """
-    for before, turn in zip(request.turns, request.turns[1:], strict=False):
-        if turn.role == before.role != "system" and not request.misshapen:
-            yield at(turn.path, f"the {turn.role} has spoken just before.")
-
-
-@rule(6, errors.UNANSWERED)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
-    """Every call is answered by a result in the next message.
-
-    A crash, a cancelled turn or a cut leaves a call without its result, and every later request fails.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "and?"}]}]
-    Repair: a result that stands elsewhere is brought to its call; where there is none, one says that it is missing.
-    """
-    places = {turn.path: number for number, turn in enumerate(request.turns)}
-    for turn, call in match(request.turns, next_turn).unanswered:
-        where = f"messages.{places[turn.path] + 1}.content"
-        yield at(call.path, f"the call {call.id} has no result in the next message.", where=where, ids=call.id)
-
-
-@rule(7, errors.RESULTS_FIRST)
-def results_come_first(request: Sketch) -> Iterable[Finding]:
-    """Results stand before anything else in their message.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "Here:"}, {"toolResult":
-        {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: results come first, and what stood before them after.
-    """
-    for turn in request.turns:
-        pieces = [piece for piece in turn.pieces if "cachePoint" not in piece.wire]
-        results = [piece for piece in pieces if piece.kind == "result"]
-        others = [index for index, piece in enumerate(pieces) if piece.kind != "result"]
-        if results and others and others[0] < len(results):
-            message = f"something stands before the result of {results[-1].id}."
-            yield at(pieces[others[0]].path, message, where=dotted(turn.path), count=len(results))
-
-
-@rule(8, errors.ORPHAN)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
-    """Every result answers a call of the previous message.
-
-    Example: [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: a result whose call stands elsewhere is brought to it; one without a call becomes text.
-    """
-    for turn, result in match(request.turns, next_turn).orphans:
-        where = dotted((*turn.path, "content"))
-        yield at(result.path, f"no call {result.id} stands in the message before.", where=where)
-
-
-@rule(9, errors.DOUBLED)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
-    """A call has one result.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
-        [{"text": "1"}]}}, {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: the first is kept; another that says something else becomes text.
-    """
-    for turn, result in match(request.turns, next_turn).doubled:
-        where = dotted((*turn.path, "content"))
-        yield at(result.path, f"the call {result.id} has another result already.", where=where, id=result.id)
-
-
-@rule(10, errors.REUSED_ID)
-def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
-    """No two calls of a reply have the same id.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}, {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}]}, {"role":
-        "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: the later call gets an id of its own.
-    """
-    for turn in request.turns:
-        for call in repeated(turn.of("call")):
-            where = dotted((*turn.path, "content"))
-            yield at(call.path, f"another call of this reply is called {call.id} already.", where=where, id=call.id)
-
-
-@rule(11, errors.WRONG_ROLE, mend=mends.with_text_for_the_system)
-def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
-    """Calls and reasoning are the assistant's, results and what is shown are the user's, and system messages are text.
-
-    Example: [{"role": "user", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
-        {"text": "hi"}]}]
-    Repair: what a model said becomes the assistant's, results become the user's, and a line says what was shown.
-    """
-    for turn in request.turns:
-        for piece in turn.pieces:
-            role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
-            if piece.kind == "media" and (turn.role == "system" or not SHOWN.isdisjoint(piece.wire)):
-                role = "user"
-            if role != turn.role:
-                kind = next(iter(piece.wire))
-                yield at(piece.path, f"a `{kind}` block cannot be the {turn.role}'s.", kind=kind, role=role)
 
 
 @rule(12, errors.CONSTRAINT, mend=mends.with_sound_calls)

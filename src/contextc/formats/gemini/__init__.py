@@ -6,7 +6,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.base import APART, OPENING, Encoded, Formatter, Request, kept
+from contextc.formats.base import OPENING, Encoded, Formatter, Request, kept
 from contextc.formats.checking import RuleBook
 from contextc.formats.gemini import decode
 from contextc.formats.gemini.encode import (
@@ -27,6 +27,7 @@ from contextc.formats.gemini.mends import NAMES, has_level, with_signatures
 from contextc.formats.gemini.reader import GeminiReader
 from contextc.formats.gemini.rules import BOOK
 from contextc.formats.gemini.settings import SETTINGS
+from contextc.formats.grouping import APART
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable

@@ -12,7 +12,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, canonical, encode
-from contextc.formats.base import APART, Request, grow, kept, remember
+from contextc.formats.base import Request, grow, kept, remember
 from contextc.formats.gemini.encode import (
     ALONE,
     BESIDE,
@@ -26,6 +26,7 @@ from contextc.formats.gemini.encode import (
     encode_tool,
     to_urlsafe,
 )
+from contextc.formats.grouping import APART
 from contextc.formats.media import unpacked
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.settings import inner as object_or_empty

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import (
-    APART,
     Encoded,
     Note,
     arguments_wrapped,
@@ -28,6 +27,7 @@ from contextc.formats.base import (
     kept,
     restored,
 )
+from contextc.formats.grouping import APART
 from contextc.formats.media import packed
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
