@@ -8,21 +8,21 @@ from msgspec.structs import replace
 from contextc.messages import Message
 
 APART = "apart"
-"""In the `extra` of a message: its provider took it beside a neighbour of the same role, or as the first."""
+"""Key in the `extra` of a message: it was read next to a message of the same role, or as the first message."""
 NOWHERE = sys.maxsize
-"""The place of a result that is not in the order of the calls: none comes after it."""
+"""Position of a result that is out of order. No other position is greater."""
 
 
 def in_their_order(messages: list[Message]) -> list[Message]:
-    """The messages of a request, where results that are not in the order of their calls are one message.
+    """Return the messages of a request, with results that are out of call order merged into one message.
 
-    Results that were logged one by one go out in the order of their calls; those of one message in their own. Messages
-    that stood apart stay apart.
+    Results in separate messages are sent in the order of their calls. Results of one message keep their own order.
+    Messages marked `APART` are not merged.
     """
     groups: list[list[Message]] = []
-    places: dict[str, list[int]] = {}  # of each id, which calls of the last reply have it, the first one at the end
+    places: dict[str, list[int]] = {}  # call id -> indexes of calls in the last reply, the first one at the end
     asked = 0
-    size, place, known = 0, NOWHERE, False  # of the last group: parts, the call that was answered last, all ids asked
+    size, place, known = 0, NOWHERE, False  # last group: number of parts, last position, all ids known
     for message in messages:
         if message.role != "tool":
             calls = message.tool_calls if message.role == "assistant" else ()
@@ -49,7 +49,7 @@ def is_apart(message: Message) -> bool:
 
 
 def _last_of(places: list[int], before: int) -> int:
-    """The last of these places, where they and the one before are in order; else `NOWHERE`."""
+    """Return the last of these positions if they ascend from `before`, else `NOWHERE`."""
     for place in places:
         if place <= before or place == NOWHERE:
             return NOWHERE
@@ -58,13 +58,13 @@ def _last_of(places: list[int], before: int) -> int:
 
 
 def together(group: Sequence[Message]) -> Message:
-    """The first of these messages, with the parts of all of them."""
+    """Return the first of these messages with the parts of all of them."""
     first = group[0]
     return first if len(group) == 1 else replace(first, parts=tuple([part for each in group for part in each.parts]))
 
 
 def segments(history: Sequence[Message]) -> Iterator[list[Message]]:
-    """A paired history, cut before each reply of the model."""
+    """Split a paired history before each reply of the model."""
     segment: list[Message] = []
     for message in history:
         if message.role == "assistant" and segment:

@@ -1,4 +1,4 @@
-"""Bedrock's Converse: one shape for the models of many houses."""
+"""Bedrock's Converse API, one format for the models of many vendors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
@@ -33,15 +33,15 @@ from contextc.tools import NativeTool, Tool
 
 MARK: JSONObject = {POINT: {"type": "default"}}
 UNMARKED = frozenset(("document", "video", "reasoningContent"))
-"""Blocks behind which no cache point may stand."""
+"""Blocks that no cache breakpoint may follow."""
 OPENED = Encoded(({"role": "user", "content": [{"text": OPENING}]},))
 
 
 class BedrockFormatter(AnthropicFormatter):
-    """`system_between` says that the model takes a system role between other messages.
+    """Bedrock's Converse API. `system_between`: the model accepts system messages between other messages.
 
-    `model` is the one that is asked: replies do not say which model they are of, and what one of another house signed
-    is refused. Segments are joined as Anthropic's are; nothing else is the same.
+    `model` is the requested model: replies do not name it, and reasoning signed by another vendor's model is refused.
+    Segments are joined as for Anthropic. Nothing else is shared.
     """
 
     name: ClassVar[str] = "bedrock"
@@ -107,7 +107,7 @@ class BedrockFormatter(AnthropicFormatter):
         return sum([POINT in block for block in blocks])
 
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
-        """With the white space that stood before them: nowhere else is it taken."""
+        """Also remove the white space before the breakpoints, which is accepted nowhere else."""
         return [
             {**message, "content": [each for each in message["content"] if POINT not in each and not is_blank(each)]}
             if any([POINT in block for block in message["content"]])
@@ -116,7 +116,7 @@ class BedrockFormatter(AnthropicFormatter):
         ]
 
     def marked_head(self, body: JSONObject) -> JSONObject:
-        """Behind the system prompt alone: tools stand before it, and not every model takes a cache point among them."""
+        """Mark only the end of the system prompt: tools come before it, and some models accept no breakpoint in tools."""
         return {**body, "system": [*body["system"], MARK]} if body.get("system") else body
 
     def encode_tool(self, tool: Tool) -> JSONObject:

@@ -52,7 +52,9 @@ class _Chain:
         return list(found)[::-1]
 
     def _with_kept(self, way: list[Index]) -> list[Index]:
-        """With the messages that a compaction kept, behind the summary it put in the place of all others."""
+        """Return the body with the messages that a compaction kept, behind the summary it put in the place of all
+        others.
+        """
         on_way = set(way)
         behind: dict[Index, list[Index]] = {}
         for boundary in [index for index in way if self.lines[index].get("subtype") == "compact_boundary"]:
@@ -112,7 +114,7 @@ class _Chain:
         return way[place:end]
 
     def _beside(self, run: list[Index], on_way: set[Index], answered: set[str]) -> list[Index]:
-        """Blocks of the same reply, and results of its calls, that the way does not lead through."""
+        """Return blocks of the same reply, and results of its calls, that the way does not lead through."""
         name, open_lines = self._reply(run[-1]), deque(run)
         beside: list[Index] = []
         while name and open_lines:
@@ -125,5 +127,5 @@ class _Chain:
         return sorted(index for index in beside if not self._is_old(index, answered))
 
     def _is_old(self, index: Index, answered: set[str]) -> bool:
-        """Whether this is the result of a call that has another one on the way."""
+        """Return True if this is the result of a call that has another one on the way."""
         return any(str(block.get("tool_use_id")) in answered for block in results(self.lines[index]))

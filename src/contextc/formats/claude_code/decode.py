@@ -41,7 +41,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def decode_prompt(given: JSON) -> tuple[str, JSON]:
-    """The text of a system prompt, and the object it stood in without it."""
+    """Return the text of a system prompt, and the object it stood in without it."""
     if not isinstance(given, dict):
         return (given, None) if isinstance(given, str) else ("", given)
     prompt = cast(JSONObject, given)
@@ -55,7 +55,7 @@ def decode_prompt(given: JSON) -> tuple[str, JSON]:
 def decode_lines(
     lines: Sequence[JSONObject], provider: str, called: Mapping[str, str] = MappingProxyType({})
 ) -> list[Message]:
-    """The messages of the conversation. `called` are the names of calls that stand before it, by their ids."""
+    """Return the messages of the conversation. `called` are the names of calls that stand before it, by their ids."""
     own = [lines[index] for index in followed(lines) if is_said(lines[index])]
     names = dict(called)
     found: list[Message] = []
@@ -67,7 +67,7 @@ def decode_lines(
 
 
 def reply_in(given: JSONObject) -> JSONObject | None:
-    """The reply in what the SDK or the program returned: a line of the assistant's, the last line, or a message."""
+    """Return the reply in what the SDK or the program returned: a line of the assistant's, the last line, or a message."""
     if given.get("type") == "result":
         said = str(given.get("result") or "")
         if given.get("is_error"):
@@ -94,7 +94,7 @@ def _decoded(wire: JSONObject, provider: str) -> Iterator[Message]:
 
 
 def _named(message: Message, names: dict[str, str], provider: str) -> Message:
-    """The message with the names of the calls its results answer, and the whole names of our tools kept."""
+    """Return the message with the names of the calls its results answer, and the whole names of our tools kept."""
 
     def named(part: AnyPart) -> AnyPart:
         if isinstance(part, ToolResult):

@@ -44,7 +44,7 @@ def _marked_part(part: AnyPart) -> AnyPart:
 
 
 def encode_prompt(system: Message, given: JSON, provider: str) -> JSON:
-    """The system prompt: a text, or that text in the object a caller gave."""
+    """Return the system prompt: a text, or that text in the object a caller gave."""
     blocks = anthropic.encode_system(system, provider)
     text = "\n\n".join([block["text"] for block in blocks if "text" in block])
     prompt = cast(JSONObject, given) if isinstance(given, dict) else {}
@@ -59,7 +59,9 @@ def encode_tool(tool: Tool) -> JSONObject:
 
 
 def encode_held(messages: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
-    """The messages that go into a session: results of calls that only the session holds are sealed as they go out."""
+    """Return the messages that go into a session: results of calls that only the session holds are sealed as they go
+    out.
+    """
     here = {call.id for message in messages for call in message.tool_calls}
 
     def sealed(part: AnyPart) -> AnyPart:

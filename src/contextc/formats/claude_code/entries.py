@@ -50,7 +50,7 @@ def transcript_entries(
     model: str = NOBODY,
     tools: Collection[str] = (),
 ) -> list[JSONObject]:
-    """The lines as entries of a session's transcript, behind the entry `after`.
+    """Return the lines as entries of a session's transcript, behind the entry `after`.
 
     `time` is when the first of them was written, in milliseconds. `tools` are the tools of ours that Claude Code is
     told of: calls of these are written under the names it knows them by.

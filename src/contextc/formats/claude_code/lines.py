@@ -73,12 +73,12 @@ def line(message: JSONObject) -> JSONObject:
 
 
 def said(given: JSONObject) -> JSONObject:
-    """The message of a line; the line's type says whose it is."""
+    """Return the message of a line; the line's type says whose it is."""
     return {**given["message"], "role": given["type"]}
 
 
 def is_aside(given: JSONObject) -> bool:
-    """Whether a line says what the program did, and not what was said."""
+    """Return True if a line says what the program did, and not what was said."""
     kind = given["type"]
     return (
         kind in ASIDE or kind == NOTE or (kind not in SAID and any(isinstance(given.get(name), str) for name in NAMED))
@@ -86,19 +86,21 @@ def is_aside(given: JSONObject) -> bool:
 
 
 def is_answer(given: JSONObject) -> bool:
-    """Whether the program says with this line how a run ended: there was one, though perhaps nobody said anything."""
+    """Return True if the program says with this line how a run ended: there was one, though perhaps nobody said
+    anything.
+    """
     return given["type"] == "result" and isinstance(given.get("is_error"), bool)
 
 
 def is_said(given: JSONObject) -> bool:
-    """Whether a line is a message of the conversation."""
+    """Return True if a line is a message of the conversation."""
     if given.get("type") not in SAID or not isinstance(given.get("message"), dict):
         return False
     return not any(given.get(mark) for mark in MADE_UP) and given["message"].get("model") != SYNTHETIC
 
 
 def blocks(message: JSONObject) -> list[JSONObject]:
-    """The content of a message as a list of blocks."""
+    """Return the content of a message as a list of blocks."""
     content: JSON = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -106,13 +108,13 @@ def blocks(message: JSONObject) -> list[JSONObject]:
 
 
 def results(given: JSONObject) -> list[JSONObject]:
-    """The results in a line of the user's."""
+    """Return the results in a line of the user's."""
     found = blocks(given["message"]) if given.get("type") == "user" and isinstance(given.get("message"), dict) else []
     return [block for block in found if isinstance(block, dict) and block.get("type") == "tool_result"]
 
 
 def whole(given: Iterable[JSONObject]) -> Iterator[JSONObject]:
-    """The messages of these lines: of a reply there is a line a block, and results may stand between them."""
+    """Return the messages of these lines: of a reply there is a line a block, and results may stand between them."""
     reply: JSONObject | None = None
     waiting: list[JSONObject] = []
     for each in given:

@@ -33,7 +33,7 @@ class _Reply:
             self.events = []
 
     def wire(self) -> JSONObject:
-        """The reply. A call that was begun, and of whose arguments none had come, has a blank for them."""
+        """Return the reply. A call that was begun, and of whose arguments none had come, has a blank for them."""
         if not self.events:
             return next(whole(self.lines))
         reply = gather(self.events)
@@ -144,8 +144,8 @@ class ClaudeCodeReader(AnthropicReader):
 
 
 def _counted(messages: list[Message], rough: list[bool], result: JSONObject) -> list[Message]:
-    """The messages with what only the last line says: how the answer ended, and how long replies were of which only
-    lines came, which are written before that is known. The last of those has what the others do not account for.
+    """Return the messages with what only the last line says: how the answer ended, and how long replies were of which
+    only lines came, which are written before that is known. The last of those has what the others do not account for.
     """
     usage, reason = cast(JSONObject, result.get("usage") or {}), cast(str | None, result.get("stop_reason"))
     last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
@@ -163,7 +163,7 @@ def _counted(messages: list[Message], rough: list[bool], result: JSONObject) -> 
 
 
 def _failed(messages: list[Message], error: JSONObject) -> list[Message]:
-    """The messages, the last of which says what went wrong."""
+    """Return the messages, the last of which says what went wrong."""
     said = error.get("result") or "; ".join(map(str, error.get("errors") or [])) or error.get("error")
     if isinstance(message := error.get("message"), dict):
         said = " ".join([block["text"] for block in blocks(cast(JSONObject, message)) if "text" in block]) or said

@@ -19,7 +19,7 @@ REPLY = FIELDS | {"id", "model", "usage", "stop_reason", "stop_details", "contai
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the lines of one."""
+    """Return any JSON as a request, or as the lines of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     given: JSON = whole.get("messages") if isinstance(body, dict) else body
     base: Path = ("messages",) if isinstance(body, dict) else ()
@@ -37,7 +37,7 @@ def read(body: JSON) -> Sketch:
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of messages and their blocks that are not read."""
+    """Return the fields of messages and their blocks that are not read."""
     for turn in sketch.turns:
         replied = turn.role == "assistant" and isinstance(turn.wire.get("usage"), dict)
         yield from strangers(turn.wire, REPLY if replied else FIELDS, (*turn.path, "message"))
@@ -58,7 +58,7 @@ def _misfit(given: JSON) -> tuple[str, str] | None:
 
 
 def _turns(lines: list[JSON], base: Path, misshapen: list[Finding]) -> Iterator[Turn]:
-    """The messages in the order of the conversation; of those without a sound shape, a finding."""
+    """Return the messages in the order of the conversation; of those without a sound shape, a finding."""
     sound = [cast(JSONObject, each if not _misfit(each) else {"type": NOTE}) for each in lines]
     places = [index for index in followed(sound) if is_said(sound[index])]
     bare: JSON = [{**sound[index]["message"], "role": sound[index]["type"]} for index in places]

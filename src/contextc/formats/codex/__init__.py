@@ -74,7 +74,7 @@ class CodexFormatter(Formatter):
         return isinstance(reply.get("items", reply.get("steps")), list) and "status" in reply
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        """The final answer of a turn; `reader` gives all messages of one."""
+        """Return the final answer of a turn; `reader` gives all messages of one."""
         return replies.last_of(replies.decode_turn(reply, self.provider))
 
     def session_of(self, reply: JSONObject, field: str) -> str:

@@ -47,20 +47,20 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def _parted(given: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
-    """The lines of a record on disk, and everything else."""
+    """Return the lines of a record on disk, and everything else."""
     recorded = [each for each in given if rollout.is_line(each)]
     return recorded, [each for each in given if not rollout.is_line(each)]
 
 
 def plain(given: Sequence[JSONObject]) -> list[JSONObject]:
-    """The items of a thread, in whatever events they came."""
+    """Return the items of a thread, in whatever events they came."""
     if not any(is_event(each) for each in given):
         return list(given)
     return items_of(each if is_event(each) else completed(each) for each in given)
 
 
 def decode_items(items: Iterable[JSONObject], provider: str) -> list[Message]:
-    """The items, what an agent did without a break in one message."""
+    """Return the items, what an agent did without a break in one message."""
     decoder = Decoder(provider)
     found: list[Message] = []
     run: list[JSONObject] = []
@@ -82,7 +82,7 @@ class Decoder:
         self.provider, self.model = provider, model
 
     def user(self, item: JSONObject) -> Message | None:
-        """A message of the user; None where it is something that the agent did."""
+        """Return a message of the user; None where it is something that the agent did."""
         if item.get("type") == "hookPrompt":
             return Message(role="user", parts=(Native(provider=self.provider, data=item),))
         if item.get("type") != "userMessage":
@@ -93,7 +93,7 @@ class Decoder:
         return replace(message, extra=self.rest(item, ours[0] if len(ours) == 1 else {})) if ours else message
 
     def whole(self, items: Sequence[JSONObject]) -> Iterator[Message]:
-        """The same, of which it is not known where each answer of the model began."""
+        """Return the same, of which it is not known where each answer of the model began."""
         bare = bool(items) and items[0].get("type") in CALLS
         for message in self.run(items):
             marked = bare and message.role == "assistant"
@@ -192,7 +192,7 @@ def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    """A tool of ours. Codex wants a description, though it may be empty."""
+    """Return a tool of ours. Codex wants a description, though it may be empty."""
     schema = tool.parameters or {"type": "object", "properties": {}}
     return {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": schema}
 

@@ -54,7 +54,7 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
 
 
 def encode_text(message: Message, provider: str) -> str:
-    """One text of the whole message: the instructions of a thread."""
+    """Return one text of the whole message: the instructions of a thread."""
     encoder = Encoder(provider, {})
     return "\n\n".join(text for part in message.parts if (text := encoder.words(part)))
 
@@ -65,7 +65,7 @@ def encode_result(result: ToolResult, blobs: Mapping[str, bytes] = {}) -> JSONOb
 
 
 def item_id(item: JSONObject) -> str:
-    """A name for an item that nobody named, made of what it says."""
+    """Return a name for an item that nobody named, made of what it says."""
     said = {name: value for name, value in item.items() if name != "id"}
     return f"item_{sha256(canonical(said)).hexdigest()[:24]}"
 
@@ -75,7 +75,7 @@ SILENCE["id"] = item_id(SILENCE)
 
 
 def written(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
-    """Our item, with what Codex had said otherwise."""
+    """Return our item, with what Codex had said otherwise."""
     rest = cast(JSONObject, kept(extra, provider).get(ITEM) or {})
     return restored(ours, {provider: rest}, provider) if rest else ours
 
@@ -90,7 +90,7 @@ class Encoder:
         """Results whose calls stand elsewhere: each is an item of its own."""
 
     def said(self, message: Message) -> list[JSONObject]:
-        """A message of the user, of the system, or what else than results stands in one of a tool."""
+        """Return a message of the user, of the system, or what else than results stands in one of a tool."""
         items: list[JSONObject] = []
         blocks: list[JSONObject] = []
         for part in self.marked(message) if message.role == "system" else message.parts:
@@ -121,7 +121,7 @@ class Encoder:
         return (Text(text if text.startswith(SYSTEM_CONTEXT) else SYSTEM_CONTEXT + text),)
 
     def words(self, part: AnyPart) -> str:
-        """A part where only text can stand."""
+        """Return a part where only text can stand."""
         block = self.block(part) if isinstance(part, Text) else self.described(part)
         return cast(str, block["text"]) if block is not None and str(block["text"]).strip() else ""
 
@@ -147,7 +147,7 @@ class Encoder:
                 assert_never(part)
 
     def described(self, part: AnyPart) -> JSONObject | None:
-        """One line in place of what cannot be shown."""
+        """Return one line in place of what cannot be shown."""
         if isinstance(part, Media):
             self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
             text = describe_media(part)
@@ -203,7 +203,7 @@ class Encoder:
         return written({**item, "id": part.id or item_id(item)}, part.extra, self.provider)
 
     def call(self, part: ToolCall, result: ToolResult | None) -> JSONObject:
-        """A call with its result, as Codex's own item where it was one and is still the same call."""
+        """Return a call with its result, as Codex's own item where it was one and is still the same call."""
         if (own := self.own(part)) is not None:
             kind = CALLS[text_of(own["type"])]
             if result is None:
@@ -223,7 +223,7 @@ class Encoder:
         return cast(JSONObject, kept(part.extra, self.provider).get(ITEM) or {})
 
     def output(self, result: ToolResult) -> JSONObject:
-        """A result by itself."""
+        """Return a result by itself."""
         if result.is_error:
             self.notes.append(error_unsaid(result))
         if not isinstance(result.content, str) and any(isinstance(part, Media) for part in result.content):
@@ -231,7 +231,7 @@ class Encoder:
         return {"type": "functionCallOutput", "id": result.call_id, "name": result.name, "output": result.text}
 
     def own(self, part: ToolCall) -> JSONObject | None:
-        """The item that a call of Codex's own was; None where it is not one, or asks for something else by now."""
+        """Return the item that a call of Codex's own was; None where it is not one, or asks for something else by now."""
         item = self.rest(part)
         kind = CALLS.get(item.get("type") or "")
         if kind is None:
@@ -262,7 +262,7 @@ class Encoder:
         return blocks
 
     def is_own(self, part: Native, kinds: Mapping[str, object]) -> bool:
-        """Whether it came from Codex, as an item or as a block."""
+        """Return True if it came from Codex, as an item or as a block."""
         if part.provider != self.provider or not isinstance(part.data, dict):
             return False
         return cast(JSONObject, part.data).get("type") in kinds

@@ -44,18 +44,18 @@ class Step:
 
 
 def is_event(wire: JSONObject) -> bool:
-    """Whether this is a notification, a line, or an answer to something the client asked, and not an item."""
+    """Return True if this is a notification, a line, or an answer to something the client asked, and not an item."""
     answers = "type" not in wire and "id" in wire and ("result" in wire or "error" in wire)
     return isinstance(wire.get("method"), str) or is_line(wire) or answers
 
 
 def completed(item: JSONObject) -> JSONObject:
-    """The notification that an item is as it stands."""
+    """Return the notification that an item is as it stands."""
     return {"method": "item/completed", "params": {"item": item}}
 
 
 def items_of(events: Iterable[JSONObject]) -> list[JSONObject]:
-    """All items of the events, the user's too, each as it was last."""
+    """Return all items of the events, the user's too, each as it was last."""
     gathered = Gathering(users=True)
     for event in events:
         gathered.read(event)
@@ -63,7 +63,7 @@ def items_of(events: Iterable[JSONObject]) -> list[JSONObject]:
 
 
 def thought(item: JSONObject) -> str:
-    """The text of a reasoning item: its summary, or else what the model thought in its own words."""
+    """Return the text of a reasoning item: its summary, or else what the model thought in its own words."""
     names = ("content", "summary") if item.get(THINKS) == "content" else ("summary", "content")
     texts = next((item[name] for name in names if item.get(name)), ())
     return BETWEEN.join(cast(list[str], texts))
@@ -171,7 +171,7 @@ class Gathering:
         return self.steps[-1]
 
     def _begun(self, params: JSONObject, item: JSONObject) -> JSONObject:
-        """The item that a piece belongs to, which may have begun before we listened."""
+        """Return the item that a piece belongs to, which may have begun before we listened."""
         name = text_of(params.get("itemId"))
         step = self._places.setdefault(name, self._step(name))
         return step.items.setdefault(name, {**item, "id": name})
@@ -197,7 +197,9 @@ class Gathering:
         return [News("reasoning", item, gap + piece)] if gap + piece else []
 
     def _counted(self, usage: JSONObject) -> None:
-        """The tokens of one call. What is told again, or while the history is shortened, is no answer of the model."""
+        """Return the tokens of one call. What is told again, or while the history is shortened, is no answer of the
+        model.
+        """
         last, total = inner(usage.get("last")), inner(usage.get("total")).get("totalTokens")
         if not (last.get("inputTokens") or last.get("outputTokens")) or (total is not None and total == self._total):
             return

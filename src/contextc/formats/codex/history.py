@@ -38,7 +38,7 @@ def split(items: Sequence[JSONObject]) -> Split:
 
 
 def response_items(items: Sequence[JSONObject], *, provider: str = CODEX) -> list[JSONObject]:
-    """The items as `thread/inject_items` takes them: whole messages, and every call with its output."""
+    """Return the items as `thread/inject_items` takes them: whole messages, and every call with its output."""
     history = [each for message in decode_items(plain(items), provider) for each in _told(message)]
     return [_whole(item) for item in OpenAIResponsesFormatter().encode_history(history)]
 
@@ -54,7 +54,7 @@ def _input(item: JSONObject) -> Iterator[JSONObject]:
 
 
 def _told(message: Message) -> Iterator[Message]:
-    """A message as another thread can be told of it: marked texts as the system's, which has a place here."""
+    """Return a message as another thread can be told of it: marked texts as the system's, which has a place here."""
     parts = [part for each in message.parts if (part := _readable(each)) is not None]
     if message.role != "user":
         yield replace(message, parts=tuple(parts))
@@ -73,7 +73,7 @@ def _told(message: Message) -> Iterator[Message]:
 
 
 def _readable(part: AnyPart) -> AnyPart | None:
-    """A part without what the Responses API has no word for."""
+    """Return a part without what the Responses API has no word for."""
     if not isinstance(part, Native) or not isinstance(part.data, dict):
         return replace(part, extra=None)
     data = cast(JSONObject, part.data)
@@ -86,7 +86,7 @@ def _readable(part: AnyPart) -> AnyPart | None:
 
 
 def _whole(item: JSONObject) -> JSONObject:
-    """An item as Codex takes it: with its type, and with its content in blocks."""
+    """Return an item as Codex takes it: with its type, and with its content in blocks."""
     if "role" not in item:
         return item
     content: JSON = item["content"]

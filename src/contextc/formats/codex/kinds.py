@@ -102,7 +102,7 @@ def stripped(item: JSONObject, kind: Kind) -> JSONObject:
 
 
 def answered(item: JSONObject, kind: Kind, result: ToolResult) -> JSONObject:
-    """The item with this result in it, in place of any other."""
+    """Return the item with this result in it, in place of any other."""
     state = item.get("status")
     if state is not None and (state == RUNNING or is_error(item) != result.is_error):
         item = {**item, "status": FAILED if result.is_error else COMPLETED}
@@ -112,7 +112,7 @@ def answered(item: JSONObject, kind: Kind, result: ToolResult) -> JSONObject:
 
 
 def block_of(part: Text | Media) -> JSONObject | None:
-    """A part of a result as a tool of ours returns it; None where Codex takes no such thing."""
+    """Return a part of a result as a tool of ours returns it; None where Codex takes no such thing."""
     if isinstance(part, Text):
         return {"type": "inputText", "text": part.text}
     url = data_url(part, {}) or part.url
@@ -183,7 +183,7 @@ def _listed(name: str) -> Callable[[JSONObject], Content]:
 
 
 def _only(*names: str) -> Callable[[JSONObject], JSON]:
-    """The arguments that these fields of an item are."""
+    """Return the arguments that these fields of an item are."""
     return lambda item: {name: item[name] for name in names if item.get(name) is not None}
 
 

@@ -29,7 +29,7 @@ class Notification(NamedTuple):
 
 
 def is_line(event: JSONObject) -> bool:
-    """Whether this is a line, of a type that is known or of one that is new."""
+    """Return True if this is a line, of a type that is known or of one that is new."""
     kind = text_of(event.get("type"))
     return (kind == "error" or kind.startswith(BEGINNINGS)) and "id" not in event
 
@@ -53,7 +53,7 @@ def notification(event: JSONObject) -> Notification:
 
 
 def camel(item: JSONObject) -> JSONObject:
-    """An item of `codex exec --json` as one of a thread; any other as it is."""
+    """Return an item of `codex exec --json` as one of a thread; any other as it is."""
     kind = text_of(item.get("type"))
     if kind not in SNAKES or (kind == "reasoning" and "text" not in item):
         return item

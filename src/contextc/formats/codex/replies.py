@@ -16,7 +16,7 @@ NO_REASON = "Codex gave no reason."
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A turn as it would have come whole."""
+    """Return a turn as it would have come whole."""
     gathered = Gathering()
     for event in events:
         gathered.read(event)
@@ -35,7 +35,7 @@ def whole(gathered: Gathering) -> JSONObject:
 
 
 def decode_turn(turn: JSONObject, provider: str) -> list[Message]:
-    """All messages of a turn, as far as it came. There is always one of the assistant."""
+    """Return all messages of a turn, as far as it came. There is always one of the assistant."""
     decoder = Decoder(provider, model=turn.get("model"))
     found = [message for step in _steps(turn) for message in _step(step, decoder)]
     spoken = [index for index, message in enumerate(found) if message.role == "assistant"]
@@ -53,7 +53,7 @@ def last_of(messages: list[Message]) -> Message:
 
 
 def usage_of(last: JSONObject) -> Usage:
-    """The tokens of one call of the model."""
+    """Return the tokens of one call of the model."""
     return Usage(
         input=last.get("inputTokens") or 0,
         output=last.get("outputTokens") or 0,
@@ -64,7 +64,7 @@ def usage_of(last: JSONObject) -> Usage:
 
 
 def _steps(turn: JSONObject) -> list[JSONObject]:
-    """The steps that were gathered, or all that a turn holds that came whole, between its calls."""
+    """Return the steps that were gathered, or all that a turn holds that came whole, between its calls."""
     given: JSON = turn.get("steps")
     if isinstance(given, list):
         return cast(list[JSONObject], given)

@@ -31,12 +31,12 @@ HARNESS = (
 
 
 def is_line(line: JSONObject) -> bool:
-    """Whether this is a line of a record. Of their types there are more with every version."""
+    """Return True if this is a line of a record. Of their types there are more with every version."""
     return isinstance(line.get("type"), str) and (isinstance(line.get("payload"), dict) or line.keys() == BARE)
 
 
 def messages(lines: Iterable[JSONObject], provider: str) -> list[Message]:
-    """The history as it stood at the end of the record."""
+    """Return the history as it stood at the end of the record."""
     form = OpenAIResponsesFormatter(provider=provider)
     return list(form.decode_request({"input": _history(lines)}).messages)
 
@@ -59,7 +59,7 @@ def _history(lines: Iterable[JSONObject]) -> list[JSONObject]:
 
 
 def _without_harness(item: JSONObject) -> Iterator[JSONObject]:
-    """The item without what Codex has added to it, if anything is left."""
+    """Return the item without what Codex has added to it, if anything is left."""
     name = "internal_chat_message_metadata_passthrough"
     kinds: JSON = inner(item.get(name)).get("content_item_kinds")
     plain = {key: value for key, value in item.items() if key != name and value is not None}
@@ -81,7 +81,7 @@ def _is_harness(block: JSONObject, kind: JSON) -> bool:
 
 
 def _rolled_back(items: list[JSONObject], turns: JSON) -> list[JSONObject]:
-    """The history without its last turns, each of which begins with the user."""
+    """Return the history without its last turns, each of which begins with the user."""
     begun = [index for index, item in enumerate(items) if item.get("role") == "user"]
     count = turns if isinstance(turns, int) else 0
     return items[: begun[-min(count, len(begun))]] if count > 0 and begun else items

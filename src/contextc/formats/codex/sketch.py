@@ -23,7 +23,7 @@ ANSWERED = {"assistant": "agentMessage", "model": "agentMessage", "ai": "agentMe
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the items of one."""
+    """Return any JSON as a request, or as the items of one."""
     reader = _Reader()
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     given: JSON = whole.get("items") if isinstance(body, dict) else body
@@ -51,7 +51,7 @@ WRITTEN = {
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of items and blocks that Codex does not have; what it made itself is not checked."""
+    """Return the fields of items and blocks that Codex does not have; what it made itself is not checked."""
     for turn in sketch.turns:
         kind = str(turn.wire.get("type"))
         if (more := WRITTEN.get(kind)) is not None:
@@ -65,7 +65,7 @@ class _Reader:
         self.misshapen: list[Finding] = []
 
     def turns(self, items: list[JSON], base: Path) -> Iterator[Turn]:
-        """The items, of one that came in several events only the last."""
+        """Return the items, of one that came in several events only the last."""
         last: dict[str, int] = {}
         for index, wire in enumerate(items):
             if (item := _inside(wire)) is not None and "id" in item:
@@ -139,7 +139,7 @@ class _Reader:
 
 
 def _inside(wire: JSON) -> JSONObject | None:
-    """The item in an event; None where it tells of none."""
+    """Return the item in an event; None where it tells of none."""
     event = cast(JSONObject, wire) if isinstance(wire, dict) else {}
     if not is_event(event) or not text_of(event.get("method", event.get("type"))).startswith("item"):
         return None
@@ -238,7 +238,7 @@ def _item(wire: JSONObject) -> JSONObject:
 
 
 def _call(wire: JSONObject) -> JSONObject:
-    """A call of ours with what can be made up for it."""
+    """Return a call of ours with what can be made up for it."""
     returned: JSON = wire.get("contentItems")
     given = [{"type": "inputText", "text": returned}] if isinstance(returned, str) else _list(returned)
     blocks = [each if _misblock(each, RETURNED) is None else _returned(each) for each in given]
@@ -255,7 +255,7 @@ def _returned(value: JSON) -> JSONObject:
 
 
 def _tool(wire: JSONObject) -> JSON:
-    """A tool as other providers describe it."""
+    """Return a tool as other providers describe it."""
     inner: JSON = wire.get("function")
     given = cast(JSONObject, inner) if isinstance(inner, dict) else wire
     if not isinstance(given.get("name"), str):
@@ -276,7 +276,7 @@ def _list(value: JSON) -> list[JSON]:
 
 
 def _words(value: JSON) -> str:
-    """The text of what is nearly one: a text, a block, a list of blocks."""
+    """Return the text of what is nearly one: a text, a block, a list of blocks."""
     if isinstance(value, list):
         return "\n\n".join(words for each in cast(list[JSON], value) if (words := _words(each)))
     text: JSON = cast(JSONObject, value).get("text") if isinstance(value, dict) else value

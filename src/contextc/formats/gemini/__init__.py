@@ -73,7 +73,7 @@ class GeminiFormatter(Formatter):
         )
 
     def _unsigned(self, message: Message) -> Message:
-        """A reply without its signatures, if it says that another model wrote it."""
+        """Return a reply without its signatures, if it says that another model wrote it."""
         wrote, asked = (
             kept(message.extra, self.provider).get("modelVersion"),
             (self.model or "").removeprefix("models/"),

@@ -131,7 +131,7 @@ def _finish(reply: JSONObject, candidate: JSONObject, parts: tuple[AnyPart, ...]
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A reply, from the chunks of its stream. Each is a reply by itself: new parts, and the usage so far."""
+    """Return a reply, from the chunks of its stream. Each is a reply by itself: new parts, and the usage so far."""
     reply: JSONObject = {}
     candidate: JSONObject = {}
     parts: list[JSONObject] = []
@@ -183,7 +183,7 @@ class _Decoder:
         return Message(role="system", parts=parts, extra={self.provider: rest} if rest else None)
 
     def content(self, wire: JSONObject) -> Iterator[Message]:
-        """The messages of one content; all but the first say that they did not stand apart."""
+        """Return the messages of one content; all but the first say that they did not stand apart."""
         role: Role = "assistant" if wire.get("role") == "model" else "user"
         if role == "assistant":
             self.near = set()
@@ -201,7 +201,7 @@ class _Decoder:
             yield self.apart(message, False) if number else message
 
     def apart(self, message: Message, apart: bool) -> Message:
-        """A message that stood apart from its neighbour, or did not, where we would have done otherwise."""
+        """Return a message that stood apart from its neighbour, or did not, where we would have done otherwise."""
         return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: apart}})
 
     def part(self, wire: JSONObject) -> AnyPart:
@@ -259,7 +259,9 @@ class _Decoder:
         )
 
     def answered(self, name: str, call_id: str | None) -> str:
-        """The id of the call that a result is for: its own, or that of the first call of its name that still waits."""
+        """Return the id of the call that a result is for: its own, or that of the first call of its name that still
+        waits.
+        """
         call = self.waiting.take(("id", call_id)) or self.waiting.take(("unnamed" if call_id else "name", name))
         return call.id if call is not None else call_id or UNKNOWN_CALL
 
@@ -269,7 +271,7 @@ class _Decoder:
         return Media(mime_type=mime_type, url=uri)
 
     def with_rest(self, part: AnyPart, block: JSONObject, spelled: list[str]) -> AnyPart:
-        """The part, and what of its wire form our encoding would not say."""
+        """Return the part, and what of its wire form our encoding would not say."""
         ours = encode_part(part, self.provider, self.near)
         rest = dict(kept(remember(block, ours, self.provider), self.provider))
         for name in DATA_FIELDS:
@@ -284,7 +286,7 @@ class _Decoder:
         return replace(part, extra={self.provider: rest}) if rest else part
 
     def tools(self, entries: list[JSONObject], *, alone: bool) -> Iterator[Tool | NativeTool]:
-        """The tools; `alone` says that there is one entry, and it stands where the list should be."""
+        """Return the tools; `alone` says that there is one entry, and it stands where the list should be."""
         for tool in self._tools(entries):
             rest = kept(tool.extra, self.provider)
             yield replace(tool, extra={self.provider: {**rest, ALONE: True}}) if alone else tool
@@ -319,7 +321,7 @@ class _Decoder:
 
 
 def _plain(wire: JSONObject, also: tuple[str, ...] = ()) -> tuple[JSONObject, list[str]]:
-    """A part under the names we use, nulls left out, and those of its names that were others."""
+    """Return a part under the names we use, nulls left out, and those of its names that were others."""
     found: JSONObject = {}
     spelled: list[str] = []
     for name, value in wire.items():
@@ -347,7 +349,7 @@ def _read(response: JSONObject) -> tuple[str, bool]:
 
 
 def _listed(value: JSON) -> list[JSONObject]:
-    """A list; the API also takes one object where it means a list of one."""
+    """Return a list; the API also takes one object where it means a list of one."""
     return [cast(JSONObject, value)] if isinstance(value, dict) else cast(list[JSONObject], value or [])
 
 

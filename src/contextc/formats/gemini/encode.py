@@ -103,7 +103,9 @@ def _is_result(block: JSONObject) -> bool:
 
 
 def encode_part(part: AnyPart, provider: str, unnamed: set[str]) -> JSONObject:
-    """One part by itself, where the calls in `unnamed` have no id on the wire; empty where nothing would be sent."""
+    """Return one part by itself, where the calls in `unnamed` have no id on the wire; empty where nothing would be
+    sent.
+    """
     encoder = _Encoder(provider, True, {})
     encoder.unnamed = unnamed
     role = "tool" if isinstance(part, ToolResult) else "assistant"
@@ -112,7 +114,7 @@ def encode_part(part: AnyPart, provider: str, unnamed: set[str]) -> JSONObject:
 
 
 def encode_system(message: Message, provider: str) -> JSONObject | None:
-    """The system prompt; None where nothing of it can be sent."""
+    """Return the system prompt; None where nothing of it can be sent."""
     blocks = _Encoder(provider, False, {}).blocks(message)
     rest = {name: value for name, value in kept(message.extra, provider).items() if name != SPELLED}
     return restored({"parts": blocks}, {provider: rest}, provider) if blocks else None
@@ -125,7 +127,7 @@ def encode_tool(tool: Tool) -> JSONObject:
 
 
 def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSONObject]:
-    """All functions in one entry, unless they came in several; each native tool in its own."""
+    """Return all functions in one entry, unless they came in several; each native tool in its own."""
     found: list[JSONObject] = []
     functions: list[JSONObject] | None = None
     for tool in tools:
@@ -209,7 +211,9 @@ class _Encoder:
         return {"functionCall": {**named, "name": part.name, "args": given}}
 
     def signed(self, part: ToolCall, block: JSONObject) -> JSONObject:
-        """The first call of a step, which Google signs; if it never said anything about this one, with a stand-in."""
+        """Return the first call of a step, which Google signs; if it never said anything about this one, with a
+        stand-in.
+        """
         if "thoughtSignature" in kept(part.extra, self.provider):
             return block
         self.notes.append(Note("made up", f"a signature for the call of {part.name}, which came from elsewhere"))
@@ -242,7 +246,7 @@ class _Encoder:
         return {"text": describe_media(part)}
 
     def with_rest(self, block: JSONObject, part: AnyPart) -> JSONObject:
-        """The part as Google had said it: the other half of the decoder's `with_rest`."""
+        """Return the part as Google had said it: the other half of the decoder's `with_rest`."""
         rest = dict(kept(part.extra, self.provider))
         if not rest or (isinstance(part, Media) and "text" in block):
             return block
@@ -258,14 +262,14 @@ class _Encoder:
 
 
 def is_same(wrote: str, asked: str) -> bool:
-    """Whether two names are one model: the same, or one of its versions."""
+    """Return True if two names are one model: the same, or one of its versions."""
     longer, shorter = (wrote, asked) if len(wrote) >= len(asked) else (asked, wrote)
     rest = longer.removeprefix(shorter)
     return longer.startswith(shorter) and (not rest or re.match(r"-(preview|exp|latest|\d)", rest) is not None)
 
 
 def unsigned(part: AnyPart, provider: str) -> AnyPart:
-    """A part as if nobody had signed it."""
+    """Return a part as if nobody had signed it."""
     if isinstance(part, Reasoning):
         return replace(part, provider=None) if part.provider == provider else part
     rest = kept(part.extra, provider)
@@ -281,7 +285,7 @@ def to_urlsafe(data: str) -> str:
 
 
 def _respelled(block: JSONObject, spelled: list[str]) -> JSONObject:
-    """The names of a part, and of its data field, as its client had written them."""
+    """Return the names of a part, and of its data field, as its client had written them."""
     if not spelled:
         return block
     names = {OTHER_NAMES[name]: name for name in spelled}

@@ -271,19 +271,19 @@ def _at(piece: Piece, message: str, **facts: object) -> Finding:
 
 
 def _called(piece: Piece) -> str:
-    """A call or a result, as a reader would know it."""
+    """Return a call or a result, as a reader would know it."""
     given = camels(piece.wire)["functionCall" if piece.kind == "call" else "functionResponse"].get("id")
     what = "the call" if piece.kind == "call" else "the result"
     return f"{what} {given} of {piece.name}" if given else f"{what} of {piece.name}"
 
 
 def _speaks(turn: Turn) -> bool:
-    """Whether the user says something here, beside results."""
+    """Return True if the user says something here, beside results."""
     return turn.role != "model" and any(piece.kind != "result" for piece in turn.pieces)
 
 
 def _inline(piece: Piece) -> Iterator[tuple[Path, JSONObject]]:
-    """The parts with media of this piece: itself, or those in a result."""
+    """Return the parts with media of this piece: itself, or those in a result."""
     if piece.kind == "result":
         for name, value in piece.wire.items():
             yield from listed(camels(value).get("parts"), (*piece.path, name, "parts"))

@@ -71,7 +71,7 @@ KINDS: dict[str, Kind] = {
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the contents of one."""
+    """Return any JSON as a request, or as the contents of one."""
     reader = _Reader()
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     contents: JSON = whole.get("contents") if isinstance(body, dict) else body
@@ -92,7 +92,7 @@ def read(body: JSON) -> Sketch:
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields inside the data of parts that Google does not have."""
+    """Return the fields inside the data of parts that Google does not have."""
     for piece in [piece for turn in sketch.turns for piece in turn.pieces]:
         for name, value in piece.wire.items():
             fields = INSIDE.get(camel(name))
@@ -122,7 +122,7 @@ class _Reader:
         yield Turn(role=role, path=path, wire=given, pieces=tuple(self.parts(given, path, DATA)))
 
     def parts(self, content: JSONObject, path: Path, among: Iterable[str]) -> list[Piece]:
-        """The pieces of a content. What is wrong with it as a whole is said before what is wrong with its parts."""
+        """Return the pieces of a content. What is wrong with it as a whole is said before what is wrong with its parts."""
         before = len(self.misshapen)
         parts = listed(content.get("parts"), (*path, "parts"))
         pieces = [piece for here, part in parts for piece in self.pieces(part, here, path, among)]
@@ -130,7 +130,7 @@ class _Reader:
         return pieces
 
     def pieces(self, part: JSON, path: Path, content: Path, among: Iterable[str]) -> Iterator[Piece]:
-        """The pieces of a part: one, unless it is misshapen."""
+        """Return the pieces of a part: one, unless it is misshapen."""
         if wrong := misfit(part, {}):
             self.wrong(path, *wrong)
             return
@@ -166,7 +166,7 @@ class _Reader:
         self.parts(content, path, IN_SYSTEM)
 
     def functions(self, tools: JSON) -> Iterator[Piece]:
-        """The functions that are declared."""
+        """Return the functions that are declared."""
         for path, tool in listed(tools, ("tools",)):
             if wrong := misfit(tool, {f"{name}?": (list, dict) for name in TOOLS}):
                 self.wrong(path, *wrong)
@@ -228,7 +228,7 @@ def _piece(name: str, given: JSONObject, wire: JSONObject, path: Path) -> Iterat
 
 
 def _with_ids(turns: Iterable[Turn]) -> Iterator[Turn]:
-    """The turns with an id on each call, and on each result that of its call; none where it has no call."""
+    """Return the turns with an id on each call, and on each result that of its call; none where it has no call."""
     before, first = OpenCalls[str](), dict[Hashable, str]()  # the ids of the calls of the side before, by their keys
     calls, keyed = OpenCalls[str](), dict[Hashable, str]()
     speaks = ""
@@ -289,7 +289,7 @@ def _as_system(value: JSON) -> JSON:
 
 
 def _split(part: JSON) -> Iterator[JSON]:
-    """The parts that one with several data fields stands for."""
+    """Return the parts that one with several data fields stands for."""
     wire = cast(JSONObject, part) if isinstance(part, dict) else {}
     data = [name for name in wire if camel(name) in DATA and wire[name] is not None]
     if len(data) < 2:
@@ -300,7 +300,7 @@ def _split(part: JSON) -> Iterator[JSON]:
 
 
 def _as_part(value: JSON, among: Iterable[str] = DATA) -> JSON:
-    """A part that says the same in a sound shape, if only as text; None where it says nothing."""
+    """Return a part that says the same in a sound shape, if only as text; None where it says nothing."""
     part: JSON = value
     if isinstance(value, dict):
         wire: JSONObject = {name: each for name, each in cast(JSONObject, value).items() if each is not None}
@@ -317,7 +317,7 @@ def _as_part(value: JSON, among: Iterable[str] = DATA) -> JSON:
 
 
 def _as_data(name: str, value: JSON) -> JSON:
-    """A data field with an object where it must have one."""
+    """Return a data field with an object where it must have one."""
     if name not in ("functionCall", "functionResponse") or not isinstance(value, dict):
         return value
     inside = cast(JSONObject, value)
@@ -338,7 +338,7 @@ def _as_data(name: str, value: JSON) -> JSON:
 
 
 def listed(value: JSON, path: Path) -> Iterator[tuple[Path, JSON]]:
-    """The items of a list, with their paths. What is not a list means one of one."""
+    """Return the items of a list, with their paths. What is not a list means one of one."""
     if isinstance(value, list):
         yield from (((*path, index), each) for index, each in enumerate(cast(list[JSON], value)))
     elif value is not None:
@@ -350,7 +350,7 @@ def camel(name: str) -> str:
 
 
 def camels(value: JSON) -> JSONObject:
-    """An object under the names we use, without nulls; an empty one for anything else."""
+    """Return an object under the names we use, without nulls; an empty one for anything else."""
     wire = cast(JSONObject, value) if isinstance(value, dict) else {}
     return {camel(name): each for name, each in wire.items() if each is not None}
 
