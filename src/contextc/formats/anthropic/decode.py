@@ -174,7 +174,7 @@ class _Decoder:
         return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
 
     def apart(self, message: Message) -> Message:
-        """Mark a message to keep its position: next to one of the same role, or first although it is the assistant's."""
+        """Mark a message that keeps its position: next to one of the same role, or first although the assistant's."""
         return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: True}})
 
     def parts(self, content: JSON) -> Iterator[AnyPart]:

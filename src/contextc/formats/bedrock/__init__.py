@@ -116,7 +116,7 @@ class BedrockFormatter(AnthropicFormatter):
         ]
 
     def marked_head(self, body: JSONObject) -> JSONObject:
-        """Mark only the end of the system prompt: tools come before it, and some models accept no breakpoint in tools."""
+        """Mark only the end of the system prompt. Tools come before it, and some models accept no breakpoint there."""
         return {**body, "system": [*body["system"], MARK]} if body.get("system") else body
 
     def encode_tool(self, tool: Tool) -> JSONObject:

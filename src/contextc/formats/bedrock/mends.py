@@ -266,7 +266,7 @@ def has_signature(block: JSONObject) -> bool:
 
 
 def is_signed(block: JSONObject, claude: bool) -> bool:
-    """Return True if this may be valid reasoning. Only Claude signs reasoning, and it accepts none without a signature."""
+    """Return True if this may be valid reasoning. Only Claude signs reasoning, and it requires a signature."""
     thought = cast(JSONObject, block["reasoningContent"].get("reasoningText") or {})
     if not thought:
         return bool(unpacked(block["reasoningContent"].get("redactedContent") or ""))

@@ -37,9 +37,9 @@ from contextc.tools import NativeTool, Tool
 
 
 class GeminiFormatter(Formatter):
-    """`signatures` says that the model wants one on the first call of a step, as Gemini 3 and later do.
+    """Google's generateContent. `signatures`: the first call of a step needs one, as in Gemini 3 and later.
 
-    `model` is the one that will be asked, if it is known: what another model signed is not sent to it as signed.
+    `model` is the requested model, if known. Signatures of another model are not sent to it.
     """
 
     name: ClassVar[str] = "gemini"
@@ -73,7 +73,7 @@ class GeminiFormatter(Formatter):
         )
 
     def _unsigned(self, message: Message) -> Message:
-        """Return a reply without its signatures, if it says that another model wrote it."""
+        """Return a reply without its signatures if another model wrote it."""
         wrote, asked = (
             kept(message.extra, self.provider).get("modelVersion"),
             (self.model or "").removeprefix("models/"),
