@@ -254,7 +254,7 @@ def strangers(wire: JSON, names: Collection[str], path: Path) -> Iterator[Findin
     """Yield a finding for each field of an object that is not in `names`. Fields that are null are ignored."""
     for name, value in cast(JSONObject, wire).items() if isinstance(wire, dict) else ():
         if value is not None and name not in names:
-            yield at((*path, name), f"unknown field `{name}`.", name=name)
+            yield at((*path, name), f"`{name}` is not a known field.", name=name)
 
 
 def without(body: JSONObject, findings: Iterable[Finding]) -> JSONObject:

@@ -147,7 +147,7 @@ class _Reader:
             self.refuse(path, "role", f'invalid role {given["role"]!r}: expected "user" or "assistant".')
             return
         if foreign := next((name for name in FOREIGN if given.get(name)), None):
-            self.refuse(path, foreign, f"unknown field `{foreign}` in a message.")
+            self.refuse(path, foreign, f"`{foreign}` is not a known field of a message.")
             return
         pieces = self.pieces(given["content"], (*path, "content"), SHAPES)
         yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
@@ -197,7 +197,7 @@ def _misfit(block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | N
         return wrong
     source = cast(JSONObject, block["source"])
     fields = SOURCES.get(str(source.get("type")))
-    wrong = ("type", "`source.type` is missing or unknown.") if fields is None else misfit(source, fields)
+    wrong = ("type", "`source` must have a known `type`.") if fields is None else misfit(source, fields)
     return (f"source.{wrong[0]}", wrong[1]) if wrong else None
 
 

@@ -97,7 +97,7 @@ def tools_are_there(request: Sketch) -> Iterable[Finding]:
         return
     used = next((piece for turn in request.turns for piece in turn.pieces if piece.kind in ("call", "result")), None)
     if used is not None:
-        yield at((), "`toolConfig` is missing, although messages contain calls or results.")
+        yield at((), "messages contain calls or results, but `toolConfig` is missing.")
 
 
 @rule(15, errors.TOOL_TWICE, mend=mends.with_tools_once)
@@ -161,7 +161,7 @@ def json_is_an_object(request: Sketch) -> Iterable[Finding]:
             for index, each in enumerate(cast(list[JSON], result.wire["toolResult"]["content"])):
                 if isinstance(each, dict) and "json" in each and not isinstance(each["json"], dict):
                     path = (*result.path, "toolResult", "content", index)
-                    yield at(path, "`json` must be an object.", where=dotted((*path, "json")))
+                    yield at(path, "expected an object in `json`.", where=dotted((*path, "json")))
 
 
 @rule(19, errors.WORDLESS_DOCUMENT)

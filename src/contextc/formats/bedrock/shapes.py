@@ -212,7 +212,7 @@ def _inside(value: JSONObject, shape: Shape, path: Path) -> Iterator[Problem]:
         elif (inner := shape.members.get(name)) is not None:
             yield from problems(each, inner, (*path, name))
         elif not shape.open:
-            yield Problem("name", (*path, name), f"unknown field `{name}`.", ", ".join(shape.members))
+            yield Problem("name", (*path, name), f"`{name}` is not a known field.", ", ".join(shape.members))
 
 
 def _unmet(value: JSON, shape: Shape) -> str:

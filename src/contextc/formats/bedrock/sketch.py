@@ -76,7 +76,7 @@ class _Reader:
         if given["role"] not in ROLES:
             self.refuse(path, "role", f'invalid role {given["role"]!r}: expected "user" or "assistant".')
         elif foreign := next((name for name in FOREIGN if given.get(name)), None):
-            self.refuse(path, foreign, f"unknown field `{foreign}` in a message.")
+            self.refuse(path, foreign, f"`{foreign}` is not a known field of a message.")
         else:
             pieces = self.pieces(given["content"], (*path, "content"), BLOCK)
             yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))

@@ -40,7 +40,7 @@ class CodexFormatter(Formatter):
 
     def around(self, message: JSONObject) -> Iterable[Finding]:
         if is_event(message) or is_line(message):
-            yield at((0,), "expected an item, got an event or a line of a rollout file.")
+            yield at((0,), "`item` must be given alone, not in an event or a line of a rollout file.")
 
     def __init__(self, *, provider: str = "codex", reasoning: Policy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning

@@ -46,7 +46,7 @@ def items_have_ids(request: Sketch) -> Iterable[Finding]:
     """
     for turn in request.turns:
         if turn.role != "record" and not turn.wire.get("id"):
-            yield at(turn.path, f"`id` is missing in this {turn.wire['type']}.")
+            yield at(turn.path, f"this {turn.wire['type']} has no `id`.")
 
 
 @rule(3, errors.THREAD_ID, mend=mends.without_thread)

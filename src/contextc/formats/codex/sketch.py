@@ -171,16 +171,16 @@ def _unfit(item: JSONObject, kind: str) -> tuple[str, str] | None:
                 return name, f"`{name}` must be a list of strings."
     for block in _own(item, kind, "contentItems"):
         if wrong := _misblock(block, RETURNED):
-            return "contentItems", f"invalid block in `contentItems`: {wrong[1]}"
+            return "contentItems", f"`contentItems` has an invalid block: {wrong[1]}"
     for change in _own(item, kind, "changes"):
         if wrong := misfit(change, CHANGE):
-            return "changes", f"invalid change in `changes`: {wrong[1]}"
+            return "changes", f"`changes` has an invalid change: {wrong[1]}"
     for name in ("fragments", "commandActions"):
         if any(not isinstance(each, dict) for each in _own(item, kind, name)):
             return name, f"`{name}` must be a list of objects."
     result: JSON = item.get("result")
     if kind == "mcpToolCall" and result is not None and not isinstance(cast(JSONObject, result).get("content"), list):
-        return "result", "`result.content` must be a list."
+        return "result", "`result` must have a list as its `content`."
     return None
 
 

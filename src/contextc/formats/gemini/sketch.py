@@ -98,7 +98,7 @@ def unknown(sketch: Sketch) -> Iterator[Finding]:
             inside = cast(JSONObject, value) if fields is not None and isinstance(value, dict) else {}
             for each in inside:
                 if camel(each) not in (fields or ()):
-                    yield at((*piece.path, name, each), f"unknown field `{each}`.", name=each)
+                    yield at((*piece.path, name, each), f"`{each}` is not a known field.", name=each)
 
 
 class _Reader:
@@ -186,7 +186,7 @@ class _Reader:
 
     def unknown(self, path: Path, name: str) -> None:
         what = errors.UNKNOWN_NAME.format(name=name, where=place(path))
-        self.misshapen.append(at(path, f"unknown field `{name}`.", what=what))
+        self.misshapen.append(at(path, f"`{name}` is not a known field.", what=what))
 
 
 def _misfit(name: str, part: JSONObject) -> tuple[str, str] | None:
