@@ -171,7 +171,7 @@ def test_replies_are_taken_as_the_vendors_sdks_return_them() -> None:
     assert manager.add_reply(said).text == "It prints 1."
     manager.formatter = cc.AnthropicFormatter()
     assert manager.add_reply({"role": "assistant", "content": [{"type": "text", "text": "Yes."}]}).text == "Yes."
-    with pytest.raises(cc.InvalidInput, match="A int is not a reply"):
+    with pytest.raises(cc.InvalidInput, match="expected an object of the vendor's SDK or a dict, got int"):
         manager.add_reply(3)
     with pytest.raises(cc.InvalidReply, match="not a reply of anthropic: it is an error"):
         manager.add_reply({"type": "error", "error": {"message": "overloaded"}})
@@ -194,7 +194,7 @@ def test_dicts_of_the_formatters_own_provider_are_taken_too() -> None:
         manager.add_message("hi")  # pyright: ignore[reportArgumentType]  # what is wrong is tested
     with pytest.raises(cc.InvalidSetting, match="is not a formatter"):
         cc.MessageManager("openai")  # pyright: ignore[reportArgumentType]  # what is wrong is tested
-    with pytest.raises(cc.InvalidInput, match="A dict is not a Message"):
+    with pytest.raises(cc.InvalidInput, match="expected Message, got dict"):
         cc.OpenAIFormatter().format([{"role": "user"}])  # pyright: ignore[reportArgumentType]  # what is wrong is tested
 
 

@@ -76,9 +76,7 @@ def test_fix_writes_the_repaired_request_and_says_what_it_did(run: Run, tmp_path
     (tmp_path / "body.json").write_text(json.dumps(BROKEN))
     fixed = run("fix", "body.json", "-f", "anthropic", "-o", "fixed.json")
     assert fixed.returncode == 0
-    assert fixed.stderr.startswith(
-        "ANT006 messages[1].content[0]: the call c1 has no result in the next message. Repair:"
-    )
+    assert fixed.stderr.startswith("ANT006 messages[1].content[0]: call c1 has no result in the next message. Repair:")
     body = json.loads((tmp_path / "fixed.json").read_text())
     assert cc.lint(body, format="anthropic") == []
     assert body["messages"][2]["content"][0]["tool_use_id"] == "c1"
@@ -217,8 +215,8 @@ def test_a_file_that_is_no_request_is_named_with_what_is_wrong_and_where(
 
 def test_rule_explains_a_code(run: Run) -> None:
     page = run("rule", "ant006").stdout
-    assert "Every call is answered by a result in the next message." in page
-    assert "Repair: a result that stands elsewhere is brought to its call" in page
+    assert "Every tool call has a result in the next message." in page
+    assert "Repair: a result found elsewhere is moved to its call" in page
     assert run("rule", "ANT999").returncode == 2
 
 

@@ -36,22 +36,26 @@ def test_everything_that_a_real_codex_said_can_go_to_everybody_else(name: str) -
 
 
 BROKEN: list[tuple[str, JSONObject, str]] = [
-    ("unknown type", {"type": "thought", "id": "1"}, "there is no item of type 'thought'."),
+    ("unknown type", {"type": "thought", "id": "1"}, "unknown item type 'thought'."),
     ("no type", {"id": "1", "text": "hi"}, "`type` is missing."),
-    ("no object", {"type": "agentMessage", "id": "1", "text": {"a": 1}}, "`text` must be a string, not an object."),
-    ("wrong shape", {**ran(), "command": ["echo"]}, "`command` must be a string, not a list."),
-    ("missing field", {**answer("hi"), "text": None}, "`text` must be a string, not null."),
+    ("no object", {"type": "agentMessage", "id": "1", "text": {"a": 1}}, "`text` must be a string, got an object."),
+    ("wrong shape", {**ran(), "command": ["echo"]}, "`command` must be a string, got a list."),
+    ("missing field", {**answer("hi"), "text": None}, "`text` must be a string, got null."),
     ("status", {**called(), "status": "done"}, "`status` must be one of"),
     (
         "no arguments",
         {"type": "dynamicToolCall", "id": "1", "tool": "a", "status": "completed"},
         "`arguments` is missing",
     ),
-    ("returned", {**called(), "contentItems": [{"type": "text", "text": "x"}]}, "holds what no tool returns"),
-    ("thoughts", {"type": "reasoning", "id": "1", "summary": [{"text": "x"}]}, "`summary` must hold texts."),
-    ("change", {"type": "fileChange", "id": "1", "status": "completed", "changes": [{"path": "a"}]}, "is no change"),
-    ("id", {**answer("hi"), "id": 3}, "`id` must be a string, not a number."),
-    ("block", {**said("hi"), "content": [{"type": "input_text", "text": "hi"}]}, "no block of type 'input_text'"),
+    ("returned", {**called(), "contentItems": [{"type": "text", "text": "x"}]}, "`contentItems` has an invalid block"),
+    ("thoughts", {"type": "reasoning", "id": "1", "summary": [{"text": "x"}]}, "`summary` must be a list of strings."),
+    (
+        "change",
+        {"type": "fileChange", "id": "1", "status": "completed", "changes": [{"path": "a"}]},
+        "has an invalid change",
+    ),
+    ("id", {**answer("hi"), "id": 3}, "`id` must be a string, got a number."),
+    ("block", {**said("hi"), "content": [{"type": "input_text", "text": "hi"}]}, "unknown block type 'input_text'"),
     ("picture", {**said("hi"), "content": [{"type": "image"}]}, "`url` is missing."),
 ]
 

@@ -148,7 +148,7 @@ def channels(file: Path) -> list[Kept]:
 
 
 PRICED = ("cost", "dollars")
-PROSE = ("remarks", "message", "what", "notes")
+PROSE = ("remarks", "message", "what", "notes", "repair")
 
 
 def lasting(name: str, value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Wire formats, one folder each: our messages in a provider's shape, and back. A format is loaded when it is used.
+"""Wire formats, one folder each. A format converts between contextc messages and a provider's JSON.
 
-A format's class goes by the name of its folder: `BedrockFormatter` is in `bedrock`. What stands below is for type
-checkers; a folder that is not in it works as well.
+A format is imported when it is first used. The class of a format has the name of its folder: `BedrockFormatter` is in
+`bedrock`. The imports below are for type checkers; a folder that is not listed works as well.
 """
 
 from contextc.formats.base import Encoded, Formatter, Note, Request

@@ -1,14 +1,14 @@
-"""What a wire format is: pure functions between our messages and a provider's JSON.
+"""The base class of wire formats: pure functions between contextc messages and a provider's JSON.
 
-A history is encoded in *segments*: a reply of the model and what came after it. A segment, once encoded, never
-changes, and a request is assembled from segments; encoding a whole history at once is the same thing done in one go.
-What came from a provider and has no place in our types rides along in `extra`, under that provider's name, and goes
-back to it alone.
+A history is encoded in *segments*: a reply of the model and the messages after it. An encoded segment never changes,
+and a request is assembled from segments. Encoding a whole history at once gives the same result.
+
+Provider data without a field in contextc's types is kept in `extra`, under the provider's name. It is sent back to that
+provider only.
 """
 
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeGuard, assert_never, cast
 
 from msgspec import Struct
@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
 from contextc.formats.checking import Finding, RuleBook, Sketch
+from contextc.formats.grouping import in_their_order, segments
+from contextc.formats.grouping import together as together
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy, replayed
 from contextc.formats.settings import SettingsTable, named, renamed
@@ -26,12 +28,8 @@ from contextc.pairing import Paired, Repair, pair
 from contextc.tools import NativeTool, Tool
 
 OPENING = "(The conversation begins with the assistant.)"
-APART = "apart"
-"""In the `extra` of a message: its provider took it beside a neighbour of the same role, or as the first."""
-NOWHERE = sys.maxsize
-"""The place of a result that is not in the order of the calls: none comes after it."""
 ODD = (LookupError, TypeError, AttributeError, StopIteration, RuntimeError, OverflowError)
-"""What a decoder raises where a request does not have the shape of its format."""
+"""Exceptions that a decoder raises where a request does not have the shape of its format."""
 NO_RULES = RuleBook(
     "",
     lambda body: Sketch(turns=(), body=cast(JSONObject, body) if isinstance(body, dict) else {}),
@@ -45,7 +43,7 @@ Done: TypeAlias = Literal["left out", "described", "moved", "made up", "tagged",
 
 
 class Note(Struct, frozen=True):
-    """Something a format could not say as it was: what was done, and to what."""
+    """A change that was made because the format cannot express the original: the action, and its object."""
 
     done: Done
     text: str
@@ -55,10 +53,10 @@ class Note(Struct, frozen=True):
 
 
 class Encoded(Struct, frozen=True):
-    """A segment in a provider's shape, and what had to be done to fit it in.
+    """A segment in a provider's shape, with notes on the changes made to encode it.
 
-    `apart` says that its first message came as it is: it is not merged with a neighbour of the same role, and where it
-    was the first of a request, nothing is put before it.
+    `apart`: the first message is sent as it was read. It is not merged with a neighbour of the same role, and no
+    opening is inserted before it at the start of a request.
     """
 
     messages: tuple[JSONObject, ...]
@@ -67,10 +65,10 @@ class Encoded(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A request in our terms. `settings` is everything else the caller set, in the format's own words.
+    """A request in contextc's types. `settings` are all other fields, as this format names them.
 
-    `source` is the `place` and name of the format it was read in. Written in that format again, its calls and results
-    stay where they are, if the provider takes them there.
+    `source` is the `place` and the name of the format the request was read in. When it is written in that format again,
+    calls and results keep their positions if the provider accepts them there.
     """
 
     messages: tuple[Message, ...]
@@ -81,17 +79,17 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Written(NamedTuple):
-    """A request on the wire, and what had to be done to write it."""
+    """A request in a provider's shape, with notes on the changes made to write it."""
 
     body: JSONObject
     notes: tuple[Note, ...]
 
 
 class Formatter(ABC):
-    """One wire format, and the endpoint it is spoken to. `provider` names whose reasoning and native blocks go back.
+    """A wire format for one provider. `provider` names the owner of the reasoning and native blocks that are sent back.
 
-    A format gives `name`, `provider`, `assemble`, `encode_tool` and the methods with an underscore; everything else is
-    derived from them, or has a default. docs/formats.md shows a whole one.
+    A subclass defines `name`, `provider`, `assemble`, `encode_tool` and the abstract methods with an underscore. All
+    other members are derived from these or have defaults. docs/formats.md has a complete example.
     """
 
     name: ClassVar[str]
@@ -102,97 +100,102 @@ class Formatter(ABC):
     spelling: ClassVar[Speller] = ANY_SPELLING
     unique_ids: ClassVar[bool] = False
     user_first: ClassVar[bool] = False
-    """Whether a conversation must begin with the user; `join` then puts `OPENING` before one that does not."""
+    """True if a conversation must begin with a user message. `join` then inserts `OPENING` where it does not."""
     system_leads: ClassVar[bool] = False
-    """Whether a system message may stand first among the messages, though the prompt has a place of its own."""
+    """True if a system message may come first in the messages, although the system prompt has its own field."""
     carries: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Names in the `extra` of other providers that this format takes along for them."""
+    """Names in the `extra` of other providers that this format keeps for them."""
     nests: ClassVar[tuple[str, ...]] = ()
-    """Names in `extra` under which only the names inside say something."""
+    """Names in `extra` whose value is an object: only the names inside it carry information."""
     understood: ClassVar[tuple[str, ...]] = ()
-    """Names inside those that our own types hold: what is under them goes over to everybody."""
+    """Names inside `nests` that contextc's own types represent. Their values are converted to every format."""
     marks: ClassVar[tuple[str, ...]] = ()
-    """Names in `extra` that say only how something was written, and mean nothing elsewhere."""
+    """Names in `extra` that describe only the layout. They have no meaning for other providers."""
     merges: ClassVar[bool] = False
-    """Whether `join` merges neighbours of one role."""
+    """True if `join` merges neighbouring messages of one role."""
     prefix_settings: ClassVar[tuple[str, ...]] = ()
-    """Settings with which a provider's cache, or its reasoning, does not outlive a change."""
+    """Settings whose change invalidates the provider's prompt cache or its reasoning."""
     lines: ClassVar[tuple[str, ...]] = ()
-    """What each line of a session has one of, where a file of lines is one conversation; elsewhere each is its own."""
+    """A field that every line of a session file has, where one JSON Lines file is one conversation. Empty: each line is
+    a conversation of its own.
+    """
     tool_key: ClassVar[str] = ""
-    """What a tool has in this format, and in no other; "" where its tools are another's, or cannot be told apart."""
+    """A field that only tools of this format have. "" if the tools have another format's shape or cannot be
+    distinguished.
+    """
     stand_in: ClassVar[Tool | None] = None
-    """What is told in the place of tools where there are none and messages hold calls, if the provider wants some."""
+    """A placeholder tool, sent if messages contain calls, the request has no tools, and the provider requires some."""
     strict_tools: ClassVar[bool] = True
-    """Whether a tool can say that the model is held to its schema."""
+    """True if a tool can require that arguments follow its schema."""
     keeps_layout: ClassVar[bool] = True
-    """Whether a request read in this format is written with the same layout, unless that would break a rule."""
+    """True if a request read in this format is written with the same layout, unless that would break a rule."""
     needs_length: ClassVar[bool] = False
-    """Whether every request must say how long the answer may be."""
+    """True if every request must set the maximum output length."""
     counts_all_input: ClassVar[bool] = True
-    """Whether the input that a reply says it used is all of it; else what was in the cache may be missing there."""
+    """True if the input tokens of a reply include cached ones. Otherwise cached tokens may be missing from the count.
+    """
     version: ClassVar[int] = 1
-    """Grows when the same segment is encoded otherwise than before: what was shown is then shown anew."""
+    """Incremented when the encoding of a segment changes: histories encoded before are then encoded again."""
     provider: str
     reasoning: Policy = "native"
 
     @property
     def place(self) -> str:
-        """The name under which `extra` holds what was said in this format."""
+        """The name under which `extra` keeps the data of this format."""
         return self.provider
 
     def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> Encoded:
-        """One segment, whose calls are paired. It depends on nothing before or after it."""
+        """Encode one segment, whose calls and results are paired. The result does not depend on other segments."""
         return self._encode(self.spelling.write(replayed(segment, self.reasoning, self._unproved)), blobs)
 
     def _unproved(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
-        """What stands in the place of reasoning that its provider would miss."""
+        """Return the parts that replace reasoning which its provider would otherwise expect."""
         return ()
 
     @abstractmethod
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> Encoded: ...
 
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        """The messages of a request, from sealed segments, none of which is changed.
+        """Return the messages of a request, joined from encoded segments. The segments are not changed.
 
-        `before` are the last messages of those already joined, back to a reply at least. They come first in what is
-        returned, some of them replaced where the first segment had to be merged into them (`merges`).
+        `before` are the last messages already joined, back to a reply at least. They come first in the result. Some are
+        replaced if the first segment had to be merged into them (`merges`).
         """
         return [*before, *(message for segment in segments for message in segment.messages)]
 
     def settled(self, messages: list[JSONObject], settings: JSONObject) -> list[JSONObject]:
-        """Joined messages, with what the settings of the request demand of them. No message depends on others."""
+        """Return joined messages, adapted to the settings of the request. Each message is changed by itself."""
         return messages
 
     def arguments(self, body: JSONObject, model: str) -> JSONObject:
-        """A body as the keyword arguments of the vendor's own SDK call; most SDKs take what the API takes."""
+        """Return a body as keyword arguments of the vendor's SDK call. Most SDKs take the fields of the API."""
         return body
 
     def marked(self, message: JSONObject) -> JSONObject | None:
-        """The message with a cache point at its end; None where the format has none, or the message takes none."""
+        """Return the message with a cache breakpoint at its end, or None if the format or the message takes none."""
         return None
 
     def marks_in(self, blocks: Iterable[JSONObject]) -> int:
-        """How many cache points the caller has set in these."""
+        """Return the number of cache breakpoints that the caller set in these blocks."""
         return 0
 
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
-        """Joined messages without the cache points they came with: who compiles them sets others."""
+        """Return joined messages without the cache breakpoints they were read with. The compiler sets its own."""
         return messages
 
     def marked_head(self, body: JSONObject) -> JSONObject:
-        """The body with a cache point behind its system prompt and tools, where there are any."""
+        """Return the body with a cache breakpoint after its system prompt and tools, if it has any."""
         return body
 
     @abstractmethod
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
-        """The whole body: settings, system prompt, tools and messages."""
+        """Return the whole body: settings, system prompt, tools and messages."""
 
     @abstractmethod
     def encode_tool(self, tool: Tool) -> JSONObject: ...
 
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
-        """The tools a model is told about; a tool that only another provider has is left out."""
+        """Return the tool definitions to send. Tools that only another provider has are left out."""
         return [
             tool.data
             if isinstance(tool, NativeTool)
@@ -202,26 +205,29 @@ class Formatter(ABC):
         ]
 
     def is_tool(self, definition: Mapping[str, JSON]) -> bool:
-        """Whether a tool is written in this format, as far as that can be told from it alone."""
+        """Return True if a tool definition is recognizably in this format."""
         return bool(self.tool_key) and self.tool_key in definition
 
     def decode_tools(self, definitions: list[JSONObject]) -> tuple[Tool | NativeTool, ...]:
-        """Tools as this format writes them."""
+        """Return tools from definitions in this format."""
         return self.decode_request({self.messages_key: [], "tools": definitions}).tools
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
         return restored(ours, extra, self.place)
 
     def decode_request(self, body: JSONObject | list[JSONObject]) -> Request:
-        """A request, or a bare list of messages, in our terms. Raises `InvalidRequest` where it has not the shape."""
+        """Return a request, or a bare list of messages, in contextc's types.
+
+        Raise `InvalidRequest` if it does not have the shape of this format.
+        """
         try:
             request = self._decode_request({self.messages_key: body} if isinstance(body, list) else body)
         except ODD as error:
-            problem = f"this is not a request of {self.name} ({type(error).__name__}: {error})"
-            raise InvalidRequest(f"{problem}. Call `lint` to see where, or `fix` to repair it.") from error
+            problem = f"not a {self.name} request ({type(error).__name__}: {error})"
+            raise InvalidRequest(problem, fix="Call `lint` to locate the error, or `fix` to repair it.") from error
         messages = request.messages
         if self.user_first and len(messages) > 1 and messages[0].text == OPENING and messages[1].role == "assistant":
-            messages = messages[1:]  # a line of ours
+            messages = messages[1:]  # the opening that `join` inserted
         return replace(
             request,
             messages=tuple(in_their_order([self.spelling.read(message) for message in messages])),
@@ -230,14 +236,16 @@ class Formatter(ABC):
         )
 
     def around(self, message: JSONObject) -> Iterable[Finding]:
-        """What stands around a message and is not read with it, in a file of lines or a stream of events."""
+        """Return findings about a message's surroundings, in a JSON Lines file or an event stream, that decoding
+        ignores.
+        """
         return ()
 
     @abstractmethod
     def _decode_request(self, body: JSONObject) -> Request: ...
 
     def decode_reply(self, reply: object) -> Message:
-        """A reply, as the vendor's SDK returned it or as JSON."""
+        """Return a reply as a message. It may be an object of the vendor's SDK or JSON."""
         plain = as_json(reply)
         if not self._is_reply(plain):
             raise InvalidReply(self.name, plain)
@@ -245,62 +253,64 @@ class Formatter(ABC):
 
     @abstractmethod
     def _is_reply(self, reply: JSONObject) -> bool:
-        """Whether this has the shape of a reply of this format."""
+        """Return True if this has the shape of a reply in this format."""
 
     @abstractmethod
     def _decode_reply(self, reply: JSONObject) -> Message: ...
 
     def session_of(self, reply: JSONObject, field: str) -> str:
-        """The session that a reply belongs to, as far as it says; `field` is the setting that names it in a request."""
+        """Return the id of the session that a reply belongs to, or "". `field` is the request setting for this id."""
         return text_of(reply.get("id"))
 
     def decode_stream(self, events: Iterable[object]) -> Message:
-        """The whole reply, from its events, as the vendor's SDK gave them or as JSON; as much of it as came."""
+        """Return the whole reply from its events, objects of the vendor's SDK or JSON. The stream may be incomplete."""
         return self.spelling.read(self._decode_reply(self._gather(as_json(event) for event in events)))
 
     def reader(self) -> Reader:
-        """What reads one reply of a provider while it comes."""
-        raise InvalidInput(f"No provider streams the format {self.name}; `decode_stream` reads what is stored of one.")
+        """Return a reader for one reply while it is streamed."""
+        raise InvalidInput(f"format {self.name}: no provider streams it", fix="Call `decode_stream` on stored events.")
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
-        """A reply as it would have come whole, from the events of its stream."""
-        raise InvalidInput(f"format {self.name}: streams cannot be read. Define `_gather`, or decode a whole reply.")
+        """Return a reply as the provider would have sent it unstreamed, from the events of its stream."""
+        raise InvalidInput(
+            f"format {self.name}: streams are not supported", fix="Define `_gather`, or decode a whole reply."
+        )
 
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
-        """The `messages` of a request, as the vendor's own SDK takes them."""
+        """Return the `messages` of a request, as the vendor's own SDK takes them."""
         self._check(history)
         prompt = _said(system_prompt) if self.system_among_messages else None
         head = self.encode([system(prompt)]).messages if prompt else ()
         return [*head, *self.encode_history(history)]
 
     def get_system_prompt(self, system_prompt: str | None) -> str | None:
-        """The system prompt where the format has a place of its own for it; None where it stands among the messages."""
+        """Return the system prompt if the format has a separate field for it, or None if it is one of the messages."""
         return None if self.system_among_messages else _said(system_prompt)
 
     def _check(self, history: Sequence[Message]) -> None:
         strange = next((message for message in history if not isinstance(message, Message)), None)
         if strange is not None:
             raise InvalidInput(
-                f"A {type(strange).__name__} is not a Message. Write cc.user(…), or read a provider's own messages "
-                "with `decode_request`."
+                f"history: expected Message, got {type(strange).__name__}",
+                fix="Build messages with cc.user(…), or decode a provider's messages with `decode_request`.",
             )
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
         return self.join([self.encode(segment, blobs=blobs) for segment in segments(self.paired(history).messages)])
 
     def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> Paired:
-        """The history with every call and its result together, and ids as often as this format takes them.
+        """Return the history with every result next to its call, and with unique call ids if this format requires them.
 
-        `taken` are the ids, as they are spelled, of calls that stand before it.
+        `taken` are the encoded ids of calls in earlier messages.
         """
         return pair(history, unique_ids=self.unique_ids, spelled=self.spelling.id, taken=taken)
 
     def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:
-        """The whole body of a request, ready to be sent."""
+        """Return the whole body of a request, ready to be sent."""
         return self.write(request, blobs=blobs).body
 
     def write(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Written:
-        """The whole body of a request, and what could not be said as it was."""
+        """Return the whole body of a request, with notes on what was changed to write it."""
         messages = self.held(request, blobs=blobs)
         if self.keeps_layout and request.source == (self.place, self.name):
             written = self._write(request, Paired([*messages], []), blobs)
@@ -329,7 +339,7 @@ class Formatter(ABC):
         return Written(self.assemble(request, self.join(encoded)), tuple(notes))
 
     def chosen(self, request: Request) -> JSONObject:
-        """The settings, with the tools they choose from under the names the model is told."""
+        """Return the settings, with tool names in them spelled as they are sent to the model."""
         names = self.spelling.names
         if names is None:
             return request.settings
@@ -339,7 +349,9 @@ class Formatter(ABC):
         return {name: renamed(value, changed) if name in places else value for name, value in request.settings.items()}
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
-        """The messages; where the provider holds earlier ones, results that pairing would call strays are sealed."""
+        """Return the messages to pair. Results of calls in a session of the provider become native blocks, which
+        pairing keeps.
+        """
         return request.messages
 
 
@@ -352,13 +364,13 @@ def _is_strict(tool: Tool | NativeTool) -> TypeGuard[Tool]:
 
 
 def _is_opened(encoded: Sequence[Encoded]) -> bool:
-    """Whether `join` puts `OPENING` before these."""
+    """Return True if `join` inserts `OPENING` before these segments."""
     first = next((segment for segment in encoded if segment.messages), None)
     return first is not None and not first.apart and first.messages[0]["role"] not in ("user", "system")
 
 
 def noted(repair: Repair) -> Note | None:
-    """What pairing did, as far as the model sees something else for it."""
+    """Return a note on a repair of pairing, or None if the model sees no difference."""
     match repair.kind:
         case "synthetic":
             return Note("made up", f"a result for the call {repair.call_id}, which had none")
@@ -370,75 +382,13 @@ def noted(repair: Repair) -> Note | None:
             assert_never(repair.kind)
 
 
-def in_their_order(messages: list[Message]) -> list[Message]:
-    """The messages of a request, where results that are not in the order of their calls are one message.
-
-    Results that were logged one by one go out in the order of their calls; those of one message in their own. Messages
-    that stood apart stay apart.
-    """
-    groups: list[list[Message]] = []
-    places: dict[str, list[int]] = {}  # of each id, which calls of the last reply have it, the first one at the end
-    asked = 0
-    size, place, known = 0, NOWHERE, False  # of the last group: parts, the call that was answered last, all ids asked
-    for message in messages:
-        if message.role != "tool":
-            calls = message.tool_calls if message.role == "assistant" else ()
-            asked, places, known = len(calls), {}, False
-            for index in range(asked - 1, -1, -1):
-                places.setdefault(calls[index].id, []).append(index)
-            groups.append([message])
-            continue
-        ids = [result.call_id for result in message.tool_results]
-        found = [places[each].pop() if places.get(each) else NOWHERE for each in ids]
-        all_asked = all(each in places for each in ids)
-        disordered = asked > 1 and known and all_asked and size < asked and _last_of(found, place) == NOWHERE
-        if disordered and not is_apart(message):
-            groups[-1].append(message)
-            size, place = size + len(message.parts), NOWHERE
-        else:
-            groups.append([message])
-            size, place, known = len(message.parts), _last_of(found, -1), all_asked
-    return [together(group) for group in groups]
-
-
-def is_apart(message: Message) -> bool:
-    return message.extra is not None and any(said.get(APART) for said in message.extra.values())
-
-
-def _last_of(places: list[int], before: int) -> int:
-    """The last of these places, where they and the one before are in order; else `NOWHERE`."""
-    for place in places:
-        if place <= before or place == NOWHERE:
-            return NOWHERE
-        before = place
-    return before
-
-
-def together(group: Sequence[Message]) -> Message:
-    """The first of these messages, with the parts of all of them."""
-    first = group[0]
-    return first if len(group) == 1 else replace(first, parts=tuple([part for each in group for part in each.parts]))
-
-
-def segments(history: Sequence[Message]) -> Iterator[list[Message]]:
-    """A paired history, cut before each reply of the model."""
-    segment: list[Message] = []
-    for message in history:
-        if message.role == "assistant" and segment:
-            yield segment
-            segment = []
-        segment.append(message)
-    if segment:
-        yield segment
-
-
 def kept(extra: Extra | None, provider: str) -> JSONObject:
-    """What this provider had said beyond our types."""
+    """Return the data of this provider beyond contextc's types."""
     return extra.get(provider, {}) if extra else {}
 
 
 def remember(original: JSONObject, ours: JSONObject, provider: str) -> Extra | None:
-    """What our own encoding of a provider's object would say otherwise; null stands for what it does not say at all."""
+    """Return the fields in which a provider's object differs from our encoding of it. None marks a field it lacks."""
     rest: JSONObject = {
         name: value for name, value in original.items() if value is not None and ours.get(name) != value
     }
@@ -447,7 +397,7 @@ def remember(original: JSONObject, ours: JSONObject, provider: str) -> Extra | N
 
 
 def restored(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
-    """Our encoding of an object, with what its provider had said: the other half of `remember`."""
+    """Return our encoding of an object with the provider's own data restored. This reverses `remember`."""
     rest = kept(extra, provider)
     if not rest:
         return ours
@@ -455,33 +405,35 @@ def restored(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject
 
 
 def grow(holder: JSONObject, name: str, more: str) -> None:
-    """Add to a text in place: a stream may have ten thousand pieces, and copying them all each time would be felt."""
+    """Append to a text in place. A stream may have ten thousand pieces, and copying the text for each would be slow."""
     text = cast(str, holder.get(name) or "")
-    holder[name] = None  # with one owner left, Python grows the string instead of copying it
+    holder[name] = None  # with one reference left, Python grows the string instead of copying it
     text += more
     holder[name] = text
 
 
 def as_json(value: object) -> JSONObject:
-    """A reply or an event as plain data, whoever's class it is."""
+    """Return a reply or an event of any SDK as plain data."""
     if isinstance(value, Mapping):
         return dict(cast(Mapping[str, JSON], value))
-    # OpenAI's and Anthropic's classes write themselves; Google's have other names on the wire than in Python.
+    # Classes of OpenAI and Anthropic have `to_dict`. Google's field names in JSON differ from those in Python.
     dumps = (("to_dict", {"mode": "json"}), ("model_dump", {"mode": "json", "by_alias": True, "exclude_none": True}))
     for name, options in dumps:
         if callable(dump := getattr(value, name, None)):
             return cast(JSONObject, dump(**options))
-    kind = type(value).__name__
-    raise InvalidInput(f"A {kind} is not a reply. Give what the vendor's SDK returned, or its JSON as a dict.")
+    raise InvalidInput(
+        f"reply: expected an object of the vendor's SDK or a dict, got {type(value).__name__}",
+        fix="Pass the SDK's return value, or its JSON as a dict.",
+    )
 
 
 def text_of(value: JSON) -> str:
-    """A text that ought to be there; "" where it is not."""
+    """Return the value if it is a string, else ""."""
     return value if isinstance(value, str) else ""
 
 
 def describe_media(media: Media) -> str:
-    """One line in place of bytes that cannot be sent."""
+    """Return one line of text that replaces media whose bytes cannot be sent."""
     name = f" {media.name!r}" if media.name else ""
     size = f", {media.size:,} bytes" if media.size else ""
     where = f", {media.url}" if media.url else ""
@@ -489,7 +441,7 @@ def describe_media(media: Media) -> str:
 
 
 def describe_native(native: Native) -> str:
-    """One line in place of a block nobody else understands; a refusal is understood by all."""
+    """Return one line of text that replaces another provider's block. A refusal keeps its text."""
     data = cast(JSONObject, native.data) if isinstance(native.data, dict) else {}
     if isinstance(data.get("refusal"), str) and data["refusal"].strip():
         return data["refusal"]
@@ -502,12 +454,12 @@ def describe_tool(tool: NativeTool) -> str:
 
 
 def error_unsaid(result: ToolResult) -> Note:
-    """For formats that have no flag for it: the text of a result is all that says so."""
+    """Return a note for formats without an error flag: only the text of a result can state an error."""
     return Note("left out", f"that the result of {result.name} is an error")
 
 
 def arguments_wrapped(call: ToolCall) -> Note:
-    """For formats whose arguments are objects, where a model wrote none."""
+    """Return a note for formats whose arguments must be objects, on a call with malformed arguments."""
     return Note("changed", f"the malformed arguments of {call.name}, into an object that holds their text")
 
 

@@ -1,11 +1,11 @@
-"""What a provider's rule is, and how a request is read to be held against it.
+"""The lint engine: parsed requests, rules of providers, and findings.
 
-A request comes from anywhere and may be broken in any way. So it is first *sketched*: turns, and in them the pieces
-that rules speak of (texts, calls, results, reasoning), each with its place. What does not even have the shape of a
-piece is set aside as `misshapen` and troubles no other rule. A rule is a function from a sketch to findings; its
-docstring is its page in the docs: what, why, an example that breaks it, and the repair.
+A request may come from any source and be broken in any way. It is first *parsed* into turns and their parts (texts,
+calls, results, reasoning), each with its path. A part without a valid shape is recorded in `misshapen`, and other rules
+ignore it. A rule is a function from a parsed request to findings. Its docstring is its entry in the docs: rule, reason,
+an example that breaks it, and the repair.
 
-The checker says what a provider refuses. Our encoders keep to more than that, because they cannot ask.
+Rules report what a provider refuses. The encoders of contextc are stricter.
 """
 
 import re
@@ -23,7 +23,7 @@ from contextc._json import JSON, JSONObject, encode
 Path: TypeAlias = tuple[str | int, ...]
 Kind: TypeAlias = Literal["text", "reasoning", "call", "result", "media", "other"]
 Fields: TypeAlias = Mapping[str, type | tuple[type, ...]]
-"""The fields an object must have, and their types; a name that ends in `?` may be missing or null."""
+"""Required fields of an object, and their types. A name that ends in `?` may be missing or null."""
 
 NAMES: dict[type, str] = {
     str: "a string",
@@ -36,7 +36,7 @@ NAMES: dict[type, str] = {
 
 
 class Violation(Struct, frozen=True):
-    """A rule that a request breaks: where, in our words, and in the provider's."""
+    """A rule that a request breaks: its path, our message, and the provider's error text."""
 
     code: str
     path: str
@@ -45,7 +45,7 @@ class Violation(Struct, frozen=True):
 
 
 class Finding(NamedTuple):
-    """What a rule found, and the facts that the provider's own sentence is made of."""
+    """A violation found by a rule, with the values that the provider's error text is formatted with."""
 
     path: Path
     message: str
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 
 
 class Piece(Struct, frozen=True, kw_only=True):
-    """A block, part or item of a request. `id` is a call's own, or that of the call a result answers."""
+    """A block, part or item of a request. `id` is the id of a call, or of the call that a result answers."""
 
     kind: Kind
     path: Path
@@ -64,7 +64,7 @@ class Piece(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """A message of a request, and the pieces of it that have a sound shape."""
+    """A message of a request, with its parts that have a valid shape."""
 
     role: str
     path: Path
@@ -76,8 +76,9 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What is known of the model a request is for, in the words of `contextc.models`. Where nothing is known, a model
-    is taken to accept everything.
+    """Capabilities of the requested model, named as in `contextc.models`.
+
+    An unknown model is assumed to accept everything.
     """
 
     reasoning: bool = False
@@ -93,14 +94,14 @@ NO_FACTS = Facts()
 
 
 def reasons(facts: Facts, effort: JSON) -> bool:
-    """Whether it is certain that a model of OpenAI's will reason, and so refuses sampling settings."""
+    """Return True if an OpenAI model is certain to reason, and therefore refuses sampling settings."""
     if facts.temperature or effort == "none":
         return False
     return effort is not None or bool(facts.efforts and "none" not in facts.efforts)
 
 
 class Sketch(Struct, frozen=True, kw_only=True):
-    """A request as rules see it. `body` holds the settings; it is empty where only messages were given."""
+    """A parsed request. `body` has the settings; it is empty if only messages were given."""
 
     turns: tuple[Turn, ...]
     body: JSONObject
@@ -115,10 +116,10 @@ Mend: TypeAlias = Callable[[JSONObject], JSONObject]
 
 
 class Rule(NamedTuple):
-    """A rule of a provider. `says` is the provider's own error, with places for the facts of a finding.
+    """A rule of a provider. `says` is the provider's error text, a template for the facts of a finding.
 
-    Most of what is broken is whole again once a request was decoded and encoded. `mend` is for the rest: it takes the
-    body of a request that breaks this rule, and returns one that keeps it.
+    Decoding and encoding a request repairs most violations. `mend` repairs the others: it takes the body of a request
+    that breaks this rule, and returns one that does not.
     """
 
     code: str
@@ -151,13 +152,12 @@ class Rule(NamedTuple):
 
 
 class RuleBook:
-    """The rules of one format: how its requests are read, and what is checked in them.
+    """The rules of one format: the parser of its requests, and the checks.
 
-    `reshape` gives something misshapen a sound shape that means the same, where there is one: it is handed the value
-    and its path, and returns the value as it was where it knows no way. `message` and `block` make a message of the
-    user, or a block, of a text: the last resort for what has no shape at all. `house` is whose rules these are: of its
-    own models more is known. `unknown` finds the fields of messages that this format does not have, whether or not its
-    provider refuses them.
+    `reshape` takes a misshapen value and its path, and returns an equivalent value with a valid shape, or the same
+    value if there is none. `message` and `block` build a user message or a block from text, as the last resort. `house`
+    is the vendor whose rules these are; more is known about its own models. `unknown` finds fields of messages that the
+    format does not have, even if its provider accepts them.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class RuleBook:
         self.rules: list[Rule] = []
 
     def rule(self, number: int, says: str = "", *, mend: Mend | None = None) -> Callable[[Check], Check]:
-        """Enter a function as the rule of this number."""
+        """Register a function as the rule with this number."""
 
         def enter(check: Check) -> Check:
             self.rules.append(Rule(f"{self.prefix}{number:03d}", check, says, mend))
@@ -186,7 +186,7 @@ class RuleBook:
         return enter
 
     def as_text(self, value: JSON, path: Path) -> JSON:
-        """Something misshapen as text; None where that makes no sense, and it is better left out."""
+        """Return a misshapen value as text, or None if it should be left out."""
         if path in ((), (self.key,)):
             return [] if path else {self.key: []}
         if path[0] != self.key and path[0] != "system":
@@ -200,7 +200,7 @@ class RuleBook:
         return next(rule for rule in self.rules if rule.code == code)
 
     def lint(self, body: JSON, facts: Facts = NO_FACTS) -> list[Violation]:
-        """What is wrong with a request, or with the messages of one, from its first message to its last."""
+        """Return the violations in a request, or in its list of messages, ordered by position."""
         sketch = self.read(body) if facts is NO_FACTS else replace(self.read(body), facts=facts)
         found = [(finding, rule) for rule in self.rules for finding in rule.check(sketch)]
         return [
@@ -218,19 +218,19 @@ def at(path: Path, message: str, **facts: object) -> Finding:
 
 
 def spelled(path: Path) -> str:
-    """`messages[2].content[0].id`"""
+    """Return a path as text, such as `messages[2].content[0].id`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
 def dotted(path: Path) -> str:
-    """`messages.2.content.0.id`, as several providers write it."""
+    """Return a path as several providers write it, such as `messages.2.content.0.id`."""
     return ".".join(map(str, path if not path or isinstance(path[0], str) else ("messages", *path)))
 
 
 def misfit(value: object, fields: Fields) -> tuple[str, str] | None:
-    """The first field by which a value is not such an object, and one sentence about it; None where it is one."""
+    """Return the first invalid field of an object and a message, or None if all fields are valid."""
     if not isinstance(value, dict):
-        return "", f"this must be an object, not {_kind(value)}."
+        return "", f"expected an object, got {_kind(value)}."
     given = cast(JSONObject, value)
     for name, kinds in fields.items():
         plain = name.removesuffix("?")
@@ -241,24 +241,24 @@ def misfit(value: object, fields: Fields) -> tuple[str, str] | None:
             continue
         wanted = kinds if isinstance(kinds, tuple) else (kinds,)
         if not isinstance(each, wanted) or (isinstance(each, bool) and bool not in wanted):
-            return plain, f"`{plain}` must be {' or '.join(NAMES[kind] for kind in wanted)}, not {_kind(each)}."
+            return plain, f"`{plain}` must be {' or '.join(NAMES[kind] for kind in wanted)}, got {_kind(each)}."
     return None
 
 
 def known(fields: Fields, *more: str) -> frozenset[str]:
-    """The names of these fields, and of `more`."""
+    """Return the names of these fields, and of `more`."""
     return frozenset([*(name.removesuffix("?") for name in fields), *more])
 
 
 def strangers(wire: JSON, names: Collection[str], path: Path) -> Iterator[Finding]:
-    """The fields of an object that are not among `names`; null is no value."""
+    """Yield a finding for each field of an object that is not in `names`. Fields that are null are ignored."""
     for name, value in cast(JSONObject, wire).items() if isinstance(wire, dict) else ():
         if value is not None and name not in names:
-            yield at((*path, name), f"`{name}` is not a field here.", name=name)
+            yield at((*path, name), f"`{name}` is not a known field.", name=name)
 
 
 def without(body: JSONObject, findings: Iterable[Finding]) -> JSONObject:
-    """The body without the fields that were found."""
+    """Return the body without the fields of these findings."""
     if not (found := list(findings)):
         return body
     body = deepcopy(body)
@@ -271,7 +271,7 @@ def without(body: JSONObject, findings: Iterable[Finding]) -> JSONObject:
 
 
 class Pairs(NamedTuple):
-    """Calls and results that do not belong together, by the turn they stand in."""
+    """Calls and results that do not match, each with its turn."""
 
     unanswered: list[tuple[Turn, Piece]]
     orphans: list[tuple[Turn, Piece]]
@@ -279,11 +279,11 @@ class Pairs(NamedTuple):
 
 
 Ends: TypeAlias = Callable[[Sequence[Turn]], Sequence[int]]
-"""Of every turn, the index behind the last turn in which results of its calls may stand."""
+"""Maps each turn to the index after the last turn that may contain results of its calls."""
 
 
 def match(turns: Sequence[Turn], ends: Ends) -> Pairs:
-    """Calls and results held against each other, where `ends` says how far behind its call a result may stand."""
+    """Match calls with results. `ends` states how far after its call a result may come."""
     unanswered: list[tuple[Turn, Piece]] = []
     orphans: list[tuple[Turn, Piece]] = []
     doubled: list[tuple[Turn, Piece]] = []
@@ -312,7 +312,9 @@ def _placed(turns: Sequence[Turn], result: tuple[int, Piece]) -> tuple[Turn, Pie
 
 
 def side(turn: Turn) -> str:
-    """Who speaks: the model, the system, or others. Whoever asks for tools is the model, and who answers is not."""
+    """Return the side of a turn: "model", "system" or "user". A turn with calls is the model's, one with results is
+    not.
+    """
     if turn.of("call"):
         return "model"
     if turn.of("result"):
@@ -321,9 +323,9 @@ def side(turn: Turn) -> str:
 
 
 def joined(turns: Iterable[Turn]) -> list[Turn]:
-    """The turns with neighbours of one side as one, for providers that join them before they check pairs.
+    """Return the turns with neighbours of one side merged, for providers that merge them before checking pairs.
 
-    Results that come after other words of their side begin anew: something stands between them and their calls.
+    A result after other content of its side starts a new turn: that content separates it from its call.
     """
     found: list[list[Turn]] = []
     speaks, answers = "", False
@@ -338,12 +340,12 @@ def joined(turns: Iterable[Turn]) -> list[Turn]:
 
 
 def next_turn(turns: Sequence[Turn]) -> Sequence[int]:
-    """Results stand in the very next message."""
+    """Require results in the message directly after their calls."""
     return range(2, len(turns) + 2)
 
 
 def run_while(among: Callable[[Turn], bool]) -> Ends:
-    """Results stand in the messages that follow at once, as long as they are such."""
+    """Require results in the messages directly after their calls for which `among` is true."""
 
     def ends(turns: Sequence[Turn]) -> Sequence[int]:
         found = [len(turns)] * len(turns)
@@ -355,12 +357,12 @@ def run_while(among: Callable[[Turn], bool]) -> Ends:
 
 
 def run_of(role: str) -> Ends:
-    """Results stand in the messages of this role that follow at once."""
+    """Require results in the messages of this role directly after their calls."""
     return run_while(lambda turn: turn.role == role)
 
 
 def repeated(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Those whose id an earlier one has."""
+    """Yield each part whose id an earlier part has."""
     seen: set[str] = set()
     for piece in pieces:
         if piece.id in seen:
@@ -369,7 +371,7 @@ def repeated(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 
 def not_matching(pattern: re.Pattern[str], pieces: Iterable[Piece]) -> Iterator[tuple[Piece, str]]:
-    """Pieces whose id does not have the form a provider takes, with that id."""
+    """Yield parts whose id does not match the provider's pattern, with the id."""
     return ((piece, piece.id) for piece in pieces if not pattern.fullmatch(piece.id))
 
 

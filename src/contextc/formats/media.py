@@ -1,4 +1,4 @@
-"""Media on the wire: bytes as base64 and as data URLs, and back."""
+"""Encoding and decoding of media bytes: base64 and data URLs."""
 
 import base64
 import binascii
@@ -9,18 +9,21 @@ from contextc.messages import Media
 
 
 def guessed(url: str, default: str) -> str:
-    """What kind of thing an address probably leads to."""
+    """Return the media type that the file name in a URL suggests, or `default`."""
     return guess_type(url.partition("?")[0])[0] or default
 
 
 def packed(part: Media, blobs: Mapping[str, bytes]) -> str | None:
-    """The bytes of a part as base64, wherever they are; None where nobody here has them."""
+    """Return the bytes of a part as base64, or None if they are not available."""
     data = part.data if part.data is not None else blobs.get(part.blob or "")
     return base64.b64encode(data).decode() if data else None
 
 
 def unpacked(text: str, *, urlsafe: bool = False) -> bytes | None:
-    """The bytes that a text is base64 of; None where it is not. `urlsafe` takes both alphabets, padded or not."""
+    """Return the bytes of a base64 text, or None if it is invalid.
+
+    `urlsafe` accepts both alphabets, with or without padding.
+    """
     if urlsafe:
         text = text.replace("-", "+").replace("_", "/")
         text += "=" * (-len(text) % 4)
@@ -31,13 +34,13 @@ def unpacked(text: str, *, urlsafe: bool = False) -> bytes | None:
 
 
 def data_url(part: Media, blobs: Mapping[str, bytes]) -> str | None:
-    """The bytes of a part as a URL; None where nobody here has them."""
+    """Return the bytes of a part as a data URL, or None if they are not available."""
     text = packed(part, blobs)
     return f"data:{part.mime_type};base64,{text}" if text is not None else None
 
 
 def from_data_url(url: str, name: str | None = None) -> Media | None:
-    """The part that a URL holds; None where it only says where something is."""
+    """Return the part that a data URL contains, or None if this is no data URL."""
     head, comma, text = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None

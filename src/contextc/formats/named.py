@@ -1,4 +1,4 @@
-"""A format by its name. Each is a folder here: one more format is one more folder, and no line elsewhere."""
+"""The registry of formats. Each folder here is a format, so a new format needs no entry anywhere else."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -17,7 +17,7 @@ def format_names() -> tuple[str, ...]:
 
 
 def tool_formatter(definition: Mapping[str, JSON], own: Formatter) -> Formatter:
-    """The format that a tool is written in: one that can be told from it, or else the one in use."""
+    """Return the format of a tool definition: the one it is recognized as, else the one in use."""
     if own.is_tool(definition):
         return own
     return next((form for form in map(formatter, format_names()) if form.is_tool(definition)), own)
@@ -25,7 +25,7 @@ def tool_formatter(definition: Mapping[str, JSON], own: Formatter) -> Formatter:
 
 @cache
 def formatter(name: str) -> Formatter:
-    """The formatter of this name, with its defaults."""
+    """Return the formatter with this name, with default options."""
     if name not in format_names():
         raise InvalidSetting(f"there is no format {name!r}. {_meant(name)}There are: {', '.join(format_names())}.")
     return _class_in(name)()
@@ -39,7 +39,7 @@ def _meant(name: str) -> str:
 
 
 def face(name: str) -> type[Formatter] | None:
-    """The class of a format by its own name, which is that of its folder; `OpenAIFormatter` is short for Chat's."""
+    """Return the class of a format by its class name. `OpenAIFormatter` is the class of `openai_chat`."""
     short = name.removesuffix("Formatter").lower()
     if short == name.lower():
         return None

@@ -1,4 +1,4 @@
-"""Calls that wait for their results, found by whatever a result names: an id, a name, or only their order."""
+"""Calls without results, indexed by what a result may identify them with: an id, a name, or their order."""
 
 from collections import deque
 from collections.abc import Hashable, Iterable
@@ -15,7 +15,7 @@ class _Entry(Generic[T]):
 
 
 class OpenCalls(Generic[T]):
-    """Values in the order in which they were added, each under several keys, until one is taken."""
+    """Values in insertion order, each under several keys, until they are taken."""
 
     def __init__(self) -> None:
         self._entries: list[_Entry[T]] = []
@@ -32,7 +32,7 @@ class OpenCalls(Generic[T]):
             self._queues.setdefault(key, deque()).append(entry)
 
     def take(self, *keys: Hashable) -> T | None:
-        """Take out the first open value that has one of these keys; None where there is none."""
+        """Remove and return the first remaining value with one of these keys, or None."""
         first: _Entry[T] | None = None
         for key in keys:
             queue = self._queues.get(key)
@@ -47,5 +47,5 @@ class OpenCalls(Generic[T]):
         return first.value
 
     def left(self) -> Iterable[T]:
-        """What was not taken, in order."""
+        """Return the values that were not taken, in order."""
         return [entry.value for entry in self._entries if entry.is_open]

@@ -1,4 +1,4 @@
-"""The rules of every format as one page, made from their docstrings: `docs/rules.md`."""
+"""The rules of all formats as one page, built from their docstrings: `docs/rules.md`."""
 
 from contextc.errors import InvalidSetting
 from contextc.formats.checking import Rule
@@ -7,14 +7,14 @@ from contextc.formats.named import format_names, formatter
 LONGEST = 1_200
 HEAD = """# Rules
 
-What `contextc lint` knows of each provider, and what `contextc fix` does about it. This page is made from the rules
-themselves (`make rules`). Every example is checked: it breaks the rule it stands under and no other, and none after
+The rules that `contextc lint` checks for each provider, and the repairs that `contextc fix` makes. This page is built
+from the source code (`make rules`). Every example is tested: it breaks its own rule and no other, and no rule after
 `fix`. A code never changes its meaning.
 """
 
 
 def rules_page() -> str:
-    """The page, as it stands in the docs."""
+    """Return the text of `docs/rules.md`."""
     return "\n".join([HEAD, *(section(name) for name in format_names())])
 
 
@@ -23,11 +23,14 @@ def find_rule(code: str) -> Rule:
         for rule in formatter(name).rules.rules:
             if rule.code == code.upper():
                 return rule
-    raise InvalidSetting(f"there is no rule {code!r}. `contextc rule` lists those there are.")
+    raise InvalidSetting("rule: unknown code", got=code, fix="Choose a code from the page of rules.")
 
 
 def rules_of(format: str | None = None, code: str = "") -> list[tuple[str, Rule]]:
-    """The rules of a format, or of all, each with the name of its format; those whose codes begin like this one."""
+    """Return the rules of one format, or of all, with the name of the format.
+
+    `code` selects the rules whose code starts with it.
+    """
     names = format_names() if format is None else (formatter(format).name,)
     return [(name, rule) for name in names for rule in formatter(name).rules.rules if rule.code.startswith(code)]
 
@@ -39,7 +42,7 @@ def section(name: str) -> str:
 
 
 def entry(rule: Rule) -> str:
-    """One rule: what, why, what the provider says, an example, the repair."""
+    """Return the section of one rule: title, reason, the provider's error, an example, the repair."""
     lines = [f"### {rule.code}", "", rule.title, *(["", rule.why] if rule.why else []), ""]
     if rule.says:
         lines += [f"The provider: “{_plain(rule.says)}”", ""]
@@ -48,7 +51,7 @@ def entry(rule: Rule) -> str:
 
 
 def _plain(says: str) -> str:
-    """The provider's sentence with its places as people read them."""
+    """Return the provider's error text with its placeholders in angle brackets."""
     return says.format_map(_Places())
 
 

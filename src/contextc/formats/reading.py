@@ -1,12 +1,11 @@
-"""A reply while it comes: what each event of a stream adds, and the whole of what came so far.
+"""Readers of streamed replies: the delta of each event, and the message so far.
 
-Deltas are for those who watch; the message is read from all events in one go, as `decode_stream` does it, so that what
-is stored does not depend on who was watching. What is shown live is the text, the reasoning and the calls of that
-message: joined, the deltas are the same. A provider may also answer with a whole reply where a stream was asked for;
-it is read like a stream of one event.
+Deltas are for live display. The stored message is decoded from all events at once, as `decode_stream` does, so it does
+not depend on the display. Text, reasoning and calls of the joined deltas equal those of the message. A provider may
+answer a streaming request with a whole reply, which is read like a stream of one event.
 
-A provider that runs tools by itself answers with several messages: calls, their results, and the final words. One that
-keeps a session says its name, and where it stands.
+A provider that runs tools itself answers with several messages: calls, their results, and the final text. A provider
+with sessions also sends the session's id and position.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +23,7 @@ NOTE = "contextc.note"
 
 
 class Decodes(Protocol):
-    """What a reader needs of its formatter."""
+    """The methods of a formatter that a reader uses."""
 
     spelling: ClassVar[Speller]
     provider: str
@@ -35,31 +34,33 @@ class Decodes(Protocol):
 
 
 class Reader(ABC):
-    """Reads one reply. A format says what an event adds, and which events are the last ones."""
+    """Reads one reply. A format defines the deltas of an event, and which events end the reply."""
 
     def __init__(self, formatter: Decodes) -> None:
         self.formatter = formatter
         self.events: list[JSONObject] = []
         self.finished = False
-        """Whether the provider said that this was all."""
+        """True if the provider has signalled the end of the reply."""
         self.error: JSONObject | None = None
-        """The event that said what went wrong, as it came."""
+        """The event that reported an error, as received."""
         self.session = ""
-        """The provider's name for the session that this reply belongs to, as far as it has said."""
+        """The provider's id of the session that this reply belongs to, or "" while it is unknown."""
         self.cursor = ""
-        """Where that session stands after this reply, in the provider's words."""
+        """The position of that session after this reply, in the provider's notation."""
         self.compacted = False
-        """Whether the provider shortened its own history on the way."""
+        """True if the provider shortened its own history during this reply."""
         self.at: int | None = None
-        """Which of its messages the last deltas belong to, from 0 as they began; None where results part them."""
+        """Index of the message that the last deltas belong to, in order of their start. None if results separate
+        messages.
+        """
         self.begun: list[int] = []
-        """Of each assistant message that `messages` gave last, how manieth it was to begin, where `at` is told."""
+        """For each assistant message that `messages` last returned, its index in order of start, where `at` is set."""
         self.notes: list[str] = []
-        """What happened on the way that the account of the request should tell."""
+        """Notes for the manifest of the request."""
         self._whole: JSONObject | None = None
 
     def read(self, event: JSONObject) -> list[Delta]:
-        """What this event adds."""
+        """Return the deltas of this event."""
         if event.get("type") == NOTE:
             self.notes.append(event["text"])
             return []
@@ -72,19 +73,20 @@ class Reader(ABC):
         return [self._read_back(delta) for delta in self._deltas(event)]
 
     def message(self) -> Message:
-        """The whole reply so far."""
+        """Return the whole reply so far."""
         if self._whole is not None:
             return self.formatter.decode_reply(self._whole)
         return self.formatter.decode_stream(self.events)
 
     def messages(self) -> list[Message]:
-        """All messages of the reply so far, in order: those of a provider that runs tools by itself; `message` is the
-        last of them.
+        """Return all messages of the reply so far, in order. `message` returns the last one.
+
+        Only a provider that runs tools itself has several.
         """
         return [self.message()]
 
     def _is_whole(self, event: JSONObject) -> bool:
-        """Whether this is a reply that was not streamed."""
+        """Return True if this event is a reply that was not streamed."""
         return False
 
     @abstractmethod
@@ -110,7 +112,7 @@ class Reader(ABC):
 
 
 class Growing:
-    """A call whose arguments come in pieces. A piece is given when the call can be named."""
+    """Accumulates the arguments of a streamed call. A piece is returned once the call's id and name are known."""
 
     def __init__(self) -> None:
         self.written = self.given = 0
@@ -122,7 +124,7 @@ class Growing:
         self._waiting.append(piece)
 
     def take(self, call_id: str, name: str) -> Iterable[ToolCall]:
-        """What is to be given now; the first piece may be empty, and says that there is a call."""
+        """Yield the arguments not yet returned. The first piece may be empty, and announces the call."""
         if not call_id or not name or (self._named and self.given == self.written):
             return
         piece = "".join(self._waiting)
@@ -131,15 +133,15 @@ class Growing:
 
 
 def note(text: str) -> JSONObject:
-    """An event of ours among a provider's own: something the account of the request should tell."""
+    """Return an event, inserted among the provider's own, that carries a note for the manifest."""
     return {"type": NOTE, "text": text}
 
 
 def is_error(event: JSONObject) -> bool:
-    """Whether an event says that the reply failed, in any provider's way of saying so."""
+    """Return True if an event reports a failed reply, in the shape of any provider."""
     if event.get("error") or event.get("type") in ("error", "response.failed") or event.get("object") == "error":
         return True
-    choices: JSON = event.get("choices")  # a gateway tells in one of them what it was told itself
+    choices: JSON = event.get("choices")  # a gateway passes on an upstream error in a choice
     return isinstance(choices, list) and any(
         isinstance(each, dict) and bool(cast(JSONObject, each).get("error")) for each in cast(list[JSON], choices)
     )

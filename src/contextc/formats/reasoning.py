@@ -1,7 +1,7 @@
-"""What becomes of a model's reasoning when a history is sent again.
+"""The treatment of a model's reasoning when a history is sent again.
 
-`native` gives each provider exactly what it demands of its own, and nothing of anybody else's. `inline` joins reasoning
-into the text around it, in the order of the parts, for whoever reads it. `drop` leaves it out.
+`native` sends each provider its own reasoning as it requires, and no other. `inline` joins reasoning into the text
+around it, in the order of the parts. `drop` leaves it out.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,19 +18,20 @@ FIELDS = {"reasoning_content", "reasoning", "reasoning_details"}
 def replayed(
     segment: Sequence[Message], policy: Policy, instead: Callable[[Reasoning], tuple[AnyPart, ...]]
 ) -> Sequence[Message]:
-    """The segment by a policy; `instead` is what stands in the place of reasoning that is no longer sent as such."""
+    """Return the segment with a policy applied. `instead` returns the parts that replace a reasoning part."""
     return segment if policy == "native" else [_replayed(message, policy, instead) for message in segment]
 
 
 def replayed_for_all(message: Message, policy: Policy) -> Message:
-    """One message by a policy, whoever it goes to. Reasoning with an id leaves an empty one: what followed it goes on
-    without it.
+    """Return one message with a policy applied, for any provider.
+
+    Reasoning with an id leaves an empty part, so that the items after it stay valid.
     """
     return _replayed(message, policy, lambda part: (Reasoning(provider=part.provider),) if part.id else ())
 
 
 def has_thoughts(message: Message) -> bool:
-    """Whether a policy makes a difference to it."""
+    """Return True if a policy changes this message."""
     fields = any(FIELDS & said.keys() for said in message.extra.values()) if message.extra else False
     return fields or any(type(part) is Reasoning for part in message.parts)
 
@@ -40,7 +41,7 @@ def _replayed(message: Message, policy: Policy, instead: Callable[[Reasoning], t
     if not any(isinstance(part, Reasoning) for part in message.parts):
         return message
     parts: list[AnyPart] = []
-    words: list[str] = []  # what is said next, in pieces
+    words: list[str] = []  # pieces of the next text
     for part in message.parts:
         if isinstance(part, Reasoning) and (others := instead(part)):
             _say(parts, words)
@@ -55,7 +56,7 @@ def _replayed(message: Message, policy: Policy, instead: Callable[[Reasoning], t
 
 
 def _without_fields(message: Message) -> Message:
-    """The message without reasoning that its endpoint keeps in fields beside the content."""
+    """Return the message without reasoning that its endpoint sends in fields next to the content."""
     if not any(FIELDS & said.keys() for said in (message.extra or {}).values()):
         return message
     extra = {
@@ -66,7 +67,7 @@ def _without_fields(message: Message) -> Message:
 
 
 def _say(parts: list[AnyPart], words: list[str]) -> None:
-    """Add what was said as one text."""
+    """Append the collected text as one part."""
     if text := "".join(words):
         parts.append(Text(text))
     words.clear()

@@ -1,7 +1,7 @@
-"""What a caller asks of a model besides the messages, in words every format has: how long, how warm, which tool.
+"""Request settings other than messages, named alike for all formats: output length, sampling, tool choice.
 
-Each format has a table of where it keeps what is the same everywhere, and two functions for what is shaped otherwise.
-What a table does not know stays unread, and is said; it is never handed to another provider.
+Each format has a table of the paths of common settings, and two functions for those with another shape. A setting that
+the table does not have stays unread and is reported. It is never sent to another provider.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,21 +14,21 @@ from msgspec.structs import asdict
 from contextc._json import JSON, JSONObject
 
 Place: TypeAlias = str
-"""Where a setting stands: `max_tokens`, or `generationConfig.maxOutputTokens`."""
+"""The path of a setting: `max_tokens`, or `generationConfig.maxOutputTokens`."""
 
 
 Mode: TypeAlias = Literal["auto", "none", "required", "named"]
 
 
 class ToolChoice(Struct, frozen=True):
-    """Which tool a model is to call: any it likes, none, at least one, or the one of this name."""
+    """The tools a model may or must call: any, none, at least one, or the one with this name."""
 
     mode: Mode
     name: str = ""
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """The form of an answer: JSON, by a schema if there is one."""
+    """The form of an answer: JSON, with an optional schema."""
 
     schema: JSONObject | None = None
     name: str = "answer"
@@ -36,7 +36,7 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings that more than one provider has. None: not said."""
+    """The settings that more than one provider has. None means not set."""
 
     model: str | None = None
     max_output_tokens: int | None = None
@@ -61,12 +61,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def named(mode: Mode, name: str) -> Settings:
-    """Settings that say nothing but which tool is to be called."""
+    """Return settings that contain only a tool choice."""
     return Settings(tool_choice=ToolChoice(mode, name))
 
 
 def renamed(choice: JSON, names: Mapping[str, str], key: str = "") -> JSON:
-    """A choice of tools with other names for them, wherever it names one."""
+    """Return a tool choice with other tool names, wherever it contains one."""
     if isinstance(choice, dict):
         return {name: renamed(value, names, name) for name, value in cast(JSONObject, choice).items()}
     if isinstance(choice, list):
@@ -83,11 +83,11 @@ KNOWN = {
     "service_tier": ("auto", "default", "flex", "priority"),
     "verbosity": ("low", "medium", "high"),
 }
-"""Settings whose values are words, and the words that more than one provider knows."""
+"""Settings with a fixed set of values, and the values that more than one provider accepts."""
 
 
 def nearest(effort: str | None, known: Sequence[str]) -> str | None:
-    """The effort of those a provider knows that comes nearest to what was asked; None where nothing was."""
+    """Return the value in `known` closest to the requested effort, or None if there is no effort."""
     if effort is None or effort in known or effort not in EFFORTS:
         return effort if effort in known else None
     asked = EFFORTS.index(effort)
@@ -95,7 +95,7 @@ def nearest(effort: str | None, known: Sequence[str]) -> str | None:
 
 
 def inner(value: object) -> JSONObject:
-    """An object, or an empty one where there is none."""
+    """Return the value if it is an object, else an empty object."""
     return cast(JSONObject, value) if isinstance(value, dict) else {}
 
 
@@ -110,9 +110,9 @@ class Wrote(NamedTuple):
 
 
 class SettingsTable(NamedTuple):
-    """Where a format keeps its settings. `take` takes what it understands out of a copy, `put` says the same again.
+    """The settings of a format. `take` removes and returns those it understands from a copy; `put` writes them.
 
-    `also` names other places a setting may be read from, such as what it was called before.
+    `also` maps other paths to settings, such as former names.
     """
 
     places: Mapping[str, Place]
@@ -123,15 +123,15 @@ class SettingsTable(NamedTuple):
     """The settings that `put` writes."""
 
     def read(self, settings: JSONObject) -> Read:
-        """The settings of a request in everybody's words, and the places of those that only its provider knows."""
+        """Return the common settings of a request, and the paths of those that only its provider has."""
         rest = deepcopy(settings)
-        found: dict[str, Any] = self.take(rest)  # checked as it becomes Settings
+        found: dict[str, Any] = self.take(rest)  # types are checked below
         for place, field in [*((place, field) for field, place in self.places.items()), *self.also.items()]:
             if (value := _take(rest, place)) is not None:
                 found.setdefault(field, value)
         unread = list(_left(rest))
         for field, known in KNOWN.items():
-            if field in found and found[field] not in known:  # a word of this provider's own
+            if field in found and found[field] not in known:  # a value that only this provider has
                 del found[field]
                 unread.append(field)
         for field, value in list(found.items()):
@@ -143,7 +143,7 @@ class SettingsTable(NamedTuple):
         return Read(Settings(**found), unread)
 
     def write(self, settings: Settings) -> Wrote:
-        """The settings as this format says them, and the names of those it has no place for."""
+        """Return the settings in this format, and the names of those it cannot express."""
         body = self.put(settings)
         unwritten: list[str] = []
         for field, value in asdict(settings).items():
@@ -170,7 +170,7 @@ TYPE_OF = {field: kind for kind, fields in TYPES.items() for field in fields}
 
 
 def _has_type(field: str, value: object) -> bool:
-    """Whether a setting of a request has the type that `Settings` promises to those who write it elsewhere."""
+    """Return True if a setting has the type that `Settings` declares."""
     if isinstance(value, bool) and field not in TYPES[bool]:
         return False
     if not isinstance(value, TYPE_OF[field]):
@@ -194,7 +194,7 @@ def _take(body: JSONObject, place: Place) -> JSON:
 
 
 def is_set(body: JSONObject, place: Place) -> bool:
-    """Whether something stands in a place."""
+    """Return True if a setting has a value."""
     *outer, last = place.split(".")
     for name in outer:
         body = inner(body.get(name))

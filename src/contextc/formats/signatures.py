@@ -1,17 +1,17 @@
-"""Signatures as far as they can be judged without the key: base64 of a message in protocol buffers' form.
+"""Checks of reasoning signatures without the key: base64 of a protocol buffers message.
 
-Only the outermost fields are followed. That is enough to tell a signature that was cut, padded or overwritten; one in
-which a byte was changed looks as sound as any.
+Only the outermost fields are parsed. That detects a signature that was truncated, padded or overwritten, but not a
+changed byte.
 """
 
 from contextc.formats.media import unpacked
 
 SHORTEST = 64
-"""Anything shorter stands in for a signature, in tests and replays."""
+"""Shorter values are placeholders for a signature, in tests and replays."""
 
 
 def is_sound(signature: object) -> bool:
-    """Whether this may be a signature of Anthropic's."""
+    """Return True if this may be a signature of Anthropic."""
     if not isinstance(signature, str) or not signature.strip():
         return False
     if len(signature) < SHORTEST:
@@ -21,7 +21,7 @@ def is_sound(signature: object) -> bool:
 
 
 def is_message(data: bytes) -> bool:
-    """Whether bytes are a sequence of whole fields."""
+    """Return True if the bytes are a sequence of complete fields."""
     place = 0
     while place < len(data):
         tag, place = _number(data, place)

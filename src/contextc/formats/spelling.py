@@ -1,9 +1,9 @@
-"""Ids and names in the letters a provider takes.
+"""Call ids and tool names in the characters that a provider accepts.
 
-What a provider would take stays as it is. Of anything else, each character that is not allowed is written as its
-number: `files.read` becomes `files_x2E_read`, and decoding reads it back. What is too long for that ends in a hash,
-and only somebody who knows the original can tell (`Speller.named`). The same text is always spelled the same way, so
-a call and its result agree wherever they are written.
+An accepted text is not changed. Elsewhere, each character that is not allowed is written as its code point:
+`files.read` becomes `files_x2E_read`, and decoding reverses it. A text that would become too long ends in a hash, and
+is read back only with the original at hand (`Speller.named`). The encoding is deterministic, so a call and its result
+always match.
 """
 
 import re
@@ -23,9 +23,9 @@ Half: TypeAlias = ToolCall | ToolResult
 
 
 class Spelling:
-    """What an id or a name may be: `letters`, `first` and `longest` are how we write it, `taken` is what is accepted.
+    """The allowed form of an id or a name: `letters`, `first` and `longest` for encoding, `taken` for acceptance.
 
-    The two differ where a provider takes more than it promises: what it said itself goes back as it came.
+    The two differ if a provider accepts more than it documents: an id of its own is sent back unchanged.
     """
 
     def __init__(self, letters: str, longest: int, *, first: str | None = None, taken: str | None = None) -> None:
@@ -34,14 +34,14 @@ class Spelling:
         self._taken = re.compile(taken, re.DOTALL) if taken else self._sound
         self._respell = lru_cache(4096)(self._spelled_anew)
         self.plain: set[str] = set()
-        """What was found to be written so already. Ids and names are asked about again with every request."""
+        """Texts known to need no encoding. Every request checks the same ids and names again."""
 
     def writes(self, text: str) -> bool:
-        """Whether this is how we write it ourselves."""
+        """Return True if encoding would not change this text."""
         return self._sound.fullmatch(text) is not None and ("_x" not in text or self.read(text) == text)
 
     def leaves(self, text: str) -> bool:
-        """The same as `writes`, and the answer is remembered."""
+        """Return the result of `writes`, and cache it if it is True."""
         if not self.writes(text):
             return False
         if len(self.plain) >= MOST_REMEMBERED:
@@ -50,21 +50,21 @@ class Spelling:
         return True
 
     def read(self, text: str) -> str:
-        """The text as it was before we spelled it; what we cannot have written so stays."""
+        """Return the text before encoding. A text that encoding cannot produce is returned unchanged."""
         if "_x" not in text:
             return text
         original = ESCAPE.sub(_letter, text)
         return original if original != text and self._respell(original) == text else text
 
     def takes(self, text: str) -> bool:
-        """Whether the provider would take it."""
+        """Return True if the provider accepts this text."""
         return self._taken.fullmatch(text) is not None
 
     def spell(self, text: str) -> str:
         return text if self.writes(text) else self._respell(text)
 
     def _doubly(self, found: re.Match[str]) -> str:
-        """What looks like a character we wrote as its number, and is not."""
+        """Escape a text that looks like an escaped character but is none."""
         return found[0] if self._letter.fullmatch(_letter(found)) else "_x5F_" + found[0][1:]
 
     def _spelled_anew(self, text: str) -> str:
@@ -86,18 +86,18 @@ def _letter(found: re.Match[str]) -> str:
 
 
 class Speller(NamedTuple):
-    """How a format spells the ids of calls and the names of tools. `format` is under what name a call keeps its own."""
+    """The encoding of call ids and tool names in a format. `format` is the name under which a call keeps its own id."""
 
     format: str
     ids: Spelling | None = None
     names: Spelling | None = None
 
     def id(self, text: str) -> str:
-        """How the id of a call is written."""
+        """Return the encoded id of a call."""
         return text if self.ids is None or text in self.ids.plain else self.ids.spell(text)
 
     def write(self, segment: Sequence[Message]) -> Sequence[Message]:
-        """The segment with its ids and names in letters this provider takes; what it said itself stays."""
+        """Return the segment with ids and names encoded for this provider. Ids of its own are not changed."""
         ids, names = self.ids, self.names
         if (ids is None and names is None) or self._is_sound(segment):
             return segment
@@ -111,7 +111,7 @@ class Speller(NamedTuple):
         return [_with_halves(message, spelled) for message in segment]
 
     def _is_sound(self, segment: Sequence[Message]) -> bool:
-        """Whether nothing in the segment has to be spelled, as is usual."""
+        """Return True if nothing in the segment needs encoding, which is the usual case."""
         ids, names = self.ids or ANYTHING, self.names or ANYTHING
         known_ids, known_names = ids.plain, names.plain
         for message in segment:
@@ -136,7 +136,7 @@ class Speller(NamedTuple):
         )
 
     def read(self, message: Message) -> Message:
-        """The message with ids and names as they were before they were spelled for this provider."""
+        """Return the message with ids and names decoded."""
         return _with_halves(message, self._read_half)
 
     def read_tool(self, tool: Tool | NativeTool) -> Tool | NativeTool:
@@ -145,7 +145,7 @@ class Speller(NamedTuple):
         return replace(tool, name=name)
 
     def named(self, reply: Message, tools: Iterable[Tool | NativeTool]) -> Message:
-        """A reply whose calls have the names of these tools again, where those were too long to be read back."""
+        """Return a reply whose calls have the original names of these tools, where names were too long to decode."""
         if self.names is None:
             return reply
         names = {self.names.spell(tool.name): tool.name for tool in tools if isinstance(tool, Tool)}
@@ -153,7 +153,7 @@ class Speller(NamedTuple):
 
     @property
     def own(self) -> str:
-        """The name in a call's `extra` that says its id is the provider's, though we would not have written it so."""
+        """The key in a call's `extra` that marks its id as the provider's own, not one of our encoding."""
         return f"{self.format} id"
 
     def _read_half(self, part: Half) -> Half:
@@ -168,7 +168,7 @@ class Speller(NamedTuple):
 
 
 def _with_halves(message: Message, change: Callable[[Half], Half]) -> Message:
-    """The message with its calls and results changed; the same one where nothing changes."""
+    """Return the message with its calls and results changed, or the same message if nothing changes."""
     parts = [change(part) if isinstance(part, ToolCall | ToolResult) else part for part in message.parts]
     if all(now is before for now, before in zip(parts, message.parts, strict=True)):
         return message

@@ -16,8 +16,9 @@ from contextc.formats.anthropic.encode import (
 from contextc.formats.anthropic.reader import AnthropicReader
 from contextc.formats.anthropic.rules import BOOK
 from contextc.formats.anthropic.settings import SETTINGS
-from contextc.formats.base import APART, OPENING, Encoded, Formatter, Request
+from contextc.formats.base import OPENING, Encoded, Formatter, Request
 from contextc.formats.checking import RuleBook
+from contextc.formats.grouping import APART
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
@@ -30,7 +31,7 @@ UNMARKED = ("thinking", "redacted_thinking")
 
 
 class AnthropicFormatter(Formatter):
-    """`system_between` says that the model takes a system role between other messages."""
+    """Anthropic's Messages API. `system_between`: the model accepts system messages between other messages."""
 
     name: ClassVar[str] = "anthropic"
     settings: ClassVar[SettingsTable] = SETTINGS
@@ -58,7 +59,7 @@ class AnthropicFormatter(Formatter):
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         messages = list(before)
         last = messages[-1]["role"] if messages else None
-        merged: JSONObject = {}  # the last message, where it is one of ours alone
+        merged: JSONObject = {}  # the last message, if it was created here and may be changed
         for segment in segments:
             if not (wire := segment.messages):
                 continue
@@ -66,7 +67,7 @@ class AnthropicFormatter(Formatter):
             if last is None and role != "user" and not segment.apart:
                 messages.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
                 last = "user"
-            if last == "system" and role == "user":  # the reply that should have followed said nothing
+            if last == "system" and role == "user":  # the reply that should follow was empty
                 last = self._with_tags(messages)
             if role == last and not segment.apart:
                 if messages[-1] is not merged:
@@ -82,7 +83,7 @@ class AnthropicFormatter(Formatter):
 
     @staticmethod
     def _with_tags(messages: list[JSONObject]) -> str:
-        """Turn the system messages at the end into text of the user's message before them."""
+        """Convert the system messages at the end into text of the user message before them."""
         contents: list[list[JSONObject]] = []
         while messages[-1]["role"] == "system":
             contents.append(tag(messages.pop()["content"]))

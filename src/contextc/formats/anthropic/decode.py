@@ -1,8 +1,7 @@
-"""Anthropic's requests, replies and streams as our messages.
+"""Decoding of Anthropic's requests, replies and streams into messages.
 
-Each block becomes a part; what our encoding of that part would not say stays in its `extra`, and a block we have no
-part for stays whole as a `Native`. A user message that holds results and text becomes a tool message and a user
-message.
+Each block becomes a part. Data that encoding this part would not reproduce is kept in its `extra`. A block without a
+matching part type becomes a `Native`. A user message with results and text becomes a tool message and a user message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.encode import BETWEEN, FIELDS, encode_segment
-from contextc.formats.base import APART, Request, grow, kept, remember
+from contextc.formats.base import Request, grow, kept, remember
+from contextc.formats.grouping import APART
 from contextc.formats.media import guessed, unpacked
 from contextc.messages import (
     AnyPart,
@@ -54,7 +54,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         messages += decoded
     given = body.get("system")
     system = Message(role="system", parts=tuple(decoder.parts(given))) if given else None
-    if system is None and messages and messages[0].role == "system":  # where the API takes none
+    if system is None and messages and messages[0].role == "system":  # a position the API does not accept
         system, *messages = messages
     return Request(
         messages=tuple(messages),
@@ -93,7 +93,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A reply, from the events of its stream."""
+    """Return a reply from the events of its stream."""
     reply: JSONObject = {}
     blocks: dict[int, JSONObject] = {}
     for event in events:
@@ -115,10 +115,10 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
                 }
             case "error":
                 reply["error"] = event.get("error")
-            case _:  # ping, message_stop, and whatever comes next
+            case _:  # ping, message_stop, and event types of the future
                 pass
     for block in blocks.values():
-        _close(block)  # those of a stream that broke off
+        _close(block)  # blocks of an incomplete stream
     return {**reply, "content": [blocks[index] for index in sorted(blocks)]}
 
 
@@ -174,7 +174,7 @@ class _Decoder:
         return Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts), extra=extra)
 
     def apart(self, message: Message) -> Message:
-        """A message that stood beside one of its role, or first though it is the assistant's, and goes back so."""
+        """Mark a message that keeps its position: next to one of the same role, or first although the assistant's."""
         return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: True}})
 
     def parts(self, content: JSON) -> Iterator[AnyPart]:
@@ -242,7 +242,7 @@ class _Decoder:
                 return Native(provider=self.provider, data=block)
 
     def _with_rest(self, part: AnyPart, block: JSONObject) -> AnyPart:
-        """The part, and what of its block our encoding would not say."""
+        """Return the part, with data of its block that our encoding would not reproduce."""
         role: Role = "tool" if isinstance(part, ToolResult) else "assistant"
         alone = Message(role=role, parts=(part,))
         wire = encode_segment([alone], provider=self.provider, system_between=False, blobs={}).messages

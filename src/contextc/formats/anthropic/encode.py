@@ -1,8 +1,8 @@
-"""Our messages in the shape of Anthropic's Messages API.
+"""Encoding of messages for Anthropic's Messages API.
 
-Roles alternate: what stands between two replies becomes one user message, results first. A system message between
-others keeps its role where the model takes one and its place allows it ("must follow a user message, and be last or
-followed by an assistant"), and is tagged user text elsewhere. Blank text is left out, because the API refuses it.
+Roles alternate: the messages between two replies become one user message, results first. A system message between
+others keeps its role if the model accepts it and its position is valid ("must follow a user message, and be last or
+followed by an assistant"). Otherwise it becomes tagged user text. Blank text is left out, because the API refuses it.
 """
 
 import base64
@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import (
-    APART,
     Encoded,
     Note,
     arguments_wrapped,
@@ -23,6 +22,7 @@ from contextc.formats.base import (
     kept,
     restored,
 )
+from contextc.formats.grouping import APART
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 
@@ -64,7 +64,7 @@ def encode_segment(
 
 
 def without_last_space(message: JSONObject) -> JSONObject:
-    """A message of the assistant that may stand last: the API takes no white space at its end."""
+    """Return an assistant message without white space at its end, which the API refuses in a last message."""
     if not message["content"]:
         return message
     *before, last = message["content"]
@@ -74,12 +74,12 @@ def without_last_space(message: JSONObject) -> JSONObject:
 
 
 def encode_system(message: Message, provider: str) -> list[JSONObject]:
-    """The blocks of the system prompt."""
+    """Return the blocks of the system prompt."""
     return _Encoder(provider, {}).words(message)
 
 
 def tag(blocks: list[JSONObject]) -> list[JSONObject]:
-    """What a system message says, as a user may say it."""
+    """Return the blocks of a system message as tagged user text."""
     return [
         {**block, "text": f"<system-reminder>\n{block['text']}\n</system-reminder>"} if "text" in block else block
         for block in blocks
@@ -98,7 +98,7 @@ class _Encoder:
         return tag(self.blocks(message))
 
     def words(self, message: Message) -> list[JSONObject]:
-        """The blocks of a message that may hold text alone; what it shows is described."""
+        """Return the blocks of a message that may contain only text. Media are described."""
         parts = [self.described(part) if isinstance(part, Media) else part for part in message.parts]
         return self.blocks(replace(message, parts=tuple(parts)))
 
@@ -109,7 +109,7 @@ class _Encoder:
     def blocks(self, message: Message) -> list[JSONObject]:
         found: list[JSONObject] = []
         for part in message.parts:
-            # What most parts are, without asking what they are not.
+            # A fast path for the most common parts.
             if part.extra is None:
                 if type(part) is Text and part.text and not part.text.isspace():
                     found.append({"type": "text", "text": part.text})

@@ -1,4 +1,4 @@
-"""What Anthropic says when it refuses a request, by what is wrong with it."""
+"""Error texts of Anthropic for refused requests, by cause."""
 
 MISSHAPEN = "{where}: {what}"
 NO_MESSAGES = "messages: at least one message is required"

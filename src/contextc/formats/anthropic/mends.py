@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: cache marks, settings, tools."""
+"""Fixes that decoding and encoding a request do not make: cache breakpoints, settings, tools."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -24,7 +24,7 @@ def with_a_last_word(body: JSONObject) -> JSONObject:
 
 
 def without_empty_messages(body: JSONObject) -> JSONObject:
-    """Without messages that say nothing, though they have fields that we do not know."""
+    """Return the body without messages that are empty except for unknown fields."""
     return {**body, "messages": [each for each in cast(list[JSONObject], body["messages"]) if each["content"]]}
 
 
@@ -33,7 +33,7 @@ def without_thinking(body: JSONObject) -> JSONObject:
 
 
 def is_claude(body: JSONObject) -> bool:
-    """Whether a request is for a model of Anthropic's, as far as it says."""
+    """Return True if a request is for a model of Anthropic, or does not name its model."""
     return "claude" in str(body.get("model", "claude")).lower()
 
 
@@ -57,7 +57,10 @@ def with_marks_on_content(body: JSONObject) -> JSONObject:
 
 
 def with_sound_thinking(body: JSONObject) -> JSONObject:
-    """Without thinking that the API could not verify; a message that was nothing else is left out."""
+    """Return the body without thinking that the API could not verify.
+
+    A message that contained nothing else is left out.
+    """
     messages: list[JSONObject] = []
     for message in cast(list[JSONObject], body["messages"]):
         if not isinstance(message["content"], list):
@@ -122,7 +125,7 @@ def server_orphans(blocks: list[JSONObject]) -> Iterator[JSONObject]:
 
 
 def marks(value: JSON, path: Path = ()) -> Iterator[tuple[Path, JSONObject]]:
-    """Everything that is marked for the cache, in the order of the prompt: tools, system, messages."""
+    """Yield all blocks with a cache breakpoint, in the order of the prompt: tools, system, messages."""
     if isinstance(value, dict):
         block = cast(JSONObject, value)
         if block.get("cache_control"):

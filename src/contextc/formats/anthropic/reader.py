@@ -1,4 +1,4 @@
-"""What each event of Anthropic's stream adds. A signature ends its block of thinking, and comes as a delta too."""
+"""The reader of Anthropic's stream. A signature ends its block of thinking, and is also sent as a delta."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -14,7 +14,7 @@ class AnthropicReader(Reader):
         self._model: str | None = None
         self._calls: dict[int, tuple[str, str]] = {}
         self._unwritten: set[int] = set()
-        """Calls of which no argument has come yet."""
+        """Calls without any arguments so far."""
 
     def _is_whole(self, event: JSONObject) -> bool:
         return event.get("type") == "message"
@@ -29,7 +29,7 @@ class AnthropicReader(Reader):
                 yield from self._grown(event["index"], event["delta"])
             case "content_block_stop" if event["index"] in self._unwritten:
                 self._unwritten.discard(event["index"])
-                yield tool_call(*self._calls[event["index"]], "{}")  # it has none, rather than none yet
+                yield tool_call(*self._calls[event["index"]], "{}")  # the block is complete: the call has no arguments
             case "message_delta":
                 self.finished = self.finished or bool(event["delta"].get("stop_reason"))
             case "message_stop":
@@ -38,7 +38,7 @@ class AnthropicReader(Reader):
                 pass
 
     def _begun(self, index: int, block: JSONObject) -> Iterable[Delta]:
-        """What a block begins with: nothing as a rule, but the API does not promise it."""
+        """Yield the initial content of a block. It is usually empty, but the API does not guarantee it."""
         match block.get("type"):
             case "text" if block.get("text"):
                 yield Text(block["text"])

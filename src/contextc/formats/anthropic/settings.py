@@ -1,4 +1,4 @@
-"""Where Anthropic keeps its settings. Temperature and its kin are read, but it takes them no longer."""
+"""The settings of Anthropic's API. Sampling settings such as temperature are read, but no longer written."""
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic.mends import DEFAULT_LIMIT

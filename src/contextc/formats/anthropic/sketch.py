@@ -1,4 +1,4 @@
-"""Anthropic's requests as rules see them: what each block must have, and where the pieces are."""
+"""The parser of Anthropic's requests for lint rules: the required fields of each block, and its path."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -9,7 +9,7 @@ from contextc.messages import tool_call
 
 ROLES = ("user", "assistant", "system")
 FOREIGN = ("tool_calls", "function_call", "tool_call_id", "parts", "toolCalls", "toolCallId")
-"""Where other providers keep what would be lost here."""
+"""Fields in which other providers send content that would be lost here."""
 ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
 SHAPES: dict[str, Fields] = {
     "text": {"text": str, "citations?": list, "cache_control?": dict},
@@ -41,7 +41,7 @@ RUN_ELSEWHERE: dict[str, Fields] = {
     "_tool_use": {"id": str, "name": str, "input": dict},
     "_tool_result": {"tool_use_id": str},
 }
-"""How the names of blocks end that tell of a tool the API runs itself, with what such a block must have."""
+"""Suffixes of block types for tools that the API runs itself, with the required fields of such a block."""
 IN_RESULTS: dict[str, Fields] = {
     **{kind: SHAPES[kind] for kind in ("text", "image", "document", "search_result")},
     "tool_reference": {"tool_name": str},
@@ -62,7 +62,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "fallback": ("from", "to", "trigger"),
     "browser_state": ("state_changes", "tabs"),
 }
-"""Fields that a block may have besides those that are checked above."""
+"""Optional fields of a block that are not checked above."""
 FIELDS = frozenset(("role", "content", "output_config", "clear_at"))
 BLOCK_FIELDS = {
     kind: known(fields, "type", "cache_control", *MORE.get(kind, ()))
@@ -87,7 +87,7 @@ KINDS: dict[str, Kind] = {
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the messages of one."""
+    """Parse any JSON as a request, or as the messages of one."""
     reader = _Reader()
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     messages: JSON = whole.get("messages") if isinstance(body, dict) else body
@@ -98,14 +98,14 @@ def read(body: JSON) -> Sketch:
             turn for index, wire in enumerate(cast(list[JSON], messages)) for turn in reader.turn(wire, (*base, index))
         ]
     else:
-        reader.misshapen.append(at(base, "the messages must be a list.", what="Input should be a valid list"))
+        reader.misshapen.append(at(base, "messages must be a list.", what="Input should be a valid list"))
     system: JSON = whole.get("system")
     prompt: tuple[Piece, ...] = ()
     if isinstance(system, list):
         prompt = tuple(reader.pieces(cast(JSON, system), ("system",), {"text": SHAPES["text"]}))
     elif system is not None and not isinstance(system, str):
         reader.misshapen.append(
-            at(("system",), "the system prompt must be a text.", what="Input should be a valid string")
+            at(("system",), "system must be a string or a list of text blocks.", what="Input should be a valid string")
         )
     return Sketch(
         turns=tuple(turns),
@@ -117,7 +117,7 @@ def read(body: JSON) -> Sketch:
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of messages and their blocks that Anthropic does not have."""
+    """Yield the fields of messages and blocks that Anthropic does not have."""
     for turn in sketch.turns:
         yield from strangers(turn.wire, FIELDS, turn.path)
         for piece in turn.pieces:
@@ -144,10 +144,10 @@ class _Reader:
             return
         given = cast(JSONObject, wire)
         if given["role"] not in ROLES:
-            self.refuse(path, "role", f"nobody here is called {given['role']!r}: `role` is user or assistant.")
+            self.refuse(path, "role", f'invalid role {given["role"]!r}: expected "user" or "assistant".')
             return
         if foreign := next((name for name in FOREIGN if given.get(name)), None):
-            self.refuse(path, foreign, f"`{foreign}` is not a field of a message here.")
+            self.refuse(path, foreign, f"`{foreign}` is not a known field of a message.")
             return
         pieces = self.pieces(given["content"], (*path, "content"), SHAPES)
         yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
@@ -169,12 +169,12 @@ class _Reader:
     def tools(self, tools: JSON) -> Iterator[Piece]:
         if not isinstance(tools, list):
             if tools is not None:
-                self.refuse(("tools",), "", f"the tools must be a list, got {json_type(tools)}.")
+                self.refuse(("tools",), "", f"tools must be a list, got {json_type(tools)}.")
             return
         for index, tool in enumerate(cast(list[JSON], tools)):
             path: Path = ("tools", index)
             wire = cast(JSONObject, tool if isinstance(tool, dict) else {})
-            custom = wire.get("type") in (None, "custom", "function")  # the last is another provider's
+            custom = wire.get("type") in (None, "custom", "function")  # "function" is another provider's
             if wrong := misfit(cast(object, tool), {"name": str, "input_schema": dict} if custom else {"type": str}):
                 self.refuse(path, *wrong)
             elif custom:
@@ -191,13 +191,13 @@ def _misfit(block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | N
     if fields is None and shapes is SHAPES:
         fields = next((each for end, each in RUN_ELSEWHERE.items() if kind.endswith(end)), None)
     if fields is None:
-        return "type", f"there is no block of type {kind!r} here."
+        return "type", f"unknown block type {kind!r}."
     wrong = misfit(block, fields)
     if wrong or kind not in ("image", "document"):
         return wrong
     source = cast(JSONObject, block["source"])
     fields = SOURCES.get(str(source.get("type")))
-    wrong = ("type", "`source` has no known type.") if fields is None else misfit(source, fields)
+    wrong = ("type", "`source` must have a known `type`.") if fields is None else misfit(source, fields)
     return (f"source.{wrong[0]}", wrong[1]) if wrong else None
 
 
@@ -209,7 +209,7 @@ def _piece(block: JSONObject, path: Path) -> Piece:
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly a message or a block: arguments as text, a role or a block of another provider."""
+    """Return an almost valid message or block in a valid shape, such as one with text arguments or a foreign role."""
     if isinstance(value, str):
         return block(value) if "content" in path or path[0] == "system" else message(value)
     if not isinstance(value, dict):
@@ -231,7 +231,7 @@ def reshape(value: JSON, path: Path) -> JSON:
 
 
 def _tool(wire: JSONObject) -> JSONObject:
-    """A tool that lacks its schema, or has another provider's shape."""
+    """Return a tool without a schema, or in another provider's shape, as a valid tool."""
     given = cast(JSONObject, wire["function"] if isinstance(wire.get("function"), dict) else wire)
     if not isinstance(given.get("name"), str):
         return wire

@@ -1,11 +1,11 @@
-"""Bedrock's Converse: one shape for the models of many houses."""
+"""Bedrock's Converse API, one format for the models of many vendors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
-from contextc.formats.base import APART, OPENING, Encoded, Request
+from contextc.formats.base import OPENING, Encoded, Request
 from contextc.formats.bedrock import decode
 from contextc.formats.bedrock.encode import (
     AS_IT_CAME,
@@ -23,6 +23,7 @@ from contextc.formats.bedrock.reader import BedrockReader
 from contextc.formats.bedrock.rules import BOOK
 from contextc.formats.bedrock.settings import SETTINGS
 from contextc.formats.checking import RuleBook
+from contextc.formats.grouping import APART
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
@@ -32,15 +33,15 @@ from contextc.tools import NativeTool, Tool
 
 MARK: JSONObject = {POINT: {"type": "default"}}
 UNMARKED = frozenset(("document", "video", "reasoningContent"))
-"""Blocks behind which no cache point may stand."""
+"""Blocks that no cache breakpoint may follow."""
 OPENED = Encoded(({"role": "user", "content": [{"text": OPENING}]},))
 
 
 class BedrockFormatter(AnthropicFormatter):
-    """`system_between` says that the model takes a system role between other messages.
+    """Bedrock's Converse API. `system_between`: the model accepts system messages between other messages.
 
-    `model` is the one that is asked: replies do not say which model they are of, and what one of another house signed
-    is refused. Segments are joined as Anthropic's are; nothing else is the same.
+    `model` is the requested model: replies do not name it, and reasoning signed by another vendor's model is refused.
+    Segments are joined as for Anthropic. Nothing else is shared.
     """
 
     name: ClassVar[str] = "bedrock"
@@ -106,7 +107,7 @@ class BedrockFormatter(AnthropicFormatter):
         return sum([POINT in block for block in blocks])
 
     def unmarked(self, messages: list[JSONObject]) -> list[JSONObject]:
-        """With the white space that stood before them: nowhere else is it taken."""
+        """Also remove the white space before the breakpoints, which is accepted nowhere else."""
         return [
             {**message, "content": [each for each in message["content"] if POINT not in each and not is_blank(each)]}
             if any([POINT in block for block in message["content"]])
@@ -115,7 +116,7 @@ class BedrockFormatter(AnthropicFormatter):
         ]
 
     def marked_head(self, body: JSONObject) -> JSONObject:
-        """Behind the system prompt alone: tools stand before it, and not every model takes a cache point among them."""
+        """Mark only the end of the system prompt. Tools come before it, and some models accept no breakpoint there."""
         return {**body, "system": [*body["system"], MARK]} if body.get("system") else body
 
     def encode_tool(self, tool: Tool) -> JSONObject:

@@ -1,8 +1,8 @@
-"""Converse's requests, replies and streams as our messages.
+"""Decoding of Converse requests, replies and streams into messages.
 
-Each block becomes a part; what our encoding of that part would not say stays in its `extra`, and a block we have no
-part for stays whole as a `Native`. A cache point is kept with the part before it. A user message that holds results and
-text becomes a tool message and a user message. Tools that stand in for none are not read as tools.
+Each block becomes a part. Data that encoding this part would not reproduce is kept in its `extra`. A block without a
+matching part type becomes a `Native`. A cache breakpoint is kept with the part before it. A user message with results
+and text becomes a tool message and a user message. The placeholder tool is not decoded as a tool.
 """
 
 import base64
@@ -12,7 +12,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import APART, Request, grow, kept, remember, text_of
+from contextc.formats.base import Request, grow, kept, remember, text_of
 from contextc.formats.bedrock.encode import (
     AS_IT_CAME,
     BESIDE,
@@ -28,6 +28,7 @@ from contextc.formats.bedrock.encode import (
 from contextc.formats.bedrock.media import DOCUMENT_NAME, decode_media
 from contextc.formats.bedrock.mends import is_blank, is_separator
 from contextc.formats.bedrock.sketch import is_ours
+from contextc.formats.grouping import APART
 from contextc.formats.media import unpacked
 from contextc.formats.openai_chat.decode import UNKNOWN_TOOL, made_id
 from contextc.formats.settings import inner
@@ -67,7 +68,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         messages[0] = replace(first, extra={provider: {**kept(first.extra, provider), APART: True}})
     given = cast(list[JSONObject], body.get("system") or [])
     system = Message(role="system", parts=tuple(decoder.parts(given, "system"))) if given else None
-    if system is None and messages and messages[0].role == "system":  # where the API takes none
+    if system is None and messages and messages[0].role == "system":  # a position the API does not accept
         system, *messages = messages
     config = cast(JSONObject, body.get("toolConfig") or {})
     rest = {name: value for name, value in config.items() if name != "tools"}
@@ -81,7 +82,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> Message:
-    """`model` is the one that was asked: a reply does not say it."""
+    """Decode a reply. `model` is the requested model, which the reply does not name."""
     reply = cast(JSONObject, packed(reply))
     usage = cast(JSONObject, reply.get("usage") or {})
     read, written = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
@@ -107,7 +108,7 @@ def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> 
 
 
 def _blocks(content: JSON) -> list[JSONObject]:
-    """What a model said, in which every call has an id and a name."""
+    """Return the content of a reply, in which every call has an id and a name."""
     found = [cast(JSONObject, each) for each in cast(list[JSON], content or []) if isinstance(each, dict) and each]
     return [
         {"toolUse": whole_use(cast(JSONObject, block["toolUse"]), index)}
@@ -118,19 +119,19 @@ def _blocks(content: JSON) -> list[JSONObject]:
 
 
 def whole_use(use: JSONObject, index: int) -> JSONObject:
-    """A call with what it may lack. `index` is its place in the reply."""
+    """Return a call with its missing fields added. `index` is its position in the reply."""
     made: JSONObject = {"toolUseId": made_id(index), "name": UNKNOWN_TOOL, "input": {}}
     return {**made, **{name: value for name, value in use.items() if value or name not in made}}
 
 
 def place(said: JSONObject) -> int:
-    """The block that an event is about."""
+    """Return the index of the block that an event refers to."""
     index: JSON = said.get("contentBlockIndex")
     return index if isinstance(index, int) else 0
 
 
 def packed(value: JSON) -> JSON:
-    """The value with bytes, which boto3 gives, as the base64 they were on the wire."""
+    """Return the value with bytes, as boto3 returns them, converted to base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
@@ -139,7 +140,7 @@ def packed(value: JSON) -> JSON:
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A reply, from the events of its stream."""
+    """Return a reply from the events of its stream."""
     reply: JSONObject = {}
     blocks: dict[int, JSONObject] = {}
     for event in events:
@@ -158,7 +159,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
                     reply |= said
                 case "error":
                     reply["error"] = said
-                case _:  # messageStart, contentBlockStop, and whatever comes next
+                case _:  # messageStart, contentBlockStop, and event types of the future
                     pass
     content = [_closed(blocks[index], index) for index in sorted(blocks)]
     return {**reply, "output": {"message": {"role": "assistant", "content": [each for each in content if each]}}}
@@ -186,7 +187,7 @@ def _apply(block: JSONObject, delta: JSONObject) -> None:
 
 
 def _show(block: JSONObject, kind: str, said: JSON) -> None:
-    """Add to a picture, or to something that is not known: its bytes come in pieces too."""
+    """Append to media or an unknown block, whose bytes also arrive in pieces."""
     if not isinstance(said, dict) or not isinstance(block.setdefault(kind, {}), dict):
         block[kind] = said
         return
@@ -207,7 +208,7 @@ def _think(thought: JSONObject, said: JSONObject) -> None:
 
 
 def _closed(block: JSONObject, index: int) -> JSONObject:
-    """A block as it would have come whole; those of a stream that broke off too."""
+    """Return a block as it would be in an unstreamed reply. The stream may be incomplete."""
     if "citations" in block:
         return {"citationsContent": {"content": [{"text": block.get("text", "")}], "citations": block["citations"]}}
     if "toolUse" not in block:
@@ -220,7 +221,7 @@ def _closed(block: JSONObject, index: int) -> JSONObject:
 
 
 class _Decoder:
-    """`model` wrote this, if that is known. `sent`: this is a request, so what is in it was taken as it is."""
+    """Decodes messages. `model` is their author, if known. `sent`: this is a request, so all content was accepted."""
 
     def __init__(self, provider: str, model: str | None = None, *, sent: bool = False) -> None:
         self.provider, self.model, self.sent = provider, model, sent
@@ -274,7 +275,7 @@ class _Decoder:
         return replace(part, extra={**extra, self.provider: {**extra.get(self.provider, {}), **rest}})
 
     def _part(self, kind: str, block: JSONObject, role: str) -> AnyPart | None:
-        """The part that a block is; None where it is one that only Bedrock understands."""
+        """Return the part of a block, or None if only Bedrock can read it."""
         inside: JSON = block[kind]
         match kind:
             case "text":
@@ -361,8 +362,8 @@ class _Decoder:
 
 
 def _as_it_may_be(part: AnyPart, given: JSONObject, ours: JSONObject) -> JSONObject:
-    """What is inside a block, with our words in the place of what no request may say."""
-    if isinstance(part, ToolCall):  # a reply of some models says of what type it is
+    """Return the content of a block, with our encoding in place of fields that a request must not have."""
+    if isinstance(part, ToolCall):  # replies of some models contain a type
         given = {name: value for name, value in given.items() if (name, value) != ("type", "tool_use")}
         return {**given, "input": ours["input"]} if part.malformed else given
     if isinstance(part, Media) and "name" in ours and not DOCUMENT_NAME.fullmatch(given["name"]):

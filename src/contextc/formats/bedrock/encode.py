@@ -1,9 +1,9 @@
-"""Our messages in the shape of Bedrock's Converse.
+"""Encoding of messages for Bedrock's Converse API.
 
-Roles alternate: what stands between two replies becomes one user message, results first. A block is an object with one
-member, which says what it is. A cache point is a block of its own, so it is kept with the part it stood behind. A
-document has a name that no other in the request has, and never stands without a text. Blank text is left out, and a
-system message between others keeps its role where the model takes one, as in Anthropic's own API.
+Roles alternate: the messages between two replies become one user message, results first. A block is an object with one
+member, whose name is its type. A cache breakpoint is a separate block, so it is kept with the part before it. A
+document has a unique name in the request, and needs a text next to it. Blank text is left out. A system message between
+others keeps its role if the model accepts it, as in Anthropic's API.
 """
 
 import re
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic.encode import tag
 from contextc.formats.base import (
-    APART,
     Encoded,
     Note,
     arguments_wrapped,
@@ -27,20 +26,21 @@ from contextc.formats.base import (
     text_of,
 )
 from contextc.formats.bedrock.media import described, documents, encode_media, told_apart
+from contextc.formats.grouping import APART
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
 from contextc.tools import NativeTool, Tool
 
 BETWEEN, AS_IT_CAME, POINT = "between", "as it came", "cachePoint"
 TEXTS = ("citationsContent", "guardContent")
-"""Blocks that are text to everybody else."""
+"""Blocks that other formats receive as text."""
 SHOWN = frozenset(("image", "document"))
-"""What only a user's message may hold."""
+"""Blocks that only a user message may contain."""
 HOUSE = re.compile(r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?([a-z][a-z0-9-]{2,})\.")
 BESIDE = "(The document above.)"
 FAILED = "(It failed, and said nothing.)"
 STUB = Tool(name="no_tools", description="There are no tools now. Do not call this.", parameters={"type": "object"})
-"""In the place of tools, where earlier messages hold calls and there are no tools any more: Bedrock wants some."""
+"""Sent in place of tools if earlier messages contain calls but the request has no tools: Bedrock requires some."""
 
 
 def encode_segment(
@@ -51,7 +51,7 @@ def encode_segment(
     blobs: Mapping[str, bytes],
     model: str | None = None,
 ) -> Encoded:
-    """`model` is the one that is asked: what a model of another house signed is not for it."""
+    """Encode a segment. `model` is the requested model; reasoning signed by another vendor's model is left out."""
     encoder = _Encoder(provider, blobs, model)
     wire: list[JSONObject] = []
     asked = ""
@@ -65,7 +65,7 @@ def encode_segment(
             blocks = encoder.system(message, tagged=role == "user")
         else:
             asked = message.uid if message.role == "assistant" else asked
-            # Results were brought to their calls, and have lost whose they were.
+            # Results were moved to their calls and no longer have their own message.
             blocks = encoder.blocks(message, role, message.uid or (asked if message.role == "tool" else ""))
         if blocks and wire and wire[-1]["role"] == role:
             wire[-1]["content"] += blocks
@@ -78,14 +78,14 @@ def encode_segment(
 
 
 def encode_part(part: AnyPart, provider: str) -> JSONObject:
-    """One part by itself; empty where nothing would be sent."""
+    """Return the block of one part, or an empty object if nothing would be sent."""
     role = "assistant" if isinstance(part, Reasoning | ToolCall) else "user"
     blocks = _Encoder(provider, {}).blocks(Message(role=role, parts=(part,)), role)
     return blocks[0] if blocks else {}
 
 
 def encode_system(message: Message, provider: str) -> list[JSONObject]:
-    """The blocks of the system prompt."""
+    """Return the blocks of the system prompt."""
     return _Encoder(provider, {}).words(message)
 
 
@@ -107,7 +107,7 @@ def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSON
 
 
 def with_rest(block: JSONObject, rest: JSONObject) -> list[JSONObject]:
-    """Our block with what its provider had said inside it, and the cache point behind it."""
+    """Return our block with the provider's own data restored, and the cache breakpoint after it."""
     if not rest:
         return [block]
     ((kind, inside),) = block.items()
@@ -117,18 +117,18 @@ def with_rest(block: JSONObject, rest: JSONObject) -> list[JSONObject]:
 
 
 def house(model: str | None) -> str:
-    """Whose a model is, as far as its name says: `us.anthropic.claude-…`, or the full name of such a one."""
+    """Return the vendor of a model from its id, such as `us.anthropic.claude-…` or an ARN, or ""."""
     found = HOUSE.match((model or "").rpartition("/")[2])
     return found[1] if found else ""
 
 
 def is_for(part: Reasoning, model: str | None) -> bool:
-    """Whether a model may be given this: not if a model of another house signed it."""
+    """Return True if a model accepts this reasoning: no model of another vendor signed it."""
     return len({house(part.model), house(model)} - {""}) < 2
 
 
 def texts_in(block: JSONObject) -> str:
-    """The words of a block that is text to everybody else."""
+    """Return the text of a block that other formats receive as text."""
     if "guardContent" in block:
         return block["guardContent"]["text"]["text"]
     return "".join(each["text"] for each in cast(list[JSONObject], block["citationsContent"].get("content") or []))
@@ -139,7 +139,7 @@ class _Encoder:
         self.provider, self.blobs, self.model = provider, blobs, model
         self.notes: list[Note] = []
         self.named: set[str] = set()
-        """Names of documents that were made here."""
+        """Names of documents that were generated here."""
 
     def system(self, message: Message, *, tagged: bool) -> list[JSONObject]:
         if not tagged:
@@ -148,7 +148,7 @@ class _Encoder:
         return tag(self.blocks(message, "user", message.uid))
 
     def words(self, message: Message) -> list[JSONObject]:
-        """The blocks of a message that may hold text alone; what it shows is described."""
+        """Return the blocks of a message that may contain only text. Media are described."""
         parts = [self.described(part) if isinstance(part, Media) else part for part in message.parts]
         return self.blocks(replace(message, parts=tuple(parts)), "system")
 
@@ -157,10 +157,10 @@ class _Encoder:
         return Text(describe_media(part))
 
     def blocks(self, message: Message, role: str, owner: str = "") -> list[JSONObject]:
-        """`owner` is the stored message that this is, or belongs to."""
+        """Return the blocks of a message. `owner` is the id of the stored message that it is or belongs to."""
         found: list[JSONObject] = []
         for part in message.parts:
-            # What most parts are, without asking what they are not.
+            # A fast path for the most common parts.
             if type(part) is Text and part.extra is None:
                 if part.text and not part.text.isspace():
                     found.append({"text": part.text})
@@ -212,13 +212,13 @@ class _Encoder:
     def text(self, part: Text) -> JSONObject | None:
         rest = kept(part.extra, self.provider)
         for kind in TEXTS:
-            if kind in rest and texts_in(rest) == part.text:  # nobody has put anything before it
+            if kind in rest and texts_in(rest) == part.text:  # the text was not changed
                 return {kind: rest[kind]}
         blank = not part.text.strip()
         return None if not part.text or (blank and not rest.get(AS_IT_CAME)) else {"text": part.text}
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
-        """What is not signed goes back only where it was sent so before: no model asks for it, and some refuse it."""
+        """Return reasoning as a block. Unsigned reasoning is sent only if it was sent before: some models refuse it."""
         sent = part.signature or part.data or kept(part.extra, self.provider).get(AS_IT_CAME)
         if is_foreign(part, self.provider) or not sent:
             self.notes.append(Note("left out", f"reasoning of {part.provider or 'nobody known'}"))
@@ -242,7 +242,7 @@ class _Encoder:
         return {"toolResult": {**block, "status": "error"}}
 
     def inside(self, part: ToolResult, owner: str) -> list[JSONObject]:
-        """What a result holds; never nothing, which some models refuse."""
+        """Return the content of a result. It is never empty, because some models refuse that."""
         if isinstance(part.content, str):
             return [{"text": part.content}]
         found: list[JSONObject] = []
@@ -256,7 +256,7 @@ class _Encoder:
         return found or [{"text": part.text}]
 
     def with_a_text(self, message: JSONObject) -> None:
-        """Put a line beside documents that stand alone."""
+        """Add a line of text next to documents without any."""
         content: list[JSONObject] = message["content"]
         if any("document" in block for block in content) and not any(
             text_of(block.get("text")).strip() for block in content

@@ -1,6 +1,6 @@
-"""What Bedrock says when it refuses a request, by what is wrong with it.
+"""Error texts of Bedrock for refused requests, by cause.
 
-Some of it is the model's own, passed on behind a few words of Bedrock's.
+Some are errors of the model, which Bedrock passes on with a prefix.
 """
 
 MODEL_SAID = "The model returned the following errors: "

@@ -1,5 +1,6 @@
-"""Pictures, sounds, films and documents as Converse takes them: by a short name of their type, and bytes or a place in
-S3. Each document has a name, and no two of a request the same one: the name it came with, and a hash.
+"""Images, audio, video and documents in Converse: a short format name, with bytes or an S3 location.
+
+Each document has a name that is unique in the request: its original name and a hash.
 """
 
 import re
@@ -54,11 +55,14 @@ OTHER_LETTERS, LONGEST_NAME = re.compile(r"[^a-zA-Z0-9\-()\[\]]+"), 160
 
 
 MOST_DOCUMENTS, MOST_IMAGES = 5, 20
-"""Of a request, and of a message."""
+"""The limit of documents per request, and of images per message."""
 
 
 def encode_media(part: Media, blobs: Mapping[str, bytes], owner: str) -> JSONObject | None:
-    """The block of a part; None where Bedrock does not take its type, or cannot reach it. `owner` is its message."""
+    """Return the block of a part, or None if Bedrock does not support its type or location.
+
+    `owner` is the id of its message.
+    """
     short, source = FORMATS[part.kind].get(part.mime_type), encode_source(part, blobs)
     if short is None or source is None:
         return None
@@ -84,7 +88,10 @@ def _named(given: str, owner: str, source: str) -> str:
 
 
 def told_apart(block: JSONObject, owner: str, made: Container[str] = ()) -> JSONObject:
-    """A block whose documents have names that no other stored message has; those that were `made` so have them."""
+    """Return a block whose documents have names unique among stored messages.
+
+    Names in `made` are unique already.
+    """
     if "toolResult" in block:
         inside = cast(JSONObject, block["toolResult"])
         return {"toolResult": {**inside, "content": [told_apart(each, owner, made) for each in inside["content"]]}}
@@ -96,7 +103,7 @@ def told_apart(block: JSONObject, owner: str, made: Container[str] = ()) -> JSON
 
 
 def described(block: JSONObject) -> JSONObject:
-    """A line in the place of something shown; the words of a document that is nothing else."""
+    """Return one line of text that replaces media, or the text of a document that is plain text."""
     kind, inside = next(iter(block.items()))
     source: object = inside.get("source")
     words = cast(JSONObject, source).get("text") if isinstance(source, dict) else None
@@ -107,7 +114,7 @@ def described(block: JSONObject) -> JSONObject:
 
 
 def decode_media(kind: str, block: JSONObject) -> Media | None:
-    """The part that a block shows; None where it is one that only Bedrock can read."""
+    """Return the part of a media block, or None if only Bedrock can read it."""
     short = block.get("format")
     if not isinstance(block.get("source"), dict):
         return None
@@ -128,7 +135,7 @@ def decode_media(kind: str, block: JSONObject) -> Media | None:
 
 
 def with_names_once(messages: list[JSONObject]) -> list[JSONObject]:
-    """The messages, in which a document whose name an earlier one has gets another."""
+    """Return the messages with duplicate document names replaced."""
     taken: dict[str, int] = {}
     for index, message in enumerate(messages):
         names = [each["document"]["name"] for each in documents(message["content"])] if "content" in message else []
@@ -140,7 +147,7 @@ def with_names_once(messages: list[JSONObject]) -> list[JSONObject]:
 
 
 def documents(content: Iterable[JSONObject]) -> Iterator[JSONObject]:
-    """The blocks that are documents, those in results too."""
+    """Yield the document blocks, including those in results."""
     for block in content:
         if "document" in block:
             yield block
@@ -150,7 +157,7 @@ def documents(content: Iterable[JSONObject]) -> Iterator[JSONObject]:
 
 
 def _renamed(content: list[JSONObject], taken: dict[str, int]) -> list[JSONObject]:
-    """The blocks with other names for documents whose name is taken; of each name, how many were counted is kept."""
+    """Return the blocks with duplicate document names replaced. `taken` counts the uses of each name."""
     found: list[JSONObject] = []
     for block in content:
         if "document" in block:
@@ -168,7 +175,7 @@ def _renamed(content: list[JSONObject], taken: dict[str, int]) -> list[JSONObjec
 
 
 def with_bytes(body: JSONObject) -> JSONObject:
-    """A request as boto3 takes it: base64 as the bytes it stands for. What a tool is given or told is not touched."""
+    """Return a request as boto3 takes it: base64 of media as bytes. Tool inputs and results as JSON are not changed."""
     messages = [{**message, "content": _opened(message["content"])} for message in body["messages"]]
     prompt: JSONObject = {"system": _opened(body["system"])} if body.get("system") else {}
     return {**body, **prompt, "messages": messages}

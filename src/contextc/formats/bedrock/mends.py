@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: cache points, settings, tools, reasoning."""
+"""Fixes that decoding and encoding a request do not make: cache breakpoints, settings, tools, reasoning."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ def with_a_message(body: JSONObject) -> JSONObject:
 
 
 def with_last_marks(body: JSONObject) -> JSONObject:
-    """The body with its last cache points, as many as there may be."""
+    """Return the body with only its last cache breakpoints, up to the limit."""
     left = len(list(points(body))) - MOST_MARKS
 
     def stays(before: list[JSONObject], block: JSONObject) -> bool:
@@ -52,22 +52,28 @@ def with_marks_behind_content(body: JSONObject) -> JSONObject:
 
 
 def without_blanks(body: JSONObject) -> JSONObject:
-    """Without texts that say nothing."""
+    """Return the body without blank texts."""
     return _filtered(body, lambda before, block: not is_blank(block))
 
 
 def with_sound_thinking(body: JSONObject) -> JSONObject:
-    """Without reasoning that the model could not verify; a message that was nothing else is left out."""
+    """Return the body without reasoning that the model could not verify.
+
+    A message that contained nothing else is left out.
+    """
     return _filtered(body, lambda before, block: "reasoningContent" not in block or is_signed(block, claude(body)))
 
 
 def with_own_thinking(body: JSONObject) -> JSONObject:
-    """Without what Claude signed: another model is asked."""
+    """Return the body without reasoning that Claude signed, for a model of another vendor."""
     return _filtered(body, lambda before, block: not has_signature(block))
 
 
 def with_sound_names(body: JSONObject) -> JSONObject:
-    """With other names for documents that only Bedrock can read; those of all others follow from what we know."""
+    """Return the body with valid names for documents that only Bedrock can read.
+
+    Other documents get their names from the encoder.
+    """
 
     def is_sound(block: JSONObject) -> bool:
         return all(DOCUMENT_NAME.fullmatch(each["document"]["name"]) for each in documents([block]))
@@ -79,7 +85,10 @@ def with_sound_names(body: JSONObject) -> JSONObject:
 
 
 def with_sound_calls(body: JSONObject) -> JSONObject:
-    """With calls of tools that Bedrock runs as text, where their id or name has no form; such a tool is left out."""
+    """Return the body with invalid calls of Bedrock's own tools as text.
+
+    A call is invalid if its id or name does not match the pattern. Such a tool is left out.
+    """
 
     def told(block: JSONObject) -> JSONObject:
         inside = cast(JSONObject, block.get("toolUse") or block.get("toolResult") or {})
@@ -98,7 +107,7 @@ def with_sound_calls(body: JSONObject) -> JSONObject:
 
 
 def with_few_documents(body: JSONObject) -> JSONObject:
-    """With its last documents, as many as there may be; a line in the place of each before them."""
+    """Return the body with only its last documents, up to the limit. A line of text replaces each earlier one."""
     left = len(list(documents(_all_blocks(body)))) - MOST_DOCUMENTS
 
     def shown(blocks: list[JSONObject]) -> list[JSONObject]:
@@ -118,7 +127,7 @@ def with_few_documents(body: JSONObject) -> JSONObject:
 
 
 def with_text_for_the_system(body: JSONObject) -> JSONObject:
-    """A line in the place of each video or recording in a system message, of which only Bedrock knows the bytes."""
+    """Return the body with a line of text for each video or audio block in a system message."""
 
     def told(message: JSONObject) -> JSONObject:
         if message["role"] != "system":
@@ -131,7 +140,7 @@ def with_text_for_the_system(body: JSONObject) -> JSONObject:
 
 
 def with_few_images(body: JSONObject) -> JSONObject:
-    """Each message with its last images, as many as there may be; a line in the place of each before them."""
+    """Return the body with only the last images of each message, up to the limit. A line replaces each earlier one."""
 
     def shown(blocks: list[JSONObject]) -> list[JSONObject]:
         places = {*[index for index, block in enumerate(blocks) if "image" in block][:-MOST_IMAGES]}
@@ -150,7 +159,10 @@ def without_unknown_names(body: JSONObject) -> JSONObject:
 
 
 def with_taken_values(body: JSONObject) -> JSONObject:
-    """With what can be meant by a value that is not taken; else without it, and something shown as a line of text."""
+    """Return the body with invalid values corrected, if the intended value is clear.
+
+    Other invalid values are left out, and media become a line of text.
+    """
     body = deepcopy(body)
     for problem in reversed(list(faults(read(body)))):
         if problem.fault == "value":
@@ -165,7 +177,7 @@ def _mend_value(body: JSONObject, path: Path) -> None:
     )
     if shown:
         holder, place = _at(body, path[: shown - 1]), path[shown - 1]
-        if path[shown] in holder[place]:  # it may have had two faults
+        if path[shown] in holder[place]:  # it may have two violations
             holder[place] = described(holder[place])
     elif last == "status" and FAILURE.search(_at(body, path)):
         _at(body, before)["status"] = "error"
@@ -175,7 +187,7 @@ def _mend_value(body: JSONObject, path: Path) -> None:
         del _at(body, before)[last]
 
 
-def _at(body: JSONObject, path: Iterable[str | int]) -> Any:  # Any: a list or an object, whichever stands there
+def _at(body: JSONObject, path: Iterable[str | int]) -> Any:  # Any: a list or an object
     found: Any = body
     for step in path:
         found = found[step]
@@ -216,7 +228,7 @@ def within_ranges(body: JSONObject) -> JSONObject:
 
 
 def out_of_range(body: JSONObject) -> Iterator[tuple[str, JSON, str]]:
-    """Settings that are no number, or too much or too little, and what is demanded."""
+    """Yield settings that are no number or out of range, with the constraint."""
     config = cast(JSONObject, body.get("inferenceConfig") or {})
     for name, (low, high) in RANGES.items():
         given = cast(object, config.get(name))
@@ -237,8 +249,9 @@ def is_blank(block: JSONObject) -> bool:
 
 
 def is_separator(content: list[JSONObject], index: int, role: str) -> bool:
-    """Whether this is white space between a document of the user's and a cache point, which may not stand right behind
-    it. There it was taken, and nowhere else.
+    """Return True if this is white space between a user's document and a cache breakpoint.
+
+    A breakpoint may not follow a document directly, so white space is accepted there, and nowhere else.
     """
     if role != "user" or not is_blank(content[index]) or not content[index]["text"]:
         return False
@@ -253,7 +266,7 @@ def has_signature(block: JSONObject) -> bool:
 
 
 def is_signed(block: JSONObject, claude: bool) -> bool:
-    """Whether this may be reasoning that its model signed. Only Claude signs, and takes none without."""
+    """Return True if this may be valid reasoning. Only Claude signs reasoning, and it requires a signature."""
     thought = cast(JSONObject, block["reasoningContent"].get("reasoningText") or {})
     if not thought:
         return bool(unpacked(block["reasoningContent"].get("redactedContent") or ""))
@@ -262,13 +275,13 @@ def is_signed(block: JSONObject, claude: bool) -> bool:
 
 
 def claude(body: JSONObject) -> bool:
-    """Whether a request is certainly one for Claude: it has settings that no other model has."""
+    """Return True if a request has settings that only Claude has."""
     fields: object = body.get("additionalModelRequestFields")
     return isinstance(fields, dict) and not cast(JSONObject, fields).keys().isdisjoint(("thinking", "anthropic_beta"))
 
 
 def points(body: JSONObject) -> Iterator[tuple[str | int, ...]]:
-    """Where the cache points are, in the order of the prompt: tools, system, messages."""
+    """Yield the paths of cache breakpoints in the order of the prompt: tools, system, messages."""
     config = body.get("toolConfig")
     tools: JSON = cast(JSONObject, config).get("tools") if isinstance(config, dict) else None
     for path, blocks in ((("toolConfig", "tools"), tools), (("system",), body.get("system"))):
@@ -286,7 +299,7 @@ def _marked(blocks: JSON) -> Iterator[int]:
 
 
 def _filtered(body: JSONObject, stays: Callable[[list[JSONObject], JSONObject], bool]) -> JSONObject:
-    """The body with the blocks that stay, of tools, prompt and messages; what is empty then is left out."""
+    """Return the body with only the blocks for which `stays` is true. Lists that become empty are left out."""
 
     def left(blocks: list[JSONObject]) -> list[JSONObject]:
         found: list[JSONObject] = []

@@ -1,4 +1,4 @@
-"""What each event of Converse's stream adds. A text begins without a word; a call says at once what it is called."""
+"""The reader of Converse's stream. A text has no start event; a call starts with its name."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -13,7 +13,7 @@ from contextc.messages import Reasoning, Text, tool_call
 
 
 class BedrockReader(Reader):
-    """`model` is the one that was asked, which no event says."""
+    """Reads one reply. `model` is the requested model, which no event names."""
 
     def __init__(self, formatter: Decodes, model: str | None = None) -> None:
         super().__init__(formatter)
@@ -56,7 +56,7 @@ class BedrockReader(Reader):
                     model=self._model,
                 )
         elif (use := inner(delta.get("toolUse"))) and index not in self._others:
-            if index not in self._calls:  # nobody has said that it begins
+            if index not in self._calls:  # there was no start event
                 yield from self._begun(index, {"toolUse": {}})
             if piece := text_of(use.get("input")):
                 yield tool_call(*self._calls[index], piece)

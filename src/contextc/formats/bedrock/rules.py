@@ -1,6 +1,7 @@
-"""The rules of Bedrock's Converse, as far as a request can be held against them without asking.
+"""The rules of Bedrock's Converse API.
 
-Which model is asked stands in the address, so rules that hold for some models only are kept to what is certain.
+`message_rules` has rules 1 to 11. The model id is in the URL, so rules for single models are checked only where the
+body shows the model.
 """
 
 import re
@@ -9,20 +10,18 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.bedrock import errors, mends, sketch
-from contextc.formats.bedrock.encode import SHOWN, house
+from contextc.formats.bedrock.encode import house
 from contextc.formats.bedrock.media import DOCUMENT_NAME, MOST_DOCUMENTS, MOST_IMAGES, documents
+from contextc.formats.bedrock.message_rules import BOOK
 from contextc.formats.checking import (
     Finding,
     Path,
     Piece,
-    RuleBook,
     Sketch,
     Turn,
     at,
     dotted,
-    match,
     misfit,
-    next_turn,
     repeated,
 )
 
@@ -30,179 +29,17 @@ ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]+"), re.compile(r"[a-zA-Z0-9_-]+")
 LONGEST = 64
 CLAUDES = "anthropic"
 
-BOOK = RuleBook("BED", sketch.read, reshape=sketch.reshape, message=sketch.message, block=sketch.block, house="bedrock")
 rule = BOOK.rule
-
-
-@rule(1, errors.MISSHAPEN)
-def has_the_shape(request: Sketch) -> Iterable[Finding]:
-    """Every message, block and tool has the fields its kind must have.
-
-    A message has a `role` and `content`; a block is an object with one member, which says what it is.
-
-    Example: [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-    Repair: what has no sound shape becomes text, so that the model still sees it; a tool is left out.
-    """
-    return request.misshapen
-
-
-@rule(2, errors.NO_MESSAGES, mend=mends.with_a_message)
-def has_messages(request: Sketch) -> Iterable[Finding]:
-    """There is at least one message.
-
-    Example: []
-    Repair: a line that says so is put in, from the user.
-    """
-    if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "there are no messages.")
-
-
-@rule(3, errors.EMPTY_CONTENT)
-def says_something(request: Sketch) -> Iterable[Finding]:
-    """No message is empty.
-
-    Example: [{"role": "user", "content": []}, {"role": "assistant", "content": [{"text": "Yes?"}]}, {"role": "user",
-        "content": [{"text": "hi"}]}]
-    Repair: the message is left out.
-    """
-    for turn in request.turns:
-        if not turn.wire["content"]:
-            yield at(turn.path, "this message is empty.")
-
-
-@rule(4, errors.BLANK_TEXT, mend=mends.without_blanks)
-def texts_are_not_blank(request: Sketch) -> Iterable[Finding]:
-    """No text is empty or white space alone.
-
-    Models return such texts beside a call, and a history that sends them back is refused. White space was taken
-    between a user's document and a cache point, which may not stand right behind it.
-
-    Example: [{"role": "user", "content": [{"text": " "}]}]
-    Repair: the text is left out.
-    """
-    for piece in request.prompt:
-        if piece.kind == "text" and not piece.text.strip():
-            yield at(piece.path, "this text is blank.")
-    for turn in request.turns:
-        wires = [piece.wire for piece in turn.pieces]
-        for index, piece in enumerate(turn.pieces):
-            if mends.is_blank(piece.wire) and not mends.is_separator(wires, index, turn.role):
-                yield at(piece.path, "this text is blank.")
-
-
-@rule(5, errors.ALTERNATE)
-def roles_alternate(request: Sketch) -> Iterable[Finding]:
-    """No two messages of the user, or of the assistant, follow each other.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "user", "content": [{"text": "Are you there?"}]}]
-    Repair: they become one.
-    """
-    for before, turn in zip(request.turns, request.turns[1:], strict=False):
-        if turn.role == before.role != "system" and not request.misshapen:
-            yield at(turn.path, f"the {turn.role} has spoken just before.")
-
-
-@rule(6, errors.UNANSWERED)
-def calls_are_answered(request: Sketch) -> Iterable[Finding]:
-    """Every call is answered by a result in the next message.
-
-    A crash, a cancelled turn or a cut leaves a call without its result, and every later request fails.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "and?"}]}]
-    Repair: a result that stands elsewhere is brought to its call; where there is none, one says that it is missing.
-    """
-    places = {turn.path: number for number, turn in enumerate(request.turns)}
-    for turn, call in match(request.turns, next_turn).unanswered:
-        where = f"messages.{places[turn.path] + 1}.content"
-        yield at(call.path, f"the call {call.id} has no result in the next message.", where=where, ids=call.id)
-
-
-@rule(7, errors.RESULTS_FIRST)
-def results_come_first(request: Sketch) -> Iterable[Finding]:
-    """Results stand before anything else in their message.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "Here:"}, {"toolResult":
-        {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: results come first, and what stood before them after.
-    """
-    for turn in request.turns:
-        pieces = [piece for piece in turn.pieces if "cachePoint" not in piece.wire]
-        results = [piece for piece in pieces if piece.kind == "result"]
-        others = [index for index, piece in enumerate(pieces) if piece.kind != "result"]
-        if results and others and others[0] < len(results):
-            message = f"something stands before the result of {results[-1].id}."
-            yield at(pieces[others[0]].path, message, where=dotted(turn.path), count=len(results))
-
-
-@rule(8, errors.ORPHAN)
-def results_have_calls(request: Sketch) -> Iterable[Finding]:
-    """Every result answers a call of the previous message.
-
-    Example: [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: a result whose call stands elsewhere is brought to it; one without a call becomes text.
-    """
-    for turn, result in match(request.turns, next_turn).orphans:
-        where = dotted((*turn.path, "content"))
-        yield at(result.path, f"no call {result.id} stands in the message before.", where=where)
-
-
-@rule(9, errors.DOUBLED)
-def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
-    """A call has one result.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
-        [{"text": "1"}]}}, {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: the first is kept; another that says something else becomes text.
-    """
-    for turn, result in match(request.turns, next_turn).doubled:
-        where = dotted((*turn.path, "content"))
-        yield at(result.path, f"the call {result.id} has another result already.", where=where, id=result.id)
-
-
-@rule(10, errors.REUSED_ID)
-def ids_are_used_once(request: Sketch) -> Iterable[Finding]:
-    """No two calls of a reply have the same id.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}, {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}]}, {"role":
-        "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: the later call gets an id of its own.
-    """
-    for turn in request.turns:
-        for call in repeated(turn.of("call")):
-            where = dotted((*turn.path, "content"))
-            yield at(call.path, f"another call of this reply is called {call.id} already.", where=where, id=call.id)
-
-
-@rule(11, errors.WRONG_ROLE, mend=mends.with_text_for_the_system)
-def blocks_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
-    """Calls and reasoning are the assistant's, results and what is shown are the user's, and system messages are text.
-
-    Example: [{"role": "user", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
-        {"text": "hi"}]}]
-    Repair: what a model said becomes the assistant's, results become the user's, and a line says what was shown.
-    """
-    for turn in request.turns:
-        for piece in turn.pieces:
-            role = {"call": "assistant", "reasoning": "assistant", "result": "user"}.get(piece.kind, turn.role)
-            if piece.kind == "media" and (turn.role == "system" or not SHOWN.isdisjoint(piece.wire)):
-                role = "user"
-            if role != turn.role:
-                kind = next(iter(piece.wire))
-                yield at(piece.path, f"a `{kind}` block cannot be the {turn.role}'s.", kind=kind, role=role)
 
 
 @rule(12, errors.CONSTRAINT, mend=mends.with_sound_calls)
 def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
-    """The id of a call is 1 to 64 letters, digits, and any of `_ . : -`.
+    """The id of a call has 1 to 64 letters, digits, and any of `_ . : -`.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
         "a/1", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a/1",
         "content": [{"text": "1"}]}}]}]
-    Repair: the id is spelled with the characters that are allowed, on the call and on its result.
+    Repair: other characters are replaced, in the call and in its result.
     """
     for turn in request.turns:
         for piece in turn.pieces:
@@ -213,11 +50,11 @@ def ids_have_the_form(request: Sketch) -> Iterable[Finding]:
 
 @rule(13, errors.CONSTRAINT, mend=mends.with_sound_calls)
 def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
-    """The name of a tool is 1 to 64 letters, digits, `_` and `-`.
+    """The name of a tool has 1 to 64 letters, digits, `_` and `-`.
 
     Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "files.read", "inputSchema": {"json": {"type":
         "object"}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: the name is spelled with the characters that are allowed, wherever it stands.
+    Repair: other characters are replaced, wherever the name is used.
     """
     for tool in request.tools:
         yield from _constrained(tool.id, NAME, (*tool.path, next(iter(tool.wire)), "name"), tool)
@@ -228,122 +65,122 @@ def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
 
 
 def _constrained(value: str, pattern: re.Pattern[str], path: Path, piece: Piece) -> Iterator[Finding]:
-    """A value against the pattern and the length that the vendor's own description of its API states."""
+    """Yield a finding if a value breaks the pattern or length limit in the vendor's API description."""
     what = ""
     if len(value) > LONGEST:
         what = f"Member must have length less than or equal to {LONGEST}"
     elif not pattern.fullmatch(value):
         what = f"Member must satisfy regular expression pattern: {pattern.pattern}"
     if what:
-        message = f"{value!r} has characters that are not allowed, or too many."
+        message = f"invalid value {value!r}: it has more than {LONGEST} characters, or some that are not allowed."
         yield at(piece.path, message, value=value, where=_membered(path), what=what)
 
 
 def _membered(path: Path) -> str:
-    """`messages.1.member.content.1.member.toolUse.name`, as Bedrock writes it."""
+    """Return a path as Bedrock writes it, such as `messages.1.member.content.1.member.toolUse.name`."""
     whole = path if isinstance(path[0], str) else ("messages", *path)
     return ".".join(f"{step + 1}.member" if isinstance(step, int) else step for step in whole)
 
 
 @rule(14, errors.NO_TOOLS)
 def tools_are_there(request: Sketch) -> Iterable[Finding]:
-    """Where messages hold calls or results, there are tools.
+    """A request whose messages contain calls or results has tools.
 
-    Also where the model is not to call any more: a history that has outlived its tools is refused.
+    This applies even if the model is to make no more calls.
 
     Example: {"messages": [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse":
         {"toolUseId": "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId":
         "a", "content": [{"text": "1"}]}}]}]}
-    Repair: a tool is put in that says that there are none.
+    Repair: a placeholder tool is added whose description states that there are no tools.
     """
     if not request.body or request.body.get("toolConfig"):
         return
     used = next((piece for turn in request.turns for piece in turn.pieces if piece.kind in ("call", "result")), None)
     if used is not None:
-        yield at((), "there are calls in the messages, and no `toolConfig`.")
+        yield at((), "messages contain calls or results, but `toolConfig` is missing.")
 
 
 @rule(15, errors.TOOL_TWICE, mend=mends.with_tools_once)
 def tools_are_named_once(request: Sketch) -> Iterable[Finding]:
-    """No two tools have the same name.
+    """Tools have different names.
 
     Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {}}}}, {"toolSpec":
         {"name": "look", "inputSchema": {"json": {}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: the first is kept.
+    Repair: the first tool is kept.
     """
     for tool in repeated(request.tools):
-        yield at(tool.path, f"there is a tool {tool.id} already.")
+        yield at(tool.path, f"duplicate tool name {tool.id}.")
 
 
 @rule(16, errors.UNKNOWN_CHOICE, mend=mends.without_choice)
 def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
-    """The tool that `toolChoice` names is among the tools.
+    """The tool in `toolChoice` is one of the tools.
 
     Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {}}}}], "toolChoice":
         {"tool": {"name": "find"}}}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: the choice is left to the model.
+    Repair: `toolChoice` is removed, so the model chooses.
     """
     config: JSON = request.body.get("toolConfig")
     choice: JSON = cast(JSONObject, config).get("toolChoice") if isinstance(config, dict) else None
     chosen: JSON = cast(JSONObject, choice).get("tool") if isinstance(choice, dict) else None
     name = cast(JSONObject, chosen).get("name") if isinstance(chosen, dict) else None
     if name is not None and name not in [tool.id for tool in request.tools]:
-        yield at(("toolConfig", "toolChoice"), f"there is no tool {name!r}.", name=name)
+        yield at(("toolConfig", "toolChoice"), f"tool {name!r} not found in `toolConfig`.", name=name)
 
 
 @rule(17, errors.EMPTY_ERROR)
 def errors_say_something(request: Sketch) -> Iterable[Finding]:
-    """A result whose status is `error` is not empty.
+    """A result with status `error` is not empty.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
         "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
         [], "status": "error"}}]}]
-    Repair: a line says that it failed.
+    Repair: a text is added which states the failure.
     """
     for turn in request.turns:
         for result in turn.of("result"):
             inside = cast(JSONObject, result.wire["toolResult"])
             if inside.get("status") == "error" and inside["content"] in ([], [{"text": ""}]):
                 where = dotted((*result.path, "toolResult"))
-                yield at(result.path, "this error says nothing.", where=where)
+                yield at(result.path, "this result has status `error` and no content.", where=where)
 
 
 @rule(18, errors.NOT_AN_OBJECT)
 def json_is_an_object(request: Sketch) -> Iterable[Finding]:
     """The `json` of a result is an object.
 
-    A list or a number goes as text, or as a field of an object.
+    Send a list or a number as text, or as a field of an object.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
         "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
         [{"json": [1, 2]}]}}]}]
-    Repair: it becomes text.
+    Repair: the value becomes text.
     """
     for turn in request.turns:
         for result in turn.of("result"):
             for index, each in enumerate(cast(list[JSON], result.wire["toolResult"]["content"])):
                 if isinstance(each, dict) and "json" in each and not isinstance(each["json"], dict):
                     path = (*result.path, "toolResult", "content", index)
-                    yield at(path, "this is no object.", where=dotted((*path, "json")))
+                    yield at(path, "expected an object in `json`.", where=dotted((*path, "json")))
 
 
 @rule(19, errors.WORDLESS_DOCUMENT)
 def documents_come_with_words(request: Sketch) -> Iterable[Finding]:
-    """A message that holds a document holds a text too, and not a blank one.
+    """A message with a document also has a text that is not blank.
 
     Example: [{"role": "user", "content": [{"document": {"name": "Report", "format": "pdf", "source": {"bytes":
         "JVBERg=="}}}]}]
-    Repair: a line is put beside it.
+    Repair: a line of text is added.
     """
     for turn in request.turns:
         shown = [piece for piece in turn.of("media") if "document" in piece.wire]
         if shown and not any(piece.text.strip() for piece in turn.of("text")):
-            yield at(shown[0].path, "this document stands without a text.")
+            yield at(shown[0].path, "this document has no text next to it.")
 
 
 @rule(20, errors.DOCUMENT_NAME, mend=mends.with_sound_names)
 def document_names_have_the_form(request: Sketch) -> Iterable[Finding]:
-    """The name of a document is made of letters, digits, single spaces, `-`, and round or square brackets.
+    """The name of a document has only letters, digits, single spaces, `-`, and round or square brackets.
 
     Example: [{"role": "user", "content": [{"text": "Sum it up."}, {"document": {"name": "report.pdf", "format": "pdf",
         "source": {"bytes": "JVBERg=="}}}]}]
@@ -352,23 +189,25 @@ def document_names_have_the_form(request: Sketch) -> Iterable[Finding]:
     for turn, block in _documents(request):
         name = block["document"]["name"]
         if not DOCUMENT_NAME.fullmatch(name):
-            yield at(turn.path, f"the name {name!r} has characters that are not allowed, or too many.")
+            yield at(
+                turn.path, f"invalid document name {name!r}: it is too long, or has characters that are not allowed."
+            )
 
 
 @rule(21, errors.DOCUMENT_TWICE)
 def documents_are_named_once(request: Sketch) -> Iterable[Finding]:
-    """No two documents of a request have the same name.
+    """The documents of a request have different names.
 
     Example: [{"role": "user", "content": [{"text": "Compare them."}, {"document": {"name": "Report", "format": "pdf",
         "source": {"bytes": "JVBERg=="}}}, {"document": {"name": "Report", "format": "pdf", "source": {"bytes":
         "JVBERi0="}}}]}]
-    Repair: the later one gets another name.
+    Repair: the later document is renamed.
     """
     seen: set[str] = set()
     for turn, block in _documents(request):
         name = block["document"]["name"]
         if name in seen:
-            yield at(turn.path, f"an earlier document is called {name!r} already.")
+            yield at(turn.path, f"duplicate document name {name!r}.")
         seen.add(name)
 
 
@@ -382,11 +221,11 @@ def _documents(request: Sketch) -> Iterator[tuple[Turn, JSONObject]]:
 
 @rule(22, errors.SYSTEM_PLACE)
 def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
-    """A system message follows the user's and is last, or followed by the assistant's.
+    """A system message follows a user message, and is last or followed by an assistant message.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"text": "Hello!"}]},
         {"role": "system", "content": [{"text": "Be brief."}]}]
-    Repair: it becomes text of the user, in `<system-reminder>`.
+    Repair: the message becomes user text in `<system-reminder>`.
     """
     turns = request.turns
     for index, turn in enumerate(turns):
@@ -395,64 +234,64 @@ def system_messages_have_their_place(request: Sketch) -> Iterable[Finding]:
         before = next((turns[place] for place in range(index - 1, -1, -1) if turns[place].role != "system"), None)
         after = next((turns[place] for place in range(index, len(turns)) if turns[place].role != "system"), None)
         if before is None or before.role != "user" or (after is not None and after.role != "assistant"):
-            yield at(turn.path, "a system message cannot stand here.")
+            yield at(turn.path, "system message in an invalid position.")
 
 
 @rule(23, errors.SIGNATURE, mend=mends.with_sound_thinking)
 def reasoning_is_signed(request: Sketch) -> Iterable[Finding]:
-    """Reasoning of Claude has the signature it came with.
+    """Reasoning of Claude has its original signature.
 
-    The signature vouches for the text. A changed one, or that of another provider, is refused.
+    The signature authenticates the text. A changed signature, or one of another provider, is refused.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"reasoningContent":
         {"reasoningText": {"text": "hm", "signature": ""}}}, {"text": "Hello!"}]}, {"role": "user", "content":
         [{"text": "go on"}]}]
-    Repair: the block is left out; nobody but the model that wrote it could have read it.
+    Repair: the block is left out. Only the model that wrote it could use it.
     """
     claude = mends.claude(request.body)
     for turn in request.turns:
         for piece in turn.of("reasoning"):
             if not mends.is_signed(piece.wire, claude):
-                yield at(piece.path, "the signature of this block is not one of Claude's.")
+                yield at(piece.path, "the signature of this block is missing or invalid.")
 
 
 @rule(24, errors.TOO_MANY_MARKS, mend=mends.with_last_marks)
 def cache_points_are_few(request: Sketch) -> Iterable[Finding]:
-    """There are at most four cache points.
+    """A request has at most four cache points.
 
     Example: {"system": [{"text": "a"}, {"cachePoint": {"type": "default"}}, {"text": "b"}, {"cachePoint": {"type":
         "default"}}, {"text": "c"}, {"cachePoint": {"type": "default"}}], "messages": [{"role": "user", "content":
         [{"text": "d"}, {"cachePoint": {"type": "default"}}, {"text": "e"}, {"cachePoint": {"type": "default"}}]}]}
-    Repair: the first are taken out, and the last four stay.
+    Repair: the last four are kept.
     """
     marked = list(mends.points(request.body or {"messages": [turn.wire for turn in request.turns]}))
     if len(marked) > mends.MOST_MARKS:
-        yield at(marked[0], f"there are {len(marked)} cache points, and four may be.", count=len(marked))
+        yield at(marked[0], f"at most 4 cache points are allowed, got {len(marked)}.", count=len(marked))
 
 
 @rule(25, errors.MISPLACED_MARK, mend=mends.with_marks_behind_content)
 def cache_points_stand_behind_content(request: Sketch) -> Iterable[Finding]:
-    """No cache point stands right behind reasoning.
+    """No cache point directly follows reasoning.
 
     Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"reasoningContent":
         {"reasoningText": {"text": "hm", "signature": "s"}}}, {"cachePoint": {"type": "default"}}, {"text": "Hello!"}]},
         {"role": "user", "content": [{"text": "go on"}]}]
-    Repair: it is taken out.
+    Repair: the cache point is removed.
     """
     for turn in request.turns:
         for before, piece in zip(turn.pieces, turn.pieces[1:], strict=False):
             if before.kind == "reasoning" and "cachePoint" in piece.wire:
-                yield at(piece.path, "a cache point cannot stand behind reasoning.")
+                yield at(piece.path, "a cache point cannot follow reasoning.")
 
 
 @rule(26, errors.CONSTRAINT, mend=mends.within_ranges)
 def settings_are_within_their_ranges(request: Sketch) -> Iterable[Finding]:
-    """Temperature and `topP` are from 0 to 1, and `maxTokens` is 1 or more.
+    """`temperature` and `topP` are between 0 and 1, and `maxTokens` is at least 1.
 
-    Other providers take temperatures up to 2.
+    Other providers accept temperatures up to 2.
 
     Example: {"inferenceConfig": {"temperature": 1.5}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: the nearest value that is taken.
+    Repair: the nearest valid value is set.
     """
     if isinstance(request.body.get("inferenceConfig"), dict):
         for name, value, what in mends.out_of_range(request.body):
@@ -462,14 +301,14 @@ def settings_are_within_their_ranges(request: Sketch) -> Iterable[Finding]:
 
 @rule(27, errors.NO_SIGNATURES, mend=mends.with_own_thinking)
 def signed_reasoning_is_for_claude(request: Sketch) -> Iterable[Finding]:
-    """Reasoning that Claude signed is not sent to a model of another house.
+    """Reasoning that Claude signed is not sent to a model of another vendor.
 
-    Which model is asked can be seen where the body says `modelId`, as boto3's arguments do.
+    Checked if the body names the model in `modelId`, as boto3's arguments do.
 
     Example: {"modelId": "amazon.nova-pro-v1:0", "messages": [{"role": "user", "content": [{"text": "hi"}]}, {"role":
         "assistant", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}, {"text":
         "Hello!"}]}, {"role": "user", "content": [{"text": "go on"}]}]}
-    Repair: the block is left out; nobody but the model that wrote it could have read it.
+    Repair: the block is left out. Only the model that wrote it could use it.
     """
     model: object = request.body.get("modelId")
     if not isinstance(model, str) or house(model) in ("", CLAUDES):
@@ -477,18 +316,19 @@ def signed_reasoning_is_for_claude(request: Sketch) -> Iterable[Finding]:
     for turn in request.turns:
         for piece in turn.of("reasoning"):
             if mends.has_signature(piece.wire):
-                yield at(piece.path, f"{model} did not sign this.")
+                yield at(piece.path, f"this reasoning was signed by a model of another vendor, not by {model}.")
 
 
 @rule(28, errors.CONSTRAINT, mend=mends.with_taken_values)
 def values_are_taken(request: Sketch) -> Iterable[Finding]:
-    """Words, addresses, bytes and lengths are such as the API describes them.
+    """Enumerated values, URLs, bytes and lengths satisfy the constraints in the API description.
 
-    Among them: no list of tools is empty, no description either, and no picture has a format that is not known.
+    For example, the list of tools and each description are not empty, and every image has a known format.
 
     Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "description": "", "inputSchema": {"json":
         {}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: the word that was meant; else the value is left out, and a line stands in the place of what cannot be shown.
+    Repair: the intended value is set if it is clear. Otherwise the value is left out, and a line of text replaces
+        media.
     """
     for each in sketch.faults(request):
         if each.fault == "value":
@@ -497,7 +337,7 @@ def values_are_taken(request: Sketch) -> Iterable[Finding]:
 
 
 def _value_at(request: Sketch, path: Path) -> str:
-    """What stands at a place, as far as a sentence can hold it."""
+    """Return the value at a path as text, cut to 100 characters."""
     found: JSON = request.body
     if not request.body:
         found = {turn.path[0]: turn.wire for turn in request.turns}
@@ -508,13 +348,13 @@ def _value_at(request: Sketch, path: Path) -> str:
 
 @rule(29, errors.UNKNOWN_NAME, mend=mends.without_unknown_names)
 def names_are_known(request: Sketch) -> Iterable[Finding]:
-    """No object has a member that the API does not describe.
+    """Objects have only members that the API description defines.
 
-    AWS's SDK refuses such a request before it is sent. What only one model knows goes into
+    AWS's SDK refuses such a request before it is sent. Settings of a single model belong in
     `additionalModelRequestFields`.
 
     Example: {"inferenceConfig": {"max_tokens": 9}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: it is left out.
+    Repair: the member is left out.
     """
     for each in sketch.faults(request):
         if each.fault == "name":
@@ -527,22 +367,22 @@ BOOK.unknown = names_are_known
 
 @rule(30, errors.TOO_MANY_DOCUMENTS, mend=mends.with_few_documents)
 def documents_are_few(request: Sketch) -> Iterable[Finding]:
-    """There are at most five documents in a request.
+    """A request has at most five documents.
 
     Example: [{"role": "user", "content": [{"text": "See."}, {"document": {"name": "A", "source": {"text": "a"}}},
         {"document": {"name": "B", "source": {"text": "b"}}}, {"document": {"name": "C", "source": {"text": "c"}}},
         {"document": {"name": "D", "source": {"text": "d"}}}, {"document": {"name": "E", "source": {"text": "e"}}},
         {"document": {"name": "F", "source": {"text": "f"}}}]}]
-    Repair: the last five stay; before them stands the text of a document, or a line that it is not shown.
+    Repair: the last five are kept. Earlier ones become their text, or a line which states that they are not shown.
     """
     found = list(_documents(request))
     if len(found) > MOST_DOCUMENTS:
-        yield at(found[MOST_DOCUMENTS][0].path, f"there are {len(found)} documents, and five may be.")
+        yield at(found[MOST_DOCUMENTS][0].path, f"at most 5 documents are allowed, got {len(found)}.")
 
 
 @rule(31, errors.TOO_MANY_IMAGES, mend=mends.with_few_images)
 def images_are_few(request: Sketch) -> Iterable[Finding]:
-    """There are at most twenty images in a message.
+    """A message has at most twenty images.
 
     Example: [{"role": "user", "content": [{"text": "See."}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}},
         {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes":
@@ -556,9 +396,9 @@ def images_are_few(request: Sketch) -> Iterable[Finding]:
         {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png",
         "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}, {"image": {"format":
         "png", "source": {"bytes": "iVBO"}}}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}}]}]
-    Repair: the last twenty stay; before them stands a line that an image is not shown.
+    Repair: the last twenty are kept. A line of text replaces each earlier one.
     """
     for turn in request.turns:
         count = sum("image" in piece.wire for piece in turn.pieces)
         if count > MOST_IMAGES:
-            yield at(turn.path, f"there are {count} images, and twenty may be.", count=count)
+            yield at(turn.path, f"at most 20 images are allowed in a message, got {count}.", count=count)

@@ -1,5 +1,7 @@
-"""Where Converse keeps its settings. Which model is asked stands in the address; what only one family of models knows,
-in `additionalModelRequestFields`. No request can forbid its tools: a choice of none is left out.
+"""The settings of Converse. The model id is in the URL.
+
+Settings of a single model family are in `additionalModelRequestFields`. Converse cannot disable tools, so a tool choice
+of "none" is left out.
 """
 
 from contextc._json import JSONObject, encode, parse_object

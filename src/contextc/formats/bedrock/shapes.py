@@ -1,8 +1,8 @@
-"""What Converse takes, as the vendor describes its API: members, which of them must be there, words, patterns, limits.
+"""The schema of Converse requests, from the vendor's API description.
 
-A walk over a value finds three kinds of faults, and each is another rule's: a *shape* that is none of these, a *value*
-that is not taken, and a *name* that nothing has. What rules of their own look at (ids, names, ranges, blank prompts) is
-let pass here, and so is a type in the place of a format (`video/mp4`), which older endpoints took.
+Checking a value finds three kinds of faults, each reported by its own rule: an invalid *shape*, an invalid *value*, and
+an unknown *name*. Ids, names, ranges and blank prompts have separate rules and are not checked here. A media type in
+place of a format (`video/mp4`), which older endpoints accepted, is allowed.
 """
 
 import re
@@ -22,7 +22,7 @@ GUARDRAIL = r"(|([a-z0-9]+)|(arn:aws(-[^:]+)?:bedrock:[a-z0-9-]{1,20}:[0-9]{12}:
 
 
 class Problem(NamedTuple):
-    """What is wrong at a place, in our words and in a member's of the vendor's sentence."""
+    """A fault at a path, with our message and the constraint for the vendor's error text."""
 
     fault: Fault
     path: Path
@@ -31,10 +31,10 @@ class Problem(NamedTuple):
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """What a value is. `kind` None is anything; an object has `members`, a list or a map has `each`.
+    """The schema of a value. `kind` None allows any value. An object has `members`; a list or a map has `each`.
 
-    `one`: it has exactly one of its members; `open`: members of any name. Of `least` and `most` numbers have their
-    size, and all else its length.
+    `one`: exactly one member is present. `open`: members of any name are allowed. `least` and `most` limit the value of
+    a number, and the length of other values.
     """
 
     kind: type | None = None
@@ -179,11 +179,11 @@ BODY = having(
         effort=text(0, 16),
     ),
 )
-"""A request; messages, prompt and tools are looked at block by block."""
+"""A request. Messages, system prompt and tools are checked block by block."""
 
 
 def problems(value: JSON, shape: Shape, path: Path = ()) -> Iterator[Problem]:
-    """Everything that is wrong with a value; what has no sound shape is not looked into."""
+    """Yield all faults of a value. The content of an invalid shape is not checked."""
     if shape.kind is not None and not _is(value, shape.kind):
         name = str(path[-1]) if path and isinstance(path[-1], str) else "this"
         yield Problem("shape", path, f"`{name}` must be {NAMES[shape.kind]}.")
@@ -194,12 +194,12 @@ def problems(value: JSON, shape: Shape, path: Path = ()) -> Iterator[Problem]:
         for index, each in enumerate(cast(list[JSON], value)):
             yield from problems(each, shape.each, (*path, index))
     if what := _unmet(value, shape):
-        yield Problem("value", path, f"{_shown(value)} is not taken here.", what)
+        yield Problem("value", path, f"invalid value {_shown(value)}.", what)
 
 
 def _inside(value: JSONObject, shape: Shape, path: Path) -> Iterator[Problem]:
     if shape.one and (len(value) != 1 or next(iter(value)) not in shape.members):
-        yield Problem("shape", path, f"this has one of {', '.join(shape.members)}.")
+        yield Problem("shape", path, f"expected exactly one of {', '.join(shape.members)}.")
         return
     for name in shape.needs:
         if name not in value:
@@ -207,16 +207,16 @@ def _inside(value: JSONObject, shape: Shape, path: Path) -> Iterator[Problem]:
     for name, each in value.items():
         if shape.each is not None:
             if shape.key is not None and (what := _unmet(name, shape.key)):
-                yield Problem("value", (*path, name), f"{_shown(name)} is not taken here.", what)
+                yield Problem("value", (*path, name), f"invalid name {_shown(name)}.", what)
             yield from problems(each, shape.each, (*path, name))
         elif (inner := shape.members.get(name)) is not None:
             yield from problems(each, inner, (*path, name))
         elif not shape.open:
-            yield Problem("name", (*path, name), f"there is no `{name}` here.", ", ".join(shape.members))
+            yield Problem("name", (*path, name), f"`{name}` is not a known field.", ", ".join(shape.members))
 
 
 def _unmet(value: JSON, shape: Shape) -> str:
-    """The constraint that a value does not satisfy."""
+    """Return the constraint that a value does not satisfy, or ""."""
     if shape.words and str(value).rpartition("/")[2] not in shape.words:
         return f"Member must satisfy enum value set: [{', '.join(shape.words)}]"
     if shape.pattern and not re.fullmatch(shape.pattern, cast(str, value)):

@@ -1,7 +1,7 @@
-"""Converse's requests as rules see them: what each block must have, and where the pieces are.
+"""The parser of Converse requests for lint rules.
 
-A block is an object with one member. What kinds there are, and what each must have, stands in `shapes`. What is sound
-in shape is a piece, whatever its values are.
+A block is an object with one member. `shapes` defines the types of blocks and their required fields. Every block with a
+valid shape becomes a part, whatever its values are.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from contextc.messages import tool_call
 
 ROLES = ("user", "assistant", "system")
 FOREIGN = ("tool_calls", "function_call", "tool_call_id", "parts", "toolCalls", "toolCallId")
-"""Where other providers keep what would be lost here."""
+"""Fields in which other providers send content that would be lost here."""
 ALIASES = {"developer": "system", "human": "user", "model": "assistant", "ai": "assistant"}
 KINDS: dict[str, Kind] = {
     "text": "text",
@@ -39,7 +39,7 @@ KINDS: dict[str, Kind] = {
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the messages of one."""
+    """Parse any JSON as a request, or as the messages of one."""
     reader = _Reader()
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     messages: JSON = whole.get("messages") if isinstance(body, dict) else body
@@ -65,7 +65,7 @@ class _Reader:
     def listed(self, value: JSON, path: Path) -> list[tuple[int, JSON]]:
         if isinstance(value, list):
             return list(enumerate(cast(list[JSON], value)))
-        self.refuse(path, "", "this must be a list.")
+        self.refuse(path, "", "expected a list.")
         return []
 
     def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
@@ -74,15 +74,15 @@ class _Reader:
             return
         given = cast(JSONObject, wire)
         if given["role"] not in ROLES:
-            self.refuse(path, "role", f"nobody here is called {given['role']!r}: `role` is user or assistant.")
+            self.refuse(path, "role", f'invalid role {given["role"]!r}: expected "user" or "assistant".')
         elif foreign := next((name for name in FOREIGN if given.get(name)), None):
-            self.refuse(path, foreign, f"`{foreign}` is not a field of a message here.")
+            self.refuse(path, foreign, f"`{foreign}` is not a known field of a message.")
         else:
             pieces = self.pieces(given["content"], (*path, "content"), BLOCK)
             yield Turn(role=given["role"], path=path, wire=given, pieces=tuple(pieces))
 
     def settings(self, body: JSONObject) -> None:
-        """All that is beside the messages. What is misshapen deep inside one is the fault of its member."""
+        """Check all fields other than messages. A fault deep inside a setting is reported for its member."""
         places: set[Path] = {finding.path for finding in self.misshapen}
         for each in problems(body, BODY):
             if each.fault == "shape" and each.path[:2] not in places and each.path[:1] not in places:
@@ -115,13 +115,13 @@ class _Reader:
 
 
 def _misfit(block: JSON, shape: Shape) -> tuple[str, str] | None:
-    """What is wrong with the shape of a block, and where in it."""
+    """Return the path and message of the first shape fault in a block, or None."""
     found = next((each for each in problems(block, shape) if each.fault == "shape"), None)
     return None if found is None else (".".join(map(str, found.path)), found.message)
 
 
 def faults(request: Sketch) -> Iterator[Problem]:
-    """Names and values that are not taken, wherever a shape is sound."""
+    """Yield invalid names and values in everything that has a valid shape."""
     yield from _beyond_shape(request.body, BODY, ())
     config: JSON = request.body.get("toolConfig")
     tools: JSON = cast(JSONObject, config).get("tools") if isinstance(config, dict) else None
@@ -155,12 +155,12 @@ def _piece(block: JSONObject, path: Path) -> Piece:
 
 
 def is_ours(use: JSONObject) -> bool:
-    """Whether a call, or a result, is of a tool that we run; Bedrock runs some by itself."""
+    """Return True if a call or a result is for a client tool. Bedrock runs some tools itself."""
     return use.get("type") in (None, "tool_use", "tool_result")
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly a message or a block: arguments as text, words alone, a role or a tool of another provider."""
+    """Return an almost valid message or block in a valid shape, such as text arguments or a foreign role or tool."""
     if path == ("inferenceConfig", "stopSequences") and isinstance(value, str):
         return [value]
     if path[:1] not in ((), ("messages",), ("system",), ("toolConfig",)) or path == ("toolConfig", "toolChoice"):
@@ -208,14 +208,14 @@ def _result(result: JSONObject) -> JSONObject:
 
 
 def _config(wire: JSONObject) -> JSONObject:
-    """A configuration of tools with what of it can be used."""
+    """Return a tool configuration with only its usable fields."""
     tools = wire.get("tools")
     choice = {"toolChoice": wire["toolChoice"]} if isinstance(wire.get("toolChoice"), dict) else {}
     return {"tools": tools if isinstance(tools, list) else [], **choice}
 
 
 def _tool(wire: JSONObject) -> JSONObject:
-    """A tool that lacks its schema, or has another provider's shape."""
+    """Return a tool without a schema, or in another provider's shape, as a valid tool."""
     inner = next((wire[name] for name in ("toolSpec", "function") if isinstance(wire.get(name), dict)), wire)
     given = cast(JSONObject, inner)
     if not isinstance(given.get("name"), str):

@@ -1,8 +1,8 @@
-"""Claude Code, an agent that is a provider: its stream of JSON lines, and its transcripts.
+"""Claude Code, an agent used as a provider: its stream of JSON lines, and its transcripts.
 
-A request is a set of options of its SDK and a list of lines; a line holds a message of Anthropic's API. What a session
-must hold before it is asked, and what is asked, are told apart by `split`; `transcript_entries` writes the first of
-them as Claude Code keeps it.
+A request has options of its SDK and a list of lines; a line contains a message of Anthropic's API. `split` separates
+the messages that a session must already contain from the new prompt. `transcript_entries` writes the former as Claude
+Code stores them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,14 +34,16 @@ __all__ = ["ClaudeCodeFormatter", "split", "transcript_entries"]
 
 
 class _Names(Spelling):
-    """Names of tools. Ours come back from Claude Code with the name of the server that offers them."""
+    """Names of tools. Claude Code returns ours with the name of the MCP server as prefix."""
 
     def read(self, text: str) -> str:
         return super().read(text.removeprefix(PREFIX))
 
 
 class ClaudeCodeFormatter(Formatter):
-    """`messages` are lines; the system prompt is `system_prompt`, and `resume` names the session to go on with."""
+    """Claude Code. `messages` are lines, `system_prompt` is the system prompt, and `resume` names the session to
+    continue.
+    """
 
     name: ClassVar[str] = "claude_code"
     rules: ClassVar[RuleBook] = BOOK
@@ -68,8 +70,8 @@ class ClaudeCodeFormatter(Formatter):
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
-        """As Anthropic's are joined, except that these may begin with a reply: a session may hold what it answers."""
-        # What stands before may be no line but a role, in the place of one that nobody has at hand.
+        """Join as for Anthropic, but allow a reply as the first message: the session may contain what it answers."""
+        # A message in `before` may have only a role, if its content is not loaded.
         start: list[JSONObject] = [each.get("message", each) for each in before]
         known = {id(message): each for message, each in zip(start, before, strict=True)}
         bare = [
@@ -89,7 +91,7 @@ class ClaudeCodeFormatter(Formatter):
         return body
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
-        """Results of calls that the session holds are sent too, though no call stands here."""
+        """Also send results of calls that the session contains, although the calls are not in the request."""
         if request.settings.get("resume") is None:
             return request.messages
         return encode_held(request.messages, provider=self.provider, blobs=blobs)

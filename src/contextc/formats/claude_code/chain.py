@@ -1,8 +1,8 @@
-"""A transcript as it is read again: from its last line back to the first, by `parentUuid`.
+"""The active messages of a transcript: from its last line back to the first, by `parentUuid`.
 
-What lies beside that way was abandoned. Two things are fetched back, as Claude Code does itself: blocks and results of
-a reply that asked for several tools at once (each result hangs on the block of its call, so the way leads through one
-of them alone), and the messages that a compaction kept, which stand behind its summary.
+Lines that are not on this path were abandoned. As in Claude Code itself, two kinds of lines are restored. First, blocks
+and results of a reply with several calls: each result is a child of its call's block, so the path contains only one of
+them. Second, messages that a compaction kept, placed after its summary.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ def is_transcript(lines: Sequence[JSONObject]) -> bool:
 
 
 def followed(lines: Sequence[JSONObject]) -> list[Index]:
-    """Where the lines of the conversation stand, in its order; of what is no transcript, all of them."""
+    """Return the indexes of the conversation's lines, in order. All indexes if this is no transcript."""
     if not is_transcript(lines):
         return list(range(len(lines)))
     return _Chain(lines).indexes()
@@ -52,7 +52,7 @@ class _Chain:
         return list(found)[::-1]
 
     def _with_kept(self, way: list[Index]) -> list[Index]:
-        """With the messages that a compaction kept, behind the summary it put in the place of all others."""
+        """Return the path with the messages that a compaction kept, after its summary."""
         on_way = set(way)
         behind: dict[Index, list[Index]] = {}
         for boundary in [index for index in way if self.lines[index].get("subtype") == "compact_boundary"]:
@@ -93,7 +93,7 @@ class _Chain:
         return found
 
     def _reply_end(self, way: list[Index], place: int) -> int:
-        """Behind the last line of the reply that begins here."""
+        """Return the position after the last line of the reply that begins here."""
         name = self._reply(way[place])
         end = place + 1
         while name and end < len(way) and self._reply(way[end]) == name:
@@ -112,7 +112,7 @@ class _Chain:
         return way[place:end]
 
     def _beside(self, run: list[Index], on_way: set[Index], answered: set[str]) -> list[Index]:
-        """Blocks of the same reply, and results of its calls, that the way does not lead through."""
+        """Return blocks of the same reply, and results of its calls, that are not on the path."""
         name, open_lines = self._reply(run[-1]), deque(run)
         beside: list[Index] = []
         while name and open_lines:
@@ -125,5 +125,5 @@ class _Chain:
         return sorted(index for index in beside if not self._is_old(index, answered))
 
     def _is_old(self, index: Index, answered: set[str]) -> bool:
-        """Whether this is the result of a call that has another one on the way."""
+        """Return True if this is the result of a call that has another result on the path."""
         return any(str(block.get("tool_use_id")) in answered for block in results(self.lines[index]))

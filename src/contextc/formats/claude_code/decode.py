@@ -1,7 +1,7 @@
-"""Requests, transcripts and events of Claude Code as our messages.
+"""Decoding of Claude Code's requests, transcripts and events into messages.
 
-Any list of its lines is read: those of a request, what came from the program, a transcript from disk. A line of a
-reply that says more than the message (the model, what it cost, how it ended) is read as a reply.
+Any list of its lines can be decoded: those of a request, the output of the program, a transcript on disk. A line with
+the fields of a reply (model, usage, stop reason) is decoded as a reply.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,14 +20,14 @@ from contextc.messages import AnyPart, Message, ToolCall, ToolResult, system
 from contextc.tools import NativeTool, Tool
 
 PREFIX = "mcp__contextc__"
-"""How the names of our tools begin, where Claude Code is told of them."""
+"""Prefix of our tools' names in Claude Code."""
 NAME = "name"
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
     messages = decode_lines(cast(list[JSONObject], body.get("messages", [])), provider)
     if len(messages) > 1 and messages[0].text == OPENING and messages[1].role == "assistant":
-        messages = messages[1:]  # a line of ours
+        messages = messages[1:]  # the opening that encoding inserted
     settings = {name: value for name, value in body.items() if name not in ("messages", "tools", PROMPT)}
     prompt, rest = decode_prompt(body.get(PROMPT))
     if rest is not None:
@@ -41,7 +41,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def decode_prompt(given: JSON) -> tuple[str, JSON]:
-    """The text of a system prompt, and the object it stood in without it."""
+    """Return the text of a system prompt, and the rest of the object that contained it."""
     if not isinstance(given, dict):
         return (given, None) if isinstance(given, str) else ("", given)
     prompt = cast(JSONObject, given)
@@ -55,7 +55,7 @@ def decode_prompt(given: JSON) -> tuple[str, JSON]:
 def decode_lines(
     lines: Sequence[JSONObject], provider: str, called: Mapping[str, str] = MappingProxyType({})
 ) -> list[Message]:
-    """The messages of the conversation. `called` are the names of calls that stand before it, by their ids."""
+    """Return the messages of the conversation. `called` maps ids of earlier calls to their tool names."""
     own = [lines[index] for index in followed(lines) if is_said(lines[index])]
     names = dict(called)
     found: list[Message] = []
@@ -67,7 +67,10 @@ def decode_lines(
 
 
 def reply_in(given: JSONObject) -> JSONObject | None:
-    """The reply in what the SDK or the program returned: a line of the assistant's, the last line, or a message."""
+    """Return the reply in the output of the SDK or the program.
+
+    That is an assistant line, the result line, or a message.
+    """
     if given.get("type") == "result":
         said = str(given.get("result") or "")
         if given.get("is_error"):
@@ -86,7 +89,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
 def _decoded(wire: JSONObject, provider: str) -> Iterator[Message]:
     if wire["role"] == "assistant" and isinstance(wire.get("usage"), dict):
         reply = anthropic.decode_reply(wire, provider)
-        if reply.parts:  # what is not over has been counted before it was written
+        if reply.parts:  # an unfinished reply has an incomplete token count
             yield reply if wire.get("stop_reason") else replace(reply, usage=None)
         return
     bare: JSONObject = {"role": wire["role"], "content": wire["content"]}
@@ -94,7 +97,7 @@ def _decoded(wire: JSONObject, provider: str) -> Iterator[Message]:
 
 
 def _named(message: Message, names: dict[str, str], provider: str) -> Message:
-    """The message with the names of the calls its results answer, and the whole names of our tools kept."""
+    """Return the message with tool names added to its results, and the full names of our tools kept in `extra`."""
 
     def named(part: AnyPart) -> AnyPart:
         if isinstance(part, ToolResult):

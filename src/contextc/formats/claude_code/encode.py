@@ -1,7 +1,7 @@
-"""Our messages as lines of Claude Code. What a line holds is Anthropic's, and Anthropic's encoder writes it.
+"""Encoding of messages as lines of Claude Code. Anthropic's encoder writes the content of a line.
 
-There is no system role between messages: what the system says there is user text, marked as `SYSTEM_CONTEXT`, so that
-the user is answered and not the context.
+There is no system role between messages. A system message becomes user text, marked with `SYSTEM_CONTEXT`, so that the
+model answers the user and not the context.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from contextc.tools import Tool
 
 PROMPT = "system_prompt"
 TEXTS = {"preset": "append", "custom": "prompt"}
-"""Where a system prompt that is an object has its text, by its type."""
+"""The field with the text of a system prompt that is an object, by its type."""
 
 
 def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
@@ -44,7 +44,7 @@ def _marked_part(part: AnyPart) -> AnyPart:
 
 
 def encode_prompt(system: Message, given: JSON, provider: str) -> JSON:
-    """The system prompt: a text, or that text in the object a caller gave."""
+    """Return the system prompt: a text, or that text in the caller's object."""
     blocks = anthropic.encode_system(system, provider)
     text = "\n\n".join([block["text"] for block in blocks if "text" in block])
     prompt = cast(JSONObject, given) if isinstance(given, dict) else {}
@@ -59,7 +59,7 @@ def encode_tool(tool: Tool) -> JSONObject:
 
 
 def encode_held(messages: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
-    """The messages that go into a session: results of calls that only the session holds are sealed as they go out."""
+    """Return the messages for a session. Results of calls that only the session contains become native blocks."""
     here = {call.id for message in messages for call in message.tool_calls}
 
     def sealed(part: AnyPart) -> AnyPart:

@@ -1,13 +1,13 @@
-"""A request's lines as Claude Code keeps them: entries of a transcript, and what is left to be asked.
+"""Conversion of a request's lines into transcript entries, and the prompt that remains.
 
-An entry is a line with its place: `parentUuid` is the entry before it. The same line at the same place of the same
-session always has the same `uuid`. One entry holds a whole message; Claude Code sends such a history word for word,
-with three exceptions that are seen to here: neighbours of the user are one entry (it would put a line break between
-them), a history begins with the user, and the results of a call are part of the history (in a prompt it leaves them
-out, and says that the call was interrupted).
+An entry is a line with a position: `parentUuid` is the entry before it. The same line at the same position of the same
+session always has the same `uuid`. One entry contains a whole message. Claude Code sends such a history unchanged, with
+three exceptions that are handled here. Neighbouring user messages become one entry, because Claude Code would put a
+line break between them. A history begins with a user message. Results of a call are part of the history, because in a
+prompt Claude Code drops them and reports the call as interrupted.
 
-Where a history ends with results, Claude Code puts "No response requested." behind them before it takes a prompt. With
-`CLAUDE_CODE_RESUME_INTERRUPTED_TURN=1` and no prompt it goes on from the results instead, behind them the text of
+If a history ends with results, Claude Code appends "No response requested." before it accepts a prompt. With
+`CLAUDE_CODE_RESUME_INTERRUPTED_TURN=1` and no prompt it continues from the results, followed by the text of
 `CLAUDE_CODE_RESUME_PROMPT`.
 """
 
@@ -22,14 +22,14 @@ from contextc.formats.claude_code.lines import blocks, is_said, line, said
 
 VERSION = "2.1.325"
 NOBODY = "unknown"
-"""The model of a reply that nobody is known to have given; it may be any but that of a line made up."""
+"""The model of a reply whose model is unknown. Any value except that of a synthetic line is accepted."""
 START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def split(messages: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
-    """What was said already, and the blocks of the prompt: what came after the last reply and the results of its tools.
+    """Return the history, and the blocks of the prompt: the content after the last reply and its results.
 
-    Without a block there is nothing to ask: the list ends with results that are to be gone on from, or with a reply.
+    Without a block there is no prompt: the list ends with results to continue from, or with a reply.
     """
     own = [each for each in messages if is_said(each)]
     end = max((index for index, each in enumerate(own) if each["type"] == "assistant"), default=-1) + 1
@@ -50,10 +50,10 @@ def transcript_entries(
     model: str = NOBODY,
     tools: Collection[str] = (),
 ) -> list[JSONObject]:
-    """The lines as entries of a session's transcript, behind the entry `after`.
+    """Return the lines as entries of a session's transcript, after the entry `after`.
 
-    `time` is when the first of them was written, in milliseconds. `tools` are the tools of ours that Claude Code is
-    told of: calls of these are written under the names it knows them by.
+    `time` is the time of the first entry as a Unix timestamp in milliseconds. `tools` are our tools that Claude Code
+    has: calls of these are written with its names for them.
     """
     parent = after or None
     found: list[JSONObject] = []

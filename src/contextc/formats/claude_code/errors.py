@@ -1,4 +1,7 @@
-"""What Claude Code, or the API behind it, says of what is wrong. Much it drops without a word: then there is none."""
+"""Error texts of Claude Code, or of the API behind it.
+
+Claude Code drops many invalid inputs silently. Those have no text here.
+"""
 
 MISSHAPEN = "{where}: {what}"
 SESSION = "Error: Invalid session ID. Must be a valid UUID."

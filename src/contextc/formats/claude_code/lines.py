@@ -1,8 +1,8 @@
-"""A line of Claude Code: `{"type": "user" | "assistant", "message": {"role": …, "content": …}}`, and what surrounds it.
+"""Lines of Claude Code: `{"type": "user" | "assistant", "message": {"role": …, "content": …}}`.
 
-The same lines are given to it, come from it, and are its transcript on disk. Many more kinds of lines stand between
-them, which say what it did and not what was said; and some that look like messages are not the conversation's: those
-of a subagent, and those it made up itself, such as the text of an error.
+Input, output and transcripts on disk have the same lines. Many other types of lines report actions of the program, not
+messages. Some lines look like messages but are not part of the conversation: those of a subagent, and synthetic ones
+such as the text of an error.
 """
 
 from collections.abc import Iterable, Iterator
@@ -59,13 +59,13 @@ ASIDE = frozenset(
         "worktree-state",
     )
 )
-"""Types of lines that are no messages."""
+"""Types of lines that are not messages."""
 NAMED = ("sessionId", "session_id", "uuid")
-"""What lines have that the program wrote: one of a type that is not listed says nothing of the conversation either."""
+"""Fields of lines that the program wrote. Such a line of an unlisted type is not part of the conversation."""
 SYNTHETIC = "<synthetic>"
-"""The model that is named in what Claude Code says in place of a model."""
+"""The model name in messages that Claude Code itself wrote."""
 MADE_UP = ("isSidechain", "parent_tool_use_id", "isMeta", "isSynthetic", "isApiErrorMessage", "is_api_error_message")
-"""Marks of lines that are not the conversation's own."""
+"""Flags of lines that are not part of the conversation."""
 
 
 def line(message: JSONObject) -> JSONObject:
@@ -73,12 +73,12 @@ def line(message: JSONObject) -> JSONObject:
 
 
 def said(given: JSONObject) -> JSONObject:
-    """The message of a line; the line's type says whose it is."""
+    """Return the message of a line. The line's type is its role."""
     return {**given["message"], "role": given["type"]}
 
 
 def is_aside(given: JSONObject) -> bool:
-    """Whether a line says what the program did, and not what was said."""
+    """Return True if a line reports an action of the program and not a message."""
     kind = given["type"]
     return (
         kind in ASIDE or kind == NOTE or (kind not in SAID and any(isinstance(given.get(name), str) for name in NAMED))
@@ -86,19 +86,19 @@ def is_aside(given: JSONObject) -> bool:
 
 
 def is_answer(given: JSONObject) -> bool:
-    """Whether the program says with this line how a run ended: there was one, though perhaps nobody said anything."""
+    """Return True if a line reports the end of a run, possibly one without any message."""
     return given["type"] == "result" and isinstance(given.get("is_error"), bool)
 
 
 def is_said(given: JSONObject) -> bool:
-    """Whether a line is a message of the conversation."""
+    """Return True if a line is a message of the conversation."""
     if given.get("type") not in SAID or not isinstance(given.get("message"), dict):
         return False
     return not any(given.get(mark) for mark in MADE_UP) and given["message"].get("model") != SYNTHETIC
 
 
 def blocks(message: JSONObject) -> list[JSONObject]:
-    """The content of a message as a list of blocks."""
+    """Return the content of a message as a list of blocks."""
     content: JSON = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -106,13 +106,13 @@ def blocks(message: JSONObject) -> list[JSONObject]:
 
 
 def results(given: JSONObject) -> list[JSONObject]:
-    """The results in a line of the user's."""
+    """Return the results in a user line."""
     found = blocks(given["message"]) if given.get("type") == "user" and isinstance(given.get("message"), dict) else []
     return [block for block in found if isinstance(block, dict) and block.get("type") == "tool_result"]
 
 
 def whole(given: Iterable[JSONObject]) -> Iterator[JSONObject]:
-    """The messages of these lines: of a reply there is a line a block, and results may stand between them."""
+    """Yield the messages of these lines. A reply has one line per block, with results possibly between them."""
     reply: JSONObject | None = None
     waiting: list[JSONObject] = []
     for each in given:

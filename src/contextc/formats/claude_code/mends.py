@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself."""
+"""Fixes that decoding and encoding a request do not make."""
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import mends as anthropic

@@ -1,8 +1,8 @@
-"""What each line from Claude Code adds to its answer: calls, the results of its tools, and what it says.
+"""The reader of Claude Code's output: calls, the results of its tools, and text.
 
-A reply of the model comes as events of Anthropic's stream, where partial messages were asked for, and then as a line a
-block; it is shown once. Every reply has the usage of its own call. What was streamed of an attempt that Claude Code
-gave up is not part of the answer, because its session does not hold it.
+If partial messages are enabled, a reply arrives as events of Anthropic's stream, and then as one line per block. It is
+shown once. Every reply has the usage of its own model call. Streamed content of an attempt that Claude Code abandoned
+is not part of the answer, because its session does not contain it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from contextc.messages import Message, Reasoning, Text, ToolCall, Usage
 
 
 class _Reply:
-    """One reply of the model: what was streamed of it, and the lines it came as."""
+    """One reply of the model: its streamed events, and its lines."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -28,12 +28,12 @@ class _Reply:
         self.lines: list[JSONObject] = []
 
     def settle(self) -> None:
-        """It is over. Where its stream was cut, what counts are the lines: the session holds no more of it."""
-        if not any(event.get("type") == "message_delta" for event in self.events):  # which says why it ended
+        """Finish the reply. If its stream was cut, only the lines count: the session contains nothing else."""
+        if not any(event.get("type") == "message_delta" for event in self.events):  # which has the stop reason
             self.events = []
 
     def wire(self) -> JSONObject:
-        """The reply. A call that was begun, and of whose arguments none had come, has a blank for them."""
+        """Return the reply. A call that started without any arguments has a blank text for them."""
         if not self.events:
             return next(whole(self.lines))
         reply = gather(self.events)
@@ -77,7 +77,7 @@ class ClaudeCodeReader(AnthropicReader):
                 pass
 
     def _streamed(self, event: JSONObject) -> Iterator[Delta]:
-        if event.get("type") == "error":  # Claude Code tries again, or says so itself
+        if event.get("type") == "error":  # Claude Code retries, or reports the error itself
             return
         if event.get("type") == "message_start" or self._streaming is None:
             self._streaming = self._started(str(cast(JSONObject, event.get("message") or {}).get("id") or ""))
@@ -144,8 +144,10 @@ class ClaudeCodeReader(AnthropicReader):
 
 
 def _counted(messages: list[Message], rough: list[bool], result: JSONObject) -> list[Message]:
-    """The messages with what only the last line says: how the answer ended, and how long replies were of which only
-    lines came, which are written before that is known. The last of those has what the others do not account for.
+    """Return the messages with data that only the result line has: the finish reason, and output tokens.
+
+    Lines are written before the length of their reply is known. The last reply that has only lines gets the tokens that
+    no other reply accounts for.
     """
     usage, reason = cast(JSONObject, result.get("usage") or {}), cast(str | None, result.get("stop_reason"))
     last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
@@ -163,7 +165,7 @@ def _counted(messages: list[Message], rough: list[bool], result: JSONObject) -> 
 
 
 def _failed(messages: list[Message], error: JSONObject) -> list[Message]:
-    """The messages, the last of which says what went wrong."""
+    """Return the messages, the last of which has the error."""
     said = error.get("result") or "; ".join(map(str, error.get("errors") or [])) or error.get("error")
     if isinstance(message := error.get("message"), dict):
         said = " ".join([block["text"] for block in blocks(cast(JSONObject, message)) if "text" in block]) or said

@@ -1,4 +1,4 @@
-"""Where the options of Claude Code's SDK keep what others set in a request. Most of what it takes is its own."""
+"""The options of Claude Code's SDK that correspond to request settings. Most of its options are its own."""
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic.settings import EFFORTS

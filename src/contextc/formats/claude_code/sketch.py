@@ -1,4 +1,4 @@
-"""Lines of Claude Code as rules see them. What stands in a message is read by Anthropic's sketch."""
+"""The parser of Claude Code's lines for lint rules. Anthropic's parser reads the messages in them."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -15,11 +15,11 @@ from contextc.formats.reading import NOTE
 block = anthropic.block
 FIELDS = frozenset(("role", "content", "type"))
 REPLY = FIELDS | {"id", "model", "usage", "stop_reason", "stop_details", "container"}
-"""What the message of a line has, and where a model wrote it and says what it used."""
+"""The fields of a line's message, and the additional ones of a reply with usage."""
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the lines of one."""
+    """Parse any JSON as a request, or as the lines of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     given: JSON = whole.get("messages") if isinstance(body, dict) else body
     base: Path = ("messages",) if isinstance(body, dict) else ()
@@ -32,12 +32,12 @@ def read(body: JSON) -> Sketch:
         ]
         turns = list(_turns(lines, base, misshapen)) or list(_answers(lines, base))
     else:
-        misshapen.append(at(base, "the messages must be a list.", what="the messages must be a list."))
+        misshapen.append(at(base, "messages must be a list.", what="messages must be a list."))
     return Sketch(turns=tuple(turns), body=whole, tools=tuple(_tools(whole, misshapen)), misshapen=tuple(misshapen))
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of messages and their blocks that are not read."""
+    """Yield the fields of messages and blocks that Claude Code ignores."""
     for turn in sketch.turns:
         replied = turn.role == "assistant" and isinstance(turn.wire.get("usage"), dict)
         yield from strangers(turn.wire, REPLY if replied else FIELDS, (*turn.path, "message"))
@@ -46,19 +46,19 @@ def unknown(sketch: Sketch) -> Iterator[Finding]:
 
 
 def _misfit(given: JSON) -> tuple[str, str] | None:
-    """What is wrong with a line, before one looks into its message."""
+    """Return the field and message of a fault in a line, without its message, or None."""
     if wrong := misfit(given, {"type": str}):
         return wrong
     each = cast(JSONObject, given)
     if is_aside(each):
         return None
     if each["type"] not in SAID:
-        return "type", f"there is no line of type {each['type']!r} here."
+        return "type", f"unknown line type {each['type']!r}."
     return misfit(each, {"message": dict})
 
 
 def _turns(lines: list[JSON], base: Path, misshapen: list[Finding]) -> Iterator[Turn]:
-    """The messages in the order of the conversation; of those without a sound shape, a finding."""
+    """Yield the messages in conversation order. Append a finding for each without a valid shape."""
     sound = [cast(JSONObject, each if not _misfit(each) else {"type": NOTE}) for each in lines]
     places = [index for index in followed(sound) if is_said(sound[index])]
     bare: JSON = [{**sound[index]["message"], "role": sound[index]["type"]} for index in places]
@@ -78,7 +78,7 @@ def _turns(lines: list[JSON], base: Path, misshapen: list[Finding]) -> Iterator[
 
 
 def _answers(lines: list[JSON], base: Path) -> Iterator[Turn]:
-    """How runs ended in which nobody but the program said anything: they failed, and what it printed is sound."""
+    """Yield the ends of runs in which only the program wrote anything. They failed, and their output is valid."""
     for index, each in enumerate(lines):
         if not _misfit(each) and is_answer(cast(JSONObject, each)):
             yield Turn(role="record", path=(*base, index), wire=cast(JSONObject, each))
@@ -87,13 +87,17 @@ def _answers(lines: list[JSON], base: Path) -> Iterator[Turn]:
 def _head(body: JSONObject) -> Iterator[Finding]:
     given: JSON = body.get("system_prompt")
     if given is not None and not isinstance(given, str | dict):
-        yield at(("system_prompt",), "the system prompt must be a text.", what="the system prompt must be a text.")
+        yield at(
+            ("system_prompt",),
+            "system_prompt must be a string or an object.",
+            what="system_prompt must be a string or an object.",
+        )
 
 
 def _tools(body: JSONObject, misshapen: list[Finding]) -> Iterator[Piece]:
     given: JSON = body.get("tools")
     if given is not None and not isinstance(given, list):
-        misshapen.append(at(("tools",), "the tools must be a list.", what="the tools must be a list."))
+        misshapen.append(at(("tools",), "tools must be a list.", what="tools must be a list."))
         return
     for index, tool in enumerate(cast(list[JSON], given or [])):
         path: Path = ("tools", index)
@@ -107,7 +111,7 @@ def _tools(body: JSONObject, misshapen: list[Finding]) -> Iterator[Piece]:
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly a line: a message of Anthropic's API, a line whose type nobody knows, a tool in another shape."""
+    """Return an almost valid line in a valid shape: an API message, a line of unknown type, a tool in another shape."""
     if path[0] == "tools":
         return _tool(value)
     if len(path) != 2:

@@ -1,4 +1,4 @@
-"""Codex: the items of a thread of its app-server."""
+"""Codex: the items of a thread in its app-server."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -26,7 +26,7 @@ from contextc.tools import Tool
 
 
 class CodexFormatter(Formatter):
-    """The `messages` of this format are the items of a thread; the system prompt is `developerInstructions`."""
+    """Codex. `messages` are the items of a thread, and the system prompt is `developerInstructions`."""
 
     name: ClassVar[str] = "codex"
     rules: ClassVar[RuleBook] = BOOK
@@ -40,7 +40,7 @@ class CodexFormatter(Formatter):
 
     def around(self, message: JSONObject) -> Iterable[Finding]:
         if is_event(message) or is_line(message):
-            yield at((0,), "`item` stands alone here: an event, or a line of a record, is not an item.")
+            yield at((0,), "`item` must be given alone, not in an event or a line of a rollout file.")
 
     def __init__(self, *, provider: str = "codex", reasoning: Policy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning
@@ -52,7 +52,7 @@ class CodexFormatter(Formatter):
         return [*before, *(item for segment in segments for item in segment.messages)]
 
     def paired(self, history: Sequence[Message], *, taken: Collection[str] = ()) -> Paired:
-        """Results stand in the order of their calls, for each is in the item of its call."""
+        """Put results in the order of their calls: the item of a call contains its result."""
         paired = super().paired(history, taken=taken)
         return Paired(_in_order_of_calls(paired.messages), paired.repairs)
 
@@ -74,7 +74,7 @@ class CodexFormatter(Formatter):
         return isinstance(reply.get("items", reply.get("steps")), list) and "status" in reply
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        """The final answer of a turn; `reader` gives all messages of one."""
+        """Return the final answer of a turn. `reader` returns all messages of it."""
         return replies.last_of(replies.decode_turn(reply, self.provider))
 
     def session_of(self, reply: JSONObject, field: str) -> str:

@@ -1,8 +1,8 @@
-"""Threads of Codex as our messages.
+"""Decoding of Codex threads into messages.
 
-What an agent did without a break becomes one assistant message, with the results of its calls in a tool message behind
-it; words after a call belong to the next one, for a model speaks only when it has its results. An item we have no part
-for stays whole as a `Native`. A call keeps the rest of its item, so that it goes back as what it came.
+Consecutive items of the agent become one assistant message, followed by a tool message with the results of its calls.
+Text after a call starts the next assistant message, because a model continues only after its results. An item without a
+matching part type becomes a `Native`. A call keeps the rest of its item, so that it is sent back as the same item.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,20 +47,20 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def _parted(given: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
-    """The lines of a record on disk, and everything else."""
+    """Return the lines of a rollout file, and everything else."""
     recorded = [each for each in given if rollout.is_line(each)]
     return recorded, [each for each in given if not rollout.is_line(each)]
 
 
 def plain(given: Sequence[JSONObject]) -> list[JSONObject]:
-    """The items of a thread, in whatever events they came."""
+    """Return the items of a thread, extracted from any events around them."""
     if not any(is_event(each) for each in given):
         return list(given)
     return items_of(each if is_event(each) else completed(each) for each in given)
 
 
 def decode_items(items: Iterable[JSONObject], provider: str) -> list[Message]:
-    """The items, what an agent did without a break in one message."""
+    """Return the items as messages. Consecutive items of the agent become one message."""
     decoder = Decoder(provider)
     found: list[Message] = []
     run: list[JSONObject] = []
@@ -82,7 +82,7 @@ class Decoder:
         self.provider, self.model = provider, model
 
     def user(self, item: JSONObject) -> Message | None:
-        """A message of the user; None where it is something that the agent did."""
+        """Return a user message, or None if this is an item of the agent."""
         if item.get("type") == "hookPrompt":
             return Message(role="user", parts=(Native(provider=self.provider, data=item),))
         if item.get("type") != "userMessage":
@@ -93,14 +93,14 @@ class Decoder:
         return replace(message, extra=self.rest(item, ours[0] if len(ours) == 1 else {})) if ours else message
 
     def whole(self, items: Sequence[JSONObject]) -> Iterator[Message]:
-        """The same, of which it is not known where each answer of the model began."""
+        """Return the messages of items for which the starts of the model's replies are unknown."""
         bare = bool(items) and items[0].get("type") in CALLS
         for message in self.run(items):
             marked = bare and message.role == "assistant"
             yield replace(message, extra={self.provider: {BARE: True}}) if marked else message
 
     def run(self, items: Sequence[JSONObject]) -> Iterator[Message]:
-        """What an agent did in one go, and what its tools returned."""
+        """Return the messages of consecutive items of the agent, with the results of its tools."""
         parts: list[AnyPart] = []
         results: list[ToolResult] = []
         running: set[str] = set()
@@ -140,7 +140,7 @@ class Decoder:
         return replace(part, extra=remember(block, ours or {}, self.provider))
 
     def part(self, item: JSONObject) -> AnyPart | None:
-        """What an item other than a call says; None where it says nothing."""
+        """Return the part of an item other than a call, or None if it is empty."""
         match item.get("type"):
             case "agentMessage":
                 return self.kept(Text(text_of(item.get("text"))), item) if item.get("text") else None
@@ -174,7 +174,7 @@ class Decoder:
         return Asked(replace(call, extra={self.provider: {ITEM: rest}}), result)
 
     def rest(self, item: JSONObject, ours: JSONObject) -> Extra | None:
-        """What of an item we would have written otherwise."""
+        """Return the fields of an item in which our encoding would differ."""
         rest = (remember(item, ours, self.provider) or {}).get(self.provider, {})
         return {self.provider: {ITEM: rest}} if rest else None
 
@@ -192,7 +192,7 @@ def decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    """A tool of ours. Codex wants a description, though it may be empty."""
+    """Return a tool definition. Codex requires a description, which may be empty."""
     schema = tool.parameters or {"type": "object", "properties": {}}
     return {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": schema}
 

@@ -1,10 +1,10 @@
-"""Our messages as the items of a Codex thread.
+"""Encoding of messages as the items of a Codex thread.
 
-A reply is several items: reasoning, messages, and calls, each of which holds its result too. So words that stood
-between the calls of one reply go before them. A call of a tool that Codex does not have is a `dynamicToolCall`; one of
-Codex's own goes back as the item it came as. A reply of calls alone begins with an empty thought (`SILENCE`), or its
-calls would be taken for more of the reply before it. A thread has no place for system text in the middle: it is the
-user's, marked. The id of an item that is ours is made of what it says.
+A reply becomes several items: reasoning, messages, and calls, each with its result. So text between the calls of one
+reply is moved before them. A call of a client tool is a `dynamicToolCall`; a call of Codex's own tools is sent back as
+its original item. A reply with only calls begins with an empty reasoning item (`SILENCE`), otherwise its calls would
+join the reply before it. A thread has no system messages between others: they become marked user text. The id of an
+item that we create is a hash of its content.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,11 +33,11 @@ from contextc.messages.parts import Hint
 from contextc.prompts.escape import SYSTEM_CONTEXT
 
 ITEM = "item"
-"""In `extra`: what of an item we would have written otherwise, such as the id that Codex gave it."""
+"""Key in `extra`: the fields of an item in which our encoding would differ, such as its id."""
 
 
 BARE = "bare"
-"""In `extra`: that a reply of calls alone came without anything before them."""
+"""Key in `extra`: a reply with only calls had no item before them."""
 
 
 def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
@@ -54,18 +54,18 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
 
 
 def encode_text(message: Message, provider: str) -> str:
-    """One text of the whole message: the instructions of a thread."""
+    """Return the whole message as one text: the instructions of a thread."""
     encoder = Encoder(provider, {})
     return "\n\n".join(text for part in message.parts if (text := encoder.words(part)))
 
 
 def encode_result(result: ToolResult, blobs: Mapping[str, bytes] = {}) -> JSONObject:
-    """What `item/tool/call` is answered with."""
+    """Return the response to `item/tool/call`."""
     return {"contentItems": Encoder("", blobs).returned(result), "success": not result.is_error}
 
 
 def item_id(item: JSONObject) -> str:
-    """A name for an item that nobody named, made of what it says."""
+    """Return an id for an item without one, derived from its content."""
     said = {name: value for name, value in item.items() if name != "id"}
     return f"item_{sha256(canonical(said)).hexdigest()[:24]}"
 
@@ -75,22 +75,22 @@ SILENCE["id"] = item_id(SILENCE)
 
 
 def written(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
-    """Our item, with what Codex had said otherwise."""
+    """Return our item with Codex's own data restored."""
     rest = cast(JSONObject, kept(extra, provider).get(ITEM) or {})
     return restored(ours, {provider: rest}, provider) if rest else ours
 
 
 class Encoder:
-    """Writes items, and notes what they could not say."""
+    """Encodes messages as items, and collects notes on changes."""
 
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
         self.provider, self.blobs = provider, blobs
         self.notes: list[Note] = []
         self.strays: dict[str, ToolResult] = {}
-        """Results whose calls stand elsewhere: each is an item of its own."""
+        """Results whose calls are elsewhere. Each becomes a separate item."""
 
     def said(self, message: Message) -> list[JSONObject]:
-        """A message of the user, of the system, or what else than results stands in one of a tool."""
+        """Return the items of a user or system message, or of the parts of a tool message that are not results."""
         items: list[JSONObject] = []
         blocks: list[JSONObject] = []
         for part in self.marked(message) if message.role == "system" else message.parts:
@@ -113,7 +113,7 @@ class Encoder:
         return [written({**item, "id": item_id(item)}, message.extra, self.provider)]
 
     def marked(self, message: Message) -> Iterable[AnyPart]:
-        """System text as the user's, marked so that nobody takes it for his."""
+        """Return the parts of a system message as user text that is marked as context."""
         text = "\n\n".join(words for part in message.parts if (words := self.words(part)))
         if not text:
             return ()
@@ -121,12 +121,12 @@ class Encoder:
         return (Text(text if text.startswith(SYSTEM_CONTEXT) else SYSTEM_CONTEXT + text),)
 
     def words(self, part: AnyPart) -> str:
-        """A part where only text can stand."""
+        """Return a part as text."""
         block = self.block(part) if isinstance(part, Text) else self.described(part)
         return cast(str, block["text"]) if block is not None and str(block["text"]).strip() else ""
 
     def block(self, part: AnyPart) -> JSONObject | None:
-        """What a part is in a message of the user."""
+        """Return the block of a part in a user message."""
         match part:
             case Text():
                 if not part.text:
@@ -147,7 +147,7 @@ class Encoder:
                 assert_never(part)
 
     def described(self, part: AnyPart) -> JSONObject | None:
-        """One line in place of what cannot be shown."""
+        """Return one line of text that replaces a part that cannot be sent."""
         if isinstance(part, Media):
             self.notes.append(Note("described", f"{part.kind} of type {part.mime_type}"))
             text = describe_media(part)
@@ -159,7 +159,7 @@ class Encoder:
         return {"type": "text", "text": text, "text_elements": []}
 
     def reply(self, message: Message, results: Mapping[str, ToolResult]) -> list[JSONObject]:
-        """What a model said, then what it asked for, each call with its result."""
+        """Return the items of a reply: text and reasoning first, then each call with its result."""
         said: list[JSONObject] = []
         calls: list[JSONObject] = []
         for part in message.parts:
@@ -203,7 +203,7 @@ class Encoder:
         return written({**item, "id": part.id or item_id(item)}, part.extra, self.provider)
 
     def call(self, part: ToolCall, result: ToolResult | None) -> JSONObject:
-        """A call with its result, as Codex's own item where it was one and is still the same call."""
+        """Return the item of a call with its result. An unchanged call of Codex keeps its original item."""
         if (own := self.own(part)) is not None:
             kind = CALLS[text_of(own["type"])]
             if result is None:
@@ -219,11 +219,11 @@ class Encoder:
         return written(item, extra, self.provider)
 
     def rest(self, part: ToolCall) -> JSONObject:
-        """What Codex said of a call beyond our words: of one of its own, the whole item."""
+        """Return Codex's data of a call beyond our types. For one of Codex's own tools, this is the whole item."""
         return cast(JSONObject, kept(part.extra, self.provider).get(ITEM) or {})
 
     def output(self, result: ToolResult) -> JSONObject:
-        """A result by itself."""
+        """Return the item of a result without its call."""
         if result.is_error:
             self.notes.append(error_unsaid(result))
         if not isinstance(result.content, str) and any(isinstance(part, Media) for part in result.content):
@@ -231,7 +231,10 @@ class Encoder:
         return {"type": "functionCallOutput", "id": result.call_id, "name": result.name, "output": result.text}
 
     def own(self, part: ToolCall) -> JSONObject | None:
-        """The item that a call of Codex's own was; None where it is not one, or asks for something else by now."""
+        """Return the original item of a call of Codex's own tools.
+
+        None if it is no such call, or its arguments have changed.
+        """
         item = self.rest(part)
         kind = CALLS.get(item.get("type") or "")
         if kind is None:
@@ -246,7 +249,7 @@ class Encoder:
         return {**item, "id": part.id}
 
     def returned(self, result: ToolResult) -> list[JSONObject]:
-        """What a tool returned, in the blocks that Codex takes."""
+        """Return the content of a result as blocks that Codex accepts."""
         if isinstance(result.content, str):
             return [{"type": "inputText", "text": result.content}] if result.content else []
         blocks: list[JSONObject] = []
@@ -262,7 +265,7 @@ class Encoder:
         return blocks
 
     def is_own(self, part: Native, kinds: Mapping[str, object]) -> bool:
-        """Whether it came from Codex, as an item or as a block."""
+        """Return True if this came from Codex, as an item or as a block."""
         if part.provider != self.provider or not isinstance(part.data, dict):
             return False
         return cast(JSONObject, part.data).get("type") in kinds

@@ -1,4 +1,4 @@
-"""What Codex says of a request that it does not take, by what is wrong with it. Of other faults it says nothing."""
+"""Error texts of Codex for refused requests, by cause. It reports no other faults."""
 
 MISSHAPEN = "Invalid request: {what}"
 NO_ID = "Invalid request: missing field `id`"

@@ -1,9 +1,9 @@
-"""What a Codex tells while it works: notifications of the app-server, or the lines of `codex exec --json`.
+"""Events of a running Codex: notifications of the app-server, or the lines of `codex exec --json`.
 
-One reading of the events serves both who watches and who stores: `Gathering.read` says what an event adds, and its
-steps hold all that came. A step is one answer of the model with what its tools returned; it ends where the usage of
-the call is told, or where the model goes on after a result. Events of other threads, such as those of sub-agents, are
-passed over.
+Display and storage share one pass over the events: `Gathering.read` returns what an event adds, and the steps keep
+everything. A step is one answer of the model with the results of its tools. It ends where the usage of the model call
+is reported, or where the model continues after a result. Events of other threads, such as those of sub-agents, are
+ignored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from contextc.formats.settings import inner
 
 BETWEEN = "\n\n"
 THINKS = "thinks"
-"""In a reasoning item that was streamed: which of its two texts came first, and was shown."""
+"""Key in a streamed reasoning item: which of its two texts came first, and was shown."""
 THOUGHTS = {
     "item/reasoning/summaryTextDelta": ("summary", "summaryIndex"),
     "item/reasoning/textDelta": ("content", "contentIndex"),
@@ -27,7 +27,7 @@ What: TypeAlias = Literal["text", "reasoning", "call", "result"]
 
 
 class News(NamedTuple):
-    """What an event adds to an item: a piece of text or reasoning, a call, or the result of one."""
+    """An addition to an item: a piece of text or reasoning, a call, or a result."""
 
     what: What
     item: JSONObject
@@ -35,7 +35,7 @@ class News(NamedTuple):
 
 
 class Step:
-    """One answer of the model: its items by their ids, and the tokens of the call."""
+    """One answer of the model: its items by id, and the tokens of the model call."""
 
     def __init__(self) -> None:
         self.items: dict[str, JSONObject] = {}
@@ -44,18 +44,18 @@ class Step:
 
 
 def is_event(wire: JSONObject) -> bool:
-    """Whether this is a notification, a line, or an answer to something the client asked, and not an item."""
+    """Return True if this is a notification, a line, or a response to the client, and not an item."""
     answers = "type" not in wire and "id" in wire and ("result" in wire or "error" in wire)
     return isinstance(wire.get("method"), str) or is_line(wire) or answers
 
 
 def completed(item: JSONObject) -> JSONObject:
-    """The notification that an item is as it stands."""
+    """Return a notification that this item is complete."""
     return {"method": "item/completed", "params": {"item": item}}
 
 
 def items_of(events: Iterable[JSONObject]) -> list[JSONObject]:
-    """All items of the events, the user's too, each as it was last."""
+    """Return all items of the events, including the user's, each in its last state."""
     gathered = Gathering(users=True)
     for event in events:
         gathered.read(event)
@@ -63,14 +63,14 @@ def items_of(events: Iterable[JSONObject]) -> list[JSONObject]:
 
 
 def thought(item: JSONObject) -> str:
-    """The text of a reasoning item: its summary, or else what the model thought in its own words."""
+    """Return the text of a reasoning item: its summary, or else the original reasoning."""
     names = ("content", "summary") if item.get(THINKS) == "content" else ("summary", "content")
     texts = next((item[name] for name in names if item.get(name)), ())
     return BETWEEN.join(cast(list[str], texts))
 
 
 class Gathering:
-    """Everything a turn has told so far. With `users` what the users said is taken too, of however many turns."""
+    """The state of a turn so far. With `users` it also collects user messages, of any number of turns."""
 
     def __init__(self, *, users: bool = False) -> None:
         self.users = users
@@ -87,10 +87,10 @@ class Gathering:
         self._total: JSON = None
 
     def read(self, event: JSONObject) -> list[News]:
-        """What this event adds."""
+        """Return what this event adds."""
         told = notification(event) if is_line(event) else _told(event)
         if "id" in event or not self._is_ours(told.params):
-            return []  # a question to the client, or somebody else's
+            return []  # a request to the client, or an event of another thread
         match told.method:
             case "thread/started" | "thread/settings/updated" | "model/rerouted":
                 self._settled(told.params)
@@ -139,7 +139,7 @@ class Gathering:
             return
         call, name = CALLS.get(kind), text_of(item.get("id"))
         if call is not None and call.late and not done:
-            return  # what it asks for is known when it is done
+            return  # its arguments are known only at the end
         step, known = self._step(name), name in self._places
         self._places[name] = step
         self._done |= {name} if done else set()
@@ -163,7 +163,7 @@ class Gathering:
             yield News("result", item)
 
     def _step(self, name: str) -> Step:
-        """Where an item is: in the step it began in, or in the last, or in a new one."""
+        """Return the step of an item: the one it began in, the last one, or a new one."""
         if name in self._places:
             return self._places[name]
         if not self.steps or self.steps[-1].usage is not None or self.steps[-1].answered:
@@ -171,7 +171,7 @@ class Gathering:
         return self.steps[-1]
 
     def _begun(self, params: JSONObject, item: JSONObject) -> JSONObject:
-        """The item that a piece belongs to, which may have begun before we listened."""
+        """Return the item that a delta belongs to. Its start event may be missing."""
         name = text_of(params.get("itemId"))
         step = self._places.setdefault(name, self._step(name))
         return step.items.setdefault(name, {**item, "id": name})
@@ -197,7 +197,7 @@ class Gathering:
         return [News("reasoning", item, gap + piece)] if gap + piece else []
 
     def _counted(self, usage: JSONObject) -> None:
-        """The tokens of one call. What is told again, or while the history is shortened, is no answer of the model."""
+        """Store the tokens of one model call. Repeated reports, and those during compaction, do not end a step."""
         last, total = inner(usage.get("last")), inner(usage.get("total")).get("totalTokens")
         if not (last.get("inputTokens") or last.get("outputTokens")) or (total is not None and total == self._total):
             return
@@ -229,7 +229,7 @@ class Gathering:
             self._abandon(self.steps)
 
     def _abandon(self, steps: Iterable[Step]) -> None:
-        """Take out words that were begun and never ended: Codex asked again, and its thread does not hold them."""
+        """Remove text that started but never finished: Codex retried, and its thread does not contain it."""
         for step in steps:
             for name, item in list(step.items.items()):
                 if name not in self._done and item.get("type") in ("agentMessage", "reasoning"):

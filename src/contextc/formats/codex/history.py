@@ -1,7 +1,7 @@
-"""What a client of Codex needs of a list of items: what is history and what is the prompt, and how history is imported.
+"""Splitting a list of items into history and prompt, and conversion of the history for import.
 
-`thread/inject_items` takes items of the Responses API, not items of a thread. So they go through our own messages into
-that format. What only the thread they came from could prove, reasoning, stays behind.
+`thread/inject_items` takes items of the Responses API, not items of a thread. So items are decoded into messages and
+encoded in that format. Reasoning is left out, because only its original thread can verify it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,26 +19,26 @@ from contextc.messages import AnyPart, Message, Native, Text
 from contextc.prompts.escape import SYSTEM_CONTEXT
 
 GO_ON = "Go on."
-"""The prompt of a turn in which the user says nothing."""
+"""The prompt of a turn without user input."""
 CODEX = "codex"
 
 
 class Split(NamedTuple):
-    """Items up to the last thing the agent did, and the `input` of `turn/start` for what was said after it."""
+    """Items up to the agent's last one, and the `input` of `turn/start` for the items after it."""
 
     history: list[JSONObject]
     prompt: list[JSONObject]
 
 
 def split(items: Sequence[JSONObject]) -> Split:
-    """What a new thread has to be told of before, and what it is asked now."""
+    """Split items into the history for a new thread, and its prompt."""
     behind = next((len(items) - back for back, item in enumerate(reversed(items)) if not is_users(item)), 0)
     prompt = [block for item in items[behind:] for block in _input(item)]
     return Split(list(items[:behind]), prompt or [{"type": "text", "text": GO_ON}])
 
 
 def response_items(items: Sequence[JSONObject], *, provider: str = CODEX) -> list[JSONObject]:
-    """The items as `thread/inject_items` takes them: whole messages, and every call with its output."""
+    """Return the items for `thread/inject_items`: whole messages, and every call with its output."""
     history = [each for message in decode_items(plain(items), provider) for each in _told(message)]
     return [_whole(item) for item in OpenAIResponsesFormatter().encode_history(history)]
 
@@ -54,7 +54,7 @@ def _input(item: JSONObject) -> Iterator[JSONObject]:
 
 
 def _told(message: Message) -> Iterator[Message]:
-    """A message as another thread can be told of it: marked texts as the system's, which has a place here."""
+    """Yield a message for another thread: marked texts become system messages again, which are possible here."""
     parts = [part for each in message.parts if (part := _readable(each)) is not None]
     if message.role != "user":
         yield replace(message, parts=tuple(parts))
@@ -73,7 +73,7 @@ def _told(message: Message) -> Iterator[Message]:
 
 
 def _readable(part: AnyPart) -> AnyPart | None:
-    """A part without what the Responses API has no word for."""
+    """Return a part without data that the Responses API cannot express, or None."""
     if not isinstance(part, Native) or not isinstance(part.data, dict):
         return replace(part, extra=None)
     data = cast(JSONObject, part.data)
@@ -86,7 +86,7 @@ def _readable(part: AnyPart) -> AnyPart | None:
 
 
 def _whole(item: JSONObject) -> JSONObject:
-    """An item as Codex takes it: with its type, and with its content in blocks."""
+    """Return an item as Codex expects it: with its type, and with its content in blocks."""
     if "role" not in item:
         return item
     content: JSON = item["content"]

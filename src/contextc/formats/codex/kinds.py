@@ -1,8 +1,8 @@
-"""The items of a Codex thread: which fields each kind has, and which kinds are calls of a tool with their result.
+"""The item types of a Codex thread: the fields of each, and which of them are tool calls with results.
 
-An item of Codex holds a call and what came of it. To us these are two parts, so each kind of call says how it is read:
-the name of the tool, the arguments, the output; and where an output is put back. The call keeps the rest of the item
-(`extra`), and with it goes back as the very item it came as.
+An item contains a call and its result, which are two parts in contextc. So each type of call defines how its tool name,
+arguments and output are read, and where an output is written. The call keeps the rest of the item in `extra`, so that
+it is sent back as the same item.
 """
 
 from collections.abc import Callable, Iterable
@@ -64,21 +64,21 @@ BLOCKS: dict[str, Fields] = {
     "skill": {"name": str, "path": str},
     "mention": {"name": str, "path": str},
 }
-"""What a user's message is made of, which is also what `turn/start` takes."""
+"""The blocks of a user message, which `turn/start` also takes."""
 RETURNED: dict[str, Fields] = {
     "inputText": {"text": str},
     "inputImage": {"imageUrl": str},
     "inputAudio": {"audioUrl": str},
 }
-"""What a tool of ours returns."""
+"""The blocks that a client tool returns."""
 USERS = ("userMessage", "hookPrompt")
 
 
 class Kind(NamedTuple):
-    """How a kind of item is read as a call and its result.
+    """The conversion of an item type to a call and its result.
 
-    `field` is where its output stands, and `write` what is put there. What a `late` kind asks for is known only when it
-    is done.
+    `field` is the field of its output, and `write` returns its new value. The arguments of a `late` type are known only
+    when it is complete.
     """
 
     name: Callable[[JSONObject], str]
@@ -102,7 +102,7 @@ def stripped(item: JSONObject, kind: Kind) -> JSONObject:
 
 
 def answered(item: JSONObject, kind: Kind, result: ToolResult) -> JSONObject:
-    """The item with this result in it, in place of any other."""
+    """Return the item with this result in place of any other."""
     state = item.get("status")
     if state is not None and (state == RUNNING or is_error(item) != result.is_error):
         item = {**item, "status": FAILED if result.is_error else COMPLETED}
@@ -112,7 +112,7 @@ def answered(item: JSONObject, kind: Kind, result: ToolResult) -> JSONObject:
 
 
 def block_of(part: Text | Media) -> JSONObject | None:
-    """A part of a result as a tool of ours returns it; None where Codex takes no such thing."""
+    """Return a part of a result as a block of a client tool, or None if Codex does not support it."""
     if isinstance(part, Text):
         return {"type": "inputText", "text": part.text}
     url = data_url(part, {}) or part.url
@@ -122,7 +122,7 @@ def block_of(part: Text | Media) -> JSONObject | None:
 
 
 def content_of(blocks: Iterable[JSONObject]) -> Content:
-    """What a tool of ours returned: one text as such, anything else in its parts."""
+    """Return the content that a client tool returned: a single text as str, anything else as parts."""
     parts = [_part(block) for block in blocks]
     if not parts:
         return ""
@@ -147,7 +147,7 @@ def _said(item: JSONObject) -> Content:
 
 
 def _mcp_said(item: JSONObject) -> Content:
-    """What a server returned, in MCP's own blocks, or the sentence it failed with."""
+    """Return the output of an MCP server from its blocks, or its error text."""
     error, result = inner(item.get("error")), inner(item.get("result"))
     parts: list[Text | Media] = []
     for block in cast(list[JSON], result.get("content") or []):
@@ -183,7 +183,7 @@ def _listed(name: str) -> Callable[[JSONObject], Content]:
 
 
 def _only(*names: str) -> Callable[[JSONObject], JSON]:
-    """The arguments that these fields of an item are."""
+    """Return a function that reads these fields of an item as arguments."""
     return lambda item: {name: item[name] for name in names if item.get(name) is not None}
 
 

@@ -1,4 +1,4 @@
-"""The lines of `codex exec --json` as notifications of the app-server, which say the same in other words."""
+"""Conversion of `codex exec --json` lines into the equivalent notifications of the app-server."""
 
 from collections.abc import Callable
 from typing import NamedTuple, cast
@@ -20,7 +20,7 @@ HAPPENED = {"item.started": "item/started", "item.updated": "item/started", "ite
 BEGINNINGS = ("thread.", "turn.", "item.")
 ENDED = {"turn.completed": "completed", "turn.failed": "failed"}
 WARNING = "error"
-"""An item that is no part of the thread: something Codex wants the user to know."""
+"""An item that is not part of the thread: a warning for the user."""
 
 
 class Notification(NamedTuple):
@@ -29,20 +29,20 @@ class Notification(NamedTuple):
 
 
 def is_line(event: JSONObject) -> bool:
-    """Whether this is a line, of a type that is known or of one that is new."""
+    """Return True if this is a line, of a known or a new type."""
     kind = text_of(event.get("type"))
     return (kind == "error" or kind.startswith(BEGINNINGS)) and "id" not in event
 
 
 def notification(event: JSONObject) -> Notification:
-    """What a line says. The usage it tells is that of the whole thread so far, and so it is not taken."""
+    """Return a line as a notification. Its usage is that of the whole thread so far, and is ignored."""
     kind = text_of(event.get("type"))
     if kind in HAPPENED:
         item = event.get("item")
         return Notification(HAPPENED[kind], {"item": camel(cast(JSONObject, item) if isinstance(item, dict) else {})})
     if kind == "thread.started":
         return Notification("thread/started", {"thread": {"id": event.get("thread_id")}})
-    if kind == "error":  # it may try again; `turn.failed` says that it did not
+    if kind == "error":  # it may retry; `turn.failed` reports the final failure
         return Notification("error", {"error": {"message": event.get("message")}, "willRetry": True})
     if kind == "turn.started":
         return Notification("turn/started", {})
@@ -53,7 +53,7 @@ def notification(event: JSONObject) -> Notification:
 
 
 def camel(item: JSONObject) -> JSONObject:
-    """An item of `codex exec --json` as one of a thread; any other as it is."""
+    """Return an item of `codex exec --json` as an item of a thread, and any other unchanged."""
     kind = text_of(item.get("type"))
     if kind not in SNAKES or (kind == "reasoning" and "text" not in item):
         return item

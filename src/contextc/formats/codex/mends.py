@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: the thread, and the tools."""
+"""Fixes that decoding and encoding a request do not make: the thread id, and the tools."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-
 
 
 def left_running(turns: Sequence[Turn]) -> list[Turn]:
-    """Calls that still run though the thread has gone on. Calls beside them may run at the same time."""
+    """Return calls that are still running although later items exist. Parallel calls are exempt."""
     found: list[Turn] = []
     gone_on = False
     for turn in reversed(turns):

@@ -1,6 +1,7 @@
-"""How Codex wants the names of tools and the ids of calls: as the Responses API, but for names it keeps for itself.
+"""Tool names and call ids as Codex accepts them: those of the Responses API, except reserved names.
 
-"dynamic tool name is reserved: mcp__x": such a name is spelled as any that has a letter too many.
+Codex refuses reserved names: "dynamic tool name is reserved: mcp__x". They are encoded like names with invalid
+characters.
 """
 
 from typing import ClassVar
@@ -12,7 +13,7 @@ SPELLED = "mcp_x5F__"
 
 
 class Names(Spelling):
-    """Names without those that Codex gives to the tools of MCP servers."""
+    """Tool names, except those that Codex reserves for tools of MCP servers."""
 
     reserved: ClassVar[str] = RESERVED
 

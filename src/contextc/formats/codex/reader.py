@@ -1,6 +1,6 @@
-"""What each notification of a turn adds, and what the turn says of its session.
+"""The reader of a turn's notifications, with its session.
 
-Calls are told when they begin and results when they are there. Codex's own retries are noted.
+Calls are reported when they start, results when they are complete. Codex's own retries become notes.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from contextc.messages import Message, Reasoning, Text
 
 
 class CodexReader(Reader):
-    """Reads one turn. `session` is the thread, `cursor` the turn."""
+    """Reads one turn. `session` is the thread id, `cursor` the turn id."""
 
     def __init__(self, formatter: Decodes) -> None:
         super().__init__(formatter)

@@ -1,4 +1,4 @@
-"""A turn of Codex as our messages: each answer of its model with the results of its tools, and how the turn ended."""
+"""Decoding of a Codex turn into messages: each answer of its model, the results of its tools, and the outcome."""
 
 from collections.abc import Iterable, Iterator
 from typing import cast
@@ -16,7 +16,7 @@ NO_REASON = "Codex gave no reason."
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A turn as it would have come whole."""
+    """Return a turn from its events, as it would be unstreamed."""
     gathered = Gathering()
     for event in events:
         gathered.read(event)
@@ -35,11 +35,11 @@ def whole(gathered: Gathering) -> JSONObject:
 
 
 def decode_turn(turn: JSONObject, provider: str) -> list[Message]:
-    """All messages of a turn, as far as it came. There is always one of the assistant."""
+    """Return all messages of a turn so far. At least one is the assistant's."""
     decoder = Decoder(provider, model=turn.get("model"))
     found = [message for step in _steps(turn) for message in _step(step, decoder)]
     spoken = [index for index, message in enumerate(found) if message.role == "assistant"]
-    if not spoken or (turn.get("status") == "failed" and found[-1].role != "assistant"):  # what it did is whole
+    if not spoken or (turn.get("status") == "failed" and found[-1].role != "assistant"):  # its items are complete
         spoken, found = [*spoken, len(found)], [*found, Message(role="assistant")]
     for index in spoken[:-1]:
         found[index] = replace(found[index], finish="tool_calls" if found[index].tool_calls else "stop")
@@ -53,7 +53,7 @@ def last_of(messages: list[Message]) -> Message:
 
 
 def usage_of(last: JSONObject) -> Usage:
-    """The tokens of one call of the model."""
+    """Return the token usage of one model call."""
     return Usage(
         input=last.get("inputTokens") or 0,
         output=last.get("outputTokens") or 0,
@@ -64,7 +64,7 @@ def usage_of(last: JSONObject) -> Usage:
 
 
 def _steps(turn: JSONObject) -> list[JSONObject]:
-    """The steps that were gathered, or all that a turn holds that came whole, between its calls."""
+    """Return the collected steps, or split the items of an unstreamed turn at its calls."""
     given: JSON = turn.get("steps")
     if isinstance(given, list):
         return cast(list[JSONObject], given)
@@ -87,4 +87,4 @@ def _ended(message: Message, turn: JSONObject) -> Message:
             said = text_of(inner(turn.get("error")).get("message"))
             return replace(message, finish="error", status="error", error=said or NO_REASON)
         case _:
-            return message  # it broke off, or is still going on
+            return message  # it was cut off, or is still running

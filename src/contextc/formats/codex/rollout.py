@@ -1,8 +1,8 @@
-"""The record that Codex keeps of a thread on disk: JSON Lines of what went to the API, and of what happened.
+"""Decoding of rollout files, the JSON Lines record that Codex keeps of a thread on disk.
 
-The history is in the `response_item` lines, which are items of the Responses API and are read by that format. Codex
-puts texts of its own among them (the surroundings, its skills, that a turn was interrupted): they are the harness
-speaking, neither the user nor us, and are left out. Where a history was compacted, what took its place is the history.
+The history is in the `response_item` lines. They are items of the Responses API, and are decoded by that format. Codex
+adds texts of its own (environment, skills, interrupted turns), which are neither the user's nor ours and are left out.
+After a compaction, the replacement is the history.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,9 +15,9 @@ from contextc.formats.settings import inner
 from contextc.messages import Message
 
 TOLD = ("user.", "compaction.summary")
-"""The kinds of content that are part of the history; of one that is unknown its beginning decides."""
+"""The content types that are part of the history. An unknown type is matched by its prefix."""
 BARE = {"timestamp", "type"}
-"""A line that says only that something happened."""
+"""The fields of a line that only records an event."""
 HARNESS = (
     "<environment_context>",
     "<user_instructions>",
@@ -27,16 +27,16 @@ HARNESS = (
     "<user_shell_command>",
     "# AGENTS.md instructions",
 )
-"""How texts of Codex's own begin, where a record does not say so itself."""
+"""Prefixes of Codex's own texts, in records that do not mark them."""
 
 
 def is_line(line: JSONObject) -> bool:
-    """Whether this is a line of a record. Of their types there are more with every version."""
+    """Return True if this is a line of a rollout file. New versions add types."""
     return isinstance(line.get("type"), str) and (isinstance(line.get("payload"), dict) or line.keys() == BARE)
 
 
 def messages(lines: Iterable[JSONObject], provider: str) -> list[Message]:
-    """The history as it stood at the end of the record."""
+    """Return the history at the end of the record."""
     form = OpenAIResponsesFormatter(provider=provider)
     return list(form.decode_request({"input": _history(lines)}).messages)
 
@@ -59,7 +59,7 @@ def _history(lines: Iterable[JSONObject]) -> list[JSONObject]:
 
 
 def _without_harness(item: JSONObject) -> Iterator[JSONObject]:
-    """The item without what Codex has added to it, if anything is left."""
+    """Yield the item without Codex's own additions, unless it is then empty."""
     name = "internal_chat_message_metadata_passthrough"
     kinds: JSON = inner(item.get(name)).get("content_item_kinds")
     plain = {key: value for key, value in item.items() if key != name and value is not None}
@@ -81,7 +81,7 @@ def _is_harness(block: JSONObject, kind: JSON) -> bool:
 
 
 def _rolled_back(items: list[JSONObject], turns: JSON) -> list[JSONObject]:
-    """The history without its last turns, each of which begins with the user."""
+    """Return the history without its last turns. Each turn begins with a user message."""
     begun = [index for index, item in enumerate(items) if item.get("role") == "user"]
     count = turns if isinstance(turns, int) else 0
     return items[: begun[-min(count, len(begun))]] if count > 0 and begun else items

@@ -1,7 +1,6 @@
-"""The rules of a thread of Codex, as far as it can be held against them without asking.
+"""The lint rules of a Codex thread.
 
-The app-server refuses some of this in words. Of the rest it says nothing, and goes on with something else than was
-meant, which is worse.
+The app-server refuses some violations with an error. It accepts others silently and does something else than intended.
 """
 
 from collections.abc import Iterable
@@ -24,14 +23,14 @@ rule = BOOK.rule
 
 @rule(1, errors.MISSHAPEN)
 def has_the_shape(request: Sketch) -> Iterable[Finding]:
-    """Every item, block and tool has the fields its kind must have.
+    """Every item, block and tool has the required fields of its type.
 
-    An item has a `type` that Codex knows, and the fields of that type. What a user says is a list of blocks, and what a
-    tool returned is one too. What Codex itself wrote, in an event or a line of its record, may have any type.
+    An item has a known `type` and the fields of that type. The content of a user message, and the output of a tool, are
+    lists of blocks. An event, or a line of a rollout file that Codex wrote, may have any type.
 
     Example: [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}, {"type": "agentMessage",
         "id": "2"}]
-    Repair: it gets the shape that was meant; what has none becomes text, and a tool is left out.
+    Repair: the intended shape is restored. Anything else becomes text, and an invalid tool is left out.
     """
     return request.misshapen
 
@@ -40,22 +39,22 @@ def has_the_shape(request: Sketch) -> Iterable[Finding]:
 def items_have_ids(request: Sketch) -> Iterable[Finding]:
     """Every item has an id.
 
-    The results of approvals, the deltas of a stream and a call of a tool are told apart by it.
+    Approvals, stream deltas and tool calls refer to items by id.
 
     Example: [{"type": "userMessage", "content": [{"type": "text", "text": "hi"}]}]
-    Repair: the item gets an id that is made of what it says.
+    Repair: the item gets an id derived from its content.
     """
     for turn in request.turns:
         if turn.role != "record" and not turn.wire.get("id"):
-            yield at(turn.path, f"this {turn.wire['type']} has no id.")
+            yield at(turn.path, f"this {turn.wire['type']} has no `id`.")
 
 
 @rule(3, errors.THREAD_ID, mend=mends.without_thread)
 def thread_is_named_by_a_uuid(request: Sketch) -> Iterable[Finding]:
     """A thread is resumed by its id, which is a UUID.
 
-    `codex exec resume` takes anything else for a name, and where there is none of it begins a new thread without a
-    word: the history is gone, and the answer is one to a question without it.
+    `codex exec resume` treats any other text as a name. If no thread has this name, it silently starts a new thread
+    without the history.
 
     Example: {"threadId": "thread_1", "items": [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text":
         "hi"}]}]}
@@ -63,46 +62,46 @@ def thread_is_named_by_a_uuid(request: Sketch) -> Iterable[Finding]:
     """
     name = request.body.get("threadId")
     if name is not None and not mends.is_thread(name):
-        yield at(("threadId",), "a thread is named by a UUID, and this is none.", problem=repr(name))
+        yield at(("threadId",), "`threadId` must be a UUID.", problem=repr(name))
 
 
 @rule(4)
 def calls_are_done(request: Sketch) -> Iterable[Finding]:
-    """A call that other items follow has come to its end.
+    """A call that is followed by other items has finished.
 
-    A crash or a cancelled turn leaves a call `inProgress`. Imported so, it has no result, and the API refuses every
-    later request of the thread.
+    A crash or a cancelled turn leaves a call `inProgress`. If it is imported like that, it has no result, and the API
+    refuses every later request of the thread.
 
     Example: [{"type": "dynamicToolCall", "id": "a", "tool": "look", "arguments": {}, "status": "inProgress"}, {"type":
         "userMessage", "id": "1", "content": [{"type": "text", "text": "and?"}]}]
-    Repair: a result says that it is missing.
+    Repair: a result is added which states that it is missing.
     """
     for turn in mends.left_running(request.turns):
-        yield at(turn.path, f"the call {turn.wire.get('id')} is still running, and the thread has gone on.")
+        yield at(turn.path, f"call {turn.wire.get('id')} is still running, although other items follow.")
 
 
 @rule(5, errors.TOOL_NAME, mend=mends.with_spelled_names)
 def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
-    """The name of a tool is made of 1 to 128 letters, digits, `_` and `-`, and does not begin with `mcp__`.
+    """The name of a tool has 1 to 128 letters, digits, `_` and `-`, and does not begin with `mcp__`.
 
     Example: {"dynamicTools": [{"type": "function", "name": "files.read", "description": "", "inputSchema": {"type":
         "object"}}], "items": [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}]}
-    Repair: the name is spelled with the characters that are allowed, wherever it stands.
+    Repair: other characters are replaced, wherever the name is used.
     """
     for tool in request.tools:
         if not NAMES.takes(tool.name) or tool.name.startswith(NAMES.reserved):
-            message = f"the name {tool.name!r} has characters that are not allowed, too many, or is kept for others."
+            message = f"invalid or reserved tool name {tool.name!r}: expected 1 to 128 letters, digits, `_` and `-`."
             yield at(tool.path, message, name=tool.name)
 
 
 @rule(6, errors.DOUBLED, mend=mends.with_names_once)
 def tools_are_named_once(request: Sketch) -> Iterable[Finding]:
-    """No two tools have the same name.
+    """Tools have different names.
 
     Example: {"dynamicTools": [{"type": "function", "name": "look", "description": "", "inputSchema": {"type":
         "object"}}, {"type": "function", "name": "look", "description": "", "inputSchema": {"type": "object"}}],
         "items": [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}]}
-    Repair: the first is kept.
+    Repair: the first tool is kept.
     """
     for tool in repeated(request.tools):
-        yield at(tool.path, f"another tool is called {tool.name!r} already.", name=tool.name)
+        yield at(tool.path, f"duplicate tool name {tool.name!r}.", name=tool.name)

@@ -1,4 +1,4 @@
-"""Where a turn of Codex keeps its settings: the parameters of `thread/start` and `turn/start`."""
+"""The settings of a Codex turn: the parameters of `thread/start` and `turn/start`."""
 
 from contextc._json import JSONObject
 from contextc.formats.settings import Output, Settings, SettingsTable

@@ -1,7 +1,7 @@
-"""A thread of Codex as rules see it: which items have a sound shape, and what of them are calls and results.
+"""The parser of Codex threads for lint rules: items with a valid shape, and their calls and results.
 
-Items may come as they are, in notifications of the app-server, or in the lines of `codex exec --json`; the record on
-disk is taken line by line. What has no shape is set aside.
+Items may be given directly, in notifications of the app-server, or in the lines of `codex exec --json`. Rollout files
+are parsed line by line. Items without a valid shape are recorded as misshapen.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ ANSWERED = {"assistant": "agentMessage", "model": "agentMessage", "ai": "agentMe
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the items of one."""
+    """Parse any JSON as a request, or as the items of one."""
     reader = _Reader()
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     given: JSON = whole.get("items") if isinstance(body, dict) else body
@@ -32,9 +32,9 @@ def read(body: JSON) -> Sketch:
     if isinstance(given, list):
         turns = list(reader.turns(cast(list[JSON], given), base))
     elif given is not None or not base:
-        reader.refuse(base, "", "the items must be a list.")
+        reader.refuse(base, "", "items must be a list.")
     if whole.get(INSTRUCTIONS) is not None and not isinstance(whole[INSTRUCTIONS], str):
-        reader.refuse((INSTRUCTIONS,), "", "the instructions must be a text.")
+        reader.refuse((INSTRUCTIONS,), "", f"{INSTRUCTIONS} must be a string.")
     tools = tuple(reader.tools(whole.get(TOOLS)))
     return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
 
@@ -47,11 +47,11 @@ WRITTEN = {
     "dynamicToolCall": ("arguments", "durationMs"),
     "functionCallOutput": ("callId",),
 }
-"""The items that a client writes itself, and what they may have that is not checked as their shape."""
+"""The items that a client writes, with their optional fields."""
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of items and blocks that Codex does not have; what it made itself is not checked."""
+    """Yield the fields of items and blocks that Codex does not have. Items of Codex itself are not checked."""
     for turn in sketch.turns:
         kind = str(turn.wire.get("type"))
         if (more := WRITTEN.get(kind)) is not None:
@@ -65,7 +65,7 @@ class _Reader:
         self.misshapen: list[Finding] = []
 
     def turns(self, items: list[JSON], base: Path) -> Iterator[Turn]:
-        """The items, of one that came in several events only the last."""
+        """Yield the items. Of an item in several events, only the last state."""
         last: dict[str, int] = {}
         for index, wire in enumerate(items):
             if (item := _inside(wire)) is not None and "id" in item:
@@ -78,7 +78,7 @@ class _Reader:
                 item = _inside(wire)
                 if item is None or last.get(str(item.get("id"))) != index or item.get("type") == lines.WARNING:
                     continue
-                if isinstance(item.get("type"), str) and item["type"] not in ITEMS:  # Codex knows what it is
+                if isinstance(item.get("type"), str) and item["type"] not in ITEMS:  # a type that only Codex knows
                     yield Turn(role="record", path=path, wire=item)
                 else:
                     yield from self.turn(item, path)
@@ -92,7 +92,7 @@ class _Reader:
         item = cast(JSONObject, wire)
         kind = item["type"]
         if kind not in ITEMS:
-            self.refuse(path, "type", f"there is no item of type {kind!r}.")
+            self.refuse(path, "type", f"unknown item type {kind!r}.")
         elif wrong := misfit(item, {"id?": str, **ITEMS[kind]}) or _unfit(item, kind):
             self.refuse(path, *wrong)
         elif kind in USERS:
@@ -124,7 +124,7 @@ class _Reader:
 
     def tools(self, tools: JSON) -> Iterator[Piece]:
         if tools is not None and not isinstance(tools, list):
-            self.refuse((TOOLS,), "", "the tools must be a list.")
+            self.refuse((TOOLS,), "", f"{TOOLS} must be a list.")
         for index, tool in enumerate(cast(list[JSON], tools) if isinstance(tools, list) else []):
             path: Path = (TOOLS, index)
             if wrong := misfit(tool, {"name": str, "description": str, "type?": str}) or _unfit_tool(tool):
@@ -139,7 +139,7 @@ class _Reader:
 
 
 def _inside(wire: JSON) -> JSONObject | None:
-    """The item in an event; None where it tells of none."""
+    """Return the item in an event, or None."""
     event = cast(JSONObject, wire) if isinstance(wire, dict) else {}
     if not is_event(event) or not text_of(event.get("method", event.get("type"))).startswith("item"):
         return None
@@ -153,31 +153,31 @@ def _misblock(block: JSON, shapes: dict[str, Fields]) -> tuple[str, str] | None:
         return wrong
     wire = cast(JSONObject, block)
     if wire["type"] not in shapes:
-        return "type", f"there is no block of type {wire['type']!r} here."
+        return "type", f"unknown block type {wire['type']!r}."
     if wire["type"] == "image" and wire.get("url") is None and wire.get("fileId") is None:
         return "url", "`url` is missing."
     return misfit(wire, shapes[wire["type"]])
 
 
 def _unfit(item: JSONObject, kind: str) -> tuple[str, str] | None:
-    """What is wrong inside an item whose fields are all there."""
+    """Return the field and message of a fault inside an item with all its fields, or None."""
     if "status" in ITEMS[kind] and kind != "imageGeneration" and item["status"] not in STATES:
-        return "status", f"`status` must be one of {', '.join(STATES)}, not {item['status']!r}."
+        return "status", f"`status` must be one of {', '.join(STATES)}, got {item['status']!r}."
     if kind in ("dynamicToolCall", "mcpToolCall") and "arguments" not in item:
         return "arguments", "`arguments` is missing."
     if kind == "reasoning":
         for name, wanted in LISTS.items():
             if any(not isinstance(each, wanted) for each in cast(list[JSON], item.get(name) or [])):
-                return name, f"`{name}` must hold texts."
+                return name, f"`{name}` must be a list of strings."
     for block in _own(item, kind, "contentItems"):
         if wrong := _misblock(block, RETURNED):
-            return "contentItems", f"`contentItems` holds what no tool returns: {wrong[1]}"
+            return "contentItems", f"`contentItems` has an invalid block: {wrong[1]}"
     for change in _own(item, kind, "changes"):
         if wrong := misfit(change, CHANGE):
-            return "changes", f"`changes` holds what is no change: {wrong[1]}"
+            return "changes", f"`changes` has an invalid change: {wrong[1]}"
     for name in ("fragments", "commandActions"):
         if any(not isinstance(each, dict) for each in _own(item, kind, name)):
-            return name, f"`{name}` must hold objects."
+            return name, f"`{name}` must be a list of objects."
     result: JSON = item.get("result")
     if kind == "mcpToolCall" and result is not None and not isinstance(cast(JSONObject, result).get("content"), list):
         return "result", "`result` must have a list as its `content`."
@@ -185,7 +185,7 @@ def _unfit(item: JSONObject, kind: str) -> tuple[str, str] | None:
 
 
 def _own(item: JSONObject, kind: str, name: str) -> list[JSON]:
-    """Return a list that items of this kind have; what stands under its name in another kind is not read."""
+    """Return a list that items of this type have. A field of the same name in another type is not read."""
     return cast(list[JSON], item.get(name) or []) if {name, f"{name}?"} & ITEMS[kind].keys() else []
 
 
@@ -197,11 +197,11 @@ def _unfit_tool(tool: JSON) -> tuple[str, str] | None:
         case "namespace":
             return misfit(wire, {"tools": list})
         case kind:
-            return "type", f"there is no tool of type {kind!r}."
+            return "type", f"unknown tool type {kind!r}."
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly an item, a block or a tool: texts, messages with a role, items that miss what can be told."""
+    """Return an almost valid item, block or tool in a valid shape, such as a text or a message with a role."""
     if path == ("items",):
         return [] if value is None else [value]
     if path[0] == INSTRUCTIONS:
@@ -238,7 +238,7 @@ def _item(wire: JSONObject) -> JSONObject:
 
 
 def _call(wire: JSONObject) -> JSONObject:
-    """A call of ours with what can be made up for it."""
+    """Return a client tool call with missing fields filled in."""
     returned: JSON = wire.get("contentItems")
     given = [{"type": "inputText", "text": returned}] if isinstance(returned, str) else _list(returned)
     blocks = [each if _misblock(each, RETURNED) is None else _returned(each) for each in given]
@@ -255,7 +255,7 @@ def _returned(value: JSON) -> JSONObject:
 
 
 def _tool(wire: JSONObject) -> JSON:
-    """A tool as other providers describe it."""
+    """Return a tool in another provider's shape as a valid tool."""
     inner: JSON = wire.get("function")
     given = cast(JSONObject, inner) if isinstance(inner, dict) else wire
     if not isinstance(given.get("name"), str):
@@ -276,7 +276,7 @@ def _list(value: JSON) -> list[JSON]:
 
 
 def _words(value: JSON) -> str:
-    """The text of what is nearly one: a text, a block, a list of blocks."""
+    """Return the text of a string, a block or a list of blocks."""
     if isinstance(value, list):
         return "\n\n".join(words for each in cast(list[JSON], value) if (words := _words(each)))
     text: JSON = cast(JSONObject, value).get("text") if isinstance(value, dict) else value

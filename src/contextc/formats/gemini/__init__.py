@@ -6,7 +6,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.base import APART, OPENING, Encoded, Formatter, Request, kept
+from contextc.formats.base import OPENING, Encoded, Formatter, Request, kept
 from contextc.formats.checking import RuleBook
 from contextc.formats.gemini import decode
 from contextc.formats.gemini.encode import (
@@ -27,6 +27,7 @@ from contextc.formats.gemini.mends import NAMES, has_level, with_signatures
 from contextc.formats.gemini.reader import GeminiReader
 from contextc.formats.gemini.rules import BOOK
 from contextc.formats.gemini.settings import SETTINGS
+from contextc.formats.grouping import APART
 from contextc.formats.reading import Reader
 from contextc.formats.reasoning import Policy
 from contextc.formats.settings import SettingsTable
@@ -36,9 +37,9 @@ from contextc.tools import NativeTool, Tool
 
 
 class GeminiFormatter(Formatter):
-    """`signatures` says that the model wants one on the first call of a step, as Gemini 3 and later do.
+    """Google's generateContent. `signatures`: the first call of a step needs one, as in Gemini 3 and later.
 
-    `model` is the one that will be asked, if it is known: what another model signed is not sent to it as signed.
+    `model` is the requested model, if known. Signatures of another model are not sent to it.
     """
 
     name: ClassVar[str] = "gemini"
@@ -72,7 +73,7 @@ class GeminiFormatter(Formatter):
         )
 
     def _unsigned(self, message: Message) -> Message:
-        """A reply without its signatures, if it says that another model wrote it."""
+        """Return a reply without its signatures if another model wrote it."""
         wrote, asked = (
             kept(message.extra, self.provider).get("modelVersion"),
             (self.model or "").removeprefix("models/"),

@@ -1,8 +1,8 @@
-"""Google's requests, replies and streams as our messages.
+"""Decoding of Google's requests, replies and streams into messages.
 
-Each wire part becomes a part; what our encoding of it would not say stays in its `extra`, and a part we have no type
-for stays whole as a `Native`. Google need not name its calls: such a call gets an id made of what it says, and goes
-back without one. A content that holds results and other parts becomes a tool message and a user message.
+Each wire part becomes a part. Data that encoding this part would not reproduce is kept in its `extra`. A wire part
+without a matching part type becomes a `Native`. Google's calls may have no id: such a call gets an id derived from its
+content, and is sent back without one. A content with results and other parts becomes a tool message and a user message.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, canonical, encode
-from contextc.formats.base import APART, Request, grow, kept, remember
+from contextc.formats.base import Request, grow, kept, remember
 from contextc.formats.gemini.encode import (
     ALONE,
     BESIDE,
@@ -26,6 +26,7 @@ from contextc.formats.gemini.encode import (
     encode_tool,
     to_urlsafe,
 )
+from contextc.formats.grouping import APART
 from contextc.formats.media import unpacked
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.settings import inner as object_or_empty
@@ -64,7 +65,7 @@ KEPT_OF_CANDIDATE = (
     "groundingMetadata",
     "urlContextMetadata",
 )
-OUTPUT_NAMES = ("output", "result", "return_value")  # Google's documents, its SDK, and a popular framework
+OUTPUT_NAMES = ("output", "result", "return_value")  # as in Google's documentation, its SDK, and a popular framework
 OWN_FILES = ("https://generativelanguage.googleapis.com/", "gs://")
 UNKNOWN_CALL, UNKNOWN_TYPE = "unknown", "application/octet-stream"
 HEAD = ("contents", "systemInstruction", "system_instruction", "tools")
@@ -130,7 +131,7 @@ def _finish(reply: JSONObject, candidate: JSONObject, parts: tuple[AnyPart, ...]
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A reply, from the chunks of its stream. Each is a reply by itself: new parts, and the usage so far."""
+    """Return a reply from the chunks of its stream. A chunk is a reply with new parts and the usage so far."""
     reply: JSONObject = {}
     candidate: JSONObject = {}
     parts: list[JSONObject] = []
@@ -147,7 +148,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
 
 
 def _gather_part(parts: list[JSONObject], part: JSONObject) -> None:
-    """Text goes on where it stopped, but a part with a signature is neither continued nor joined to another."""
+    """Append a part. Texts are joined, but a part with a signature is neither continued nor joined to another."""
     if part == {"text": ""}:
         return
     plain = part.keys() <= {"text", "thought"} and "text" in part
@@ -158,16 +159,16 @@ def _gather_part(parts: list[JSONObject], part: JSONObject) -> None:
 
 
 def part_reader(provider: str, model: str | None) -> Callable[[JSONObject], AnyPart]:
-    """What reads the parts of one reply, one after the other: an unnamed call is named by those before it."""
+    """Return a decoder for the parts of one reply, in order. The id of an unnamed call depends on earlier parts."""
     return _Decoder(provider, model).part
 
 
 class _Decoder:
     def __init__(self, provider: str, model: str | None = None) -> None:
         self.provider, self.model = provider, model
-        self.waiting = OpenCalls[ToolCall]()  # the calls of the last model content that have no result yet
+        self.waiting = OpenCalls[ToolCall]()  # calls of the last model content without results
         self.unnamed: set[str] = set()
-        self.near: set[str] = set()  # those of the last model content, with which its results are encoded
+        self.near: set[str] = set()  # ids in the last model content, with which its results are encoded
 
     def system(self, body: JSONObject) -> Message | None:
         snake = body.get("systemInstruction") is None
@@ -182,7 +183,7 @@ class _Decoder:
         return Message(role="system", parts=parts, extra={self.provider: rest} if rest else None)
 
     def content(self, wire: JSONObject) -> Iterator[Message]:
-        """The messages of one content; all but the first say that they did not stand apart."""
+        """Yield the messages of one content. All but the first are marked as not separate."""
         role: Role = "assistant" if wire.get("role") == "model" else "user"
         if role == "assistant":
             self.near = set()
@@ -194,13 +195,13 @@ class _Decoder:
             runs[-1].append(part)
         for number, parts in enumerate(runs):
             message = Message(role="tool" if isinstance(parts[0], ToolResult) else role, parts=tuple(parts))
-            # a content with calls is written as the model's, whatever role it was read with: Google refuses another
+            # A content with calls always gets the role "model": Google refuses any other.
             if wire.get("role") not in (None, "", "user", "model") and not message.tool_calls:
                 message = replace(message, extra={self.provider: {ROLE: wire["role"]}})
             yield self.apart(message, False) if number else message
 
     def apart(self, message: Message, apart: bool) -> Message:
-        """A message that stood apart from its neighbour, or did not, where we would have done otherwise."""
+        """Mark whether a message was separate from its neighbour, if our encoding would decide differently."""
         return replace(message, extra={self.provider: {**kept(message.extra, self.provider), APART: apart}})
 
     def part(self, wire: JSONObject) -> AnyPart:
@@ -209,7 +210,7 @@ class _Decoder:
         return part if isinstance(part, Native) else self.with_rest(part, block, spelled)
 
     def _part(self, block: JSONObject) -> AnyPart | None:
-        """None where none of our types fits."""
+        """Return the part, or None if no type matches."""
         match block:
             case {"text": str(text), "thought": True}:
                 signature = block.get("thoughtSignature")
@@ -258,7 +259,7 @@ class _Decoder:
         )
 
     def answered(self, name: str, call_id: str | None) -> str:
-        """The id of the call that a result is for: its own, or that of the first call of its name that still waits."""
+        """Return the id of the call that a result answers: its own, or that of the first open call of its name."""
         call = self.waiting.take(("id", call_id)) or self.waiting.take(("unnamed" if call_id else "name", name))
         return call.id if call is not None else call_id or UNKNOWN_CALL
 
@@ -268,7 +269,7 @@ class _Decoder:
         return Media(mime_type=mime_type, url=uri)
 
     def with_rest(self, part: AnyPart, block: JSONObject, spelled: list[str]) -> AnyPart:
-        """The part, and what of its wire form our encoding would not say."""
+        """Return the part, with data of its wire part that our encoding would not reproduce."""
         ours = encode_part(part, self.provider, self.near)
         rest = dict(kept(remember(block, ours, self.provider), self.provider))
         for name in DATA_FIELDS:
@@ -283,7 +284,7 @@ class _Decoder:
         return replace(part, extra={self.provider: rest}) if rest else part
 
     def tools(self, entries: list[JSONObject], *, alone: bool) -> Iterator[Tool | NativeTool]:
-        """The tools; `alone` says that there is one entry, and it stands where the list should be."""
+        """Yield the tools. `alone`: the request has a single entry in place of a list."""
         for tool in self._tools(entries):
             rest = kept(tool.extra, self.provider)
             yield replace(tool, extra={self.provider: {**rest, ALONE: True}}) if alone else tool
@@ -318,7 +319,7 @@ class _Decoder:
 
 
 def _plain(wire: JSONObject, also: tuple[str, ...] = ()) -> tuple[JSONObject, list[str]]:
-    """A part under the names we use, nulls left out, and those of its names that were others."""
+    """Return a part with canonical field names and without nulls, and those of its names that were different."""
     found: JSONObject = {}
     spelled: list[str] = []
     for name, value in wire.items():
@@ -337,7 +338,7 @@ def _plain(wire: JSONObject, also: tuple[str, ...] = ()) -> tuple[JSONObject, li
 
 
 def _read(response: JSONObject) -> tuple[str, bool]:
-    """What a response says, as text, and whether it is an error."""
+    """Return the text of a response, and True if it is an error."""
     if len(response) == 1:
         name, value = next(iter(response.items()))
         if name == "error" or name in OUTPUT_NAMES:
@@ -346,12 +347,12 @@ def _read(response: JSONObject) -> tuple[str, bool]:
 
 
 def _listed(value: JSON) -> list[JSONObject]:
-    """A list; the API also takes one object where it means a list of one."""
+    """Return a list. The API also accepts one object in place of a list of one."""
     return [cast(JSONObject, value)] if isinstance(value, dict) else cast(list[JSONObject], value or [])
 
 
 def json_schema(schema: JSON) -> JSON:
-    """Google's own kind of schema, whose types are in capitals, as JSON Schema."""
+    """Return a schema of Google, whose types are in capitals, as JSON Schema."""
     if isinstance(schema, list):
         return [json_schema(each) for each in cast(list[JSON], schema)]
     if not isinstance(schema, dict):

@@ -1,13 +1,14 @@
-"""Our messages in the shape of Google's generateContent.
+"""Encoding of messages for Google's generateContent.
 
-Neighbours of one role become one content, but the results of a step stand in a content of their own right after its
-calls: a content that mixes them with other parts is refused by some endpoints and answered with nothing by some
-models. There is no system role, so a system message between others is tagged user text. A signature belongs to the
-part it came on and goes back on it; a call that came from elsewhere gets the stand-in that Google's guide names.
+Neighbours of one role become one content, but the results of a step have a separate content directly after its calls.
+Some endpoints refuse a content that mixes results with other parts, and some models answer it with nothing. There is no
+system role, so a system message between others becomes tagged user text. A signature belongs to its part and is sent
+back on it. A call from another provider gets the placeholder signature from Google's guide.
 
-Google's own `extra` of a part holds what its wire part said beyond ours, the inside of its data field by itself
-(`{"functionCall": {"id": null}}` is a call without an id), and two facts of spelling: `spelled` and `urlsafe`. That of
-a message holds the role of a result that was not the user's, that of a tool that it was no list (`alone`).
+Google's `extra` of a part has the data of its wire part beyond our types. Data of the inner object is nested:
+`{"functionCall": {"id": null}}` is a call without an id. `spelled` and `urlsafe` record notations. The `extra` of a
+message has the role of a result if it was not the user's. `alone` in the `extra` of a tool records that tools were not
+a list.
 """
 
 import re
@@ -18,7 +19,6 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import (
-    APART,
     Encoded,
     Note,
     arguments_wrapped,
@@ -28,6 +28,7 @@ from contextc.formats.base import (
     kept,
     restored,
 )
+from contextc.formats.grouping import APART
 from contextc.formats.media import packed
 from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.parts import Hint
@@ -36,7 +37,7 @@ from contextc.tools import NativeTool, Tool
 STAND_IN = "skip_thought_signature_validator"
 RESULT_MEDIA = ("image/jpeg", "image/png", "image/webp", "application/pdf", "text/plain")
 DATA_FIELDS = ("functionCall", "functionResponse", "inlineData", "fileData")
-# The API takes both spellings of its names, and clients mix them.
+# The API accepts both spellings of its names, and clients mix them.
 OTHER_NAMES = {
     "function_call": "functionCall",
     "function_response": "functionResponse",
@@ -66,7 +67,7 @@ def encode_segment(
         begins = not wire
         add(wire, role, blocks, apart=apart)
         if begins and wire and apart:
-            wire[0] = {**wire[0], APART: True}  # `join` has to know, and takes it off again
+            wire[0] = {**wire[0], APART: True}  # for `join`, which removes it
         add(wire, "user", encoder.moved)
         encoder.moved = []
     return Encoded(tuple(wire), tuple(encoder.notes), bool(wire and wire[0].get(APART)))
@@ -80,10 +81,9 @@ def add(
     apart: bool | None = None,
     sealed: JSONObject | None = None,
 ) -> None:
-    """Append parts to the last content if it has the same role, else as a content of their own.
+    """Append parts to the last content if it has the same role, else as a new content.
 
-    Where nobody says whether they stand apart, results do from other parts. The content `sealed` is not changed: a
-    copy takes its place.
+    `apart` None: results are separated from other parts. The content `sealed` is not changed but replaced by a copy.
     """
     if not blocks:
         return
@@ -103,7 +103,10 @@ def _is_result(block: JSONObject) -> bool:
 
 
 def encode_part(part: AnyPart, provider: str, unnamed: set[str]) -> JSONObject:
-    """One part by itself, where the calls in `unnamed` have no id on the wire; empty where nothing would be sent."""
+    """Return the wire part of one part, or an empty object if nothing would be sent.
+
+    The calls in `unnamed` have no id on the wire.
+    """
     encoder = _Encoder(provider, True, {})
     encoder.unnamed = unnamed
     role = "tool" if isinstance(part, ToolResult) else "assistant"
@@ -112,7 +115,7 @@ def encode_part(part: AnyPart, provider: str, unnamed: set[str]) -> JSONObject:
 
 
 def encode_system(message: Message, provider: str) -> JSONObject | None:
-    """The system prompt; None where nothing of it can be sent."""
+    """Return the system prompt, or None if it is empty."""
     blocks = _Encoder(provider, False, {}).blocks(message)
     rest = {name: value for name, value in kept(message.extra, provider).items() if name != SPELLED}
     return restored({"parts": blocks}, {provider: rest}, provider) if blocks else None
@@ -125,7 +128,7 @@ def encode_tool(tool: Tool) -> JSONObject:
 
 
 def encode_tools(tools: Sequence[Tool | NativeTool], provider: str) -> list[JSONObject]:
-    """All functions in one entry, unless they came in several; each native tool in its own."""
+    """Return all functions in one entry, unless they were read from several. Each native tool has its own entry."""
     found: list[JSONObject] = []
     functions: list[JSONObject] | None = None
     for tool in tools:
@@ -172,7 +175,7 @@ class _Encoder:
     def block(self, part: AnyPart) -> JSONObject | None:
         match part:
             case Text():
-                # An empty part may hold a signature, and what Google was given before it may be given again.
+                # An empty part may have a signature, and Google accepts again what it accepted before.
                 return {"text": part.text} if part.text.strip() or kept(part.extra, self.provider) else None
             case Reasoning():
                 return self.reasoning(part)
@@ -209,7 +212,9 @@ class _Encoder:
         return {"functionCall": {**named, "name": part.name, "args": given}}
 
     def signed(self, part: ToolCall, block: JSONObject) -> JSONObject:
-        """The first call of a step, which Google signs; if it never said anything about this one, with a stand-in."""
+        """Return the first call of a step with a signature: its own, or the placeholder for a call from another
+        provider.
+        """
         if "thoughtSignature" in kept(part.extra, self.provider):
             return block
         self.notes.append(Note("made up", f"a signature for the call of {part.name}, which came from elsewhere"))
@@ -242,7 +247,7 @@ class _Encoder:
         return {"text": describe_media(part)}
 
     def with_rest(self, block: JSONObject, part: AnyPart) -> JSONObject:
-        """The part as Google had said it: the other half of the decoder's `with_rest`."""
+        """Return the part with Google's own data restored. This reverses the decoder's `with_rest`."""
         rest = dict(kept(part.extra, self.provider))
         if not rest or (isinstance(part, Media) and "text" in block):
             return block
@@ -258,14 +263,14 @@ class _Encoder:
 
 
 def is_same(wrote: str, asked: str) -> bool:
-    """Whether two names are one model: the same, or one of its versions."""
+    """Return True if two names are of the same model, or of a version of it."""
     longer, shorter = (wrote, asked) if len(wrote) >= len(asked) else (asked, wrote)
     rest = longer.removeprefix(shorter)
     return longer.startswith(shorter) and (not rest or re.match(r"-(preview|exp|latest|\d)", rest) is not None)
 
 
 def unsigned(part: AnyPart, provider: str) -> AnyPart:
-    """A part as if nobody had signed it."""
+    """Return a part without its signature."""
     if isinstance(part, Reasoning):
         return replace(part, provider=None) if part.provider == provider else part
     rest = kept(part.extra, provider)
@@ -276,12 +281,12 @@ def unsigned(part: AnyPart, provider: str) -> AnyPart:
 
 
 def to_urlsafe(data: str) -> str:
-    """Base64 in the alphabet that Google's own SDK writes."""
+    """Return base64 in the alphabet that Google's SDK writes."""
     return data.replace("+", "-").replace("/", "_")
 
 
 def _respelled(block: JSONObject, spelled: list[str]) -> JSONObject:
-    """The names of a part, and of its data field, as its client had written them."""
+    """Return a part and its data field with the field names of the original request."""
     if not spelled:
         return block
     names = {OTHER_NAMES[name]: name for name in spelled}

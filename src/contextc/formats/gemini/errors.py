@@ -1,4 +1,4 @@
-"""What Google says when it refuses a request, by what is wrong with it."""
+"""Error texts of Google for refused requests, by cause."""
 
 MISSHAPEN = "{what}"
 UNKNOWN_NAME = "Invalid JSON payload received. Unknown name \"{name}\" at '{where}': Cannot find field."

@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: signatures, media, settings, functions."""
+"""Fixes that decoding and encoding a request do not make: signatures, media, settings, functions."""
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -48,7 +48,7 @@ def with_sound_signatures(body: JSONObject) -> JSONObject:
 
 
 def has_level(body: JSONObject) -> bool:
-    """Whether a thinking level is set, which only Gemini 3 and later take."""
+    """Return True if a thinking level is set, which only Gemini 3 and later accept."""
     found: list[JSON] = [body]
     for names in (SETTINGS, THINKING, LEVEL):
         found = [cast(JSONObject, each).get(name) for each in found if isinstance(each, dict) for name in names]
@@ -56,7 +56,7 @@ def has_level(body: JSONObject) -> bool:
 
 
 def with_signatures(body: JSONObject) -> JSONObject:
-    """The first call of each step since the user last spoke with the stand-in, where nothing in that step is signed."""
+    """Return the body with the placeholder signature on the first call of each unsigned step in the last turn."""
     contents = [content for _, content in listed(body["contents"], ())]
     spoke = max((index for index, content in enumerate(contents) if _speaks(content)), default=0)
     found = contents[:spoke]
@@ -72,7 +72,7 @@ def _speaks(content: JSONObject) -> bool:
 
 
 def _with_signature(step: list[JSONObject]) -> list[JSONObject]:
-    """Neighbouring contents of the model, of which one call is signed if there are any."""
+    """Return neighbouring contents of the model. If they contain calls, one of them is signed."""
     parts = [[part for _, part in listed(content.get("parts"), ())] for content in step]
     calls = [(at, index) for at, each in enumerate(parts) for index, part in enumerate(each) if _is_call(part)]
     if not calls or any(signature(part) for each in parts for part in each):
@@ -88,7 +88,7 @@ def _is_call(part: JSONObject) -> bool:
 
 
 def with_media(body: JSONObject) -> JSONObject:
-    """Media that can be read: a data URL without its head, and of what is no base64 at all one line."""
+    """Return the body with valid media: a data URL loses its prefix, and a line replaces data that is not base64."""
 
     def mend(part: JSONObject) -> JSONObject:
         given = camels(part)
@@ -130,7 +130,7 @@ def with_functions_once(body: JSONObject) -> JSONObject:
 
 
 def with_known_choice(body: JSONObject) -> JSONObject:
-    """The functions that may be called without those that are not there; one that was spelled anew, as it is now."""
+    """Return the body without unknown functions in the allowed names. Renamed functions get their new names."""
     names = [cast(str, function["name"]) for function in functions(body)]
     known = {**{NAMES.read(name): name for name in names}, **{name: name for name in names}}
     for outer, inner, key in dict.fromkeys(cast(tuple[str, str, str], path[:3]) for path, _ in allowed(body)):
@@ -142,7 +142,7 @@ def with_known_choice(body: JSONObject) -> JSONObject:
 
 
 def functions(body: JSONObject) -> Iterator[JSONObject]:
-    """The functions that a request declares."""
+    """Yield the functions that a request declares."""
     for _, tool in listed(body.get("tools"), ()):
         for name in TOOLS:
             found = cast(JSONObject, tool).get(name) if isinstance(tool, dict) else None
@@ -150,7 +150,7 @@ def functions(body: JSONObject) -> Iterator[JSONObject]:
 
 
 def allowed(body: JSONObject) -> Iterator[tuple[Path, JSON]]:
-    """The names of the functions that the model may call, and where they stand."""
+    """Yield the names of the functions that the model may call, with their paths."""
     for outer in CONFIG:
         config = cast(object, body.get(outer))
         for inner in CHOICE if isinstance(config, dict) else ():
@@ -168,12 +168,15 @@ def signed(part: JSONObject) -> JSONObject:
 
 
 def is_sound(part: JSONObject) -> bool:
-    """Whether a part may be signed so. What a tool of Google's gives is signed in other ways."""
+    """Return True if a part may have this signature. Parts of Google's own tools are signed in other ways."""
     return is_signature(signature(part), ran=not camels(part).keys().isdisjoint(RUN_BY_GOOGLE))
 
 
 def is_signature(text: JSON, *, ran: bool = False) -> bool:
-    """Whether this may be a signature of Google's, or none at all: of a part that it `ran`, anything in base64."""
+    """Return True if this may be a signature of Google, or is empty.
+
+    `ran`: the part is of a tool that Google ran, where any base64 is valid.
+    """
     if not text or text in STAND_INS:
         return True
     data = unpacked(text, urlsafe=True) if isinstance(text, str) else None
@@ -183,7 +186,7 @@ def is_signature(text: JSON, *, ran: bool = False) -> bool:
 
 
 def is_media(part: JSONObject) -> bool:
-    """Whether the data of a part is base64, as far as it has any."""
+    """Return True if the data of a part is base64, or absent."""
     blob = camels(part).get("inlineData")
     data = cast(object, cast(JSONObject, blob).get("data")) if isinstance(blob, dict) else None
     return not isinstance(data, str) or unpacked("".join(data.split()), urlsafe=True) is not None

@@ -1,4 +1,4 @@
-"""What each chunk of Google's stream adds. A chunk is a reply by itself, and its calls are whole."""
+"""The reader of Google's stream. A chunk is a reply by itself, and its calls are complete."""
 
 from collections.abc import Callable, Iterable
 from typing import cast

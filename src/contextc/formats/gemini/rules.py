@@ -1,4 +1,4 @@
-"""The rules of Google's generateContent, as far as a request can be held against them without asking."""
+"""The lint rules of Google's generateContent."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -37,33 +37,34 @@ rule = BOOK.rule
 
 @rule(1, errors.MISSHAPEN)
 def has_the_shape(request: Sketch) -> Iterable[Finding]:
-    """Every content, part and function has the fields its kind must have, and no others.
+    """Every content, part and function has the required fields of its type, and no others.
 
-    A part says what it is by the name of its one data field: `text`, `functionCall`, `inlineData` and so on. Names may
-    be written in snake case as well.
+    The name of a part's one data field is its type: `text`, `functionCall`, `inlineData` and so on. Names may also be
+    in snake case.
 
     Example: [{"role": "user", "parts": [{"type": "text", "content": "hi"}]}]
-    Repair: what has no sound shape becomes text, so that the model still sees it; a function is left out.
+    Repair: content without a valid shape becomes text, so that the model still sees it. An invalid function is left
+        out.
     """
     return [finding for finding in request.misshapen if not finding.facts.keys() & {"second", "role"}]
 
 
 @rule(2, errors.NO_CONTENTS, mend=mends.with_a_content)
 def has_contents(request: Sketch) -> Iterable[Finding]:
-    """There is at least one content.
+    """A request has at least one content.
 
     Example: []
-    Repair: a line that says so is put in, from the user.
+    Repair: a user content is inserted which states that nothing has been said yet.
     """
     if not request.turns and not request.misshapen:
-        yield at(("contents",) if request.body else (), "there are no contents.")
+        yield at(("contents",) if request.body else (), "contents is empty.")
 
 
 @rule(3, errors.NO_PARTS)
 def contents_have_parts(request: Sketch) -> Iterable[Finding]:
     """No content is empty.
 
-    Models now and then answer nothing at all, and a history that sends this back is refused. A part may be empty text.
+    Models sometimes answer with nothing, and a history that sends this back is refused. A part may be empty text.
 
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": []}, {"role": "user", "parts":
         [{"text": "hello?"}]}]
@@ -79,63 +80,75 @@ def parts_say_one_thing(request: Sketch) -> Iterable[Finding]:
     """A part has exactly one data field.
 
     Example: [{"role": "user", "parts": [{"text": "Look:", "fileData": {"fileUri": "gs://bucket/a.png"}}]}]
-    Repair: each field becomes a part of its own.
+    Repair: each field becomes a separate part.
     """
     return [finding for finding in request.misshapen if "second" in finding.facts]
 
 
 @rule(5, errors.ROLE)
 def roles_are_known(request: Sketch) -> Iterable[Finding]:
-    """A content is the user's or the model's.
+    """The role of a content is "user" or "model".
 
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "assistant", "parts": [{"text": "Hello!"}]}]
-    Repair: what the assistant said becomes the model's, everything else the user's.
+    Repair: "assistant" becomes "model", and any other role becomes "user".
     """
     return [finding for finding in request.misshapen if "role" in finding.facts]
 
 
 @rule(6, errors.WRONG_ROLE)
 def parts_stand_with_their_role(request: Sketch) -> Iterable[Finding]:
-    """Calls are the model's, and results are not.
+    """Calls are in contents of the model, results are not.
 
     Example: [{"role": "user", "parts": [{"functionCall": {"name": "look"}}]}, {"role": "user", "parts":
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
-    Repair: calls become the model's, results become the user's.
+    Repair: calls are moved to a content of the model, results to one of the user.
     """
     for turn in request.turns:
         for piece in turn.pieces:
             if piece.kind == "call" and turn.role != "model":
-                yield _at(piece, f"{_called(piece)} cannot be the {turn.role}'s.", kind="functionCall", role="model")
+                yield _at(
+                    piece,
+                    f"{_called(piece)} is not allowed in a content with role {turn.role}.",
+                    kind="functionCall",
+                    role="model",
+                )
             elif piece.kind == "result" and turn.role == "model":
-                yield _at(piece, f"{_called(piece)} cannot be the model's.", kind="functionResponse", role="user")
+                yield _at(
+                    piece,
+                    f"{_called(piece)} is not allowed in a content with role model.",
+                    kind="functionResponse",
+                    role="user",
+                )
 
 
 @rule(7, errors.CALL_PLACE, mend=mends.with_an_opening)
 def calls_follow_the_user(request: Sketch) -> Iterable[Finding]:
     """Calls come after a content of the user, or after results.
 
-    A history that was cut at the wrong place begins with calls. Two contents of the model in a row are one reply.
+    A history that was trimmed at the wrong position begins with calls. Two contents of the model in a row are one
+    reply.
 
     Example: [{"role": "model", "parts": [{"functionCall": {"name": "look"}}]}, {"role": "user", "parts":
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
-    Repair: a line from the user is put before the first content.
+    Repair: a user content is inserted before the first content.
     """
     for turn in joined(request.turns)[:1]:
         calls = turn.of("call")
         if calls and turn.role == "model":
-            yield at(turn.path, f"{_called(calls[0])} stands at the beginning.")
+            yield at(turn.path, f"{_called(calls[0])} is at the start of the conversation.")
 
 
 @rule(8, errors.COUNT)
 def calls_are_answered(request: Sketch) -> Iterable[Finding]:
-    """Every call is answered by a result in the next content.
+    """Every call has a result in the next content.
 
-    Contents of one role that follow each other are one content to Google: two replies may be answered together.
-    A crash, a cancelled turn or a cut leaves a call without its result, and every later request fails.
+    Google merges neighbouring contents of one role, so one content may answer two replies. A crash, a cancelled turn or
+    a trimmed history leaves a call without a result, and every later request fails.
 
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [{"functionCall": {"name":
         "look"}}]}, {"role": "user", "parts": [{"text": "and?"}]}]
-    Repair: a result that stands elsewhere is brought to its call; where there is none, one says that it is missing.
+    Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
+        missing.
     """
     for _, call in match(joined(request.turns), next_turn).unanswered:
         yield at(call.path, f"{_called(call)} has no result in the next content.")
@@ -143,60 +156,60 @@ def calls_are_answered(request: Sketch) -> Iterable[Finding]:
 
 @rule(9, "{what}")
 def results_have_calls(request: Sketch) -> Iterable[Finding]:
-    """Every result answers a call of the content before it.
+    """Every result answers a call in the content before it.
 
-    They are matched by id where both have one, else by name and order.
+    They are matched by id if both have one, else by name and order.
 
     Example: [{"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
-    Repair: a result whose call stands elsewhere is brought to it; one without a call becomes text.
+    Repair: a result is moved to its call. A result without a call becomes text.
     """
     turns = joined(request.turns)
     earlier = dict(zip((turn.path for turn in turns[1:]), turns, strict=False))
     for turn, result in match(turns, next_turn).orphans:
         before = earlier.get(turn.path)
         what = errors.COUNT if before and before.of("call") else errors.RESULT_PLACE
-        yield at(result.path, f"{_called(result)} has no call in the content before.", what=what)
+        yield at(result.path, f"{_called(result)} has no call in the previous content.", what=what)
 
 
 @rule(10, errors.COUNT)
 def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
-    """A call has one result.
+    """A call has only one result.
 
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [{"functionCall": {"id": "a",
         "name": "look"}}]}, {"role": "user", "parts": [{"functionResponse": {"id": "a", "name": "look", "response":
         {"output": "1"}}}, {"functionResponse": {"id": "a", "name": "look", "response": {"output": "2"}}}]}]
-    Repair: the first is kept; another that says something else becomes text.
+    Repair: the first result is kept. Another one with different content becomes text.
     """
     for _, result in match(joined(request.turns), next_turn).doubled:
-        yield at(result.path, f"{_called(result)} is not the first for its call.")
+        yield at(result.path, f"{_called(result)} is a duplicate for its call.")
 
 
 @rule(11, errors.SIGNATURE, mend=mends.with_sound_signatures)
 def signatures_are_sound(request: Sketch) -> Iterable[Finding]:
-    """A `thoughtSignature` is the one that came on its part.
+    """A `thoughtSignature` is the original one of its part.
 
-    It is base64, and one of Google's own is whole. The stand-ins that its guide names are taken as well.
+    It is base64, and one of Google's own is complete. The placeholders from Google's guide are accepted as well.
 
     Example: [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [{"text": "Hello!",
         "thoughtSignature": "not a signature"}]}, {"role": "user", "parts": [{"text": "go on"}]}]
-    Repair: it is left out; a call gets the stand-in for a signature that Google takes.
+    Repair: the signature is left out. A call gets the placeholder signature that Google accepts.
     """
     for turn in request.turns:
         for piece in turn.pieces:
             if not mends.is_sound(piece.wire):
-                yield at(piece.path, "the signature of this part is not one of Google's.")
+                yield at(piece.path, "the signature of this part is invalid.")
 
 
 @rule(12, errors.UNSIGNED, mend=mends.with_signatures)
 def calls_are_signed(request: Sketch) -> Iterable[Finding]:
-    """From Gemini 3 on, the first call of each step since the user last spoke has its signature.
+    """From Gemini 3 on, the first call of each step since the last user message has its signature.
 
     The request does not name its model, but only these models have a `thinkingLevel`.
 
     Example: {"generationConfig": {"thinkingConfig": {"thinkingLevel": "LOW"}}, "contents": [{"role": "user", "parts":
         [{"text": "hi"}]}, {"role": "model", "parts": [{"functionCall": {"name": "look"}}]}, {"role": "user", "parts":
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]}
-    Repair: the call gets the stand-in for a signature that Google takes.
+    Repair: the call gets the placeholder signature that Google accepts.
     """
     if not mends.has_level(request.body):
         return
@@ -206,7 +219,7 @@ def calls_are_signed(request: Sketch) -> Iterable[Finding]:
         if any(mends.signature(piece.wire) for piece in turn.pieces):
             continue
         for call in turn.of("call")[:1]:
-            yield at(call.path, f"{_called(call)} has lost its signature.", name=call.name, position=index + 1)
+            yield at(call.path, f"{_called(call)} has no signature.", name=call.name, position=index + 1)
 
 
 @rule(13, errors.BASE64, mend=mends.with_media)
@@ -215,7 +228,7 @@ def media_is_base64(request: Sketch) -> Iterable[Finding]:
 
     Example: [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data":
         "data:image/png;base64,iVBORw0KGgo="}}]}]
-    Repair: the head of a data URL is taken off; a text becomes a text part, and what cannot be read at all one line.
+    Repair: the prefix of a data URL is removed. Text becomes a text part, and a line replaces unreadable data.
     """
     for turn in request.turns:
         for piece in turn.pieces:
@@ -227,43 +240,43 @@ def media_is_base64(request: Sketch) -> Iterable[Finding]:
 
 @rule(14, errors.FUNCTION_NAME)
 def function_names_have_the_form(request: Sketch) -> Iterable[Finding]:
-    """The name of a function is made of letters, digits, `_`, `.`, `:` and `-`: 128 at most, and first a letter or `_`.
+    """The name of a function has at most 128 letters, digits, `_`, `.`, `:` and `-`, and begins with a letter or `_`.
 
     Example: {"tools": [{"functionDeclarations": [{"name": "read file"}]}], "contents": [{"role": "user", "parts":
         [{"text": "hi"}]}]}
-    Repair: the name is spelled with the characters that are allowed, wherever it stands.
+    Repair: other characters are replaced, wherever the name is used.
     """
     for function, name in not_matching(FUNCTION_NAME, request.tools):
-        message = f"the name {name!r} has characters that are not allowed, or too many."
+        message = f"invalid function name {name!r}: expected at most 128 letters, digits and `_.:-`."
         yield at(function.path, message, where=place(function.path))
 
 
 @rule(15, errors.FUNCTION_TWICE, mend=mends.with_functions_once)
 def functions_are_declared_once(request: Sketch) -> Iterable[Finding]:
-    """No two functions have the same name.
+    """Functions have different names.
 
     Example: {"tools": [{"functionDeclarations": [{"name": "look"}, {"name": "look"}]}], "contents": [{"role": "user",
         "parts": [{"text": "hi"}]}]}
-    Repair: the first is kept.
+    Repair: the first function is kept.
     """
     for function in repeated(request.tools):
-        yield at(function.path, f"there is a function {function.id} already.", name=function.id)
+        yield at(function.path, f"duplicate function name {function.id}.", name=function.id)
 
 
 @rule(16, errors.UNKNOWN_CHOICE, mend=mends.with_known_choice)
 def allowed_functions_are_there(request: Sketch) -> Iterable[Finding]:
-    """The functions that `allowedFunctionNames` names are declared.
+    """The functions in `allowedFunctionNames` are declared.
 
     Example: {"tools": [{"functionDeclarations": [{"name": "look"}]}], "toolConfig": {"functionCallingConfig": {"mode":
         "ANY", "allowedFunctionNames": ["find"]}}, "contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
-    Repair: the name is taken off the list; without any name left, all functions are allowed.
+    Repair: the name is removed from the list. If the list becomes empty, all functions are allowed.
     """
     known = {str(function.get("name")) for function in mends.functions(request.body)}
     if request.body.get("cachedContent") or request.body.get("cached_content"):
-        return  # the functions are in the cache
+        return  # the functions are in the cached content
     for path, name in mends.allowed(request.body):
         if str(name) not in known:
-            yield at(path, f"there is no function {name!r}.", name=name, where=place(path))
+            yield at(path, f"function {name!r} is not declared.", name=name, where=place(path))
 
 
 def _at(piece: Piece, message: str, **facts: object) -> Finding:
@@ -271,19 +284,19 @@ def _at(piece: Piece, message: str, **facts: object) -> Finding:
 
 
 def _called(piece: Piece) -> str:
-    """A call or a result, as a reader would know it."""
+    """Return a description of a call or a result for messages."""
     given = camels(piece.wire)["functionCall" if piece.kind == "call" else "functionResponse"].get("id")
     what = "the call" if piece.kind == "call" else "the result"
     return f"{what} {given} of {piece.name}" if given else f"{what} of {piece.name}"
 
 
 def _speaks(turn: Turn) -> bool:
-    """Whether the user says something here, beside results."""
+    """Return True if the user sends something other than results here."""
     return turn.role != "model" and any(piece.kind != "result" for piece in turn.pieces)
 
 
 def _inline(piece: Piece) -> Iterator[tuple[Path, JSONObject]]:
-    """The parts with media of this piece: itself, or those in a result."""
+    """Yield the media parts of this part: itself, or those in a result."""
     if piece.kind == "result":
         for name, value in piece.wire.items():
             yield from listed(camels(value).get("parts"), (*piece.path, name, "parts"))

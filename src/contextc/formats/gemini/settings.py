@@ -1,4 +1,4 @@
-"""Where generateContent keeps its settings. Which model is asked stands in the address, not in the body."""
+"""The settings of generateContent. The model is in the URL, not in the body."""
 
 from typing import cast
 

@@ -1,11 +1,10 @@
-"""Google's requests as rules see them: what each part must have, and where the pieces are.
+"""The parser of Google's requests for lint rules: the required fields of each part, and its path.
 
-The API reads its JSON into messages of protocol buffers. So a name may be written in either spelling, a list of one
-may be written without its brackets, null is the same as nothing, and a name it does not know is refused.
+The API parses its JSON into protocol buffers. So names have two spellings, a list of one may be written as its element,
+null equals absence, and unknown names are refused.
 
-Google need not name its calls. Here each call has an id, if only one of ours, and a result has that of the call in
-the content before it which it answers: by id where both have one, else by name and order. Neighbouring contents of
-one role are one content to Google.
+Google's calls may have no id. Here each call gets an id, and a result gets that of the call it answers in the content
+before: by id if both have one, else by name and order. Google merges neighbouring contents of one role.
 """
 
 import re
@@ -20,7 +19,7 @@ from contextc.formats.gemini import errors
 from contextc.formats.open_calls import OpenCalls
 from contextc.messages import tool_call
 
-ROLES = ("user", "model", "function", "tool")  # the last two for results: formerly, and in Google's own examples
+ROLES = ("user", "model", "function", "tool")  # the last two are for results: formerly, and in Google's examples
 ALIASES = {"assistant": "model", "ai": "model"}
 DATA: dict[str, Fields] = {
     "text": {"text": str},
@@ -57,8 +56,8 @@ INSIDE = {
         "toolResponse": ("toolType",),
     }.items()
 }
-"""What the data of a part may have; what a part and a content may have is checked as their shape."""
-ELSEWHERE = ("type", "cache_control")  # what parts of other providers have, and means nothing here
+"""Optional fields in the data of a part. Fields of parts and contents are checked as their shape."""
+ELSEWHERE = ("type", "cache_control")  # fields of other providers' parts, without meaning here
 IN_RESULTS, IN_SYSTEM = ("inlineData", "fileData"), ("text", "inlineData", "fileData")
 SYSTEM, TOOLS = ("systemInstruction", "system_instruction"), ("functionDeclarations", "function_declarations")
 KINDS: dict[str, Kind] = {
@@ -71,14 +70,14 @@ KINDS: dict[str, Kind] = {
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the contents of one."""
+    """Parse any JSON as a request, or as the contents of one."""
     reader = _Reader()
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     contents: JSON = whole.get("contents") if isinstance(body, dict) else body
     base: Path = ("contents",) if isinstance(body, dict) else ()
     turns: list[Turn] = []
     if contents is not None and not isinstance(contents, list | dict):
-        reader.wrong(base, "", "the contents must be a list.")
+        reader.wrong(base, "", "contents must be a list.")
     else:
         turns = [turn for path, wire in listed(contents, base) for turn in reader.turn(wire, path)]
     for name in SYSTEM:
@@ -92,14 +91,14 @@ def read(body: JSON) -> Sketch:
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields inside the data of parts that Google does not have."""
+    """Yield the fields inside the data of parts that Google does not have."""
     for piece in [piece for turn in sketch.turns for piece in turn.pieces]:
         for name, value in piece.wire.items():
             fields = INSIDE.get(camel(name))
             inside = cast(JSONObject, value) if fields is not None and isinstance(value, dict) else {}
             for each in inside:
                 if camel(each) not in (fields or ()):
-                    yield at((*piece.path, name, each), f"`{each}` is not a field here.", name=each)
+                    yield at((*piece.path, name, each), f"`{each}` is not a known field.", name=each)
 
 
 class _Reader:
@@ -116,13 +115,13 @@ class _Reader:
                 self.unknown(path, name)
         role = cast(str, given.get("role") or "user")
         if role not in ROLES:
-            message = f"nobody here is called {role!r}: `role` is user or model."
+            message = f'invalid role {role!r}: expected "user" or "model".'
             self.misshapen.append(at(path, message, what=errors.ROLE, role=role))
             role = ALIASES.get(role.lower(), "user")
         yield Turn(role=role, path=path, wire=given, pieces=tuple(self.parts(given, path, DATA)))
 
     def parts(self, content: JSONObject, path: Path, among: Iterable[str]) -> list[Piece]:
-        """The pieces of a content. What is wrong with it as a whole is said before what is wrong with its parts."""
+        """Return the parts of a content. Findings on the whole content come before those on its parts."""
         before = len(self.misshapen)
         parts = listed(content.get("parts"), (*path, "parts"))
         pieces = [piece for here, part in parts for piece in self.pieces(part, here, path, among)]
@@ -130,7 +129,7 @@ class _Reader:
         return pieces
 
     def pieces(self, part: JSON, path: Path, content: Path, among: Iterable[str]) -> Iterator[Piece]:
-        """The pieces of a part: one, unless it is misshapen."""
+        """Yield the parsed part, or none if it is misshapen."""
         if wrong := misfit(part, {}):
             self.wrong(path, *wrong)
             return
@@ -139,13 +138,15 @@ class _Reader:
         fields = [name for name in given if name in among]
         if len(data := [name for name in wire if camel(name) in among and wire[name] is not None]) > 1:
             what = errors.SECOND_FIELD.format(where=place(path), second=data[1])
-            message = f"a part says one thing, and {spelled(path)} says {len(data)}: {', '.join(data)}."
+            message = f"expected one data field in {spelled(path)}, got {len(data)}: {', '.join(data)}."
             self.misshapen.append(at(content, message, what=what, second=data[1]))
         if strangers := [name for name in given if name not in among and name not in BESIDE_DATA]:
             self.unknown(path, strangers[0])
             return
         if not fields and "audioTranscription" not in given:
-            self.misshapen.append(at(path, "this part says nothing.", what=errors.NO_DATA.format(where=place(path))))
+            self.misshapen.append(
+                at(path, "this part has no data field.", what=errors.NO_DATA.format(where=place(path)))
+            )
             return
         wrong = misfit(given, BESIDE) or next((wrong for name in fields if (wrong := _misfit(name, given))), None)
         if wrong:
@@ -166,7 +167,7 @@ class _Reader:
         self.parts(content, path, IN_SYSTEM)
 
     def functions(self, tools: JSON) -> Iterator[Piece]:
-        """The functions that are declared."""
+        """Yield the declared functions."""
         for path, tool in listed(tools, ("tools",)):
             if wrong := misfit(tool, {f"{name}?": (list, dict) for name in TOOLS}):
                 self.wrong(path, *wrong)
@@ -185,11 +186,11 @@ class _Reader:
 
     def unknown(self, path: Path, name: str) -> None:
         what = errors.UNKNOWN_NAME.format(name=name, where=place(path))
-        self.misshapen.append(at(path, f"nothing here is called `{name}`.", what=what))
+        self.misshapen.append(at(path, f"`{name}` is not a known field.", what=what))
 
 
 def _misfit(name: str, part: JSONObject) -> tuple[str, str] | None:
-    """By what a data field is not what it must be."""
+    """Return the field and message of a fault in a data field, or None."""
     if name == "text":
         return misfit(part, DATA[name])
     if wrong := misfit(part, {name: dict}):
@@ -210,7 +211,7 @@ def _misfit_of_media(part: JSON) -> tuple[str, str] | None:
     given = camels(part)
     fields = [name for name in given if name in IN_RESULTS]
     if len(fields) != 1:
-        return "parts", "`parts` of a result are media, each one `inlineData` or `fileData`."
+        return "parts", "`parts` of a result must be media, each `inlineData` or `fileData`."
     return _misfit(fields[0], given)
 
 
@@ -228,8 +229,8 @@ def _piece(name: str, given: JSONObject, wire: JSONObject, path: Path) -> Iterat
 
 
 def _with_ids(turns: Iterable[Turn]) -> Iterator[Turn]:
-    """The turns with an id on each call, and on each result that of its call; none where it has no call."""
-    before, first = OpenCalls[str](), dict[Hashable, str]()  # the ids of the calls of the side before, by their keys
+    """Yield the turns with an id on each call, and on each result that of its call, or "" without a call."""
+    before, first = OpenCalls[str](), dict[Hashable, str]()  # call ids of the previous side, by key
     calls, keyed = OpenCalls[str](), dict[Hashable, str]()
     speaks = ""
     for turn in turns:
@@ -256,7 +257,7 @@ def _with_ids(turns: Iterable[Turn]) -> Iterator[Turn]:
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly a content, a part or a system prompt: a text alone, arguments as text, a role of elsewhere."""
+    """Return an almost valid content, part or system prompt in a valid shape, such as a bare text or a foreign role."""
     if path[0] in SYSTEM:
         return _as_system(value) if len(path) == 1 else _as_part(value, IN_SYSTEM)
     if path[0] != "contents":
@@ -289,7 +290,7 @@ def _as_system(value: JSON) -> JSON:
 
 
 def _split(part: JSON) -> Iterator[JSON]:
-    """The parts that one with several data fields stands for."""
+    """Yield one part for each data field of a part that has several."""
     wire = cast(JSONObject, part) if isinstance(part, dict) else {}
     data = [name for name in wire if camel(name) in DATA and wire[name] is not None]
     if len(data) < 2:
@@ -300,7 +301,7 @@ def _split(part: JSON) -> Iterator[JSON]:
 
 
 def _as_part(value: JSON, among: Iterable[str] = DATA) -> JSON:
-    """A part that says the same in a sound shape, if only as text; None where it says nothing."""
+    """Return an equivalent part with a valid shape, possibly as text, or None if it is empty."""
     part: JSON = value
     if isinstance(value, dict):
         wire: JSONObject = {name: each for name, each in cast(JSONObject, value).items() if each is not None}
@@ -309,7 +310,7 @@ def _as_part(value: JSON, among: Iterable[str] = DATA) -> JSON:
         plain: JSONObject = {name: each for name, each in wire.items() if name not in ELSEWHERE}
         part = {name: _as_data(camel(name), each) for name, each in plain.items()}
         if among is DATA and len(list(_split(part))) > 1:
-            return part  # its content is reshaped next
+            return part  # its content is reshaped later
     reader = _Reader()
     for _ in reader.pieces(part, (), (), among):
         pass
@@ -317,7 +318,7 @@ def _as_part(value: JSON, among: Iterable[str] = DATA) -> JSON:
 
 
 def _as_data(name: str, value: JSON) -> JSON:
-    """A data field with an object where it must have one."""
+    """Return a data field with an object as its value, if it must be one."""
     if name not in ("functionCall", "functionResponse") or not isinstance(value, dict):
         return value
     inside = cast(JSONObject, value)
@@ -338,7 +339,7 @@ def _as_data(name: str, value: JSON) -> JSON:
 
 
 def listed(value: JSON, path: Path) -> Iterator[tuple[Path, JSON]]:
-    """The items of a list, with their paths. What is not a list means one of one."""
+    """Yield the items of a value with their paths. A value that is not a list is its only item."""
     if isinstance(value, list):
         yield from (((*path, index), each) for index, each in enumerate(cast(list[JSON], value)))
     elif value is not None:
@@ -350,13 +351,13 @@ def camel(name: str) -> str:
 
 
 def camels(value: JSON) -> JSONObject:
-    """An object under the names we use, without nulls; an empty one for anything else."""
+    """Return an object with canonical field names and without nulls, or an empty one for any other value."""
     wire = cast(JSONObject, value) if isinstance(value, dict) else {}
     return {camel(name): each for name, each in wire.items() if each is not None}
 
 
 def place(path: Path) -> str:
-    """`contents[1].parts[0].function_call`, as Google writes it."""
+    """Return a path as Google writes it, such as `contents[1].parts[0].function_call`."""
     whole = path if path and isinstance(path[0], str) else ("contents", *path)
     return re.sub(r"(?<=[a-z])([A-Z])", lambda found: f"_{found[1].lower()}", spelled(whole))
 
