@@ -4,8 +4,8 @@ A reply consists of several items (reasoning, messages, calls), which are sent b
 need not alternate. Tool results may hold media. A reasoning item is sent back only to its provider, and only with the
 item it led to. Otherwise: "Item 'rs_…' of type 'reasoning' was provided without its required following item."
 
-OpenAI has two formats, and a conversation may use both. So the extra fields of an item are stored under the names of
-the provider *and* of this format (`place`): the id of an item is not the id of a chat call.
+OpenAI has two formats, and a conversation may use both. The id of an item is not the id of a chat call. So the extra
+fields of an item are stored under the names of the provider *and* of this format (`place`).
 """
 
 from collections.abc import Mapping, Sequence
