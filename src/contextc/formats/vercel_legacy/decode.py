@@ -176,11 +176,7 @@ class _Decoder:
 
     def call(self, given: JSON, call_id: str | None) -> ToolCall:
         """Decode a `function_call`: an object, or text that was still incomplete."""
-        if isinstance(given, str):
-            whole = parse_object(given) or {}
-            function = cast(JSONObject, whole.get("function_call") or whole)
-        else:
-            function = cast(JSONObject, given)
+        function = written_function(given) if isinstance(given, str) else cast(JSONObject, given)
         rest: JSONObject = {MADE_UP: True} if call_id is None else {}
         call_id = self.new_id() if call_id is None else call_id
         name = cast(str, function.get("name") or UNKNOWN_TOOL)
@@ -314,6 +310,16 @@ def _results_together(messages: list[Message]) -> list[Message]:
 
 def _arguments(given: JSON) -> JSONObject | str:
     return cast(JSONObject, given) if isinstance(given, dict) else _as_text(given)
+
+
+def written_function(text: str) -> JSONObject:
+    """Return the function that a `function_call` given as text names; empty if the text names none."""
+    whole = parse_object(text) or {}
+    inside: JSON = whole.get("function_call") or whole
+    if not isinstance(inside, dict):
+        return {}
+    function = cast(JSONObject, inside)
+    return function if isinstance(function.get("name"), str) else {}
 
 
 def _as_text(value: JSON) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Hashable, Iterator, Sequence
 from typing import cast
 
-from contextc._json import JSON, JSONObject, encode, parse_object
+from contextc._json import JSON, JSONObject, encode
 from contextc.formats.checking import Fields, Finding, Pairs, Path, Piece, Sketch, Turn, at, known, misfit, strangers
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.settings import inner
+from contextc.formats.vercel_legacy.decode import written_function
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS
 
 ROLES = ("system", "user", "assistant", "function", "tool", "data")
@@ -197,10 +198,7 @@ def _pieces(wire: JSONObject, path: Path) -> Iterator[Piece]:
     if wire["role"] == "data":
         return
     if given := wire.get("function_call"):
-        function = inner(given)
-        if isinstance(given, str):
-            whole = parse_object(given) or {}
-            function = inner(whole.get("function_call") or whole)
+        function = written_function(given) if isinstance(given, str) else inner(given)
         yield Piece(kind="call", path=path, wire=function, id=call_id, name=str(function.get("name") or ""))
     for call in cast(list[JSONObject], wire["tool_calls"]) if isinstance(wire.get("tool_calls"), list) else []:
         yield Piece(kind="call", path=path, wire=call["function"], id=call["id"], name=call["function"]["name"])
