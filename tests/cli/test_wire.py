@@ -178,7 +178,7 @@ def test_what_is_not_json_exits_with_2_and_says_where(run: Run) -> None:
     """Guarantee 15.1."""
     broken = run("lint", "-", "-f", "anthropic", text='{"role": "user"}\n{"role"')
     assert broken.returncode == 2
-    assert broken.stderr == "error: standard input, line 2, column 8: this is not JSON: it is cut off.\n"
+    assert broken.stderr == "error: standard input, line 2, column 8: this is not JSON: it is truncated.\n"
     assert run("lint", "-", "-f", "nobody", text="{}").returncode == 2
     assert run("fix", "missing.json", "-f", "anthropic").stderr == (
         "error: missing.json cannot be read: No such file or directory.\n"
@@ -192,13 +192,13 @@ def test_what_is_not_json_exits_with_2_and_says_where(run: Run) -> None:
         (b" \n\n", "", "the file is empty."),
         (b"hello\nworld\n", ", line 1, column 1", "this is not JSON: invalid character."),
         (b"\x89PNG\r\n\x1a\n\0", ", line 1, column 1", "this is not JSON: invalid character."),
-        (b'{\n  "messages": [\n    {"role": "us', ", line 3, column 17", "this is not JSON: it is cut off."),
+        (b'{\n  "messages": [\n    {"role": "us', ", line 3, column 17", "this is not JSON: it is truncated."),
         (b'{"messages": [],\n}', ", line 2, column 1", "this is not JSON: trailing comma in object."),
         (b'{"messages":\n "\xff"}', ", line 2, column 3", "this is not JSON: not UTF-8 text."),
-        (b"[" * 100_000, "", "this is nested too deep to be a request."),
-        (b"null", "", "a request is an object or a list of messages, got null."),
-        (b"5", "", "a request is an object or a list of messages, got a number."),
-        (b'"hi"', "", "a request is an object or a list of messages, got a string."),
+        (b"[" * 100_000, "", "the JSON is nested too deeply."),
+        (b"null", "", "a request must be an object or a list of messages, got null."),
+        (b"5", "", "a request must be an object or a list of messages, got a number."),
+        (b'"hi"', "", "a request must be an object or a list of messages, got a string."),
     ],
 )
 def test_a_file_that_is_no_request_is_named_with_what_is_wrong_and_where(

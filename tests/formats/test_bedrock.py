@@ -457,9 +457,9 @@ def test_settings_in_its_own_words() -> None:
     }
     assert problems("bedrock", made) == []
     assert made.warnings == [
-        "changed: the setting `temperature`, as bedrock has it otherwise",
+        "changed: the setting `temperature`, which bedrock represents differently",
         "left out: the setting `service_tier`, which bedrock does not take as `auto`",
-        "changed: the setting `effort` (`reasoning_effort`), as bedrock has it otherwise",
+        "changed: the setting `effort` (`reasoning_effort`), which bedrock represents differently",
         "left out: the setting `tool_choice`, which bedrock does not take as `none`",
     ]
 

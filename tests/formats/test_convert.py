@@ -125,8 +125,8 @@ def test_settings_go_over_in_the_words_of_the_target() -> None:
         "left out: the setting `logit_bias.50256`, which only openai_chat has",
         "left out: the setting `temperature`, which anthropic does not take",
         "left out: the setting `seed`, which anthropic does not take",
-        "changed: the setting `effort` (`reasoning_effort`), as anthropic has it otherwise",
-        "changed: the setting `output`, as anthropic has it otherwise",
+        "changed: the setting `effort` (`reasoning_effort`), which anthropic represents differently",
+        "changed: the setting `output`, which anthropic represents differently",
         "kept: the model 'gpt-5.2': name one of the target's own",
     ]
 
@@ -296,7 +296,7 @@ def test_a_setting_is_left_out_where_the_target_cannot_say_its_value() -> None:
             f"left out: the setting `effort` (`reasoning_effort`), which {target} does not take as `none`"
         ]
     assert settings_lost("gemini", reasoning_effort="xhigh") == [
-        "changed: the setting `effort` (`reasoning_effort`), as gemini has it otherwise"
+        "changed: the setting `effort` (`reasoning_effort`), which gemini represents differently"
     ]
     assert settings_lost("vercel_legacy", max_tokens=5, verbosity="low") == [
         "left out: the setting `verbosity`, which vercel_legacy does not take"

@@ -110,3 +110,10 @@ def test_the_error_names_the_place() -> None:
     [violation] = lint({"messages": [HI, invoked("call")]}, format="vercel_legacy")
     assert violation.path == "messages[1]"
     assert violation.error.startswith("AI_MessageConversionError: ToolInvocation must have a result: {")
+
+
+def test_a_call_written_as_text_that_names_no_function_is_repaired() -> None:
+    """Guarantee 10.6: text in the place of a call may be any JSON."""
+    for text in ('{"name": {"first": "Ada"}}', '{"function_call": "look"}', '{"function_call": [1]}', "{", "hi"):
+        fixed, _ = fix([HI, {**call(), "function_call": text}, HI], format="vercel_legacy")
+        assert lint(fixed, format="vercel_legacy") == []

@@ -86,7 +86,10 @@ def test_what_a_failed_run_printed_is_no_request_without_messages(name: str) -> 
     without_end = [line for line in body if line["type"] != "result"]
     assert [each.code for each in cc.lint(without_end, format="claude_code")] == ["CLC002"]
     made = cc.convert(body, source="claude_code", target="anthropic")
-    assert (made, made.warnings) == ([], ["empty: nothing of this can be said there, and a request needs a message"])
+    assert (made, made.warnings) == (
+        [],
+        ["empty: nothing of this can be represented there, and a request needs at least one message"],
+    )
 
 
 NEW_IN_CODEX: dict[str, JSONObject] = {
@@ -149,7 +152,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_counted() -> None:
     found = read_requests(torn, "claude_code")
     assert (found.bodies, found.unread) == (read_requests(whole, "claude_code").bodies, 1)
     assert session_format(torn) == "claude_code"
-    with pytest.raises(InvalidRequest, match="line 3, column 5: this is not JSON: it is cut off"):
+    with pytest.raises(InvalidRequest, match="line 3, column 5: this is not JSON: it is truncated"):
         read_requests(b'{"role":"user"}\n{"role":"user"}\n{"ro', "openai_chat")
 
 
@@ -189,5 +192,7 @@ def test_a_broken_session_is_fixed_as_lines() -> None:
     ],
 )
 def test_what_is_no_session_is_not_guessed_at(given: bytes) -> None:
-    with pytest.raises(InvalidSetting, match="Say which format this is in: anthropic, bedrock, claude_code, "):
+    with pytest.raises(
+        InvalidSetting, match=r"the format cannot be detected\. Give one of anthropic, bedrock, claude_code, "
+    ):
         session_format(given)

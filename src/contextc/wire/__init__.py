@@ -1,7 +1,7 @@
-"""Tools for requests as they are on the wire, ours or any other framework's: no store, no network.
+"""Check, repair and convert provider requests. No store and no network is needed.
 
-Each takes a whole request or the bare list of its messages. Nothing that was given is changed; what could not be kept
-is said.
+Each function takes a whole request or a bare list of its messages, from contextc or any other framework. The input is
+never modified. Everything that could not be preserved is reported.
 """
 
 from contextc.formats.checking import Violation

@@ -1,7 +1,8 @@
-"""A request in the words of another provider.
+"""Convert a request from one provider's format to another's.
 
-Messages and tools go over through our own types, settings through everybody's words. What the target cannot say is
-named in `warnings`, one line each; nothing goes over that only the source would understand.
+Messages and tools are converted through the types of contextc, settings through common setting names. `warnings` lists
+what the target format cannot represent, one entry each. Data that only the source format understands is not carried
+over.
 """
 
 from collections import Counter
@@ -23,13 +24,13 @@ from contextc.wire.reading import decoded, readable
 
 
 class ConvertedBody(dict[str, Any]):  # a request's values are JSON, which has no narrower type
-    """A request in another format, and what it could not take along."""
+    """A converted request; `warnings` lists what could not be carried over."""
 
     warnings: list[str]
 
 
 class ConvertedMessages(list[JSONObject]):
-    """A list of messages in another format, and what it could not take along."""
+    """A converted list of messages; `warnings` lists what could not be carried over."""
 
     warnings: list[str]
 
@@ -39,10 +40,10 @@ def convert(body: JSONObject, *, source: str, target: str) -> ConvertedBody: ...
 @overload
 def convert(body: list[JSONObject], *, source: str, target: str) -> ConvertedMessages | ConvertedBody: ...
 def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | ConvertedMessages:
-    """The same request as another provider takes it; `warnings` says what it cannot say.
+    """Return the request in the format of another provider; `warnings` lists what that format cannot represent.
 
-    A bare list of messages becomes one again, unless it begins with a system prompt that the target keeps elsewhere:
-    then it becomes a body with a place for both.
+    A bare list of messages stays a list. If it begins with a system prompt that the target keeps outside the messages,
+    it becomes a whole body instead.
     """
     before, after = formatter(source), formatter(target)
     body, bare, reshaped = readable(before, body)
@@ -50,7 +51,7 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
     if before is not after and not after.system_among_messages:
         request = _with_whole_prompt(request)
     if reshaped:
-        notes.append(Note("described", f"what had no sound shape, in {reshaped} places"))
+        notes.append(Note("described", f"malformed content, in {reshaped} places"))
     if before is not after:
         notes += _lost(before, request, after.carries.get(before.place, ()))
         request, said = _translated(before, after, request)
@@ -67,12 +68,14 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
     made = ConvertedMessages(body.get(after.messages_key, [])) if lists else ConvertedBody(body)
     made.warnings = _counted(notes)
     if not body.get(after.messages_key):
-        made.warnings.append("empty: nothing of this can be said there, and a request needs a message")
+        made.warnings.append(
+            "empty: nothing of this can be represented there, and a request needs at least one message"
+        )
     return made
 
 
 def _with_whole_prompt(request: Request) -> Request:
-    """The request with all that stands before the first message as its system prompt."""
+    """Return the request with everything before the first message as its system prompt."""
     leading = [*([request.system] if request.system is not None else [])]
     first = next((index for index, each in enumerate(request.messages) if each.role != "system"), len(request.messages))
     leading += request.messages[:first]
@@ -83,7 +86,7 @@ def _with_whole_prompt(request: Request) -> Request:
 
 
 def _translated(before: Formatter, after: Formatter, request: Request) -> tuple[Request, list[Note]]:
-    """The request with its settings in the target's words, and what those words do not cover."""
+    """Return the request with its settings under the target's names, and notes on lost or changed ones."""
     read = before.settings.read(request.settings)
     asked = _spelled(read.settings, before.spelling.names, after.spelling.names)
     if not any(isinstance(tool, Tool) for tool in request.tools):
@@ -100,33 +103,33 @@ def _translated(before: Formatter, after: Formatter, request: Request) -> tuple[
         elif heard[name] is None:
             notes.append(Note("left out", f"{called}, which {after.name} does not take {_as(value)}"))
         else:
-            notes.append(Note("changed", f"{called}, as {after.name} has it otherwise"))
+            notes.append(Note("changed", f"{called}, which {after.name} represents differently"))
     if asked.model is not None and "model" not in wrote.unwritten:
         notes.append(Note("kept", f"the model {asked.model!r}: name one of the target's own"))
     return replace(request, settings=wrote.body), notes
 
 
 def _called(form: Formatter, name: str, settings: JSONObject) -> str:
-    """A setting in everybody's word, and in that of the request where it is another."""
+    """Return the common name of a setting, followed by the name in the request if that differs."""
     places = [form.settings.places.get(name), *(each for each, field in form.settings.also.items() if field == name)]
     used = next((place for place in places if place and is_set(settings, place)), name)
     return f"`{name}`" if used == name else f"`{name}` (`{used}`)"
 
 
 def _elsewhere(form: Formatter, name: str) -> str:
-    """Why a format has no place for a setting: some say the model in the call, and read it where a call was kept."""
+    """Return the reason why a format has no place for a setting. Some formats take the model as a call argument."""
     called = next((place for place, field in form.settings.also.items() if field == name == "model"), None)
     return f"goes into the call (`{called}`) and not into the body" if called else f"{form.name} does not take"
 
 
 def _as(value: object) -> str:
-    """How a setting was meant, as far as one word says it."""
+    """Describe the value of a setting: quoted if it is one word, else "in this form"."""
     value = value.mode if isinstance(value, ToolChoice) else value
     return f"as `{value}`" if isinstance(value, str) else "in this form"
 
 
 def _spelled(settings: Settings, before: Spelling | None, after: Spelling | None) -> Settings:
-    """The settings with the chosen tool's name as the target spells it."""
+    """Return the settings with the name of the chosen tool as the target encodes it."""
     choice = settings.tool_choice
     if choice is None or not choice.name:
         return settings
@@ -135,7 +138,7 @@ def _spelled(settings: Settings, before: Spelling | None, after: Spelling | None
 
 
 def _lost(form: Formatter, request: Request, carried: tuple[str, ...]) -> Iterator[Note]:
-    """What only the source has words for, by name: cache marks, citations, fields of tomorrow."""
+    """Yield a note for each field that only the source format has, such as cache breakpoints and citations."""
     for name, places in Counter(_names(form, request)).items():
         if name in carried:
             continue
@@ -166,6 +169,6 @@ def _said(form: Formatter, extra: Extra | None) -> Iterator[str]:
 
 
 def _counted(notes: list[Note]) -> list[str]:
-    """Each note once, with how often it was made."""
+    """Return each distinct note once, with the number of its occurrences."""
     times = Counter(map(str, notes))
     return [text if count == 1 else f"{text} ({count} times)" for text, count in times.items()]

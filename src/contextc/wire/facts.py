@@ -1,8 +1,8 @@
-"""What is known of the model that a request names, for the rules that hold for some models only.
+"""Find what is known about the model that a request names, for rules that apply to some models only.
 
-A name says little where others serve the same model, or serve another one under a like name. So facts are given only
-for a model of our own table, under the name its house gave it, in a request of that house's own format. Of all others
-nothing is known, and none of these rules is broken.
+A model name is ambiguous where other vendors serve the same model, or another model under a similar name. So facts are
+returned only for a model in the catalog, under its vendor's own name, in a request in that vendor's format. For all
+other requests no facts are returned, and none of these rules applies.
 """
 
 from typing import cast

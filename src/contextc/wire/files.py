@@ -1,7 +1,8 @@
-"""Requests in files: one as JSON, or a bare list of messages, or JSON Lines of requests, of lists or of messages.
+"""Read and write files of requests: one JSON request, a bare list of messages, or JSON Lines.
 
-Where a program writes its sessions as lines, those of a file are one conversation, and the program may have died while
-it wrote one: what is no JSON among them is left out, and counted.
+Each line of JSON Lines is a request, a list of messages or a message. In session files of programs such as Claude Code,
+all lines are one conversation. The program may have been killed while writing a line, so lines that are not JSON are
+skipped and counted.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, encode, well_formed_json
+from contextc._json import JSON, JSONObject, encode, json_type, well_formed_json
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
@@ -22,9 +23,10 @@ Shape: TypeAlias = Literal["whole", "lines", "messages", "session"]
 
 
 class Requests(NamedTuple):
-    """What a file holds, and how it is written down: whole, a request a line, a message a line, or lines of a session.
+    """The requests in a file, and the layout of the file.
 
-    `unread` is how many of its lines are no JSON.
+    `shape` is "whole" (one JSON value), "lines" (one request per line), "messages" (one message per line) or "session".
+    `unread` is the number of lines that are not JSON.
     """
 
     bodies: list[JSONObject]  # or lists of messages
@@ -32,25 +34,25 @@ class Requests(NamedTuple):
     unread: int = 0
 
     def label(self, index: int) -> str:
-        """Where a request stands in its file; nothing where it is the only one."""
+        """Return the position of a request in its file; empty if it is the only one."""
         return f"line {index + 1}" if self.shape == "lines" else ""
 
     def named(self, name: str) -> dict[str, JSONObject]:
-        """The requests by names made of this one."""
+        """Return the requests by names derived from `name`."""
         if len(self.bodies) == 1:
             return {name: self.bodies[0]}
         return {f"{name}-{number}": body for number, body in enumerate(self.bodies, 1)}
 
 
 def read_requests(data: bytes, format: str | None = None) -> Requests:
-    """The requests in the bytes of a file; of a format whose lines are a session, that one.
+    """Return the requests in the bytes of a file. If the lines of `format` form a session, return that one session.
 
-    Raises `InvalidRequest` where they are neither JSON nor JSON Lines, or hold no object and no list.
+    Raise `InvalidRequest` if the bytes are neither JSON nor JSON Lines, or hold neither an object nor a list.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
     form = formatter(format) if format else None
     if not data.strip():
-        raise InvalidRequest("the file is empty. Expected JSON or JSON Lines.")
+        raise InvalidRequest("the file is empty", fix="Give JSON or JSON Lines.")
     try:
         whole = _decoded(data)
     except InvalidRequest:
@@ -64,7 +66,7 @@ def read_requests(data: bytes, format: str | None = None) -> Requests:
         return Requests([cast(JSONObject, [whole])], "session") if one_line else Requests([whole], "whole")
     if form is not None and form.lines and (found := _session(lines, form)) is not None:
         return found
-    if len(lines) < 2 or not (_is_json(lines[0][1]) or _is_json(lines[1][1])):  # not JSON Lines, then
+    if len(lines) < 2 or not (_is_json(lines[0][1]) or _is_json(lines[1][1])):  # so these are not JSON Lines
         raise _not_json(data, problem) from problem
     values = [_value(number, line) for number, line in lines]
     if all(isinstance(value, dict) and "role" in value for value in values):
@@ -73,24 +75,24 @@ def read_requests(data: bytes, format: str | None = None) -> Requests:
 
 
 def session_format(data: bytes) -> str:
-    """Return the format of a file that is a session of a program. Raises `InvalidSetting` where it is none of ours."""
+    """Return the format of a program's session file. Raise `InvalidSetting` if it cannot be detected."""
     values = [value for line in data.splitlines() if (value := _or_none(line)) is not None]
     forms = [form for form in map(formatter, format_names()) if any(_is_line(form, value) for value in values)]
     strange = {form.name: len(form.rules.read(values).misshapen) for form in forms}
     least = min(strange.values(), default=0)
     fitting = [name for name, count in strange.items() if count == least and 2 * count < len(values)]
     if len(fitting) != 1:
-        raise InvalidSetting(f"Say which format this is in: {', '.join(format_names())}.")
+        raise InvalidSetting("the format cannot be detected", fix=f"Give one of {', '.join(format_names())}.")
     return fitting[0]
 
 
 def shape_for(shape: Shape, format: str) -> Shape:
-    """How what came in this shape is written in another format: a session as lines only where it is a session again."""
+    """Return the layout for writing in another format: a session stays lines only if that format has sessions too."""
     return "whole" if shape == "session" and not formatter(format).lines else shape
 
 
 def _session(lines: list[tuple[int, bytes]], form: Formatter) -> Requests | None:
-    """The lines as one conversation; None where each is a request of its own."""
+    """Return the lines as one conversation; None if each line is a request of its own."""
     values = [value for _, line in lines if (value := _or_none(line)) is not None]
     if not any(_is_line(form, value) for value in values):
         return None
@@ -102,7 +104,7 @@ def _is_line(form: Formatter, value: JSON) -> bool:
 
 
 def write_requests(bodies: Sequence[JSON], shape: Shape) -> bytes:
-    """The same in the shape they were read from."""
+    """Return the bytes of a file that holds these requests in this layout."""
     if shape == "whole":
         return msgspec.json.format(encode(bodies[0]), indent=2) + b"\n"
     given: JSON = bodies[0]
@@ -112,7 +114,7 @@ def write_requests(bodies: Sequence[JSON], shape: Shape) -> bytes:
 
 
 def _decoded(data: bytes) -> JSON:
-    """JSON, also where an emoji was cut in two, which is JSON to everybody but our decoder. Raises ValueError."""
+    """Decode JSON, including lone surrogates, which the json module accepts and msgspec does not. Raise ValueError."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as problem:
@@ -120,14 +122,14 @@ def _decoded(data: bytes) -> JSON:
             raise ValueError(str(problem)) from problem
         return well_formed_json(json.loads(data))
     except RecursionError:
-        raise InvalidRequest("this is nested too deep to be a request.") from None
+        raise InvalidRequest("the JSON is nested too deeply.") from None
 
 
 AT_BYTE = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
 
 
 def _not_json(data: bytes, error: ValueError, line: int = 1) -> InvalidRequest:
-    """Return the error for bytes, which begin in this line of a file, that are not JSON: what is wrong, and where."""
+    """Return the error for bytes that are not JSON, with the reason and the position. `line` is their first line."""
     problem, at = str(error), len(data)
     if (found := AT_BYTE.fullmatch(problem)) is not None:
         problem, at = found[1], int(found[2])
@@ -136,7 +138,7 @@ def _not_json(data: bytes, error: ValueError, line: int = 1) -> InvalidRequest:
     elif isinstance(error, UnicodeDecodeError):
         problem, at = "not UTF-8 text", _first_undecodable(data)
     elif "truncated" in problem:
-        problem = "it is cut off"
+        problem = "it is truncated"
     before = data[:at]
     column = len(before) - before.rfind(b"\n")
     return InvalidRequest(f"this is not JSON: {problem}.", path=f"line {line + before.count(NEWLINE)}, column {column}")
@@ -159,7 +161,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _or_none(line: bytes) -> JSON:
-    """The object in a line, or None where there is none."""
+    """Return the JSON object in a line; None if the line holds none."""
     try:
         value = _decoded(line)
     except ValueError:
@@ -176,4 +178,6 @@ def _value(number: int, line: bytes) -> JSONObject:
         raise _not_json(line, error, number) from error
     if isinstance(value, dict | list):
         return cast(JSONObject, value)
-    raise InvalidRequest("a line holds a request, a list of messages or a message.", path=f"line {number}")
+    raise InvalidRequest(
+        f"expected a request, a list of messages or a message, got {json_type(value)}.", path=f"line {number}"
+    )

@@ -1,4 +1,4 @@
-"""A request as its provider accepts it."""
+"""Repair a request so that its provider accepts it."""
 
 from typing import cast, overload
 
@@ -14,11 +14,11 @@ from contextc.wire.reading import checked, decoded, shaped
 from contextc.wire.untouched import as_written
 
 ROUNDS = 4
-"""How often a fixed request is looked at again: one repair may bring to light what was hidden by another fault."""
+"""Maximum number of repair passes. One repair may reveal a fault that another fault had hidden."""
 
 
 class Repaired(Struct, frozen=True):
-    """Something that was put right: which rule was broken, where, and what was done about it."""
+    """One repair: the rule that was broken, the position, the finding and what was done."""
 
     code: str
     path: str
@@ -31,10 +31,10 @@ def fix(body: JSONObject, *, format: str) -> tuple[JSONObject, list[Repaired]]: 
 @overload
 def fix(body: list[JSONObject], *, format: str) -> tuple[list[JSONObject], list[Repaired]]: ...
 def fix(body: JSON, *, format: str) -> tuple[JSON, list[Repaired]]:
-    """The request, or list of messages, without what its provider would refuse, and what was done.
+    """Return the request, or the list of messages, without what its provider would reject, and the list of repairs.
 
-    No text is lost: what cannot stay what it was (a result without a call, a block without a shape) becomes text. A
-    request that breaks no rule comes back as it is, and so does every message in which nothing was repaired.
+    No text is lost. A result without a call, or a malformed block, becomes text. A request that breaks no rule is
+    returned unchanged, and so is every message that needed no repair.
     """
     form = formatter(format)
     given = checked(body)
@@ -51,10 +51,10 @@ def fix(body: JSON, *, format: str) -> tuple[JSON, list[Repaired]]:
 
 
 def repaired(form: Formatter, body: JSONObject, facts: Facts, *, bare: bool) -> JSONObject:
-    """Return a request without what breaks a rule. It may be a list of messages in an otherwise empty body: `bare`."""
+    """Return the request without rule violations. With `bare`, the body holds nothing but a list of messages."""
     for _ in range(ROUNDS):
         request = decoded(form, shaped(form, body).body, for_itself=True).request
-        if bare and request.system is not None:  # a list has no other place for it
+        if bare and request.system is not None:  # a bare list can hold it only as a message
             request = replace(request, messages=(request.system, *request.messages), system=None)
         body = form.encode_request(request)
         for code in sorted({violation.code for violation in form.rules.lint(body, facts)}):

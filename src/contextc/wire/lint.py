@@ -1,4 +1,4 @@
-"""What a provider would refuse in a request."""
+"""Find what a provider would reject in a request."""
 
 from contextc._json import JSON
 from contextc.formats.checking import Violation
@@ -8,9 +8,9 @@ from contextc.wire.reading import checked
 
 
 def lint(body: JSON, *, format: str) -> list[Violation]:
-    """What is wrong with a request, or with a bare list of messages, from the first message to the last.
+    """Return the violations in a request, or in a bare list of messages, from the first message to the last.
 
-    Where the request names a model that is known, rules that hold for some models only are checked too.
+    If the request names a known model, rules that apply to some models only are checked too.
     """
     form = formatter(format)
     body = checked(body)

@@ -1,4 +1,4 @@
-"""Requests of anybody's making, read as well as they can be."""
+"""Parse requests from any source, as tolerantly as possible."""
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
@@ -16,7 +16,7 @@ from contextc.pairing import Repair, pair
 
 
 class Readable(NamedTuple):
-    """A request that can be decoded, whether it came as a bare list, and how much of it had no shape of its own."""
+    """A request that can be decoded. `bare`: it came as a bare list. `reshaped`: the number of malformed values."""
 
     body: JSONObject
     bare: bool
@@ -24,8 +24,8 @@ class Readable(NamedTuple):
 
 
 def checked(body: JSON) -> JSON:
-    """Return a body that JSON can hold: lone surrogates become U+FFFD. Raises `InvalidRequest` for anything else."""
-    if isinstance(body, dict | list):  # it may be a subclass, such as the result of `convert`
+    """Return a body that JSON can represent; lone surrogates become U+FFFD. Raise `InvalidRequest` for other values."""
+    if isinstance(body, dict | list):  # may be a subclass, such as the result of `convert`
         body = list(cast(list[JSON], body)) if isinstance(body, list) else dict(cast(JSONObject, body))
     if problem := check(body):
         raise InvalidRequest(problem[1], path=problem[0])
@@ -38,16 +38,18 @@ def checked(body: JSON) -> JSON:
 
 def check_request(body: JSON) -> None:
     if not isinstance(body, dict | list):
-        raise InvalidRequest(f"a request is an object or a list of messages, got {json_type(body)}.")
+        raise InvalidRequest(f"a request must be an object or a list of messages, got {json_type(body)}.")
 
 
 def readable(form: Formatter, body: JSON) -> Readable:
-    """The request with everything misshapen in a sound shape: the one that was meant, else text."""
+    """Return the request with every malformed value coerced to a valid one: the intended value if it is clear, else
+    text.
+    """
     return shaped(form, checked(body))
 
 
 def shaped(form: Formatter, body: JSON) -> Readable:
-    """`readable` of what was `checked` already."""
+    """Return `readable` of a body that has passed `checked`."""
     check_request(body)
     bare, book = isinstance(body, list), form.rules
     root: JSONObject = {"whole": {form.messages_key: body} if bare else body}
@@ -62,8 +64,8 @@ def shaped(form: Formatter, body: JSON) -> Readable:
 
 
 def _reshape(book: RuleBook, root: JSONObject, reshape: Callable[[JSON, Path], JSON]) -> None:
-    """Give everything misshapen in `root["whole"]` another shape, from the last to the first."""
-    holder: list[JSON] = []  # from which these places are to be cut, all at once
+    """Replace every malformed value in `root["whole"]`, from the last to the first."""
+    holder: list[JSON] = []  # the list from which the positions in `gone` are deleted at once
     gone: set[JSON] = set()
     for finding in reversed(book.read(root["whole"]).misshapen):
         *before, last = ("whole", *finding.path)
@@ -85,14 +87,14 @@ def _reshape(book: RuleBook, root: JSONObject, reshape: Callable[[JSON, Path], J
 
 
 def _cut(holder: list[JSON], gone: set[JSON]) -> None:
-    """Take these places out of a list."""
+    """Delete these positions from a list."""
     if gone:
         holder[:] = [each for index, each in enumerate(holder) if index not in gone]
         gone.clear()
 
 
 def _check_key(form: Formatter, body: JSONObject) -> None:
-    """A request of another provider would look like one that says nothing."""
+    """Raise `InvalidRequest` if the messages are under another format's key: such a request would look empty."""
     if form.messages_key in body:
         return
     kinds: dict[str, list[str]] = {}
@@ -101,15 +103,15 @@ def _check_key(form: Formatter, body: JSONObject) -> None:
     for key, names in kinds.items():
         if isinstance(body.get(key), list):
             raise InvalidRequest(
-                f"a request of {form.name} has its messages in `{form.messages_key}`, and this one in `{key}`. "
-                f"Is it one of {', '.join(names)}?"
+                f"a request in format {form.name} must have its messages in `{form.messages_key}`, got `{key}`",
+                fix=f"Use the format of this request, one of {', '.join(names)}.",
             )
 
 
 def _in_one_dialect(form: Formatter, body: JSONObject) -> JSONObject:
-    """The request with messages that another provider would understand said in this one's words.
+    """Return the request with messages in another provider's format converted to this one.
 
-    Histories that went through several hands often have a message or two in the shape of somebody else.
+    Histories that passed through several frameworks often contain a few messages in another format.
     """
     key = form.messages_key
     if not isinstance(body.get(key), list):
@@ -124,7 +126,7 @@ def _in_one_dialect(form: Formatter, body: JSONObject) -> JSONObject:
 
 
 def _is_understood(form: Formatter, message: JSON) -> bool:
-    """Whether the format finds the calls and results of a misshapen message by itself."""
+    """Return True if the format itself finds the calls and results in a malformed message."""
     root: JSONObject = {"whole": {form.messages_key: [deepcopy(message)]}}
     _reshape(form.rules, root, form.rules.reshape)
     sketch = form.rules.read(root["whole"])
@@ -133,7 +135,7 @@ def _is_understood(form: Formatter, message: JSON) -> bool:
 
 
 def _translated(form: Formatter, message: JSON) -> list[JSONObject] | None:
-    """A message as this format says it, where another format knows what it is; None where none does."""
+    """Return a message converted to this format if another format can parse it; else None."""
     if _is_understood(form, message):
         return None
     for name in format_names():
@@ -152,9 +154,10 @@ class Decoded(NamedTuple):
 
 
 def decoded(form: Formatter, body: JSONObject, *, for_itself: bool) -> Decoded:
-    """The request in our terms: calls with the model that made them, results with their calls, strays as text.
+    """Decode the request: pair results with calls, assign calls and reasoning to the assistant, turn strays into text.
 
-    A result whose call the provider holds is no stray if the request is `for_itself`, and goes back to it.
+    With `for_itself`, the request goes back to the same provider. A result whose call the provider stores is then not a
+    stray.
     """
     request = form.decode_request(body)
     if request.system is not None and _is_own(request.system):
@@ -172,11 +175,11 @@ def _noted(repair: Repair) -> Note | None:
 
 
 def _seated(messages: Iterable[Message]) -> Iterator[Message]:
-    """Calls and reasoning with the assistant, whoever was said to have written them."""
+    """Yield the messages; those with calls or reasoning get the role `assistant`."""
     for message in messages:
         yield replace(message, role="assistant") if message.role != "assistant" and _is_own(message) else message
 
 
 def _is_own(message: Message) -> bool:
-    """Whether only the assistant can have written a message."""
+    """Return True if only the assistant can have written a message."""
     return any(isinstance(part, ToolCall | Reasoning) for part in message.parts)

@@ -1,9 +1,8 @@
-"""What a repair had no reason to touch, put back as it was written.
+"""Restore the original formatting of everything that a repair did not change.
 
-A repaired request has gone through our own words and back, so a text may have become a list of one block, and fields
-may stand in another order: the same in meaning, and not what its author wrote. Each message and each field that comes
-out of that way as it does by itself was not repaired, and its author's own spelling is taken. Where that would break a
-rule again, it is not.
+A repaired request was decoded and encoded again. So a text may have become a list of one block, and fields may be in
+another order. Each message and field that encodes to the same value on its own was not repaired, and its original form
+is restored. If that would break a rule again, the encoded form stays.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -24,12 +23,12 @@ def as_written(
     found: Iterable[Violation],
     lint: Callable[[JSON], list[Violation]],
 ) -> JSONObject:
-    """A repaired request, with the author's spelling wherever nothing was repaired. `found` is what was wrong."""
+    """Return a repaired request with the original form of everything that was not repaired. `found`: the violations."""
     if form.lines:
         return fixed
     left = _codes(lint(fixed))
     accused = {_message_in(form, violation.path) for violation in found}
-    for but in ((), accused):  # a message may be named by a rule and still be sound, where another was at fault
+    for but in ((), accused):  # a finding may name a valid message when another one is at fault
         restored = _restored(form, before, fixed, but)
         if _codes(lint(restored)) == left:
             return restored
@@ -41,7 +40,7 @@ def _codes(violations: Iterable[Violation]) -> list[str]:
 
 
 def _message_in(form: Formatter, path: str) -> int | None:
-    """The index of the message that a path leads to."""
+    """Return the index of the message that a path leads to."""
     rest = path.removeprefix(f"{form.messages_key}[")
     index = rest.partition("]")[0]
     return int(index) if rest != path and index.isdecimal() else None
@@ -74,7 +73,7 @@ def _messages(form: Formatter, before: JSON, fixed: JSON, but: Collection[int | 
     last = -1
     for message in made:
         same = places.get(encode(message), [])
-        while same and same[-1] <= last:  # it stands before the one that was found last
+        while same and same[-1] <= last:  # it precedes the one found last
             same.pop()
         if same:
             last = same.pop()
@@ -85,7 +84,7 @@ def _messages(form: Formatter, before: JSON, fixed: JSON, but: Collection[int | 
 
 
 def _said_again(form: Formatter, message: JSON) -> list[JSONObject]:
-    """A message after it has gone through our words and back; nothing where it has no sound shape."""
+    """Decode and encode a message; return nothing if it is malformed."""
     body: JSONObject = {form.messages_key: [message]}
     try:
         if form.rules.read(body).misshapen:
@@ -96,7 +95,7 @@ def _said_again(form: Formatter, message: JSON) -> list[JSONObject]:
 
 
 def _again(form: Formatter, body: JSONObject, name: str) -> JSON:
-    """The same of a field; None where it has none."""
+    """Decode and encode a field; return None if it is missing or malformed."""
     try:
         if form.rules.read(body).misshapen:
             return None

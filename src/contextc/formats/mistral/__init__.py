@@ -1,4 +1,4 @@
-"""Mistral's chat completions."""
+"""Mistral's chat completions format."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
@@ -24,7 +24,7 @@ PREFIX = "prefix"
 
 
 class MistralFormatter(Formatter):
-    """A conversation that ends with the assistant says so (`prefix`): the model is to go on from there."""
+    """Format of Mistral's chat completions. A last assistant message gets `prefix`: the model continues it."""
 
     name: ClassVar[str] = "mistral"
     rules: ClassVar[RuleBook] = BOOK
@@ -34,7 +34,7 @@ class MistralFormatter(Formatter):
     system_among_messages: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
     user_first: ClassVar[bool] = True
-    merges: ClassVar[bool] = True  # nothing is merged, but `join` has to see what stands before
+    merges: ClassVar[bool] = True  # nothing is merged, but `join` must see the preceding messages
     marks: ClassVar[tuple[str, ...]] = (CONTENT, NAMELESS, OBJECT, "closed")
     nests: ClassVar[tuple[str, ...]] = ("image_url",)
     understood: ClassVar[tuple[str, ...]] = ("url",)

@@ -1,6 +1,7 @@
-"""Mistral's requests, replies and streams as our messages.
+"""Decode Mistral's requests, replies and streams into messages.
 
-Of a message, a chunk or a call only the fields that Mistral knows are read: it takes no others back.
+Only fields that Mistral defines are read from a message, chunk or call. Mistral rejects any others when they are sent
+back.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,10 +31,10 @@ from contextc.messages import (
 from contextc.tools import NativeTool, Tool
 
 ENDS = {"model_length": "length"}
-"""Why a reply ended, in everybody's words: there the window was full."""
+"""Finish reasons of Mistral by their common name. `model_length`: the context window was full."""
 MARKS = ("signature", "closed")
 FAILED, UNTOLD = "error", "the model ended its reply with an error, and does not say which"
-NO_ID = "null"  # what the SDK writes where a call has none
+NO_ID = "null"  # written by the SDK for a call without an id
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 SOUNDS = {
     b"RIFF": "audio/wav",
@@ -42,13 +43,13 @@ SOUNDS = {
     b"OggS": "audio/ogg",
     b"fLaC": "audio/flac",
 }
-"""What the bytes of a sound begin with."""
+"""First bytes of audio data, by media type."""
 
 
 def decode_request(body: JSONObject, provider: str) -> Request:
     decoder = _Decoder(provider)
     messages = [decoder.message(wire) for wire in cast(list[JSONObject], body.get("messages", []))]
-    # One that is followed by a reply at once stays where it is: it begins the conversation.
+    # A system message directly before a reply stays in place: it begins the conversation.
     leads = messages and messages[0].role == "system" and (len(messages) == 1 or messages[1].role != "assistant")
     system = messages.pop(0) if leads else None
     return Request(
@@ -97,7 +98,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
 
 
 def _cached(usage: JSONObject) -> int:
-    """Tokens read from the cache, under the names that endpoints of Mistral's models have for them."""
+    """Return the tokens read from the cache. Endpoints of Mistral's models use several names for them."""
     details = [usage.get(name) for name in ("prompt_tokens_details", "prompt_token_details")]
     inside = [cast(JSONObject, each).get("cached_tokens") for each in details if isinstance(each, dict)]
     found = [usage.get("num_cached_tokens"), *inside]
@@ -105,13 +106,13 @@ def _cached(usage: JSONObject) -> int:
 
 
 def _problem(error: JSON, finish: str | None) -> str | None:
-    """What went wrong; some replies only end with an error."""
+    """Return the error text, or None. Some replies only have the finish reason `error`."""
     said = cast(JSONObject, error).get("message") if isinstance(error, dict) else error
     return str(said) if error else UNTOLD if finish == FAILED else None
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A reply, from the chunks of its stream; `error` where it broke off with one."""
+    """Build a reply from the chunks of its stream. `error` is set if the stream ended with one."""
     reply: JSONObject = {}
     content: list[JSONObject] = []
     calls: list[JSONObject] = []
@@ -136,13 +137,13 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
 
 
 def _inner(event: JSONObject) -> JSONObject:
-    """An event as it came: the SDK wraps it."""
+    """Return the event itself; the SDK wraps it in `data`."""
     inner: JSON = event.get("data")
     return cast(JSONObject, inner) if isinstance(inner, dict) else event
 
 
 def _add(content: list[JSONObject], block: JSONObject) -> None:
-    """Add what a chunk says to the last one of its kind, or behind the others."""
+    """Merge a chunk into the last one of its type, or append it."""
     last = content[-1] if content else {}
     if block.get("type") == "text" == last.get("type"):
         grow(last, "text", block["text"])
@@ -157,7 +158,9 @@ def _add(content: list[JSONObject], block: JSONObject) -> None:
 
 
 def _is_another(last: JSONObject, block: JSONObject) -> bool:
-    """Whether a thought begins here: the last one is signed or closed, and this does not only close or sign it."""
+    """Return True if a new thought begins: the last one is signed or closed, and this chunk does not just close or sign
+    it.
+    """
     ended = any([last.get(name) for name in MARKS])
     says = any([each.get("text", True) for each in blocks(block.get("thinking"))])
     again = any([last.get(name) is not None and block.get(name) is not None for name in MARKS])
@@ -165,13 +168,13 @@ def _is_another(last: JSONObject, block: JSONObject) -> bool:
 
 
 def _listed(block: JSONObject) -> JSONObject:
-    """A chunk of a reply, a thought as the list that goes back."""
+    """Return a chunk of a reply; a thought given as a string becomes the list that Mistral accepts back."""
     is_text = block.get("type") == "thinking" and isinstance(block.get("thinking"), str)
     return {**block, "thinking": blocks(block["thinking"])} if is_text else block
 
 
 def named(piece: JSONObject) -> JSONObject:
-    """A piece of a call, without the id that stands for none."""
+    """Return a fragment of a call; the placeholder id becomes None."""
     return {**piece, "id": None} if piece.get("id") == NO_ID else piece
 
 
@@ -238,7 +241,7 @@ class _Decoder:
         inner = tuple(self.parts(content, "tool")) if isinstance(content, list) else ()
         said = tuple(part for part in inner if isinstance(part, Text | Media))
         rest: JSONObject = {} if wire.get("name") else {NAMELESS: True}
-        if any(not isinstance(part, Text) for part in inner):  # the newest models see pictures here
+        if any(not isinstance(part, Text) for part in inner):  # the newest models accept images here
             rest[CONTENT] = [_plain(block) for block in blocks(content) if block["type"] in TAKEN["tool"]]
         return ToolResult(
             call_id=call_id,
@@ -249,13 +252,13 @@ class _Decoder:
 
 
 def _plain(block: JSONObject) -> JSONObject:
-    """A chunk with the fields that Mistral knows; with all of them, where it is of a kind that we do not know."""
+    """Return a chunk with only the fields that Mistral defines; a chunk of an unknown type keeps all fields."""
     known = [name.removesuffix("?") for name in CHUNKS.get(block["type"], {})] or list(block)
     return {name: block[name] for name in ("type", *known) if block.get(name) is not None}
 
 
 def _sound(place: str) -> Media | None:
-    """What an `input_audio` holds: a URL, or base64 that does not say of what."""
+    """Return the audio in an `input_audio`: a URL, or base64 without a media type."""
     if (found := from_data_url(place)) is not None:
         return found
     if place.startswith(("http://", "https://")):

@@ -1,9 +1,13 @@
-"""Our messages in the shape of Mistral's chat completions.
+"""Encode messages for Mistral's chat completions.
 
-It looks like OpenAI's, and differs where it hurts. A system message may stand first, and after others of the system or
-of the user; after a reply or a result it is refused, and becomes tagged user text. Reasoning goes back among the chunks
-of the reply. Results name their tool, and hold text: media that a tool returned goes into a user message right after
-the results of its step. Fields that Mistral does not know are refused, so a message has none but its own.
+The format resembles OpenAI's, with these differences:
+
+    - A system message may be first, or follow system and user messages. After a reply or a tool result Mistral
+      rejects it, so it becomes tagged user text.
+    - Reasoning is sent back among the chunks of the reply.
+    - Tool results name their tool and hold text. Media that a tool returned goes into a user message directly
+      after the results of its step.
+    - Fields that Mistral does not define are rejected, so a message has no others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +31,7 @@ from contextc.messages import AnyPart, Media, Message, Native, Reasoning, Role, 
 from contextc.messages.parts import Hint
 
 CONTENT, OBJECT, NAMELESS = "content", "object", "nameless"
-"""In `extra`: what a message held that says nothing; arguments that came as an object; a result without a name."""
+"""Keys in `extra`: the empty content of a message; arguments given as an object; a result without a tool name."""
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 SOUNDS = ("audio/wav", "audio/mpeg", "audio/mp3", "audio/flac", "audio/ogg")
 DOCUMENTS = (
@@ -53,31 +57,31 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
 
 
 def tagged(message: JSONObject) -> JSONObject:
-    """A system message as the user may say it."""
+    """Return a system message as tagged user text."""
     return {"role": "user", "content": shortest(tag([_as_text(block) for block in blocks(message["content"])]))}
 
 
 def _as_text(block: JSONObject) -> JSONObject:
-    """A block of the system's as text: besides texts it may hold a thought that is to be followed."""
+    """Return a system block as text. System content may also include a thinking chunk to follow."""
     if "text" in block:
         return block
     return {"type": "text", "text": thought(block)}
 
 
 def thought(block: JSONObject) -> str:
-    """The words of a thinking chunk, which some write as one text."""
+    """Return the text of a thinking chunk. Some producers write it as one string."""
     return "".join([each["text"] for each in blocks(block.get("thinking")) if each.get("type") == "text"])
 
 
 def blocks(content: JSON) -> list[JSONObject]:
-    """The content of a message as a list of chunks."""
+    """Return the content of a message as a list of chunks."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return cast(list[JSONObject], content or [])
 
 
 def shortest(content: list[JSONObject]) -> JSON:
-    """One plain text is a string, as everybody writes it; nothing is an empty one."""
+    """Return a single plain text as a string, and empty content as an empty string."""
     if not content:
         return ""
     if len(content) == 1 and content[0].keys() == {"type", "text"}:
@@ -91,7 +95,7 @@ class Encoder:
         self.notes: list[Note] = []
 
     def message(self, message: Message) -> JSONObject | None:
-        """A system, user or assistant message; None where nothing of it can be sent."""
+        """Encode a system, user or assistant message; return None if none of it can be sent."""
         content: list[JSONObject] = []
         calls: list[JSONObject] = []
         for part in message.parts:
@@ -116,7 +120,7 @@ class Encoder:
         return {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": written}}
 
     def results(self, message: Message) -> list[JSONObject]:
-        """One message for each result, and what cannot stand in them in a message of the user."""
+        """Encode each result as one message, and what results cannot hold as a user message."""
         wire: list[JSONObject] = []
         shown: list[JSONObject] = []
         for part in message.parts:
@@ -192,7 +196,7 @@ class Encoder:
 
 
 def _own(data: JSON, role: Role) -> JSONObject | None:
-    """A chunk of Mistral's own, where a message of this role may hold it; of a new kind, anywhere."""
+    """Return a native chunk if a message of this role may hold it. A chunk of an unknown type is always kept."""
     chunk = cast(JSONObject, data) if isinstance(data, dict) else {}
     return chunk if chunk and (chunk.get("type") not in CHUNKS or chunk["type"] in TAKEN[role]) else None
 

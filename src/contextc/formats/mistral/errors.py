@@ -1,7 +1,7 @@
-"""What Mistral says when it refuses a request, by what is wrong with it.
+"""Error messages that Mistral returns for a rejected request.
 
-Shapes are refused by pydantic (status 422), with the place of each fault; order, ids and names by the validators that
-Mistral publishes as `mistral-common` (status 400, with a code of four digits).
+pydantic rejects malformed values (status 422) and states the position of each fault. The validators that Mistral
+publishes as `mistral-common` reject wrong order, ids and names (status 400, with a four-digit code).
 """
 
 MISSHAPEN = "{what}"

@@ -1,7 +1,7 @@
-"""Ids of calls as Mistral takes them: nine letters and digits, no more and no fewer.
+"""Encode tool call ids for Mistral: exactly nine letters and digits.
 
-What Mistral wrote itself is so already and stays. Any other id becomes a hash, the same for the call and its result
-wherever they stand; the way back is not needed, since a model only ever answers with ids of its own.
+Ids that Mistral made already have this form and stay. Any other id becomes a hash, the same for the call and its
+result. No decoding is needed, because a model answers only with ids of its own.
 """
 
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: settings that Mistral does not know so."""
+"""Repairs that decoding and encoding does not make: settings and fields that Mistral does not define."""
 
 from typing import cast
 
@@ -12,20 +12,20 @@ OPENAIS = (
     *("audio", "function_call", "functions", "logit_bias", "modalities", "prompt_cache_options", "safety_identifier"),
     *("store", "stream_options", "user", "verbosity", "web_search_options"),
 )
-"""Settings of Chat Completions that Mistral does not know."""
+"""Settings of Chat Completions that Mistral does not define."""
 OTHERS = (
     *("reasoning", "include_reasoning", "thinking", "think", "system", "instructions", "input", "include", "text"),
     *("max_output_tokens", "stop_sequences", "previous_response_id", "truncation", "cache_control", "output_config"),
     *("options", "format", "keep_alive"),
 )
-"""Settings of others' APIs. What is new at Mistral is in no list of ours, so only these are known to be refused."""
+"""Settings of other APIs. New Mistral settings are in no list here, so only these are known to be rejected."""
 CHOICES = ("auto", "none", "any", "required")
 FORMS = ("text", "json_object", "json_schema")
 FUNCTION = "function"
 
 
 def with_known_chunks(body: JSONObject) -> JSONObject:
-    """Without fields of chunks that Mistral does not know; those of messages are left out when they are encoded."""
+    """Remove fields of chunks that Mistral does not define. Encoding already removes those of messages."""
 
     def known(chunk: JSONObject) -> JSONObject:
         others = set(unknown(chunk, CHUNKS.get(str(chunk.get("type")), {}), "type")) if "type" in chunk else set[str]()
@@ -42,7 +42,7 @@ def with_known_chunks(body: JSONObject) -> JSONObject:
 
 
 def without_openais_settings(body: JSONObject) -> JSONObject:
-    """The settings under Mistral's names, without those it has none for."""
+    """Rename OpenAI settings to Mistral's names, and remove those without an equivalent."""
     kept = {name: value for name, value in body.items() if name not in OPENAIS}
     said = {new: body[old] for old, new in RENAMED.items() if body.get(old) is not None}
     return {**said, **kept}
@@ -61,10 +61,10 @@ def without_form(body: JSONObject) -> JSONObject:
 
 
 def chooses(value: JSON) -> bool:
-    """Whether `tool_choice` may have this value."""
+    """Return True if `tool_choice` may have this value."""
     return value is None or value in CHOICES or isinstance(inner(inner(value).get("function")).get("name"), str)
 
 
 def forms(value: JSON) -> bool:
-    """Whether `response_format` may have this value."""
+    """Return True if `response_format` may have this value."""
     return value is None or (isinstance(value, dict) and inner(cast(object, value)).get("type", "text") in FORMS)

@@ -1,4 +1,4 @@
-"""What each chunk of Mistral's stream adds: as in Chat Completions, but content may be a list, with reasoning in it."""
+"""Read a Mistral stream: as in Chat Completions, but content may be a list that includes reasoning."""
 
 from collections.abc import Iterable
 from typing import cast

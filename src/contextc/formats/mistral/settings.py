@@ -1,10 +1,10 @@
-"""Where Mistral keeps its settings: mostly where Chat Completions does, under a few names of its own."""
+"""Names of Mistral's settings: mostly those of Chat Completions, with a few of its own."""
 
 from contextc._json import JSONObject
 from contextc.formats.openai_chat import settings as chat
 from contextc.formats.settings import Settings, SettingsTable
 
-ANY = "any"  # what `required` was called at first
+ANY = "any"  # the former name of `required`
 
 
 def take(rest: JSONObject) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""Mistral's requests as rules see them: what each message and chunk must have and may have, and where the pieces are.
+"""Parse Mistral's requests for the rules: required and optional fields of messages and chunks, and their parts.
 
-Mistral refuses every field it does not know. Those of messages, chunks, calls and tools are listed here in full; so
-`unknown` can tell them, and decoding leaves them behind.
+Mistral rejects every field it does not define. The fields of messages, chunks, calls and tools are all listed here. So
+`unknown` finds the others, and decoding drops them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,7 +44,7 @@ TAKEN: dict[str, tuple[str, ...]] = {
     "assistant": tuple(kind for kind in CHUNKS if kind not in ("image_url", "input_audio")),
     "tool": tuple(kind for kind in CHUNKS if kind != "thinking"),
 }
-"""Which chunks a message of each role may hold. What the system thinks is taken by models up to the last but one."""
+"""Chunk types that a message of each role may hold. The newest models reject thinking chunks of the system."""
 PICTURE: Fields = {"url": str, "detail?": str}
 CALL: Fields = {"id?": str, "type?": str, "index?": int, "function": dict}
 FUNCTION: Fields = {"name": str, "arguments": (str, dict)}
@@ -58,13 +58,13 @@ KINDS: dict[str, Kind] = {
     "resource": "other",
     "resource_link": "other",
 }
-"""Every other chunk is media."""
+"""Chunk types that are not media."""
 NAMES: dict[type, str] = {str: "string", list: "list", dict: "dictionary", bool: "boolean", int: "integer"}
 OTHER_ROLES = {"developer": "system", "function": "user"}
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the messages of one."""
+    """Parse any JSON value as a request, or as the messages of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     messages: JSON = whole.get("messages") if isinstance(body, dict) else body
     base: Path = ("messages",) if isinstance(body, dict) else ()
@@ -82,12 +82,12 @@ def read(body: JSON) -> Sketch:
 
 
 def placed(path: Path) -> str:
-    """`body.messages.2.content`, as its errors name a place."""
+    """Return a path as Mistral's errors write it: `body.messages.2.content`."""
     return f"body.{dotted(path)}".removesuffix(".")
 
 
 def unknown(wire: JSONObject, fields: Fields, *more: str) -> Iterator[str]:
-    """The fields that Mistral would not know of something that has these."""
+    """Yield the field names that are neither in `fields` nor in `more`."""
     known = {name.removesuffix("?") for name in (*fields, *more)}
     return (name for name in wire if name not in known)
 
@@ -102,13 +102,18 @@ class _Reader:
         given = cast(JSONObject, wire)
         role = given["role"]
         if role not in ROLES:
-            self.refuse(path, "role", f"nobody here is called {role!r}.", _untagged("role", role, ROLES))
+            self.refuse(
+                path,
+                "role",
+                f"invalid role {role!r}: expected system, user, assistant or tool.",
+                _untagged("role", role, ROLES),
+            )
         elif role != "tool" and given.get("tool_call_id") is not None:
-            self.refuse(path, "tool_call_id", "only a tool message has a `tool_call_id`.", errors.EXTRA)
+            self.refuse(path, "tool_call_id", "only a tool message may have a `tool_call_id`.", errors.EXTRA)
         elif role == "tool" and given.get("tool_calls"):
-            self.refuse(path, "tool_calls", "a result cannot ask for tools.", errors.EXTRA)
+            self.refuse(path, "tool_calls", "a tool message cannot contain tool calls.", errors.EXTRA)
         elif camel := next((name for name in chat.CAMEL if given.get(name)), None):
-            self.refuse(path, camel, f"`{camel}` is called `{chat.CAMEL[camel]}` here.", errors.EXTRA)
+            self.refuse(path, camel, f"`{camel}` must be written `{chat.CAMEL[camel]}`.", errors.EXTRA)
         elif not self.is_wrong(path, given, ROLES[role]) and not self.is_unnamed(given, path):
             pieces = [Piece(kind="result", path=path, wire=given, id=given["tool_call_id"])] if role == "tool" else []
             pieces += self.chunks(given.get("content"), (*path, "content"))
@@ -116,11 +121,11 @@ class _Reader:
             yield Turn(role=role, path=path, wire=given, pieces=tuple(pieces))
 
     def is_unnamed(self, given: JSONObject, path: Path) -> bool:
-        """Whether a call does not even say what is called."""
+        """Refuse a message with a tool call that has no tool name; return True if there is one."""
         for index, call in enumerate(cast(list[JSON], given.get("tool_calls") or [])):
             if called(call) is None:
                 place = f"tool_calls.{index}.function.name"
-                self.refuse(path, place, f"`tool_calls[{index}]` does not say which tool it calls.", errors.MISSING)
+                self.refuse(path, place, f"`tool_calls[{index}]` does not name the tool to call.", errors.MISSING)
                 return True
         return False
 
@@ -168,15 +173,15 @@ class _Reader:
                 yield Piece(kind="other", path=path, wire=wire, id=wire["function"]["name"])
 
     def is_strange(self, path: Path, wire: JSONObject, kinds: dict[str, Fields], before: str = "") -> bool:
-        """Whether a chunk is of no kind there is, or lacks what its kind has."""
+        """Return True, and refuse the chunk, if its type is unknown or a field of that type is missing."""
         kind = wire["type"]
         if kind in kinds:
             return self.is_wrong(path, wire, kinds[kind], before)
-        self.refuse(path, f"{before}type", f"there is no chunk of type {kind!r} here.", _untagged("type", kind, kinds))
+        self.refuse(path, f"{before}type", f"unknown chunk type {kind!r}.", _untagged("type", kind, kinds))
         return True
 
     def is_wrong(self, path: Path, value: object, fields: Fields, before: str = "") -> bool:
-        """Whether a value is not such an object; it is refused then."""
+        """Return True, and refuse the value, if it is not an object with these fields."""
         if (wrong := misfit(value, fields)) is None:
             return False
         name, said = wrong
@@ -197,7 +202,7 @@ def _untagged(field: str, value: str, known: Iterable[str]) -> str:
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly a message, a chunk, a call or a tool, as OpenAI or another may have meant it."""
+    """Coerce an almost valid message, chunk, call or tool, as OpenAI and others write them."""
     shaped = chat.reshape(value, path)
     match path:
         case ("messages", _) if isinstance(shaped, dict):
@@ -232,7 +237,7 @@ def _reshaped_message(wire: JSONObject) -> JSONObject:
 
 
 def _reshaped_call(call: JSONObject) -> JSONObject:
-    """A call of a function: of a custom tool too, whose input is a text."""
+    """Return a function call, also for a call of a custom tool, whose input is a text."""
     custom = cast(JSONObject | None, call.get("custom"))
     function = {"name": custom["name"], "arguments": custom["input"]} if custom else call.get("function")
     kept = {name: each for name, each in call.items() if name in ("id", "type") and isinstance(each, str)}

@@ -1,4 +1,4 @@
-"""Ollama's own API, `/api/chat`."""
+"""Ollama's native format, `/api/chat`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -19,12 +19,14 @@ from contextc.messages import Extra, Message
 from contextc.tools import Tool
 
 SDK = ("model", "messages", "tools", "stream", "think", "format", "options", "keep_alive", "logprobs", "top_logprobs")
-"""What the SDK's `chat` takes. It has no `truncate`: a request that is too long for its window is cut by the server."""
+"""Arguments of the SDK's `chat`. `truncate` is not among them, so the server truncates a request that is too long."""
 
 
 class OllamaFormatter(Formatter):
-    """`num_ctx` is the window that the model is to be run with. A request that does not say it gets the server's own
-    window, and what is longer is cut without a word; one that says it is also not to be cut.
+    """Format of Ollama's `/api/chat`. `num_ctx` is the context window to run the model with.
+
+    Without `num_ctx`, the server uses its own default and silently truncates longer requests. With it, the request also
+    sets `truncate` to false.
     """
 
     name: ClassVar[str] = "ollama"
@@ -34,7 +36,7 @@ class OllamaFormatter(Formatter):
     prefix_settings: ClassVar[tuple[str, ...]] = ("think",)
     system_among_messages: ClassVar[bool] = True
     system_leads: ClassVar[bool] = True
-    counts_all_input: ClassVar[bool] = False  # older servers count what they had to read anew
+    counts_all_input: ClassVar[bool] = False  # older servers count only tokens that were not cached
     strict_tools: ClassVar[bool] = False
     nests: ClassVar[tuple[str, ...]] = ("function",)
     marks: ClassVar[tuple[str, ...]] = ("role", "index", "type")

@@ -1,8 +1,8 @@
-"""Which call a result answers. Ids are optional here: older servers give none, and the SDK's own types drop them.
+"""Match tool results to calls. Ids are optional: older servers send none, and the SDK's types drop them.
 
-A call without an id is named by its number, as `openai_chat` names one. A result without an id answers the first call
-of its name that still waits, or the first of any name where it has none; one with an id that no call has answers a call
-that has none, in the same way. Calls wait until the assistant speaks again.
+A call without an id gets a numbered one, as in `openai_chat`. A result without an id answers the first open call of its
+tool name, or the first open call if it has no name either. A result with an unknown id answers a call that has no id,
+in the same way. Calls stay open until the next assistant message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from contextc.formats.settings import inner
 
 
 class Waiting(NamedTuple):
-    """A call: its id, its name, and whether the id is one that we gave it."""
+    """An open call: its id, its tool name, and whether the id was generated."""
 
     id: str
     name: str
@@ -24,7 +24,7 @@ class Waiting(NamedTuple):
 
 
 class Calls:
-    """The calls of one request, read from its first message to its last."""
+    """The tool calls of one request, read from its first message to its last."""
 
     def __init__(self, messages: Iterable[JSON] = ()) -> None:
         self.taken = set(_ids(messages))
@@ -32,11 +32,11 @@ class Calls:
         self.number = 0
 
     def speaks(self) -> None:
-        """The assistant begins a message: nobody waits for what was not answered before it."""
+        """Begin an assistant message: earlier calls are no longer open."""
         self.waiting = OpenCalls[Waiting]()
 
     def asked(self, call: JSONObject) -> str:
-        """The id of a call, its own or one that no other call of the request has."""
+        """Return the id of a call: its own, or a generated one that no other call of the request has."""
         given = text_of(call.get("id"))
         while not given and made_id(self.number) in self.taken:
             self.number += 1
@@ -48,14 +48,14 @@ class Calls:
         return made.id
 
     def answered(self, result: JSONObject) -> Waiting:
-        """The id and the name of the call that a result is for; both empty where nobody asked."""
+        """Return the id and name of the call that a result answers; those of the result itself if there is none."""
         call_id, name = text_of(result.get("tool_call_id")), text_of(result.get("tool_name"))
         call = self.waiting.take(("id", call_id)) or self.waiting.take(("made" if call_id else "any", name))
         return Waiting(call_id, name) if call is None else Waiting(call.id, name or call.name)
 
 
 def speaks(message: JSONObject) -> bool:
-    """Whether a message is the assistant's, whoever it says it is of."""
+    """Return True if a message is the assistant's, by its role or because it has tool calls."""
     return text_of(message.get("role")).lower() == "assistant" or bool(message.get("tool_calls"))
 
 

@@ -1,5 +1,6 @@
-"""Ollama's requests, replies and streams as our messages. A chunk of a stream is a reply by itself, and its calls are
-whole.
+"""Decode Ollama's requests, replies and streams into messages.
+
+A chunk of a stream is a complete reply object, and its tool calls are complete.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +32,7 @@ from contextc.tools import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 MAGIC = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"RIFF", "image/webp"))
-"""What a picture begins with. Nothing else says of what kind it is."""
+"""First bytes of images. Nothing else states their media type."""
 GROWING = ("content", "thinking")
 
 
@@ -68,7 +69,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
 
 
 def _finish(reply: JSONObject, message: Message) -> str | None:
-    """Why it ended; None for a stream that was cut off."""
+    """Return the finish reason; None for a truncated stream."""
     if not reply.get("done", True):
         return None
     reason = cast(str, reply.get("done_reason") or "stop")
@@ -76,13 +77,13 @@ def _finish(reply: JSONObject, message: Message) -> str | None:
 
 
 def named(calls: JSON, given: Calls) -> list[JSONObject]:
-    """The calls of a reply, each with an id: its results have to be told apart, and go back with it."""
+    """Return the calls of a reply, each with an id, so that their results can be matched."""
     listed = cast(list[JSON], calls) if isinstance(calls, list) else []
     return [{**call, "id": given.asked(call)} for call in map(inner, listed) if call]
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A reply, from the lines of its stream; `error` where it broke off with one."""
+    """Build a reply from the lines of its stream. `error` is set if the stream ended with one."""
     reply: JSONObject = {"done": False}
     message: JSONObject = {}
     calls: list[JSON] = []
@@ -111,7 +112,7 @@ class _Decoder:
         message = Message(role=ROLES.get(role, "user"), parts=tuple(self.parts(wire)))
         ours = next(iter(self.encoded(message)), JSONObject())
         calls: JSONObject = {"tool_calls": ours["tool_calls"]} if "tool_calls" in ours else {}
-        extra = remember({**wire, **calls}, ours, self.provider)  # what a call says beyond ours, it keeps itself
+        extra = remember({**wire, **calls}, ours, self.provider)  # each call keeps its own extra fields
         return replace(message, extra=extra) if extra else message
 
     def encoded(self, message: Message) -> tuple[JSONObject, ...]:
@@ -153,7 +154,7 @@ def _tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
 
 
 def _rest(wire: JSONObject, ours: JSONObject, provider: str) -> Extra | None:
-    """What a call or a tool says beyond ours, the inside of its `function` by itself: the other half of `nested`."""
+    """Return the extra fields of a call or tool, those inside `function` nested. `nested` is the inverse."""
     outer = {name: value for name, value in wire.items() if name != "function"}
     rest = dict(kept(remember({**outer, "function": ours["function"]}, ours, provider), provider))
     if inside := kept(remember(inner(wire.get("function")), ours["function"], provider), provider):

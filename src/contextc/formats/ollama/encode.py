@@ -1,9 +1,10 @@
-"""Our messages in the shape of Ollama's `/api/chat`.
+"""Encode messages for Ollama's `/api/chat`.
 
-Each message stays a message, and the system may speak anywhere. `content` is one text: what a reply says in pieces goes
-on where it stopped, what others say in several texts is parted by an empty line. Pictures stand beside it as base64,
-and are the user's: those that a tool returned come right after the results of its step. Arguments are objects. Thinking
-is a text of its own, and goes back to whoever thought it.
+Each message stays one message, and system messages may be anywhere. `content` is one text. The parts of a reply are
+concatenated, those of other messages are separated by an empty line.
+
+Images are a separate base64 field of user messages. Images that a tool returned follow the results of its step.
+Arguments are objects. Thinking is a separate text, and is sent back only to the provider that produced it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ def encode_tool(tool: Tool) -> JSONObject:
 
 
 def nested(ours: JSONObject, rest: JSONObject, provider: str) -> JSONObject:
-    """A call or a tool with what its provider had said, the inside of its `function` by itself."""
+    """Return a call or tool with the extra fields of its provider, those inside `function` nested."""
     rest = dict(rest)
     inside = cast(JSONObject, rest.pop("function", {}))
     whole = restored(ours, {provider: rest}, provider)
@@ -57,10 +58,10 @@ class _Encoder:
     def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
         self.provider, self.blobs = provider, blobs
         self.notes: list[Note] = []
-        self.unnamed: set[str] = set()  # calls that have no id on the wire
+        self.unnamed: set[str] = set()  # calls without an id in the request
 
     def message(self, message: Message) -> list[JSONObject]:
-        """A system, user or assistant message; nothing where nothing of it can be sent."""
+        """Encode a system, user or assistant message; return nothing if none of it can be sent."""
         shown = [part for part in message.parts if isinstance(part, Media) and self.is_shown(part, message.role)]
         images = [packed(part, self.blobs) for part in shown]
         calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
@@ -79,7 +80,7 @@ class _Encoder:
         return [restored(wire, message.extra, self.provider)]
 
     def results(self, message: Message) -> list[JSONObject]:
-        """A message for each result, and one of the user for what stood beside them."""
+        """Encode each result as one message, and the parts beside them as a user message."""
         wire: list[JSONObject] = []
         beside: list[Text | Media | Native] = []
         for part in message.parts:
@@ -116,7 +117,7 @@ class _Encoder:
         return joined(filter(None, said), flows=message.role == "assistant")
 
     def said(self, part: AnyPart, role: Role) -> str:
-        """What a part says in its message's text; nothing where it stands elsewhere, or nowhere."""
+        """Return the text that a part adds to its message; empty if it is encoded elsewhere or left out."""
         match part:
             case Text():
                 return part.text
@@ -144,13 +145,14 @@ class _Encoder:
         return {"thinking": ours} if ours else {}
 
     def is_shown(self, part: Media, role: Role) -> bool:
-        """Whether this goes out as a picture."""
+        """Return True if this part is sent as an image."""
         return role == "user" and part.mime_type in PICTURES and bool(part.data or self.blobs.get(part.blob or ""))
 
 
 def joined(texts: Iterable[str], *, flows: bool) -> str:
-    """Texts as one. Those of a model may be one sentence in pieces, as citations part it: where a piece ends or the
-    next begins with white space or a stop, they flow on.
+    """Join texts into one. With `flows`, texts of a model may be pieces of one sentence, split by citations.
+
+    Such texts are concatenated where one ends, or the next begins, with white space or punctuation.
     """
     whole = ""
     for text in texts:

@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: pictures, settings, and schemas as they came."""
+"""Repairs that decoding and encoding does not make: images, settings and tool schemas."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ OPTIONS: Mapping[str, str] = {
     "use_mmap": "type boolean",
     "stop": "type array",
 }
-"""What Ollama calls the types of its options. A number with a fraction is cut where it wants none."""
+"""Ollama's names for the types of its options. A fraction is truncated where an integer is expected."""
 
 
 def with_a_message(body: JSONObject) -> JSONObject:
@@ -30,7 +30,7 @@ def with_a_message(body: JSONObject) -> JSONObject:
 
 
 def with_plain_pictures(body: JSONObject) -> JSONObject:
-    """Pictures as base64 alone; of what is none, a line says where it was."""
+    """Reduce images to plain base64; replace those without data by a line of text."""
     return {**body, "messages": [_with_plain_pictures(each) for each in cast(list[JSONObject], body["messages"])]}
 
 
@@ -50,13 +50,13 @@ def _short(image: str) -> str:
 
 
 def bare(image: str) -> str:
-    """A picture without what stands before its bytes in an address that holds them."""
+    """Return an image without the prefix of a data URL."""
     head, comma, data = image.partition(",")
     return data if comma and head.startswith("data:") and head.endswith(";base64") else image
 
 
 def wrong_byte(image: str) -> int | None:
-    """Where a text stops being base64, as Go counts; None where it is base64."""
+    """Return the position of the first byte that is not base64, as Go counts; None if all are valid."""
     plain = image.replace("\r", "").replace("\n", "")
     if unpacked(plain) is not None:
         return None
@@ -92,7 +92,7 @@ def _with_sound_schema(tool: JSONObject) -> JSONObject:
 
 
 def wrong_options(body: JSONObject) -> dict[str, str]:
-    """The options that have another type than they must have, with what they must be."""
+    """Yield the options of a wrong type, with the type that is expected."""
     given = inner(body.get("options"))
     found = {name: OPTIONS[name] for name, value in given.items() if name in OPTIONS and not _fits(name, value)}
     if "stop" in found and isinstance(given["stop"], list):
@@ -111,10 +111,10 @@ def _fits(name: str, value: JSON) -> bool:
 
 
 def thinks(value: JSON) -> bool:
-    """Whether `think` may have this value."""
+    """Return True if `think` may have this value."""
     return value is None or isinstance(value, bool) or value in ("", *ALL_LEVELS)
 
 
 def forms(value: JSON) -> bool:
-    """Whether `format` may have this value."""
+    """Return True if `format` may have this value."""
     return value in (None, "", "json") or isinstance(value, dict)

@@ -1,4 +1,4 @@
-"""What each line of Ollama's stream adds. A whole reply looks like the last line of one, and is read as such."""
+"""Read an Ollama stream line by line. A complete reply has the form of the last line, and is read as one."""
 
 from collections.abc import Iterable
 

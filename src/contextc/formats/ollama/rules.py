@@ -1,8 +1,7 @@
-"""The rules of Ollama's `/api/chat`, as far as a request can be held against them without asking.
+"""Rules of Ollama's `/api/chat` that can be checked without calling the API.
 
-The server checks types and settings, and little else: it hands the messages to the template of the model. Some
-templates refuse what does not belong together; others show the model half of it, and nobody hears of it. Both are
-flagged here, because neither is what was meant.
+The server checks types and settings, and passes the messages to the template of the model. Some templates reject
+unmatched calls and results. Others silently show the model a part of them. Both cases are reported here.
 """
 
 from collections.abc import Iterable
@@ -27,174 +26,176 @@ rule = BOOK.rule
 
 @rule(1, errors.MISSHAPEN)
 def has_the_shape(request: Sketch) -> Iterable[Finding]:
-    """Every message, call and tool has the fields its kind must have, and each is of its type.
+    """Every message, call and tool must have the fields its type requires, with the correct types.
 
-    `content` is one text: there are no parts here. The arguments of a call are an object. The role is system, user,
-    assistant or tool; a message of another role is not refused, but no template shows it.
+    `content` must be one text; parts are not supported. The arguments of a call must be an object. The role must be
+    system, user, assistant or tool. A message of another role is not rejected, but no template shows it to the model.
 
     Example: [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-    Repair: what was meant is written as it should be; what cannot be understood becomes text, and a tool is left out.
+    Repair: a value whose meaning is clear is rewritten in the correct form; any other becomes text, and a malformed
+        tool is removed.
     """
     return request.misshapen
 
 
 @rule(2, mend=mends.with_a_message)
 def has_messages(request: Sketch) -> Iterable[Finding]:
-    """There is at least one message.
+    """A request must contain at least one message.
 
-    Without any, the model is loaded and says nothing (`done_reason: load`).
+    Without messages, the server only loads the model and returns nothing (`done_reason: load`).
 
     Example: []
-    Repair: a line that says so is put in, from the user.
+    Repair: a user message stating that nothing has been said yet is inserted.
     """
     if not request.turns and not request.misshapen:
-        yield at(("messages",) if request.body else (), "there are no messages.")
+        yield at(("messages",) if request.body else (), "the request has no messages.")
 
 
 @rule(3)
 def calls_are_answered(request: Sketch) -> Iterable[Finding]:
-    """Every call is answered by a tool message before the assistant speaks again.
+    """Every tool call must be answered by a tool message before the next assistant message.
 
-    Nobody refuses it; the model reads that it asked, and goes on as if it had been told.
+    Ollama does not reject this. The model sees its call without a result and continues as if it had one.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "a",
         "function": {"name": "look", "arguments": {}}}]}, {"role": "user", "content": "and?"}]
-    Repair: a result that stands elsewhere is brought to its call; where there is none, one says that it is missing.
+    Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
+        missing is inserted.
     """
     for _, call in match(request.turns, until_the_next_reply).unanswered:
-        yield at(call.path, f"the call {call.id} of {call.name} is not answered before the assistant speaks again.")
+        yield at(call.path, f"tool call {call.id} of {call.name} has no result before the next assistant message.")
 
 
 @rule(4, errors.ORPHAN)
 def results_have_calls(request: Sketch) -> Iterable[Finding]:
-    """Every tool message answers a call of the assistant's last message: by `tool_call_id`, else by `tool_name`.
+    """Every tool message must answer a call of the last assistant message, by `tool_call_id` or else `tool_name`.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_name": "look", "content": "1"}]
-    Repair: a result whose call stands elsewhere is brought to it; one without a call becomes text.
+    Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
     for _, result in match(request.turns, until_the_next_reply).orphans:
         name = result.id or result.name or "without a name"
-        yield at(result.path, f"no call for the result {name} stands in the assistant's last message.")
+        yield at(result.path, f"the last assistant message has no tool call for the result {name}.")
 
 
 @rule(5)
 def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
-    """A call has one result.
+    """A tool call must have exactly one result.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "a",
         "function": {"name": "look", "arguments": {}}}]}, {"role": "tool", "tool_call_id": "a", "content": "1"},
         {"role": "tool", "tool_call_id": "a", "content": "2"}]
-    Repair: the first is kept; another that says something else becomes text.
+    Repair: the first result is kept; a different one becomes text.
     """
     for _, result in match(request.turns, until_the_next_reply).doubled:
-        yield at(result.path, f"the call {result.id} has another result already.")
+        yield at(result.path, f"tool call {result.id} already has a result.")
 
 
 @rule(6)
 def calls_of_a_message_have_ids_of_their_own(request: Sketch) -> Iterable[Finding]:
-    """No two calls of one message have the same id.
+    """Tool calls in one message must have distinct ids.
 
-    They may have none at all. In a later message an id may come again.
+    Ids are optional. A later message may use an id again.
 
     Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "a",
         "function": {"name": "look", "arguments": {}}}, {"id": "a", "function": {"name": "find", "arguments": {}}}]},
         {"role": "tool", "tool_call_id": "a", "content": "1"}]
-    Repair: the second call and its result get an id of their own.
+    Repair: the second call and its result get a new id.
     """
     for turn in request.turns:
         for call in repeated(turn.of("call")):
-            yield at(call.path, f"another call of this message is called {call.id} already.")
+            yield at(call.path, f"another tool call in this message already has the id {call.id}.")
 
 
 @rule(7)
 def calls_are_the_assistants(request: Sketch) -> Iterable[Finding]:
-    """Only the assistant asks for tools, and only the assistant thinks.
+    """Only the assistant may have tool calls and thinking.
 
-    Templates look for calls and thinking in its messages alone, and show the model nothing of others.
+    Templates read calls and thinking only from assistant messages. In other messages the model does not see them.
 
     Example: [{"role": "user", "content": "hi", "tool_calls": [{"id": "a", "function": {"name": "look", "arguments":
         {}}}]}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
-    Repair: the message becomes the assistant's.
+    Repair: the role of the message becomes `assistant`.
     """
     for turn in request.turns:
         if turn.role != "assistant" and (turn.of("call") or (turn.role != "tool" and turn.of("reasoning"))):
-            yield at(turn.path, f"the {turn.role} cannot ask for a tool, nor think.")
+            yield at(turn.path, f"a {turn.role} message cannot contain tool calls or thinking.")
 
 
 @rule(8, errors.NOT_BASE64, mend=mends.with_plain_pictures)
 def pictures_are_base64(request: Sketch) -> Iterable[Finding]:
-    """`images` are the bytes of pictures as base64, and nothing before it: no `data:` URL, no address, no path.
+    """`images` must be plain base64, without a `data:` prefix, and neither a URL nor a path.
 
     Example: [{"role": "user", "content": "What is this?", "images": ["data:image/png;base64,iVBORw=="]}]
-    Repair: what stands before the bytes is left out; of what has no bytes, a line of text says where it was.
+    Repair: the prefix is removed; an image without data is replaced by a line of text.
     """
     for turn in request.turns:
         for picture in turn.of("media"):
             if (byte := mends.wrong_byte(picture.text)) is not None:
-                yield at(picture.path, "this picture is not plain base64.", byte=byte)
+                yield at(picture.path, "this image is not plain base64.", byte=byte)
 
 
 @rule(9, errors.THINK, mend=mends.without_think)
 def think_is_a_level(request: Sketch) -> Iterable[Finding]:
-    """`think` is true, false, or a level: low, medium, high, max.
+    """`think` must be true, false, or a level: low, medium, high, max.
 
     Example: {"think": "xhigh", "messages": [{"role": "user", "content": "hi"}]}
-    Repair: it is left to the model.
+    Repair: the setting is removed.
     """
     value: JSON = request.body.get("think")
     if not mends.thinks(value):
-        yield at(("think",), f"there is no level {value!r} of thinking.", value=encode(value).decode())
+        yield at(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
 @rule(10, errors.FORMAT, mend=mends.without_format)
 def format_is_json(request: Sketch) -> Iterable[Finding]:
-    """`format` is "json", or a JSON Schema.
+    """`format` must be "json" or a JSON schema.
 
     Example: {"format": "xml", "messages": [{"role": "user", "content": "hi"}]}
-    Repair: it is left to the model.
+    Repair: the setting is removed.
     """
     value: JSON = request.body.get("format")
     if not mends.forms(value):
-        yield at(("format",), f"an answer cannot have the form {value!r}.", value=encode(value).decode())
+        yield at(("format",), f"invalid `format` value {value!r}.", value=encode(value).decode())
 
 
 @rule(11, errors.OPTION, mend=mends.with_sound_options)
 def options_have_their_types(request: Sketch) -> Iterable[Finding]:
-    """Numbers in `options` are numbers, and `stop` is a list of texts.
+    """Numeric `options` must be numbers, and `stop` must be a list of strings.
 
-    An option that nobody knows is passed over.
+    Unknown options are ignored.
 
     Example: {"options": {"stop": "END"}, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the option is left out.
+    Repair: the option is removed.
     """
     for name, expected in mends.wrong_options(request.body).items():
-        message = f"the option `{name}` must be of {expected}."
+        message = f"option `{name}` must be of {expected}."
         yield at(("options", name), message, name=name, expected=expected)
 
 
 @rule(12, errors.TOP_LOGPROBS, mend=mends.with_few_logprobs)
 def logprobs_are_few(request: Sketch) -> Iterable[Finding]:
-    """`top_logprobs` is 0 to 20.
+    """`top_logprobs` must be between 0 and 20.
 
     Example: {"top_logprobs": 21, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the nearest number that is taken.
+    Repair: the value is changed to the nearest allowed one.
     """
     count: JSON = request.body.get("top_logprobs")
     if type(count) is int and not 0 <= count <= mends.MOST_LOGPROBS:
-        yield at(("top_logprobs",), f"`top_logprobs` is {count}, and 0 to 20 are allowed.")
+        yield at(("top_logprobs",), f"`top_logprobs` must be between 0 and 20, got {count}.")
 
 
 @rule(13, errors.MISSHAPEN, mend=mends.with_sound_schemas)
 def schemas_have_their_types(request: Sketch) -> Iterable[Finding]:
-    """In the schema of a tool `type` is a text, `required` a list of names, and a property an object.
+    """In a tool's schema, `type` must be a string, `required` a list of names, and each property an object.
 
-    A property may have several types. What else a schema says is passed over.
+    A property may have several types. Other keys of the schema are ignored.
 
     Example: {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "required":
         "at", "properties": {"at": {"type": "string"}}}}}], "messages": [{"role": "user", "content": "hi"}]}
-    Repair: a single name becomes a list; what is of another type is left out.
+    Repair: a single name becomes a list; other values of a wrong type are removed.
     """
     for tool in request.tools:
         for wrong in wrongs(inner(tool.wire["function"].get("parameters"))):
             path = (*tool.path, "function", "parameters", *wrong.path)
-            yield at(path, f"`{wrong.path[-1]}` is of the wrong type in this schema.", what=wrong.error)
+            yield at(path, f"`{wrong.path[-1]}` has the wrong type in this schema.", what=wrong.error)

@@ -1,5 +1,7 @@
-"""What Go's types take of the schema of a tool. A model's template writes it out, so the server reads it whole: the
-parameters, their properties, and those inside of them. What it does not know in there it passes over.
+"""Check tool schemas against Ollama's Go types.
+
+The template of a model prints the schema, so the server decodes all of it: the parameters, their properties, and nested
+ones. It ignores unknown keys.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +19,7 @@ VALUE = "value"
 
 
 class Wrong(NamedTuple):
-    """Something of the wrong type: where it stands, what Go says to it, and what may stand there; None for nothing."""
+    """A value of a wrong type: its path, Go's error message, and a valid replacement; None to remove it."""
 
     path: Path
     error: str
@@ -25,7 +27,7 @@ class Wrong(NamedTuple):
 
 
 class Field(NamedTuple):
-    """What a field must be, by our test and by Go's name of the type; `place` is how Go names it."""
+    """The type of a field: a test, Go's name of the type, and `place`, Go's name of the field."""
 
     fits: Callable[[JSON], bool]
     expected: str
@@ -68,7 +70,7 @@ OF_ONE: Mapping[str, Field] = {
 
 
 def wrongs(schema: JSONObject, path: Path = (), fields: Mapping[str, Field] = OF_ALL) -> Iterator[Wrong]:
-    """What the server would not read of the parameters of a tool."""
+    """Yield the values in a tool's parameters that the server cannot decode."""
     for name, field in fields.items():
         value: JSON = schema.get(name)
         if value is not None and not field.fits(value):
@@ -81,7 +83,7 @@ def wrongs(schema: JSONObject, path: Path = (), fields: Mapping[str, Field] = OF
 
 
 def sound(schema: JSONObject) -> JSONObject:
-    """The schema without what the server would not read."""
+    """Return the schema without the values that the server cannot decode."""
     if not (found := list(wrongs(schema))):
         return schema
     made = deepcopy(schema)
@@ -105,12 +107,12 @@ def _inside(value: JSON, path: Path) -> Iterator[Wrong]:
 
 
 def _names(value: JSON) -> list[JSON]:
-    """The names among what should be a list of them."""
+    """Return the names in a value that should be a list of names."""
     return [each for each in (cast(list[JSON], value) if isinstance(value, list) else [value]) if _is_text(each)]
 
 
 def _said(value: JSON, place: str, expected: str) -> str:
-    if isinstance(value, list) and expected == "[]string":  # it is a list, and something in it is no text
+    if isinstance(value, list) and expected == "[]string":  # a list with an entry that is not a string
         value, expected = next(each for each in cast(list[JSON], value) if not _is_text(each)), "string"
     return errors.WRONG_TYPE.format(
         given=errors.GO.get(type(cast(object, value)), "null"), place=place, expected=expected

@@ -1,7 +1,7 @@
-"""Where Ollama keeps its settings: what a model is told stands at the top, how it is run stands in `options`.
+"""Names of Ollama's settings: request settings are at the top level, runtime parameters in `options`.
 
-How hard to think is a level only for models that have levels (gpt-oss); the others think or do not. There is no choice
-among tools.
+The reasoning effort is a level only for models that have levels (gpt-oss). Other models take true or false. There is no
+tool choice.
 """
 
 from typing import cast
@@ -12,7 +12,7 @@ from contextc.formats.settings import Output, Settings, SettingsTable, inner, ne
 LEVELS = ("low", "medium", "high")
 ALL_LEVELS = (*LEVELS, "max")
 DEFAULT = "medium"
-"""What `think: true` comes to, in everybody's words."""
+"""The common effort that corresponds to `think: true`."""
 HAS_LEVELS = "gpt-oss"
 
 
@@ -23,7 +23,7 @@ def take(rest: JSONObject) -> dict[str, object]:
         found["effort"] = think if isinstance(think, str) else DEFAULT if think else "none"
         del rest["think"]
     limit: JSON = inner(rest.get("options")).get("num_predict")
-    if isinstance(limit, int) and limit < 0:  # as long as it likes, which others say by saying nothing
+    if isinstance(limit, int) and limit < 0:  # unlimited, which other formats express by omission
         del rest["options"]["num_predict"]
     form: JSON = rest.get("format")
     if form == "json" or isinstance(form, dict):

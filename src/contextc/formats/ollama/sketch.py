@@ -1,7 +1,7 @@
-"""Ollama's requests as rules see them: what each message must have, and where the calls and results are.
+"""Parse Ollama's requests for the rules: required fields of messages, and positions of calls and results.
 
-The server reads JSON into Go's types: a field of the wrong type is refused, a missing one is empty, and one that nobody
-knows is passed over. So is a message of a role that the model's template does not know, which is why that is flagged.
+The server decodes JSON into Go types. It rejects a field of a wrong type, treats a missing one as empty, and ignores an
+unknown one. It also ignores a message whose role the model's template does not know, so that is reported.
 """
 
 from collections.abc import Iterator
@@ -62,12 +62,12 @@ GO_TYPES = {
     **dict.fromkeys(("stream", "truncate", "shift", "logprobs"), "bool"),
     **dict.fromkeys(("index", "top_logprobs"), "int"),
 }
-"""What Go calls the types of the fields; all others are strings."""
+"""Go's type names of fields; all other fields are strings."""
 ITEMS = {"messages": "api.Message", "tools": "api.Tool", "tool_calls": "api.ToolCall", "images": "api.ImageData"}
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the messages of one."""
+    """Parse any JSON value as a request, or as the messages of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     messages: JSON = whole.get("messages") if isinstance(body, dict) else body
     base: Path = ("messages",) if isinstance(body, dict) else ()
@@ -86,19 +86,19 @@ def read(body: JSON) -> Sketch:
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of messages and calls that Ollama does not have, and would ignore."""
+    """Yield the fields of messages and calls that Ollama does not define and would ignore."""
     for turn in sketch.turns:
         yield from strangers(turn.wire, known(MESSAGE), turn.path)
         for image in turn.of("media"):
             if unpacked("".join(image.text.split())) is None:
-                yield at(image.path, "`images` holds what is not base64.")
+                yield at(image.path, "`images` must contain base64.")
         for call in turn.of("call"):
             yield from strangers(call.wire, known(CALL, "type"), call.path)
             yield from strangers(call.wire.get("function"), known(FUNCTION), (*call.path, "function"))
 
 
 until_the_next_reply = run_while(lambda turn: not speaks(turn.wire))
-"""Results stand before the assistant speaks again; others may speak in between."""
+"""Results must come before the next assistant message; other messages may come in between."""
 
 
 class _Reader:
@@ -112,12 +112,14 @@ class _Reader:
         given = cast(JSONObject, wire)
         role = given["role"].lower()
         if role not in ROLES:
-            return self.refuse(path, "role", f"nobody here is called {given['role']!r}.", None)
+            return self.refuse(
+                path, "role", f"invalid role {given['role']!r}: expected system, user, assistant or tool.", None
+            )
         calls = cast(list[JSON], given.get("tool_calls") or [])
         if role == "tool" and calls:
-            return self.refuse(path, "tool_calls", "a result cannot ask for tools.", None)
+            return self.refuse(path, "tool_calls", "a tool message cannot contain tool calls.", None)
         if (nameless := next((number for number, call in enumerate(calls) if not _is_named(call)), None)) is not None:
-            return self.refuse(path, "tool_calls", f"`tool_calls[{nameless}]` does not say which tool it calls.", None)
+            return self.refuse(path, "tool_calls", f"`tool_calls[{nameless}]` does not name the tool to call.", None)
         if speaks(given):
             self.seen.speaks()
         pieces = [self.result(given, path)] if role == "tool" else []
@@ -138,7 +140,7 @@ class _Reader:
             if isinstance(image, str):
                 yield Piece(kind="media", path=(*path, number), wire={}, text=image)
             else:
-                self.refuse((*path, number), "", "a picture must be a string: its bytes as base64.", image)
+                self.refuse((*path, number), "", "an image must be a base64 string.", image)
 
     def calls(self, calls: list[JSON], path: Path) -> Iterator[Piece]:
         for number, call in enumerate(calls):
@@ -160,7 +162,9 @@ class _Reader:
                 yield Piece(kind="other", path=("tools", number), wire=cast(JSONObject, tool), id=function["name"])
 
     def refuse(self, path: Path, field: str, message: str, value: JSON) -> None:
-        """`value` is what is there: the field, or what holds it. Of what is missing Go says nothing."""
+        """Record a malformed value. `value` is the field or the object that holds it. Go does not report missing
+        fields.
+        """
         for name in field.split(".") if field else ():
             value = inner(value).get(name)
         self.misshapen.append(at(path, message, what=_said((*path, *field.split(".")) if field else path, value)))
@@ -172,7 +176,7 @@ def _inside(function: JSONObject, fields: Fields) -> tuple[str, str] | None:
 
 
 def _said(path: Path, value: JSON) -> str:
-    """What Go says to a value of the wrong type: its place is given by names alone."""
+    """Return Go's error for a value of a wrong type. It states the position by field names alone."""
     given = errors.GO.get(type(cast(object, value)))
     names = [step for step in path if isinstance(step, str)]
     if path and isinstance(path[0], int):
@@ -188,7 +192,7 @@ def _said(path: Path, value: JSON) -> str:
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly a message, a call or a tool: content in parts, a role of another provider, arguments as text."""
+    """Coerce an almost valid message, call or tool: content in parts, roles of other providers, arguments as text."""
     match path:
         case ():
             return {**cast(JSONObject, value), "messages": []} if isinstance(value, dict) else value
@@ -228,7 +232,7 @@ def _reshaped_message(value: JSON) -> JSON:
 
 
 def _said_in(content: JSON) -> tuple[str, list[str]]:
-    """The words of a content in parts, and its pictures as far as their bytes are in it."""
+    """Return the text of a content in parts, and its images if their data is included."""
     if not isinstance(content, list):
         return _text(content), []
     words: list[str] = []
@@ -258,13 +262,13 @@ def _reshaped_call(value: JSON) -> JSON:
 
 
 def _is_named(call: JSON) -> bool:
-    """Whether a call says which tool it calls, in whatever shape it is."""
+    """Return True if a call, in any shape, names its tool."""
     wire = inner(call)
     return isinstance((inner(wire.get("function")) or wire).get("name"), str)
 
 
 def _reshaped_tool(value: JSON) -> JSON:
-    """A tool as OpenAI's other API or Anthropic describe it, or with something odd in it."""
+    """Convert a tool of the Responses API or of Anthropic, or one with an invalid field."""
     wire = inner(value)
     named = inner(wire.get("function")) or wire
     if not isinstance(named.get("name"), str):

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions, and the endpoints that speak it."""
+"""OpenAI's Chat Completions format, and its variants at other endpoints."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
@@ -20,11 +20,13 @@ from contextc.tools import Tool
 
 
 class OpenAIFormatter(Formatter):
-    """`reasoning_field` is where an endpoint wants its model's reasoning back, if anywhere: `reasoning_content`, …
+    """Format of Chat Completions.
 
-    `cache_marks`: it takes cache points in the content, as Anthropic does. `media_in_results`: a tool message may hold
-    pictures. `model` is the one that is asked, where an endpoint has models of several vendors, and reasoning that one
-    of them signed is nothing to another's.
+    `reasoning_field` is the message field in which an endpoint accepts its model's reasoning, such as
+    `reasoning_content`; None if it accepts none. With `cache_marks` the endpoint accepts cache breakpoints in the
+    content, as Anthropic does. With `media_in_results` a tool message may hold images. `model` is the requested model.
+    It matters at endpoints with models of several vendors, because one vendor's signed reasoning is not valid for
+    another's.
     """
 
     name: ClassVar[str] = "openai_chat"

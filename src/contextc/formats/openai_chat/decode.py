@@ -1,4 +1,4 @@
-"""Chat Completions requests, replies and streams as our messages."""
+"""Decode Chat Completions requests, replies and streams into messages."""
 
 from collections.abc import Iterable, Iterator
 from typing import cast
@@ -30,9 +30,9 @@ from contextc.tools import NativeTool, Tool
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 UNKNOWN_TOOL = "unknown"
 RETURNED = ("role", "content", "refusal", "tool_calls", "function_call", "name", details.DETAILS)
-"""What of a reply may stand in a request again; the rest of it, such as `annotations`, is kept as a fact about it."""
+"""Fields of a reply that a request may contain. Others, such as `annotations`, are kept as facts about the reply."""
 FAILED, UNTOLD = "error", "the provider ended the reply with an error, and does not say which"
-"""How a reply ends that failed. Servers that speak this format give the reason too; `error` alone is only a word."""
+"""Finish reason and error text of a failed reply. Some servers also state the cause."""
 MIME = {sound: mime for mime, sound in SOUNDS.items() if mime != "audio/mp3"}
 
 
@@ -58,7 +58,7 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
     silent = _only(message.extra, provider, tuple(name for name in back if name != "content"))
     if (reasoning_field and message.parts) or decoder.encoded(replace(message, extra=silent)):
         silent = _only(message.extra, provider, back)
-    message = replace(message, extra=silent)  # where nothing but an empty text was said, nothing is sent back
+    message = replace(message, extra=silent)  # a reply with nothing but an empty text is not sent back
     usage = cast(JSONObject, reply.get("usage") or {})
     read = cast(JSONObject, usage.get("prompt_tokens_details") or {})
     wrote = cast(JSONObject, usage.get("completion_tokens_details") or {})
@@ -82,7 +82,7 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
 
 
 def _finish(reply: JSONObject, choice: JSONObject) -> str | None:
-    """Why it ended; None for a stream that was cut off, which neither says so nor ends with its usage."""
+    """Return the finish reason; None for a truncated stream, which has neither a reason nor its usage."""
     if _problem(reply, choice):
         return FAILED
     cut = choice.get("finish_reason", "") is None and not reply.get("usage")
@@ -90,14 +90,14 @@ def _finish(reply: JSONObject, choice: JSONObject) -> str | None:
 
 
 def _problem(reply: JSONObject, choice: JSONObject) -> str | None:
-    """What went wrong; a gateway may say so of the one choice."""
+    """Return the error text, or None. A gateway may report the error inside the choice."""
     error: JSON = reply.get("error") or choice.get("error")
     said = cast(JSONObject, error).get("message") if isinstance(error, dict) else error
     return str(said) if error else None
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A reply, from the chunks of its stream; `error` where it broke off with one."""
+    """Build a reply from the chunks of its stream. `error` is set if the stream ended with one."""
     reply: JSONObject = {}
     message: JSONObject = {"role": "assistant"}
     calls: list[JSONObject] = []
@@ -110,7 +110,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
             if choice.get("index") not in (None, 0):
                 continue
             reply |= {name: choice[name] for name in ("usage", "error") if choice.get(name)}
-            if choice.get("finish_reason") is not None:  # an empty one is how some endpoints say nothing
+            if choice.get("finish_reason") is not None:  # some endpoints send an empty string for none
                 finish = choice["finish_reason"] or finish or ""
             _apply(message, calls, cast(JSONObject, choice.get("delta") or {}))
     if calls:
@@ -138,7 +138,7 @@ def _grow(holder: JSONObject, name: str, more: JSON) -> None:
 
 
 def _grown(before: JSON, more: JSON) -> JSON:
-    """A value of a message, with what the next chunk adds to it."""
+    """Return a message field, extended by the value in the next chunk."""
     if before is None or more is None:
         return more if before is None else before
     if isinstance(before, str) and isinstance(more, str):
@@ -146,20 +146,20 @@ def _grown(before: JSON, more: JSON) -> JSON:
     if isinstance(before, dict) and isinstance(more, dict):
         known, given = cast(JSONObject, before), cast(JSONObject, more)
         return {**known, **{name: _grown(known.get(name), value) for name, value in given.items()}}
-    if isinstance(before, list) or isinstance(more, list):  # some endpoints send blocks, and text in between
+    if isinstance(before, list) or isinstance(more, list):  # some endpoints send blocks with text in between
         return [*cast(list[JSON], _blocks(before)), *cast(list[JSON], _blocks(more))]
     return more
 
 
 def made_id(number: int) -> str:
-    """The id of a call that was given none."""
+    """Return the generated id for a call that has none."""
     return f"call_{number}"
 
 
 def apply_call(calls: list[JSONObject], piece: JSONObject) -> JSONObject:
-    """Add to a call, and return it: the one of this id, else of this index, else the last.
+    """Merge a fragment into its call and return the call. It is found by id, else by index, else it is the last one.
 
-    A new id is a new call, and so is the same id at another index.
+    A new id begins a new call, and so does the same id at another index.
     """
     call_id, index = piece.get("id"), piece.get("index")
     same = [
@@ -197,7 +197,7 @@ class _Decoder:
     ) -> None:
         self.provider, self.reasoning_field, self.model, self.replied = provider, reasoning_field, model, replied
         self.names: dict[str, str] = {}
-        self.waiting = OpenCalls[ToolCall]()  # calls of the time before ids
+        self.waiting = OpenCalls[ToolCall]()  # legacy `function_call`s, which have no ids
 
     def message(self, wire: JSONObject) -> Message:
         if wire["role"] in ("tool", "function"):
@@ -213,7 +213,7 @@ class _Decoder:
         return self.with_rest(message, wire)
 
     def with_rest(self, message: Message, wire: JSONObject) -> Message:
-        """The message, and what of it our encoding would not say."""
+        """Return the message with the fields that encoding would not reproduce in its `extra`."""
         encoded = self.encoded(message)
         ours = encoded[0] if encoded else {}
         known = {**wire, "refusal": wire.get("refusal") or None}
@@ -232,7 +232,7 @@ class _Decoder:
         ).messages
 
     def reasoning(self, wire: JSONObject) -> Iterator[AnyPart]:
-        """What the model thought: in blocks, or in one field. Where there are both, they say the same."""
+        """Return the reasoning, from blocks or from one field. If both are present, they have the same content."""
         blocks = details.read(wire.get(details.DETAILS), self.provider, self.model, replied=self.replied)
         texts = [text for name in REASONING_FIELDS if isinstance(text := wire.get(name), str) and text]
         if texts and not (blocks and details.said(wire[details.DETAILS])):
@@ -292,7 +292,7 @@ class _Decoder:
         return replace(made, extra=extra) if extra else made
 
     def old_call(self, function: JSONObject) -> AnyPart:
-        """A `function_call`, which had no id: results found it by its name."""
+        """Decode a legacy `function_call`, which has no id. Results refer to it by name."""
         name = cast(str, function.get("name") or UNKNOWN_TOOL)
         made = tool_call(f"function_{len(self.names)}", name, cast(str, function.get("arguments") or ""))
         self.names[made.id] = name
@@ -335,7 +335,7 @@ class _Decoder:
 
 
 def _sent_back(call: JSONObject) -> JSONObject:
-    """A call of a reply as it may stand in a request: without its number, and with arguments, if it came with none."""
+    """Return a call of a reply as a request may contain it: without its index, and with arguments."""
     call = {name: value for name, value in call.items() if name != "index"}
     function: JSON = call.get("function")
     if isinstance(function, dict) and cast(JSONObject, function).get("arguments") is None:

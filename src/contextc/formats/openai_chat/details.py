@@ -1,9 +1,9 @@
-"""`reasoning_details`: reasoning as OpenRouter and others hand it through, in blocks that the model's provider signed.
+"""Decode and encode `reasoning_details`, the reasoning blocks of OpenRouter and other gateways.
 
-A block with words, or with what only its provider can read, is a `Reasoning` part, so that whoever compiles a history
-knows what is signed. Whatever else a block says stands in the part's `extra`, and there its `type` says that it is a
-block. A block that is no reasoning, such as a call that the gateway itself made, is `Native`. All of them go back in
-their order, and as they came. In a stream a block comes in pieces: its words, and at the end its signature.
+The blocks are signed by the model's provider. A block with text or encrypted data becomes a `Reasoning` part, so that
+the compiler can see what is signed. Its other fields are kept in the part's `extra`; a `type` there marks the part as a
+block. A block that is not reasoning, such as a call made by the gateway, becomes a `Native` part. All blocks are sent
+back unchanged and in order. In a stream a block arrives in fragments: its text, and at the end its signature.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,15 @@ DETAILS, FIELD = "reasoning_details", "field"
 WORDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
 SECRET = {"reasoning.encrypted": "data"}
 SIGNED = ("reasoning.text", "anthropic")
-"""Blocks of this type are refused without a signature, where their `format` begins so."""
+"""Blocks of this type are rejected without a signature if their `format` begins with this prefix."""
 Thought: TypeAlias = Reasoning | Native
 
 
 def read(details: JSON, provider: str, model: str | None, *, replied: bool = False) -> list[Thought]:
-    """The blocks as parts; none where one of them is no block.
+    """Return the blocks as parts; empty if one of them is not a valid block.
 
-    `replied`: they are of a reply, and one that broke off before it was signed is words alone: it could not go back.
+    With `replied`, the blocks are from a reply. A block that was cut off before its signature then keeps only its text,
+    because it could not be sent back.
     """
     if not isinstance(details, list) or not all(_is_block(each) for each in cast(list[JSON], details)):
         return []
@@ -32,7 +33,7 @@ def read(details: JSON, provider: str, model: str | None, *, replied: bool = Fal
 
 
 def written(part: AnyPart, provider: str) -> JSONObject | None:
-    """The block that a part was; None where it was none of this provider's."""
+    """Return the block that a part was decoded from; None if it is not a block of this provider."""
     rest = kept(part.extra, provider)
     if isinstance(part, Native):
         return cast(JSONObject, part.data) if rest.get(FIELD) == DETAILS else None
@@ -44,9 +45,9 @@ def written(part: AnyPart, provider: str) -> JSONObject | None:
 
 
 def is_for(part: AnyPart, model: str | None, provider: str) -> bool:
-    """Whether a model may be given this block: not if that names another vendor's model (`anthropic/…`) as its author.
+    """Return True if the block may be sent to a model. It may not if another vendor's model (`anthropic/…`) wrote it.
 
-    Which model it will be is not known where the provider chooses one (`openrouter/auto`).
+    If the provider chooses the model (`openrouter/auto`), the vendor is unknown and the block is sent.
     """
     wrote = part.model if isinstance(part, Reasoning) else None
     vendors = {name.lstrip("~").partition("/")[0] for name in (wrote, model) if name and "/" in name}
@@ -54,15 +55,15 @@ def is_for(part: AnyPart, model: str | None, provider: str) -> bool:
 
 
 def said(details: JSON) -> str:
-    """The words in these blocks, or in pieces of them."""
+    """Return the text in these blocks or fragments."""
     return "".join(_words(_object(each)) for each in _listed(details))
 
 
 def join(blocks: list[JSON], pieces: JSON) -> None:
-    """Add to the blocks what the next chunk of a stream has of them.
+    """Merge the fragments in the next chunk of a stream into the blocks.
 
-    Some providers give all their blocks the index 0, so a piece also has to be of the type and the name of the last
-    block. What comes after a signature is another block.
+    Some providers give all blocks the index 0. So a fragment must also match the type and the id of the last block. A
+    fragment after a signature begins a new block.
     """
     for piece in _listed(pieces):
         last, more = _object(blocks[-1] if blocks else None), _object(piece)

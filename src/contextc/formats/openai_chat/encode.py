@@ -1,9 +1,9 @@
-"""Our messages in the shape of OpenAI's Chat Completions, which many other endpoints speak too.
+"""Encode messages for OpenAI's Chat Completions, which many other endpoints accept too.
 
-Each message stays a message; roles need not alternate. Results are tool messages of their own, and hold text: media
-that a tool returned goes into a user message right after the results of its step, where an endpoint does not take it
-in the result. The arguments of a call are the text the model wrote. Reasoning goes back only where the endpoint has a
-field for it, and in the blocks that it came in (`details`).
+Each message stays one message; roles need not alternate. Tool results are separate tool messages and hold text. Media
+that a tool returned goes into a user message directly after the results of its step, unless the endpoint accepts it in
+results. The arguments of a call are the text that the model wrote. Reasoning is sent back only if the endpoint has a
+field for it, and in its original blocks (`details`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def encode_segment(
     model: str | None = None,
     media_in_results: bool = False,
 ) -> Encoded:
-    """`model` is the one that is asked, where it matters whose reasoning it is given."""
+    """Encode one segment. `model` is the requested model, where it decides which reasoning may be sent."""
     encoder = _Encoder(provider, reasoning_field, blobs, model, media_in_results)
     wire: list[JSONObject] = []
     for message in segment:
@@ -62,10 +62,10 @@ class _Encoder:
         self.provider, self.reasoning_field, self.blobs = provider, reasoning_field, blobs
         self.model, self.media_in_results = model, media_in_results
         self.notes: list[Note] = []
-        self.old: dict[str, str] = {}  # calls of the time before ids
+        self.old: dict[str, str] = {}  # legacy `function_call`s, which have no ids
 
     def message(self, message: Message) -> JSONObject | None:
-        """A system, user or assistant message; None where nothing of it can be sent."""
+        """Encode a system, user or assistant message; return None if none of it can be sent."""
         if message.extra is None and (short := self.plain(message)) is not None:
             return short
         rest = kept(message.extra, self.provider)
@@ -88,17 +88,17 @@ class _Encoder:
         return restored(wire, message.extra, self.provider)
 
     def is_field(self, part: AnyPart, field: bool | None = None) -> TypeGuard[Native]:
-        """Whether a part stood beside the content of its message: a refusal (True), or reasoning."""
+        """Return True if a part comes from a field beside the content. `field` is True for a refusal."""
         found: JSON = kept(part.extra, self.provider).get(FIELD) if isinstance(part, Native) else None
         return bool(found) if field is None else found is field
 
     def speaks(self, message: Message, rest: JSONObject) -> bool:
-        """Whether a reply without content says something in a field that only its endpoint knows."""
+        """Return True if a reply without content has content in an endpoint-specific field."""
         said = [value for name, value in rest.items() if name not in ("role", "name")]
         return message.role == "assistant" and any(value is not None for value in said)
 
     def plain(self, message: Message) -> JSONObject | None:
-        """A message of one text and calls, as most are; None for all others."""
+        """Encode a message of one text and calls, the most common case; return None for all others."""
         text: str | None = None
         calls: list[JSONObject] = []
         for part in message.parts:
@@ -175,7 +175,7 @@ class _Encoder:
         return restored(call, part.extra, self.provider)
 
     def reasoning(self, message: Message) -> JSONObject:
-        """The words of reasoning that came in no block, where the endpoint has a field for them."""
+        """Return the text of reasoning that came without blocks, if the endpoint has a field for it."""
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
         loose = [part for part in thoughts if details.written(part, self.provider) is None]
         ours = [part for part in loose if not is_foreign(part, self.provider) and part.text]
@@ -189,7 +189,7 @@ class _Encoder:
         return {self.reasoning_field: "".join(part.text for part in ours)}
 
     def details(self, message: Message) -> list[JSONObject]:
-        """The blocks of reasoning in this message that the model may be given."""
+        """Return the reasoning blocks in this message that the model may receive."""
         found = [(part, block) for part in message.parts if (block := details.written(part, self.provider)) is not None]
         mine = [block for part, block in found if details.is_for(part, self.model, self.provider)]
         if len(mine) < len(found):
@@ -219,7 +219,7 @@ class _Encoder:
 
 
 def _shortest(content: list[JSONObject]) -> JSON:
-    """One plain text is a string, as everybody writes it; nothing is null."""
+    """Return a single plain text as a string, and empty content as None."""
     if not content:
         return None
     if len(content) == 1 and content[0].keys() == {"type", "text"}:

@@ -1,4 +1,4 @@
-"""What OpenAI says when it refuses a request, by what is wrong with it. Others who speak its API say much the same."""
+"""Error messages that OpenAI returns for a rejected request. Other endpoints of this API return similar ones."""
 
 MISSHAPEN = "{what}"
 NO_MESSAGES = (

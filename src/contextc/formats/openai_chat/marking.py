@@ -1,8 +1,8 @@
-"""Cache points in the content of messages, as gateways take them for models that have such points.
+"""Set cache breakpoints in the content of messages, for gateways that accept them.
 
-A point stands on a text, because OpenRouter's types have it on no other part; a picture at the end is behind it. The
-text of a message that is a plain string becomes a part of its own then, and a string again where the point is taken
-away; to a provider both are the same.
+A breakpoint is set on a text part, because OpenRouter's types allow it on no other part. An image at the end is
+therefore after the breakpoint. Content that is a plain string becomes one text part, and a string again when the
+breakpoint is removed. Both forms are the same to a provider.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
 
 
 def marked(message: JSONObject) -> JSONObject | None:
-    """The message with a point on its last words; None where it has none, or goes on with calls."""
+    """Return the message with a cache breakpoint on its last text; None if it has no text, or has tool calls."""
     content: JSON = message.get("content")
     parts = cast(list[JSONObject], [{"type": "text", "text": content}] if isinstance(content, str) else content or [])
     last = next((index for index in reversed(range(len(parts))) if _is_text(parts[index])), None)
@@ -38,7 +38,7 @@ def count(blocks: Iterable[JSONObject]) -> int:
 
 
 def marked_head(body: JSONObject) -> JSONObject:
-    """The body with a point on its system prompt, which stands first and before others, or else on its last tool."""
+    """Return the body with a cache breakpoint on its leading system message, or else on its last tool."""
     first, *others = cast(list[JSONObject], body["messages"])
     if others and first["role"] in ("system", "developer") and (system := marked(first)) is not None:
         return {**body, "messages": [system, *others]}

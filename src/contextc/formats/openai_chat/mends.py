@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: empty lists, names, tools, settings, media."""
+"""Repairs that decoding and encoding does not make: empty lists, names, tools, settings and media."""
 
 import re
 from collections import deque
@@ -21,8 +21,8 @@ INSTEAD_OF_CONTENT = (
     *("reasoning", "reasoning_content", "reasoning_details"),
 )
 NEEDS = {"tool_choice": "tools", "parallel_tool_calls": "tools", "function_call": "functions"}
-"""Settings that are refused where what they are about is not there."""
-SHORTEST_SECRET = 64  # anything shorter stands in for one, in tests and replays
+"""Settings that are rejected unless the field they depend on is present."""
+SHORTEST_SECRET = 64  # anything shorter is a placeholder, in tests and replays
 SAMPLING = ("temperature", "top_p")
 PICTURE = "image_url"
 FERNET_VERSION, FERNET_FRAME, FERNET_BLOCK = b"\x80", 57, 16
@@ -33,12 +33,12 @@ def with_a_message(body: JSONObject) -> JSONObject:
 
 
 def is_silent(message: JSONObject) -> bool:
-    """Whether a message of the assistant has neither content nor what may stand in its place."""
+    """Return True if an assistant message has neither content nor anything that may replace it."""
     return message.get("content") is None and not any(message.get(name) for name in INSTEAD_OF_CONTENT)
 
 
 def without_silence(body: JSONObject) -> JSONObject:
-    """Without messages of the assistant that say nothing, though they have fields that we do not know."""
+    """Remove assistant messages without content, also if they have unknown fields."""
     spoken = [each for each in _messages(body) if each.get("role") != "assistant" or not is_silent(each)]
     return {**body, "messages": spoken}
 
@@ -50,7 +50,7 @@ def without_unknown_fields(body: JSONObject) -> JSONObject:
 
 
 def without_empty_content(body: JSONObject) -> JSONObject:
-    """Messages of no parts are left out; a result of none stays, because its call needs it."""
+    """Remove messages whose content is an empty list. A tool message stays, because its call needs it."""
     messages: list[JSONObject] = []
     for message in _messages(body):
         if message.get("content") != [] or message.get("tool_calls"):
@@ -72,7 +72,7 @@ def with_calls_of_the_assistant(body: JSONObject) -> JSONObject:
 
 
 def with_ids_apart(body: JSONObject) -> JSONObject:
-    """Of calls with one id in one message, the second gets another, and so does the second result."""
+    """Give the second of two calls with the same id in one message, and its result, a new id."""
     messages: list[JSONObject] = []
     waiting: dict[str, deque[str]] = {}
     for message in _messages(body):
@@ -102,7 +102,7 @@ def with_spelled_names(body: JSONObject) -> JSONObject:
     for message in _messages(copy):
         things += cast(list[JSON], message.get("tool_calls") or [])
     for named in filter(None, map(called, things)):
-        if not NAMES.takes(named["name"]):  # encoding has spelled some of them already
+        if not NAMES.takes(named["name"]):  # encoding has already changed some of them
             named["name"] = NAMES.spell(named["name"])
     return copy
 
@@ -138,7 +138,7 @@ def without_idle_settings(body: JSONObject) -> JSONObject:
 
 
 def with_media_of_the_user(body: JSONObject) -> JSONObject:
-    """Media of anybody else is shown by the user, after the results of that step."""
+    """Move media from other messages into user messages, after the results of that step."""
     messages: list[JSONObject] = []
     shown: list[JSONObject] = []
     for message in _messages(body):
@@ -188,7 +188,7 @@ def without_damaged_reasoning(body: JSONObject) -> JSONObject:
 
 
 def damaged(message: JSONObject) -> list[int]:
-    """Which of a message's `reasoning_details` hold a secret that was changed, as far as that can be told."""
+    """Return the indexes of a message's `reasoning_details` whose encrypted content is detectably altered."""
     details: JSON = message.get("reasoning_details")
     given = enumerate(cast(list[JSON], details) if isinstance(details, list) else [])
     return [index for index, each in given if isinstance(each, dict) and not _is_whole(cast(JSONObject, each))]
@@ -205,7 +205,7 @@ def _is_whole(detail: JSONObject) -> bool:
 
 
 def _is_code(secret: str, format: str) -> bool:
-    """Whether this is base64, and the frame of a Fernet token if OpenAI wrote it."""
+    """Return True if this is base64 and, if OpenAI wrote it, has the frame of a Fernet token."""
     data = unpacked(secret, urlsafe=True)
     if data is None:
         return False

@@ -1,7 +1,7 @@
-"""What each chunk of a Chat Completions stream adds.
+"""Read a Chat Completions stream chunk by chunk.
 
-Endpoints differ in how they send calls: with ids or indexes or neither, names at once or in pieces. Which call a piece
-belongs to is decided as `gather` decides it. Reasoning comes in a field, in blocks, or in both at once.
+Endpoints send tool calls in different ways: with ids, with indexes or with neither; names whole or in fragments.
+Fragments are assigned to calls as in `gather`. Reasoning arrives in a field, in blocks, or in both at once.
 """
 
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ class ChatReader(Reader):
                     yield from self._without_id()
         if (
             event.get("usage") and not choices and self.error is None
-        ):  # the last chunk of an endpoint that gives no reason
+        ):  # the last chunk of an endpoint that sends no finish reason
             self.finished = True
 
     def _added(self, delta: JSONObject) -> Iterable[Delta]:
@@ -80,14 +80,14 @@ class ChatReader(Reader):
         yield from self._growing[number].take(call["id"], name)
 
     def _without_id(self) -> Iterable[ToolCall]:
-        """Calls that nobody will name any more."""
+        """Emit the calls that never received an id."""
         for number, (call, growing) in enumerate(zip(self._calls, self._growing, strict=True)):
             if not call["id"]:
                 kind = "custom" if "custom" in call else "function"
                 yield from growing.take(made_id(number), cast(JSONObject, call.get(kind) or {}).get("name") or "")
 
     def _called_of_old(self, piece: JSONObject) -> Iterable[ToolCall]:
-        """The time before ids: one call, which is numbered after those that have one."""
+        """Read a legacy `function_call`, which has no id; it is numbered after the calls that have one."""
         self._old_name += _text(piece.get("name"))
         self._old.add(_text(piece.get("arguments")))
         yield from self._old.take(f"function_{len(self._calls)}", self._old_name)

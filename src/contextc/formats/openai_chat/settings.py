@@ -1,4 +1,4 @@
-"""Where Chat Completions keeps its settings."""
+"""Names of the Chat Completions settings."""
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.settings import Output, Settings, SettingsTable, ToolChoice, inner

@@ -1,7 +1,7 @@
-"""Chat Completions requests as rules see them: what each message and part must have, and where the pieces are.
+"""Parse Chat Completions requests for the rules: required fields of messages and parts, and their positions.
 
-Many endpoints speak this format, and some take more than OpenAI does: a picture as a plain address, a tool without a
-`type`. `house` tells from the model's name whose request it is, and what only others take is refused to nobody else.
+Many endpoints use this format, and some accept more than OpenAI: an image as a plain URL, a tool without a `type`.
+`house` derives the vendor from the model's name. What only other vendors accept is not reported for their models.
 """
 
 import re
@@ -56,7 +56,7 @@ PARTS_ELSEWHERE: dict[str, Fields] = {
     "thinking": {"thinking": (list, str)},
     "video_url": {"video_url": (dict, str)},
 }
-"""What OpenRouter, Mistral, Groq and vLLM take besides."""
+"""Part types that OpenRouter, Mistral, Groq and vLLM accept in addition."""
 INSIDE: dict[str, Fields] = {
     "image_url": {"url": str},
     "input_audio": {"data": str, "format": str},
@@ -67,7 +67,7 @@ INSIDE: dict[str, Fields] = {
 DEFINED: Fields = {"name": str, "description?": str, "parameters?": dict}
 ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
 WORDLESS = {"role", "name", "tool_call_id", "tool_calls", "function_call", "refusal", "audio", "prefix"}
-"""The fields of a message that say nothing. Where it has others and no `content`, they may be what it says."""
+"""Message fields without content. If a message has other fields and no `content`, those may be its content."""
 KINDS: dict[str, Kind] = {
     "text": "text",
     "refusal": "other",
@@ -75,7 +75,7 @@ KINDS: dict[str, Kind] = {
     "reference": "other",
     "audio": "other",
 }
-"""Every other part is media."""
+"""Part types that are not media."""
 
 
 FIELDS = frozenset(
@@ -84,17 +84,17 @@ FIELDS = frozenset(
         *("reasoning", "reasoning_content", "reasoning_details", "cache_control", "prefix"),
     )
 )
-"""What a message may have: in requests, in replies that are sent back, and at the endpoints that take more."""
+"""Fields that a message may have in requests, in returned replies, and at endpoints that accept more."""
 PART_FIELDS = {
     kind: known(fields, "type", "cache_control", "prompt_cache_breakpoint") for kind, fields in PARTS.items()
 }
 CALL_FIELDS = frozenset(("id", "type", "index", "function", "custom", "extra_content"))
 CAMEL = {"toolCalls": "tool_calls", "toolCallId": "tool_call_id", "functionCall": "function_call"}
-"""What TypeScript programs call fields of this format."""
+"""Camel-case names that TypeScript programs use for fields of this format."""
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the messages of one."""
+    """Parse any JSON value as a request, or as the messages of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     messages: JSON = whole.get("messages") if isinstance(body, dict) else body
     base: Path = ("messages",) if isinstance(body, dict) else ()
@@ -113,7 +113,7 @@ def read(body: JSON) -> Sketch:
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of messages, parts and calls that no endpoint has that is known."""
+    """Yield the fields of messages, parts and calls that no known endpoint defines."""
     for turn in sketch.turns:
         yield from strangers(turn.wire, FIELDS, turn.path)
         for piece in turn.pieces:
@@ -126,7 +126,7 @@ def unknown(sketch: Sketch) -> Iterator[Finding]:
 
 
 def house(body: JSONObject) -> Literal["openai", "other", ""]:
-    """Whose model a request is for, as far as its name tells; nothing where it has none."""
+    """Return "openai" or "other" by the name of the requested model; empty if the request names none."""
     model: JSON = body.get("model")
     if not isinstance(model, str):
         return ""
@@ -134,7 +134,7 @@ def house(body: JSONObject) -> Literal["openai", "other", ""]:
 
 
 def placed(path: Path) -> str:
-    """`messages[2].content[0]`, also where the bare messages were given."""
+    """Return a path as OpenAI writes it, `messages[2].content[0]`, also for bare messages."""
     return spelled(path if not path or isinstance(path[0], str) else ("messages", *path))
 
 
@@ -150,7 +150,7 @@ class _Reader:
         role = given["role"]
         if role not in ROLES:
             what = errors.WRONG_VALUE.format(value=role, known=_listed(ROLES))
-            return self.refuse(path, "role", f"nobody here is called {role!r}.", what)
+            return self.refuse(path, "role", f"invalid role {role!r}: expected one of {', '.join(ROLES)}.", what)
         if wrong := misfit(given, {**ROLES[role], **CALLS}) or _misplaced(given) or _unnamed(given):
             return self.refuse(path, *wrong)
         pieces = [Piece(kind="result", path=path, wire=given, id=given["tool_call_id"])] if role == "tool" else []
@@ -178,7 +178,7 @@ class _Reader:
             return None
         if fields is None:
             what = errors.WRONG_VALUE.format(value=kind, known=_listed(PARTS))
-            return "type", f"there is no part of type {kind!r} here.", what
+            return "type", f"unknown part type {kind!r}.", what
         if self.house != "other" and kind in INSIDE:
             fields = {kind: dict}
         elif kind == "file" and "file_id" in part:
@@ -193,14 +193,14 @@ class _Reader:
                 self.refuse(here, *wrong)
             elif call.get("type") not in ("function", "custom", None):
                 what = errors.WRONG_VALUE.format(value=call["type"], known="'function' and 'custom'")
-                self.refuse(here, "type", f"there is no call of type {call['type']!r}.", what)
+                self.refuse(here, "type", f"unknown tool call type {call['type']!r}.", what)
             elif wrong := misfit(call, {kind: dict}) or self.inside(call, kind):
                 self.refuse(here, *wrong)
             else:
                 yield Piece(kind="call", path=here, wire=call, id=call["id"], name=call[kind]["name"])
 
     def inside(self, call: JSONObject, kind: str) -> tuple[str, str] | None:
-        """By what a call is not what it must be. Some vendors take arguments as an object."""
+        """Return the schema error inside a call, or None. Some vendors accept arguments as an object."""
         arguments: JSON = call[kind].get("arguments")
         written = {**call, kind: {**call[kind], "arguments": ""}} if isinstance(arguments, dict) else call
         return _inside(written if self.house == "other" else call, kind)
@@ -223,7 +223,7 @@ class _Reader:
                     yield Piece(kind="other", path=path, wire=wire, id=wire[kind]["name"])
             elif self.house == "openai":
                 what = errors.WRONG_VALUE.format(value=kind, known="'function' and 'custom'")
-                self.refuse(path, "type", f"there is no tool of type {kind!r} here.", what)
+                self.refuse(path, "type", f"unknown tool type {kind!r}.", what)
 
     def refuse(self, path: Path, field: str, message: str, what: str = "") -> None:
         where = placed((*path, *field.split(".")) if field else path) or "messages"
@@ -237,29 +237,33 @@ class _Reader:
 
 
 def _misplaced(message: JSONObject) -> tuple[str, ...] | None:
-    """What another role has, or another library: the id of a call that is answered, calls beside it, camel case."""
+    """Return the error for a field of another role or library, such as a camel-case name; None if there is none."""
     if message["role"] != "tool" and message.get("tool_call_id") is not None:
-        return "tool_call_id", "only a tool message has a `tool_call_id`.", errors.UNKNOWN_PARAMETER
+        return "tool_call_id", "only a tool message may have a `tool_call_id`.", errors.UNKNOWN_PARAMETER
     if camel := next((name for name in CAMEL if message.get(name)), None):
-        return camel, f"`{camel}` is called `{CAMEL[camel]}` here.", errors.UNKNOWN_PARAMETER
+        return camel, f"`{camel}` must be written `{CAMEL[camel]}`.", errors.UNKNOWN_PARAMETER
     if message["role"] == "tool" and (message.get("tool_calls") or message.get("function_call")):
-        return "tool_calls", "a result cannot ask for tools.", errors.NOT_THE_ASSISTANT.format(what="tool calls")
+        return (
+            "tool_calls",
+            "a tool message cannot contain tool calls.",
+            errors.NOT_THE_ASSISTANT.format(what="tool calls"),
+        )
     return None
 
 
 def _unnamed(message: JSONObject) -> tuple[str, ...] | None:
-    """A call that does not even say what is called."""
+    """Return the error for a call that does not name its tool; None if all do."""
     for index, call in enumerate(cast(list[JSON], message.get("tool_calls") or [])):
         if called(call) is None:
             name = f"tool_calls[{index}]"
-            return f"{name}.function.name", f"`{name}` does not say which tool it calls.", errors.MISSING
+            return f"{name}.function.name", f"`{name}` does not name the tool to call.", errors.MISSING
     if message.get("function_call") and (wrong := misfit(message["function_call"], INSIDE["function"])):
         return f"function_call.{wrong[0]}", wrong[1]
     return None
 
 
 def called(call: JSON) -> JSONObject | None:
-    """The part of a call that names the tool, in whatever shape the call is."""
+    """Return the object in a call, of any shape, that names the tool."""
     if not isinstance(call, dict):
         return None
     wire = cast(JSONObject, call)
@@ -280,7 +284,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly a message, a part, a call or a tool: of another role, of another API, arguments as an object."""
+    """Coerce an almost valid message, part, call or tool: other roles, other APIs, arguments as an object."""
     match path:
         case ():
             return {**cast(JSONObject, value), "messages": []} if isinstance(value, dict) else value
@@ -330,7 +334,7 @@ def _reshaped_message(value: JSON, turn: str | int) -> JSON:
 
 
 def _role(wire: JSONObject) -> str:
-    """Who may have written this: what a message holds says more than its role."""
+    """Return the role of a message. Its content decides before its stated role."""
     role = str(wire.get("role")).lower()
     role = ALIASES.get(role, role)
     if isinstance(wire.get("tool_call_id"), str) and not wire.get("tool_calls"):
@@ -370,7 +374,7 @@ def _reshaped_call(value: JSON, id: str) -> JSON:
 
 
 def _reshaped_tool(value: JSON) -> JSON:
-    """A tool as the Responses API or Anthropic describe it."""
+    """Convert a tool of the Responses API or of Anthropic."""
     wire = cast(JSONObject, value) if isinstance(value, dict) else {}
     if isinstance(wire.get("function"), dict):
         return {**wire, "type": "function"}

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API."""
+"""OpenAI's Responses API format."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -31,7 +31,7 @@ from contextc.tools import Tool
 
 
 class OpenAIResponsesFormatter(Formatter):
-    """The `messages` of this format are the items of `input`; the system prompt is `instructions`."""
+    """Format of the Responses API. Its `messages` are the items of `input`; the system prompt is `instructions`."""
 
     name: ClassVar[str] = "openai_responses"
     rules: ClassVar[RuleBook] = BOOK
@@ -57,7 +57,7 @@ class OpenAIResponsesFormatter(Formatter):
         return encode_segment(segment, provider=self.provider, blobs=blobs)
 
     def _unproved(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
-        return (Reasoning(provider=reasoning.provider),)  # so that what followed it goes on without its id
+        return (Reasoning(provider=reasoning.provider),)  # so that the item after it is sent without its id
 
     def join(self, segments: Iterable[Encoded], before: Sequence[JSONObject] = ()) -> list[JSONObject]:
         return [*before, *(item for segment in segments for item in segment.messages)]
@@ -84,7 +84,7 @@ class OpenAIResponsesFormatter(Formatter):
         return body
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
-        """Results of calls that the provider holds itself are sent too, though no call stands here."""
+        """Include results whose calls the provider stores, although those calls are not in the request."""
         return encode_held(request, provider=self.provider, blobs=blobs)
 
     def is_tool(self, definition: Mapping[str, JSON]) -> bool:

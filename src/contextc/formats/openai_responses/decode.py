@@ -1,7 +1,7 @@
-"""Requests, replies and streams of the Responses API as our messages.
+"""Decode requests, replies and streams of the Responses API into messages.
 
-What a model produced in one go comes as several items and becomes one assistant message, a part for each item or for
-each block of a message item. An item we have no part for stays whole as a `Native`.
+The output of one model response consists of several items and becomes one assistant message. Each item, or each block
+of a message item, becomes a part. An item without a corresponding part type becomes a `Native` part.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ GIVEN = (  # items without a role that come from the caller, not from the model
     "compaction_trigger",
 )
 TEXTS = ("input_text", "output_text", "text")
-GROWING = {  # the deltas of a stream: the list they grow in, the name of their index, and the block they make
+GROWING = {  # by type of delta: the list it extends, the name of its index, and the block type
     "response.output_text.delta": ("content", "content_index", "output_text", "text"),
     "response.refusal.delta": ("content", "content_index", "refusal", "refusal"),
     "response.reasoning_text.delta": ("content", "content_index", "reasoning_text", "text"),
@@ -103,7 +103,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
 
 
 def session_of(reply: JSONObject, field: str) -> str:
-    """The session that a response belongs to: the conversation it is in, or its own id, where it was stored."""
+    """Return the session of a response: its conversation, or its own id if it was stored."""
     if reply.get("store") is False:
         return ""
     conversation: JSON = reply.get("conversation")
@@ -125,14 +125,14 @@ def _finish(reply: JSONObject, *, calls: bool) -> str | None:
             return FINISH.get(reason, reason)
         case "failed":
             return "error"
-        case "in_progress" | "queued":  # a stream that broke off
+        case "in_progress" | "queued":  # a truncated stream
             return None
         case _:
             return status
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A reply, from the events of its stream. The last event holds it whole; one that broke off is put together."""
+    """Build a reply from the events of its stream. The last event holds all of it; a truncated stream is assembled."""
     reply: JSONObject = {}
     items: dict[int, JSONObject] = {}
     for event in events:
@@ -175,7 +175,7 @@ class _Decoder:
         self.names: dict[str, str] = {}
 
     def messages(self, items: Iterable[JSONObject]) -> list[Message]:
-        """The items, what a model said without a break in one message."""
+        """Return the items as messages. Consecutive items of the model become one message."""
         groups: list[list[Message]] = []
         for item in items:
             message = self.message(item)
@@ -203,7 +203,7 @@ class _Decoder:
                 return Message(role=role or ("user" if kind in GIVEN else "assistant"), parts=(native,))
 
     def said(self, item: JSONObject, role: Role) -> Message:
-        """What was said to the model."""
+        """Decode an item that was input to the model."""
         message = Message(role=role, parts=tuple(self.parts(item.get("content"))))
         encoded = encode_segment([message], provider=self.provider, blobs={}).messages
         ours = encoded[0] if encoded else {}
@@ -213,7 +213,7 @@ class _Decoder:
         return replace(message, extra=with_rest(known, ours, self.provider))
 
     def spoken(self, item: JSONObject) -> Iterator[AnyPart]:
-        """What a model said: a part for each block, each with the item it stands in."""
+        """Decode a message item of the model: a part for each block, each with its item."""
         fields = {name: value for name, value in item.items() if name not in ("role", "content") and value is not None}
         blocks = cast(list[JSONObject], _blocks(item.get("content"), "output_text") or [])
         for number, block in enumerate(blocks):
@@ -311,7 +311,7 @@ class _Decoder:
 
 
 def encode_tool(tool: Tool) -> JSONObject:
-    """A function tool. `strict` is said, because this API takes a tool that does not say it as strict."""
+    """Encode a function tool. `strict` is always written, because the API treats a tool without it as strict."""
     described: JSONObject = {"description": tool.description} if tool.description else {}
     parameters = tool.parameters or {"type": "object", "properties": {}}
     return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": bool(tool.strict)}

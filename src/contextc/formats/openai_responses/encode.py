@@ -1,11 +1,11 @@
-"""Our messages as the input items of OpenAI's Responses API.
+"""Encode messages as the input items of OpenAI's Responses API.
 
-A reply is not one message here but several items (reasoning, messages, calls), which go back in their order and with
-their ids. Roles need not alternate. Results may hold media. A reasoning item goes back only to its provider, and only
-with the item it led to: "Item 'rs_…' of type 'reasoning' was provided without its required following item."
+A reply consists of several items (reasoning, messages, calls), which are sent back in order and with their ids. Roles
+need not alternate. Tool results may hold media. A reasoning item is sent back only to its provider, and only with the
+item it led to. Otherwise: "Item 'rs_…' of type 'reasoning' was provided without its required following item."
 
-OpenAI has two formats, and a conversation may go through both. So what one of its items said beyond our types is kept
-under the provider's name *and* this format's (`place`): the id of an item is not the id of a chat call.
+OpenAI has two formats, and a conversation may use both. The id of an item is not the id of a chat call. So the extra
+fields of an item are stored under the names of the provider *and* of this format (`place`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,17 +36,17 @@ ITEM, WITHIN, BARE = "item", "within", "bare"
 CHAT_BLOCKS = ("text", "image_url", "input_audio", "file", "refusal", "custom", "function")
 HELD = ("previous_response_id", "conversation")
 FERNET = "gAAAA"
-"""How everything begins that OpenAI encrypts."""
+"""First characters of everything that OpenAI encrypts."""
 ENDINGS = {"application/pdf": ".pdf", "text/plain": ".txt"}
 
 
 def place(provider: str) -> str:
-    """Where `extra` holds what this provider said in this format."""
+    """Return the key in `extra` for this provider's data in this format."""
     return f"{provider} responses"
 
 
 def with_rest(original: JSONObject, ours: JSONObject | None, provider: str) -> Extra | None:
-    """What our encoding of an item or block would not say, under this format's name."""
+    """Return the fields of an item or block that encoding would not reproduce, under the key of this format."""
     return remember(original, ours or {}, place(provider))
 
 
@@ -59,24 +59,24 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
 
 
 def encode_item(part: AnyPart, provider: str) -> JSONObject | None:
-    """The item a part is by itself; None where it is only a block of one."""
+    """Return the item of a part; None if the part is only a block of an item."""
     return _Encoder(provider, {}).item(part)
 
 
 def encode_block(part: AnyPart, provider: str) -> JSONObject | None:
-    """The block a part is in what a user says."""
+    """Return the block of a part in a user message."""
     return _Encoder(provider, {}).block(part)
 
 
 def encode_text(message: Message, provider: str) -> str:
-    """One text of the whole message, such as the system prompt."""
+    """Return the whole message as one text, as for the system prompt."""
     encoder = _Encoder(provider, {})
     blocks = [block for part in message.parts if (block := encoder.block(part, "output_text")) is not None]
     return "\n\n".join(cast(str, block["text"]) for block in blocks if "text" in block)
 
 
 def encode_held(request: Request, *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
-    """The messages; where the provider holds earlier items, results of calls among those are sealed as they go out."""
+    """Return the messages. Results of calls that the provider stores become native items."""
     referred = any(_is_reference(part) for message in request.messages for part in message.parts)
     if not referred and not any(request.settings.get(name) for name in HELD):
         return request.messages
@@ -86,28 +86,28 @@ def encode_held(request: Request, *, provider: str, blobs: Mapping[str, bytes]) 
     def sealed(part: AnyPart) -> AnyPart:
         if not isinstance(part, ToolResult) or part.call_id in here:
             return part
-        here.add(part.call_id)  # of two results for one call the first wins; pairing leaves out the other
+        here.add(part.call_id)  # the first of two results for one call is kept; pairing drops the other
         return Native(provider=provider, data=encoder.result(part))
 
     return tuple(replace(message, parts=tuple(sealed(part) for part in message.parts)) for message in request.messages)
 
 
 def is_tied(item: JSONObject) -> bool:
-    """Whether reasoning is OpenAI's own, and so refused without what it led to.
+    """Return True if this is OpenAI's own reasoning, which is rejected without the item it led to.
 
-    Reasoning that is readable, or that another vendor wrote, is tied to nothing.
+    Readable reasoning, and that of other vendors, may be sent alone.
     """
     begins = cast(str, item.get("encrypted_content") or "")[: len(FERNET)]
     return str(item.get("id") or "").startswith("rs_") and not item.get("content") and FERNET.startswith(begins)
 
 
 def is_bare(messages: Sequence[Message], provider: str) -> bool:
-    """Whether this is what came as a string in place of items."""
+    """Return True if the input was a string in place of items."""
     return len(messages) == 1 and bool(kept(messages[0].extra, place(provider)).get(BARE))
 
 
 def shortest(blocks: list[JSONObject], kind: str) -> JSON:
-    """One plain text is a string, as everybody writes it."""
+    """Return a single plain text as a string."""
     if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and blocks[0]["type"] == kind:
         return blocks[0]["text"]
     return blocks
@@ -119,7 +119,7 @@ class _Encoder:
         self.notes: list[Note] = []
 
     def said(self, message: Message) -> list[JSONObject]:
-        """A system, user or tool message: one message item, and an item for each result."""
+        """Encode a system, user or tool message: one message item, and an item for each result."""
         items: list[JSONObject] = []
         blocks: list[JSONObject] = []
         for part in message.parts:
@@ -139,7 +139,7 @@ class _Encoder:
         return [_without(restored(wire, message.extra, self.place), BARE)]
 
     def reply(self, message: Message) -> list[JSONObject]:
-        """What a model said, item by item."""
+        """Encode a reply item by item."""
         items: list[JSONObject] = []
         for part in message.parts:
             if (item := self.item(part)) is not None:
@@ -150,13 +150,15 @@ class _Encoder:
         return [_unnamed(item) for item in found] if self.has_lost_its_reasoning(message, found) else found
 
     def has_lost_its_reasoning(self, message: Message, items: list[JSONObject]) -> bool:
-        """Whether a reply was thought about, and goes out without that: its ids would make the provider ask for it."""
+        """Return True if a reply is sent without its reasoning. The provider would require it for items that keep their
+        ids.
+        """
         if any(item.get("type") == "reasoning" for item in items):
             return False
         return any(isinstance(part, Reasoning) and not is_foreign(part, self.provider) for part in message.parts)
 
     def speak(self, items: list[JSONObject], block: JSONObject, rest: JSONObject) -> None:
-        """Add a block to the message item it came in, or as one of its own."""
+        """Add a block to its original message item, or as a new item."""
         fields = cast(JSONObject, rest.get(ITEM) or {})
         if items and rest.get(WITHIN) and items[-1].get("role") == "assistant":
             before = items[-1]
@@ -166,10 +168,10 @@ class _Encoder:
         items.append({**fields, "role": "assistant", "content": [block]})
 
     def followed(self, items: list[JSONObject]) -> list[JSONObject]:
-        """The items without any reasoning that has lost what it led to.
+        """Return the items without reasoning that has lost the item it led to.
 
-        What came after such reasoning goes on without its id, by which the provider would miss the reasoning. Reasoning
-        that is tied to nothing stays.
+        The item after such reasoning loses its id, because the provider would otherwise require the reasoning.
+        Reasoning that may be sent alone stays.
         """
         found: list[JSONObject] = []
         after: JSONObject | None = None
@@ -202,7 +204,7 @@ class _Encoder:
                 assert_never(part)
 
     def block(self, part: AnyPart, kind: str = "input_text") -> JSONObject | None:
-        """A block of a message item; `kind` is what its text is called: the user's is input, the model's output."""
+        """Return a block of a message item. `kind` is the type of its text: input for users, output for the model."""
         match part:
             case Text():
                 rest = kept(part.extra, self.place)
@@ -226,7 +228,7 @@ class _Encoder:
                 assert_never(part)
 
     def is_ours(self, part: Native) -> bool:
-        """Whether it came from this provider in this format, and not in its chat."""
+        """Return True if a part came from this provider in this format, and not in Chat Completions."""
         if part.provider != self.provider or not isinstance(part.data, dict):
             return False
         return bool(kept(part.extra, self.place)) or _kind(part) not in CHAT_BLOCKS
@@ -237,7 +239,7 @@ class _Encoder:
             return None
         named = (
             part.id or f"rs_{sha256(f'{part.data}{part.text}'.encode()).hexdigest()[:48]}"
-        )  # the API's types demand one
+        )  # required by the API's types
         item: JSONObject = {"type": "reasoning", "id": named}
         item["summary"] = [{"type": "summary_text", "text": part.text}] if part.text else []
         if part.data:
@@ -255,7 +257,7 @@ class _Encoder:
         return restored(item, part.extra, self.place)
 
     def media(self, part: Media) -> JSONObject | None:
-        """A picture or a document, from wherever its bytes are; None where it cannot be sent."""
+        """Encode an image or a document from any source of its bytes; return None if it cannot be sent."""
         held = {"file_id": part.file_id} if part.file_id is not None and part.provider == self.provider else None
         url = data_url(part, self.blobs)
         source: JSONObject | None
@@ -270,20 +272,20 @@ class _Encoder:
 
 
 def _shortened(item: JSONObject) -> JSONObject:
-    """A message that is nobody's output item yet, as role and text."""
+    """Return a message that is not an output item as role and text."""
     if item.get("role") != "assistant" or "id" in item or not isinstance(item.get("content"), list):
         return item
     return {**item, "content": shortest(cast(list[JSONObject], item["content"]), "output_text")}
 
 
 def _outside(extra: Extra | None, place: str) -> Extra | None:
-    """What is kept of a block itself, without the message item it came in."""
+    """Return the extra fields of a block, without those of its message item."""
     rest = _without(kept(extra, place), ITEM, WITHIN)
     return {place: rest} if rest else None
 
 
 def _unnamed(item: JSONObject) -> JSONObject:
-    """A message or a call without its id; other items are nothing without theirs."""
+    """Return a message or call without its id; other items require theirs."""
     return _without(item, "id") if item.get("type") in (None, "message", "function_call") else item
 
 

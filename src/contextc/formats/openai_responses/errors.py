@@ -1,4 +1,4 @@
-"""What OpenAI says when it refuses a request to the Responses API, by what is wrong with it."""
+"""Error messages that OpenAI returns for a rejected request to the Responses API."""
 
 MISSHAPEN = "{what}"
 NO_INPUT = "One of \"input\" or \"previous_response_id\" or 'prompt' or 'conversation_id' must be provided."

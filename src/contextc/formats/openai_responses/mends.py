@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: ids of items, native pairs, settings."""
+"""Repairs that decoding and encoding does not make: item ids, native calls and results, settings."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +31,7 @@ class Unpaired(NamedTuple):
 
 
 def unpaired(request: Sketch) -> Unpaired:
-    """Calls and results that do not belong together. A call may use an id again once it was answered."""
+    """Return unmatched calls and results. A call may reuse an id once the earlier call is answered."""
     found = Unpaired([], [], [])
     waiting: dict[tuple[str, str], Piece] = {}
     answered: set[tuple[str, str]] = set()
@@ -54,7 +54,7 @@ def unpaired(request: Sketch) -> Unpaired:
 
 
 def holds_more(request: Sketch) -> bool:
-    """Whether the provider holds items that are not here."""
+    """Return True if the provider stores items that are not in the request."""
     return any(is_reference(turn.wire) for turn in request.turns) or any(request.body.get(name) for name in HELD)
 
 
@@ -63,10 +63,10 @@ def is_reference(item: JSONObject) -> bool:
 
 
 def lone_reasoning(turns: Iterable[Turn]) -> Iterator[Turn]:
-    """Reasoning of OpenAI's that does not lead to the item it came with.
+    """Return OpenAI's reasoning items that are not followed by the item they came with.
 
-    A message that lost its id is another message to OpenAI. Reasoning that is readable, or that another vendor
-    encrypted, is tied to nothing.
+    OpenAI treats a message without its id as another message. Readable reasoning, and that of other vendors, may be
+    alone.
     """
     after: Turn | None = None
     for turn in reversed(list(turns)):
@@ -77,7 +77,7 @@ def lone_reasoning(turns: Iterable[Turn]) -> Iterator[Turn]:
 
 
 def is_unstored(item: JSONObject) -> bool:
-    """Whether only OpenAI's store could know what this item says."""
+    """Return True if an item's content is only in OpenAI's store."""
     if item.get("type") == "reasoning":
         return str(item.get("id") or "").startswith("rs_") and not (
             item.get("encrypted_content") or item.get("content")
@@ -86,7 +86,7 @@ def is_unstored(item: JSONObject) -> bool:
 
 
 def is_sound(item: JSONObject) -> bool:
-    """Whether an item's encrypted content may be whole. OpenAI's own is a Fernet token, others' is base64."""
+    """Return True if encrypted content may be intact. OpenAI's is a Fernet token, that of others is base64."""
     content: JSON = item.get("encrypted_content")
     if not isinstance(content, str) or len(content) < SHORTEST:
         return True
@@ -100,7 +100,7 @@ def is_sound(item: JSONObject) -> bool:
 
 
 def repeated_items(turns: Iterable[Turn]) -> Iterator[Turn]:
-    """Items with an id that an earlier one has."""
+    """Return the items whose id an earlier item has."""
     seen: set[str] = set()
     for turn in turns:
         name = turn.wire.get("id")
@@ -120,7 +120,7 @@ def with_blocks_on_their_side(body: JSONObject) -> JSONObject:
 
 
 def with_pairs(body: JSONObject) -> JSONObject:
-    """Calls that only OpenAI knows with a result, or as text where none can be made up; strays as text."""
+    """Add a result to unanswered calls, or turn them into text if no result can be made up; turn strays into text."""
     found = unpaired(sketch.read(body))
     calls = {id(piece.wire) for piece in found.unanswered}
     strays = {id(piece.wire) for piece in (*found.orphans, *found.doubled)}
@@ -176,7 +176,7 @@ def without_foreign_ids(body: JSONObject) -> JSONObject:
     def own(item: JSONObject) -> list[JSONObject]:
         if not foreign_prefix(item):
             return [item]
-        return [_nameless(item)] if item.get("type") != "reasoning" else []  # nobody else can read it
+        return [_nameless(item)] if item.get("type") != "reasoning" else []  # only OpenAI can read it
 
     return _changed(body, own)
 
@@ -186,7 +186,7 @@ def without_unknown_fields(body: JSONObject) -> JSONObject:
 
 
 def foreign_prefix(item: JSONObject) -> str | None:
-    """What the id of this item should begin with, where it does not."""
+    """Return the prefix that the id of this item should have; empty if it has it."""
     prefix, name = PREFIXES.get(item.get("type") or "message", ""), item.get("id")
     if not isinstance(name, str) or item.get("role", "assistant") != "assistant" or name.startswith(prefix):
         return None
@@ -215,7 +215,7 @@ def with_known_choice(body: JSONObject) -> JSONObject:
 
 
 def tool_names(request: Sketch) -> set[str]:
-    """The names of all tools the model is told about, wherever that is done."""
+    """Return the names of all tools in the request, wherever they are defined."""
     given: list[JSON] = [tool.wire for tool in request.tools]
     given += cast(list[JSON], request.body.get("tools") or [])
     given += [tool for turn in request.turns for tool in cast(list[JSON], turn.wire.get("tools") or [])]
@@ -276,8 +276,11 @@ def _changed(body: JSONObject, change: Callable[[JSONObject], list[JSONObject]])
 
 
 def _without(body: JSONObject, gone: Callable[[JSONObject], bool]) -> JSONObject:
-    """The request without some items. What reasoning had led to loses its id, or OpenAI would ask for the reasoning:
-    "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning' item"."""
+    """Return the request without some items. The item after a removed reasoning item loses its id.
+
+    OpenAI would otherwise reject it: "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning'
+    item".
+    """
     loose = False
 
     def left(item: JSONObject) -> list[JSONObject]:
@@ -292,7 +295,7 @@ def _without(body: JSONObject, gone: Callable[[JSONObject], bool]) -> JSONObject
 
 
 def _is_said(item: JSONObject) -> bool:
-    """Whether an item means the same without its id."""
+    """Return True if an item has the same meaning without its id."""
     return item.get("role") in sketch.ROLES or item.get("type") in sketch.PAIRS or item.get("type") in sketch.RESULTS
 
 

@@ -1,8 +1,8 @@
-"""What each event of a Responses stream adds.
+"""Read a Responses stream event by event.
 
-Items come whole at the end, and some endpoints send nothing else: what the deltas of an item had not given by then is
-given with it. The session is the conversation that a response is in, or else the response itself; none where it is not
-stored.
+Each item is repeated whole at its end, and some endpoints send nothing else. So content that the deltas of an item did
+not include is emitted with the whole item. The session is the conversation of a response, or else the response itself;
+there is none if it is not stored.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ BETWEEN = "\n\n"
 
 
 class _Item:
-    """An item of the output, and how much of it has been given."""
+    """An output item, and how much of it has been emitted."""
 
     def __init__(self, item: JSONObject) -> None:
         self.kind, self.id = item.get("type"), cast(str | None, item.get("id"))
@@ -69,7 +69,7 @@ class ResponsesReader(Reader):
             yield from self._whole_item(index, item)
 
     def _whole_item(self, index: int, item: JSONObject) -> Iterable[Delta]:
-        """An item as it stands: what of it has not been given."""
+        """Emit the content of a whole item that has not been emitted yet."""
         known = self._items.setdefault(index, _Item(item))
         match item.get("type"):
             case "message":

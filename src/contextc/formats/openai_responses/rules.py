@@ -1,6 +1,6 @@
-"""The rules of OpenAI's Responses API, as far as a request can be held against them without asking.
+"""Rules of OpenAI's Responses API that can be checked without calling the API.
 
-Other vendors speak this API too, and take more. What only OpenAI refuses is checked where the model is one of OpenAI's.
+Other vendors offer this API too, and accept more. What only OpenAI rejects is checked only for OpenAI models.
 """
 
 import re
@@ -32,36 +32,37 @@ rule = BOOK.rule
 
 @rule(1, errors.MISSHAPEN)
 def has_the_shape(request: Sketch) -> Iterable[Finding]:
-    """Every item, block and tool has the fields its kind must have.
+    """Every item, block and tool must have the fields its type requires.
 
-    A message has a `role` and `content`; everything else has a `type` that the API knows, and the fields of that type.
-    The arguments of a call are a text, and a reasoning item has a `summary`, which may be empty.
+    A message must have a `role` and `content`. Every other item must have a known `type` and the fields of that type.
+    The arguments of a call must be a string. A reasoning item must have a `summary`, which may be empty.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
         {}}, {"type": "function_call_output", "call_id": "a", "output": "1"}]
-    Repair: it gets the shape that was meant; what has none becomes text, and a tool is left out.
+    Repair: a value whose meaning is clear is rewritten in the correct form; any other becomes text, and a malformed
+        tool is removed.
     """
     return request.misshapen
 
 
 @rule(2, errors.NO_INPUT, mend=mends.with_a_message)
 def has_input(request: Sketch) -> Iterable[Finding]:
-    """There is an input, unless OpenAI has one: of an earlier response, a conversation or a prompt.
+    """A request must have an input, unless it refers to an earlier response, a conversation or a prompt.
 
     Example: []
-    Repair: a line that says so is put in, from the user.
+    Repair: a user message stating that nothing has been said yet is inserted.
     """
     if not request.turns and not request.misshapen and not any(request.body.get(name) for name in HISTORIES):
-        yield at(("input",) if request.body else (), "there is no input.")
+        yield at(("input",) if request.body else (), "the request has no input.")
 
 
 @rule(3, errors.WRONG_SIDE, mend=mends.with_blocks_on_their_side)
 def blocks_stand_on_their_side(request: Sketch) -> Iterable[Finding]:
-    """What the assistant said is `output_text` or `refusal`, what others said is `input_…`.
+    """Assistant messages must contain `output_text` or `refusal`, all others `input_…` blocks.
 
     Example: [{"role": "assistant", "content": [{"type": "input_text", "text": "Hello!"}]}, {"role": "user", "content":
         "hi"}]
-    Repair: a text is called what it is; a picture among the assistant's words becomes the user's.
+    Repair: the type of a text is corrected; an image in an assistant message is moved to the user.
     """
     for turn in request.turns if not sketch.is_others(request.body) else ():
         own, others = (sketch.OUTPUT, sketch.INPUT) if turn.role == "assistant" else (sketch.INPUT[:3], sketch.OUTPUT)
@@ -69,62 +70,68 @@ def blocks_stand_on_their_side(request: Sketch) -> Iterable[Finding]:
             kind = piece.wire.get("type")
             if kind in others:
                 supported = ", ".join(f"'{each}'" for each in own)
-                yield at(piece.path, f"`{kind}` cannot be the {turn.role}'s.", kind=kind, supported=supported)
+                yield at(
+                    piece.path,
+                    f"a message of role {turn.role} cannot contain a `{kind}` block.",
+                    kind=kind,
+                    supported=supported,
+                )
 
 
 @rule(4, errors.UNANSWERED, mend=mends.with_pairs)
 def calls_are_answered(request: Sketch) -> Iterable[Finding]:
-    """Every call is answered by a result, somewhere after it.
+    """Every tool call must have a result after it.
 
-    A crash, a cancelled turn or a cut leaves a call without its result, and every later request fails.
+    A crash, a cancelled turn or a truncated history leaves a call without its result. Every later request then fails.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
         "{}"}, {"role": "user", "content": "and?"}]
-    Repair: a result says that it is missing; a call of OpenAI's own kinds becomes text, where none can be made up.
+    Repair: a result stating that it is missing is inserted; if none can be made up for a type of call, the call becomes
+        text.
     """
     for call in mends.unpaired(request).unanswered:
-        yield at(call.path, f"the call {call.id} has no result after it.", kind=_words(call), id=call.id)
+        yield at(call.path, f"tool call {call.id} has no result after it.", kind=_words(call), id=call.id)
 
 
 @rule(5, errors.ORPHAN, mend=mends.with_pairs)
 def results_have_calls(request: Sketch) -> Iterable[Finding]:
-    """Every result answers a call before it.
+    """Every result must answer a call before it.
 
-    Where OpenAI holds earlier items itself (`previous_response_id`, `conversation`, an `item_reference`), the call may
-    be among those, and a result alone is sound.
+    If OpenAI stores earlier items (`previous_response_id`, `conversation`, an `item_reference`), the call may be among
+    those. A result without a call is then valid.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call_output", "call_id": "a", "output": "1"}]
     Repair: a result without a call becomes text.
     """
     for result in mends.unpaired(request).orphans:
-        yield at(result.path, f"no call {result.id} stands before this.", kind=_words(result), id=result.id)
+        yield at(result.path, f"tool call {result.id} is not before its result.", kind=_words(result), id=result.id)
 
 
 @rule(6, errors.DOUBLED, mend=mends.with_pairs)
 def calls_have_one_result(request: Sketch) -> Iterable[Finding]:
-    """A call has one result.
+    """A tool call must have exactly one result.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
         "{}"}, {"type": "function_call_output", "call_id": "a", "output": "1"}, {"type": "function_call_output",
         "call_id": "a", "output": "1"}]
-    Repair: the first is kept; another that says something else becomes text.
+    Repair: the first result is kept; a different one becomes text.
     """
     for result in mends.unpaired(request).doubled:
-        yield at(result.path, f"the call {result.id} has another result already.", kind=_words(result), id=result.id)
+        yield at(result.path, f"tool call {result.id} already has a result.", kind=_words(result), id=result.id)
 
 
 @rule(7, errors.CALL_ID, mend=mends.with_short_ids)
 def call_ids_have_the_length(request: Sketch) -> Iterable[Finding]:
-    """The id of a call has 1 to 64 characters.
+    """The id of a tool call must have 1 to 64 characters.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "", "name": "look", "arguments":
         "{}"}, {"type": "function_call_output", "call_id": "", "output": "1"}]
-    Repair: the id is spelled shorter, on the call and on its result.
+    Repair: the id is replaced by a valid one, on the call and on its result.
     """
     for call in [piece for turn in request.turns for piece in turn.of("call")]:
         if not call.id or (len(call.id) > LONGEST_ID and not sketch.is_others(request.body)):
             problem, wanted = ("too long", "maximum length 64") if call.id else ("too short", "minimum length 1")
-            message = f"the id of this call has {len(call.id)} characters, and 1 to 64 are taken."
+            message = f"the id of a tool call must have 1 to 64 characters, got {len(call.id)}."
             yield at(
                 call.path,
                 message,
@@ -137,45 +144,46 @@ def call_ids_have_the_length(request: Sketch) -> Iterable[Finding]:
 
 @rule(8, errors.LONE_REASONING, mend=mends.without_lone_reasoning)
 def reasoning_is_followed(request: Sketch) -> Iterable[Finding]:
-    """A reasoning item stands before the item it led to, which has its own id still.
+    """A reasoning item must be followed by the item it led to, with its original id.
 
-    A cut, an edited answer or a dropped call leaves reasoning that leads to nothing. Other vendors do not mind.
+    A truncated history, an edited answer or a removed call leaves reasoning without that item. Other vendors accept
+    this.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user",
         "content": "and?"}]
-    Repair: the reasoning is left out.
+    Repair: the reasoning is removed.
     """
     for turn in mends.lone_reasoning(request.turns) if not sketch.is_others(request.body) else ():
-        yield at(turn.path, f"the reasoning {turn.wire['id']} has lost the item it led to.", id=turn.wire["id"])
+        yield at(turn.path, f"the item that reasoning {turn.wire['id']} led to does not follow it.", id=turn.wire["id"])
 
 
 @rule(9, errors.NOT_STORED, mend=mends.without_unstored)
 def unstored_items_are_whole(request: Sketch) -> Iterable[Finding]:
-    """With `store` false, nothing is referred to by its id alone: reasoning has its encrypted content.
+    """With `store` false, items must include their content, and reasoning its encrypted content.
 
     Example: {"store": false, "input": [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1",
         "summary": []}, {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content":
         [{"type": "output_text", "text": "Hello!", "annotations": []}]}]}
-    Repair: the item is left out.
+    Repair: the item is removed.
     """
     if request.body.get("store") is False and not sketch.is_others(request.body):
         for turn in request.turns:
             if mends.is_unstored(turn.wire):
                 name = turn.wire["id"]
-                yield at(turn.path, f"{name} is not stored, and what it says is not here.", id=name)
+                yield at(turn.path, f"{name} is not stored, and its content is not in the request.", id=name)
 
 
 @rule(10, errors.ENCRYPTED, mend=mends.without_damaged)
 def encrypted_content_is_sound(request: Sketch) -> Iterable[Finding]:
-    """Encrypted content is what it was when it came.
+    """Encrypted content must be sent back unchanged.
 
-    Only whether it is cut, padded or overwritten can be told without the key.
+    Without the key, only truncated, padded or overwritten content can be detected.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1", "summary": [],
         "encrypted_content": "gAAAAABqSomethingThatIsNoLongerWhatItWasWhenItCameFromTheModelAndSoOn"}, {"type":
         "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [{"type": "output_text",
         "text": "Hello!", "annotations": []}]}]
-    Repair: the item is left out, and what it led to goes without its id; nobody but OpenAI could have read it.
+    Repair: the item is removed, and the item it led to loses its id; only OpenAI could have read the content.
     """
     for turn in request.turns:
         if not mends.is_sound(turn.wire):
@@ -185,46 +193,46 @@ def encrypted_content_is_sound(request: Sketch) -> Iterable[Finding]:
 
 @rule(11, errors.DUPLICATE, mend=mends.without_repeated_ids)
 def items_are_named_once(request: Sketch) -> Iterable[Finding]:
-    """No two items have the same id.
+    """Item ids must be unique.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "message", "id": "msg_1", "role": "assistant", "status":
         "completed", "content": [{"type": "output_text", "text": "Hello!", "annotations": []}]}, {"type": "message",
         "id": "msg_1", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "Bye!",
         "annotations": []}]}]
-    Repair: the later message or call loses its id; anything else that stands there twice is left out.
+    Repair: the later message or call loses its id; any other duplicate is removed.
     """
     for turn in mends.repeated_items(request.turns) if not sketch.is_others(request.body) else ():
-        yield at(turn.path, f"an earlier item is called {turn.wire['id']} already.", id=turn.wire["id"])
+        yield at(turn.path, f"an earlier item already has the id {turn.wire['id']}.", id=turn.wire["id"])
 
 
 @rule(12, errors.ID_FORM, mend=mends.without_foreign_ids)
 def item_ids_are_openais(request: Sketch) -> Iterable[Finding]:
-    """The id of an item is one that OpenAI gave: `msg_…`, `fc_…`, `rs_…`.
+    """The id of an item must be one that OpenAI assigned: `msg_…`, `fc_…`, `rs_…`.
 
-    The id of a call is its `call_id`; an item that OpenAI did not make has no `id`. Checked for models of OpenAI's.
+    The id of a call is its `call_id`. An item that OpenAI did not create has no `id`. Checked for OpenAI models.
 
     Example: {"model": "gpt-5.6", "input": [{"role": "user", "content": "hi"}, {"type": "function_call", "id": "call_1",
         "call_id": "call_1", "name": "look", "arguments": "{}"}, {"type": "function_call_output", "call_id": "call_1",
         "output": "1"}]}
-    Repair: the id is left out.
+    Repair: the id is removed.
     """
     for turn in request.turns if sketch.is_openais(request.body) else ():
         if prefix := mends.foreign_prefix(turn.wire):
             name = turn.wire["id"]
-            message = f"the id {name!r} was not given by OpenAI: it would begin with `{prefix}`."
+            message = f"the id {name!r} is not from OpenAI: it must begin with `{prefix}`."
             yield at(turn.path, message, where=named(turn.path), id=name, prefix=prefix)
 
 
 @rule(13, errors.TOOL_NAME, mend=mends.with_spelled_names)
 def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
-    """The name of a tool is made of 1 to 128 letters, digits, `_` and `-`.
+    """A tool name must consist of 1 to 128 letters, digits, `_` and `-`.
 
     Example: {"tools": [{"type": "function", "name": "files.read", "parameters": {"type": "object"}}], "input": "hi"}
-    Repair: the name is spelled with the characters that are allowed, wherever it stands.
+    Repair: the name is encoded with the allowed characters, wherever it occurs.
     """
     if sketch.is_others(request.body):
         return
-    message = "the name {!r} has characters that are not allowed, or too many."
+    message = "invalid tool name {!r}: expected 1 to 128 letters, digits, `_` and `-`."
     for tool, name in not_matching(TOOL_NAME, request.tools):
         yield at(tool.path, message.format(name), where=named(tool.path))
     for call in [piece for turn in request.turns for piece in turn.of("call")]:
@@ -234,11 +242,11 @@ def tool_names_have_the_form(request: Sketch) -> Iterable[Finding]:
 
 @rule(14, errors.UNKNOWN_CHOICE, mend=mends.with_known_choice)
 def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
-    """The tool that `tool_choice` names is among the tools.
+    """The tool that `tool_choice` names must be among the tools.
 
     Example: {"tools": [{"type": "function", "name": "look", "parameters": {"type": "object"}}], "tool_choice":
         {"type": "function", "name": "find"}, "input": "hi"}
-    Repair: the choice is left to the model.
+    Repair: the choice is removed.
     """
     choice = cast(JSONObject, request.body["tool_choice"]) if isinstance(request.body.get("tool_choice"), dict) else {}
     name: JSON = choice.get("name")
@@ -246,68 +254,68 @@ def chosen_tool_is_there(request: Sketch) -> Iterable[Finding]:
     if choice.get("type") not in ("function", "custom") or not isinstance(name, str) or elsewhere:
         return
     if name not in mends.tool_names(request):
-        yield at(("tool_choice",), f"there is no tool {name!r}.", kind=choice["type"])
+        yield at(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
 
 
 @rule(15, errors.TWO_HISTORIES, mend=mends.with_one_history)
 def history_is_one(request: Sketch) -> Iterable[Finding]:
-    """A request continues a response or a conversation, not both.
+    """A request must not continue both a response and a conversation.
 
     Example: {"previous_response_id": "resp_1", "conversation": "conv_1", "input": "hi"}
     Repair: the conversation is kept.
     """
     if all(request.body.get(name) for name in mends.HELD):
-        yield at(("previous_response_id",), "the request continues a response and a conversation.")
+        yield at(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
 @rule(16, errors.TOO_SHORT, mend=mends.with_a_limit)
 def answer_may_be_long_enough(request: Sketch) -> Iterable[Finding]:
-    """`max_output_tokens` is 16 or more. Checked for models of OpenAI's.
+    """`max_output_tokens` must be at least 16. Checked for OpenAI models.
 
     Example: {"model": "gpt-5.6", "max_output_tokens": 1, "input": "hi"}
-    Repair: 16 is put in.
+    Repair: the value becomes 16.
     """
     limit: JSON = request.body.get("max_output_tokens")
     if isinstance(limit, int) and limit < mends.LEAST_LIMIT and sketch.is_openais(request.body):
-        yield at(("max_output_tokens",), f"an answer of {limit} tokens is too short: 16 is the least.", limit=limit)
+        yield at(("max_output_tokens",), f"`max_output_tokens` must be at least 16, got {limit}.", limit=limit)
 
 
 @rule(17, errors.TRIGGER_PLACE, mend=mends.with_trigger_last)
 def compaction_is_asked_for_last(request: Sketch) -> Iterable[Finding]:
-    """A `compaction_trigger` is the last item.
+    """A `compaction_trigger` must be the last item.
 
     Example: [{"role": "user", "content": "hi"}, {"type": "compaction_trigger"}, {"role": "user", "content": "and?"}]
-    Repair: it is brought to the end.
+    Repair: it is moved to the end.
     """
     for turn in request.turns[:-1]:
         if turn.wire.get("type") == "compaction_trigger":
-            yield at(turn.path, "something stands after this `compaction_trigger`.", where=named(turn.path))
+            yield at(turn.path, "this `compaction_trigger` is not the last item.", where=named(turn.path))
 
 
 @rule(18, errors.NO_SAMPLING, mend=mends.without_sampling)
 def sampling_is_left_alone(request: Sketch) -> Iterable[Finding]:
-    """Models that reason take no `temperature` and no `top_p`, unless their effort is `none`.
+    """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
-    Checked where `model` names one of OpenAI's, and it is certain that it will reason.
+    Checked if `model` names an OpenAI model that is certain to reason.
 
     Example: {"model": "gpt-5", "temperature": 0, "input": "hi"}
-    Repair: the setting is left out.
+    Repair: the setting is removed.
     """
     given: JSON = request.body.get("reasoning")
     effort: JSON = cast(JSONObject, given).get("effort") if isinstance(given, dict) else None
     for setting in mends.SAMPLING:
         if request.body.get(setting) not in (None, 1) and reasons(request.facts, effort):
-            yield at((setting,), f"`{setting}` is not taken by a model that reasons.", setting=setting)
+            yield at((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 
 
 @rule(19, errors.UNKNOWN_PARAMETER, mend=mends.without_unknown_fields)
 def fields_are_known(request: Sketch) -> Iterable[Finding]:
-    """Messages, calls and results have no other fields than those of OpenAI.
+    """Messages, calls and results must have only the fields that OpenAI defines.
 
-    Not checked where `model` names a model of another vendor, nor in items that OpenAI made itself.
+    Not checked if `model` names another vendor's model, nor in items that OpenAI created itself.
 
     Example: [{"role": "user", "content": "hi", "name": "ada"}]
-    Repair: the field is left out.
+    Repair: the field is removed.
     """
     if "model" not in request.body or sketch.is_openais(request.body):
         for finding in sketch.unknown(request):
@@ -315,5 +323,5 @@ def fields_are_known(request: Sketch) -> Iterable[Finding]:
 
 
 def _words(piece: Piece) -> str:
-    """The kind of a call or result, as OpenAI's sentences spell it."""
+    """Return the type of a call or result as OpenAI's error messages write it."""
     return cast(str, piece.wire["type"]).replace("_", " ")

@@ -1,4 +1,4 @@
-"""Where the Responses API keeps its settings."""
+"""Names of the settings of the Responses API."""
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.settings import Output, Settings, SettingsTable, ToolChoice, inner

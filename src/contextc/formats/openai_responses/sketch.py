@@ -1,7 +1,7 @@
-"""Requests to the Responses API as rules see them: what each item must have, and where the pieces are.
+"""Parse requests to the Responses API for the rules: required fields of items, and their positions.
 
-Here a request is made of items, and each item is a turn of its own. Fields are asked for only where every endpoint
-that speaks this API refuses an item without them; what OpenAI runs itself goes back as it came.
+A request consists of items, and each item is parsed as one turn. A field is required only if every endpoint of this API
+rejects an item without it. Items of tools that OpenAI runs itself are sent back unchanged.
 """
 
 import re
@@ -62,7 +62,7 @@ ITEMS: dict[str, Fields] = {
     "image_generation_call": {},
 }
 LENIENT: dict[str, Fields] = {"reasoning": {"summary?": list, "content?": list, "encrypted_content?": str}}
-"""What other vendors ask of an item, where it is less."""
+"""Required fields of items where other vendors require fewer."""
 BLOCKS: dict[str, Fields] = {
     "input_text": {"text": str},
     "input_image": {"image_url?": str, "file_id?": str},
@@ -87,9 +87,9 @@ PAIRS = {
 }
 RESULTS = {result: call for call, result in PAIRS.items()}
 ANSWERS_TOO = {"function_call_output": ("tool_search_call",)}
-"""Calls of other kinds that a result answers as well."""
+"""Further types of calls that a type of result may answer."""
 UNKNOWN_ITEM = re.compile(r".+(_call|_call_output|_output)|mcp_.+|.*:.*")
-"""How the types of items are named that tell of a tool, and so may be there tomorrow."""
+"""Type names of tool items. An unknown type of this form may be a new one, and is accepted."""
 OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
 GIVEN_BACK = ("function_call_output", "local_shell_call_output", "mcp_approval_response")
 SET = ("configuration_update", "compaction_trigger")
@@ -114,23 +114,23 @@ BLOCK_FIELDS = {
         "refusal": (),
     }.items()
 }
-"""What the items and blocks may have that a client writes itself; those that OpenAI made go back as they came."""
+"""Fields of items and blocks that a client writes. Those that OpenAI created are sent back unchanged."""
 KINDS: dict[str, Kind] = {"input_text": "text", "output_text": "text", "input_image": "media", "input_file": "media"}
 
 
 def is_openais(body: JSONObject) -> bool:
-    """Whether the model is one that OpenAI serves under this very name."""
+    """Return True if OpenAI serves a model of exactly this name."""
     model: JSON = body.get("model")
     return isinstance(model, str) and OPENAI_MODEL.match(model) is not None
 
 
 def is_others(body: JSONObject) -> bool:
-    """Whether the model is named, and not one that OpenAI serves under this name."""
+    """Return True if a model is named that OpenAI does not serve under this name."""
     return isinstance(body.get("model"), str) and not is_openais(body)
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the input of one."""
+    """Parse any JSON value as a request, or as the input of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     reader = _Reader(lenient=is_others(whole))
     given: JSON = whole.get("input") if isinstance(body, dict) else body
@@ -142,16 +142,16 @@ def read(body: JSON) -> Sketch:
         items = enumerate(cast(list[JSON], given))
         turns = [turn for index, item in items for turn in reader.turn(item, (*base, index))]
     elif given is not None or not base:
-        reader.refuse(base, "", "the input must be a text or a list of items.")
+        reader.refuse(base, "", "the input must be a string or a list of items.")
     instructions: JSON = whole.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
-        reader.refuse(("instructions",), "", "the instructions must be a text.")
+        reader.refuse(("instructions",), "", "the instructions must be a string.")
     tools = tuple(reader.tools(whole.get("tools")))
     return Sketch(turns=tuple(turns), body=whole, tools=tools, misshapen=tuple(reader.misshapen))
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of messages, calls and results that this API does not have."""
+    """Yield the fields of messages, calls and results that this API does not define."""
     for turn in sketch.turns:
         kind = str(turn.wire.get("type") or "message")
         fields = MESSAGE_FIELDS if kind == "message" else ITEM_FIELDS.get(kind)
@@ -163,7 +163,7 @@ def unknown(sketch: Sketch) -> Iterator[Finding]:
 
 
 def named(path: Path) -> str:
-    """A place as OpenAI writes it: `input[1].content`."""
+    """Return a path as OpenAI writes it: `input[1].content`."""
     return spelled(path if path and isinstance(path[0], str) else ("input", *path))
 
 
@@ -171,7 +171,9 @@ class _Reader:
     def __init__(self, *, lenient: bool) -> None:
         self.misshapen: list[Finding] = []
         self.lenient = lenient
-        """Whether another vendor is asked, who may know more kinds of items and blocks, and leave out more."""
+        """True if the request is for another vendor, which may accept more types of items and blocks and require fewer
+        fields.
+        """
 
     def turn(self, wire: JSON, path: Path) -> Iterator[Turn]:
         if wrong := misfit(wire, {"type?": str, "role?": str, "id?": str, "name?": str}):
@@ -182,12 +184,12 @@ class _Reader:
         if kind == "message":
             yield from self.message(item, path)
         elif kind not in ITEMS and not self.lenient and not UNKNOWN_ITEM.fullmatch(kind):
-            self.refuse(path, "type", f"there is no item of type {kind!r}.", kind)
+            self.refuse(path, "type", f"unknown item type {kind!r}.", kind)
         elif wrong := misfit(item, LENIENT.get(kind, ITEMS.get(kind, {})) if self.lenient else ITEMS.get(kind, {})):
             self.refuse(path, *wrong)
             yield from self.half(item, kind, path)
         elif kind == "additional_tools" and item.get("role") != "developer":
-            self.refuse(path, "role", "tools are added by the developer: `role` must say so.", item.get("role"))
+            self.refuse(path, "role", "`role` must be developer for an item that adds tools.", item.get("role"))
         else:
             yield from self.item(item, kind, path)
 
@@ -196,12 +198,12 @@ class _Reader:
             self.refuse(path, *wrong)
             return
         if item["role"] not in ROLES:
-            message = f"nobody here is called {item['role']!r}: `role` is user, assistant, system or developer."
+            message = f"invalid role {item['role']!r}: expected user, assistant, system or developer."
             self.refuse(path, "role", message, item["role"])
             return
         for name in ("tool_calls", "tool_call_id", "function_call", "toolCalls", "toolCallId"):
             if item.get(name):
-                self.refuse(path, name, f"a message has no `{name}` here: calls and results are items of their own.")
+                self.refuse(path, name, f"a message cannot have `{name}`: calls and results are separate items.")
                 return
         content: JSON = item["content"]
         here = (*path, "content")
@@ -223,7 +225,7 @@ class _Reader:
         yield Turn(role=_role(item, kind, piece.kind), path=path, wire=item, pieces=(piece,))
 
     def half(self, item: JSONObject, kind: str, path: Path) -> Iterator[Turn]:
-        """A misshapen call or result: still the half of a pair, and nothing else."""
+        """Parse a malformed call or result, so that it still counts for pairing."""
         paired = _kind(item, kind)
         if paired in ("call", "result") and isinstance(item.get("call_id"), str):
             piece = Piece(kind=paired, path=path, wire={"type": kind}, id=item["call_id"])
@@ -265,7 +267,7 @@ class _Reader:
 
 
 def _kind(item: JSONObject, kind: str) -> Kind:
-    """What an item is to rules. What the server ran itself is not paired, and nothing without a `call_id` is."""
+    """Return the kind of an item. Calls that the server ran itself, and items without a `call_id`, are not paired."""
     if kind == "reasoning":
         return "reasoning"
     if item.get("call_id") is None or item.get("execution") == "server":
@@ -283,19 +285,19 @@ def _unthought(item: JSONObject) -> tuple[str, str] | None:
     for name in ("summary", "content"):
         for thought in cast(list[JSON], item.get(name) or []):
             if wrong := misfit(thought, {"type": str}) or _unfit(cast(JSONObject, thought), THOUGHTS):
-                return name, f"`{name}` holds what is no thought: {wrong[1]}"
+                return name, f"`{name}` has an invalid block: {wrong[1]}"
     return None
 
 
 def _unfit(block: JSONObject, shapes: dict[str, Fields]) -> tuple[str, str] | None:
     kind = block["type"]
     if kind not in shapes:
-        return "type", f"there is no block of type {kind!r} here."
+        return "type", f"unknown block type {kind!r}."
     return misfit(block, shapes[kind])
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly an item, a block or a tool: arguments as an object, shapes of the chat API."""
+    """Coerce an almost valid item, block or tool: arguments as an object, shapes of Chat Completions."""
     if path == ("input",):
         return [value] if isinstance(value, dict) else _as_text(value)
     if path[0] == "instructions":
@@ -356,7 +358,7 @@ def _thoughts(value: JSON, kind: str) -> list[JSONObject]:
 
 
 def _text(value: JSON) -> JSON:
-    """The text of what is nearly a text block."""
+    """Return the text of an almost valid text block."""
     text: JSON = cast(JSONObject, value).get("text") if isinstance(value, dict) else None
     return text if isinstance(text, str) else cast(JSON, value)
 

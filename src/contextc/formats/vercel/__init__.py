@@ -1,4 +1,4 @@
-"""The Vercel AI SDK: `ModelMessage` both ways, `UIMessage` and its stream read."""
+"""Vercel AI SDK format: encodes and decodes `ModelMessage`, decodes `UIMessage` and its stream."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -19,10 +19,10 @@ from contextc.tools import Tool
 
 
 class VercelFormatter(Formatter):
-    """Version 7 of the SDK. Reasoning goes along under the name of whoever signed it."""
+    """Format of version 7 of the AI SDK. Reasoning is sent under the name of the provider that signed it."""
 
     name: ClassVar[str] = "vercel"
-    keeps_layout: ClassVar[bool] = False  # a page's messages are read, too, and a result belongs beside its approval
+    keeps_layout: ClassVar[bool] = False  # `UIMessage`s are decoded too, and a result belongs beside its approval
     rules: ClassVar[RuleBook] = BOOK
     settings: ClassVar[SettingsTable] = SETTINGS
     spelling: ClassVar[Speller] = Speller("vercel")
@@ -41,7 +41,9 @@ class VercelFormatter(Formatter):
         return [*before, *(message for segment in segments for message in segment.messages)]
 
     def held(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
-        """Calls that a person has just approved go out without a result, because the SDK runs them first."""
+        """Return the messages; calls that a person has just approved are sent without a result, because the SDK runs
+        them.
+        """
         return with_decided_calls_sealed(request.messages, provider=self.provider, blobs=blobs)
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
@@ -68,7 +70,7 @@ class VercelFormatter(Formatter):
         return "role" in reply and ("content" in reply or "parts" in reply)
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        """One assistant message, `ModelMessage` or `UIMessage`, with all its steps; results alone are left out."""
+        """Decode one assistant message, `ModelMessage` or `UIMessage`, with all its steps, but without tool results."""
         return decode.decode_reply(reply, self.provider)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:

@@ -1,7 +1,8 @@
-"""Calls that a person has just approved or refused.
+"""Send back calls that a person has just approved or denied.
 
-The SDK runs them, or says that they were refused, before it asks the model: so they go back without a result. Pairing
-would make one up, and the SDK would take it for the tool's; hence they are sealed, for the SDK alone.
+The SDK runs approved calls, and reports denied ones, before it calls the model. So these calls are sent without a
+result. Pairing would insert a result, which the SDK would take for the tool's. To prevent that, the calls become native
+parts.
 
     Before                                     After
     assistant  call a, Native request          assistant  Native call a, Native request
@@ -22,7 +23,7 @@ from contextc.messages import AnyPart, Message, Native, ToolCall
 def with_decided_calls_sealed(
     messages: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]
 ) -> Sequence[Message]:
-    """The messages; the calls that the answers at their end decide about are sealed as they go out."""
+    """Return the messages; calls decided by the approval responses at their end become native parts."""
     end = len(messages)
     while end and (messages[end - 1].role == "tool" or is_answer(messages[end - 1], provider)):
         end -= 1
@@ -45,7 +46,7 @@ def with_decided_calls_sealed(
     def sealed(part: AnyPart) -> AnyPart:
         if not isinstance(part, ToolCall) or part.id not in decided:
             return part
-        if results[part.id]:  # an earlier call of this id, which has its result
+        if results[part.id]:  # an earlier call of this id that already has its result
             results[part.id] -= 1
             return part
         alone = Message(role="assistant", parts=(part,), extra={provider: {SHAPE: {"list": True}}})

@@ -1,8 +1,8 @@
-"""The Vercel AI SDK's messages, `ModelMessage` and `UIMessage`, as our messages.
+"""Decode the AI SDK's messages, `ModelMessage` and `UIMessage`.
 
-A part of the SDK becomes a part of ours; what our encoding would not say, `providerOptions` above all, stays in its
-`extra`, and what we have no part for stays whole as a `Native`: calls the provider runs by itself, requests for
-approval, `data-*`, `source-*`.
+Each part of the SDK becomes one part. Fields that encoding would not reproduce, such as `providerOptions`, are kept in
+its `extra`. Parts without a corresponding type become `Native`: provider-executed calls, approval requests, `data-*`,
+`source-*`.
 """
 
 from collections.abc import Iterator
@@ -58,9 +58,9 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 
 def decode_reply(reply: JSONObject, provider: str) -> Message:
-    """All steps as one message. Results alone are left out: they stand in tool messages, as `decode_request` has them.
+    """Decode all steps as one message. Tool results are left out: they belong to tool messages, as in `decode_request`.
 
-    What others said meanwhile, to steer or to approve, stays at its place, for the SDK alone.
+    User messages and approval responses sent meanwhile stay in place, for the SDK alone.
     """
     decoded = _Decoder(provider, in_one=True).messages([reply])
     messages = [message for message in decoded if message.role == "assistant" or is_answer(message, provider)]
@@ -90,7 +90,7 @@ class _Decoder:
                 yield from self.message(message)
 
     def instructions(self, body: JSONObject) -> Message | None:
-        """The system prompt: text, or one or several system messages. Before version 6 it was called `system`."""
+        """Decode the system prompt: text, or one or several system messages. Before version 6 it was in `system`."""
         given = {name: body[name] for name in ("instructions", "system") if body.get(name)}
         said = next(iter(given.values()), None)
         if said is None:
@@ -101,7 +101,7 @@ class _Decoder:
         return replace(message, extra=remember(given, encode_instructions(message, self.provider), self.provider))
 
     def message(self, wire: JSONObject) -> Iterator[Message]:
-        """A `ModelMessage`. Results, and what is said before and after them, become messages of their own."""
+        """Decode a `ModelMessage`. Tool results, and the parts before and after them, become separate messages."""
         role, content = cast(Role, wire["role"]), wire.get("content")
         rest = {name: value for name, value in wire.items() if name not in ("role", "content") and value is not None}
         if not content:
@@ -122,7 +122,7 @@ class _Decoder:
 
     def made(self, role: Role, parts: list[AnyPart], rest: JSONObject) -> Message:
         if parts and isinstance(parts[0], ToolResult):
-            if rest:  # on a result, because pairing makes the tool message anew
+            if rest:  # on a result, because pairing rebuilds the tool message
                 parts[0] = replace(parts[0], extra=_with_shape(parts[0].extra, self.provider, {"message": rest}))
             return Message(role="tool", parts=tuple(parts))
         extra: Extra | None = {self.provider: rest} if rest else None
@@ -149,7 +149,7 @@ class _Decoder:
         return self.with_rest(part, block)
 
     def with_rest(self, part: AnyPart, block: JSONObject) -> AnyPart:
-        """The part, what of its block our encoding would not say, and what it says for another provider."""
+        """Return the part with the fields that encoding would not reproduce, and those for other providers."""
         if not isinstance(part, Reasoning) and (said := _carried(block)):
             part = replace(part, extra=said)
         role: Role = "tool" if isinstance(part, ToolResult) else "assistant"
@@ -211,7 +211,7 @@ class _Decoder:
         return self.with_rest(made, block)
 
     def returned(self, value: list[JSONObject]) -> tuple[Text | Media, ...] | None:
-        """What a result holds, where it is text and media alone."""
+        """Decode the content of a result if it is text and media only."""
         found: list[Text | Media] = []
         for block in value:
             match block.get("type"):
@@ -232,7 +232,7 @@ class _Decoder:
         return tuple(found) or None
 
     def media(self, block: JSONObject, data: JSON, spelling: JSONObject | None = None) -> Media | Native:
-        """A file: its bytes in base64 or a data URL, a URL, or who keeps it under which name; any of these tagged."""
+        """Decode a file: base64, a data URL, a URL, or a provider's file id; each may be tagged."""
         spelling = dict(spelling or {})
         image = "image" in cast(str, block["type"])
         mime_type = cast(str, block.get("mediaType") or ("image/png" if image else "application/octet-stream"))
@@ -260,7 +260,7 @@ class _Decoder:
         return Media(mime_type=mime_type, name=name, extra=_with_shape(None, self.provider, spelling), **found)
 
     def tools(self, given: JSON) -> Iterator[Tool | NativeTool]:
-        """The tools, by name or in a list. Where they have a key, that is the name the model is told."""
+        """Decode the tools, keyed by name or in a list. A key is the name that the model sees."""
         if not isinstance(given, dict):
             yield from (self.tool(tool) for tool in cast(list[JSONObject], given))
             return
@@ -290,7 +290,7 @@ def encode_tool(tool: Tool) -> JSONObject:
 
 
 def _groups(parts: list[AnyPart]) -> list[list[AnyPart]]:
-    """Parts, cut where results begin and end."""
+    """Split the parts where tool results begin and end."""
     groups: list[list[AnyPart]] = []
     for part in parts:
         if groups and isinstance(part, ToolResult) == isinstance(groups[-1][-1], ToolResult):
@@ -308,7 +308,7 @@ def _with_shape(extra: Extra | None, provider: str, spelling: JSONObject) -> Ext
 
 
 def _carried(block: JSONObject) -> Extra:
-    """What a block says for other providers, by their names."""
+    """Return the fields of a block that are for other providers, by provider name."""
     options = cast(JSONObject, block["providerOptions"] if isinstance(block.get("providerOptions"), dict) else {})
     found: Extra = {}
     for provider, names in CARRIED.items():

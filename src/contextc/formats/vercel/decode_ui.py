@@ -1,7 +1,7 @@
-"""The AI SDK's `UIMessage` as our messages.
+"""Decode the AI SDK's `UIMessage`.
 
-It holds a whole turn: each of its steps becomes an assistant message and a tool message, and what the user said
-meanwhile becomes a user message between them, as `convertToModelMessages` would have it; but nothing is left out.
+It holds a whole turn. Each step becomes an assistant message and a tool message. User messages sent meanwhile become
+user messages between them, as in `convertToModelMessages`. Unlike there, nothing is left out.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,14 +15,14 @@ from contextc.formats.vercel.encode import SHAPE
 from contextc.messages import AnyPart, Media, Message, Native, Role, ToolCall
 
 Decode: TypeAlias = Callable[[JSONObject, Role], AnyPart]
-"""A part of a `ModelMessage` as ours, given the role of its message."""
+"""Decode a part of a `ModelMessage`, given the role of its message."""
 ADDRESS = ("https:", "http:", "data:")
 
 
 def decode_ui(wire: JSONObject, decode: Decode, provider: str, *, in_one: bool) -> Iterator[Message]:
-    """The messages of one `UIMessage`. Its id is the uid of the first it becomes; what steers has its own.
+    """Decode one `UIMessage`. Its id becomes the uid of the first message; steering messages have their own.
 
-    With `in_one` what steers stays in the message that it steered.
+    With `in_one`, steering messages stay in the message that they steered.
     """
     uid, role, about = cast(str, wire.get("id") or ""), cast(Role, wire["role"]), meta(wire)
     parts = _Parts(decode, provider)
@@ -67,14 +67,14 @@ class _Parts(NamedTuple):
         made = self.decode(block, role)
         if part.get("type") != "file" or part.get("providerReference") is None:
             return made
-        shown = self.decode({**block, "data": part.get("url")}, role)  # others are shown what is at its address
+        shown = self.decode({**block, "data": part.get("url")}, role)  # other providers get the content of its URL
         if not isinstance(shown, Media) or not str(part["url"]).startswith(ADDRESS):
             return made
         rest = (shown.extra or {}).get(self.provider, {})
         return replace(shown, extra={self.provider: {**rest, "data": block["data"]}})
 
     def tool(self, part: JSONObject, said: list[AnyPart], results: list[AnyPart], answers: list[AnyPart]) -> None:
-        """A call and its result, which a `UIMessage` has in one part, and what was asked and answered between them."""
+        """Decode a tool part, which holds a call, its result and the approval request and response in between."""
         call_id, name = part["toolCallId"], part.get("toolName") or part["type"].removeprefix("tool-")
         given = part.get("input") if part.get("input") is not None else part.get("rawInput")
         call: JSONObject = {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
@@ -96,7 +96,7 @@ class _Parts(NamedTuple):
             return
         if not by_provider:
             results.append(self.decode(result, "tool"))
-        elif part.get("state") == "approval-responded":  # beside the answer, though its call waits for nothing
+        elif part.get("state") == "approval-responded":  # beside the response, although its call is not open
             answers.append(
                 Native(provider=self.provider, data=result, extra={self.provider: {SHAPE: {"role": "tool"}}})
             )

@@ -1,10 +1,10 @@
-"""Our messages as `ModelMessage`s of the Vercel AI SDK, version 7.
+"""Encode messages as `ModelMessage`s of the Vercel AI SDK, version 7.
 
-Each message stays a message, its parts in their order; one plain text is a string. The SDK speaks to many providers,
-so reasoning goes along with its signature under the name of the provider who signed it (`providerOptions`), and the
-others pass over it. A system message keeps its role anywhere, which the SDK takes with `allowSystemInMessages`. The
-answer to a request for approval is a person's, hence a user message of ours; on the wire it stands in the tool
-message, before the result of its call.
+Each message stays one message, with its parts in order; a single plain text is a string. The SDK calls many providers.
+So signed reasoning is sent under the name of the provider that signed it (`providerOptions`), and other providers
+ignore it. A system message keeps its role anywhere, which the SDK accepts with `allowSystemInMessages`. A response to
+an approval request comes from a person, so it is a user message in contextc. The SDK has it in the tool message, before
+the result of its call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from contextc.messages import AnyPart, Extra, Media, Message, Native, Reasoning,
 from contextc.messages.parts import Hint
 
 SHAPE = "shape"
-"""In `extra`: how an object had been written, where the SDK takes the same thing in several spellings."""
+"""Key in `extra`: the original form of an object, where the SDK accepts several forms."""
 DENIED = "Tool execution denied."
 DENIED_BECAUSE = "Tool execution denied: "
 SIGNED: dict[str, dict[str, str]] = {
@@ -29,9 +29,9 @@ SIGNED: dict[str, dict[str, str]] = {
     "openai": {"id": "itemId", "data": "reasoningEncryptedContent"},
     "google": {"signature": "thoughtSignature"},
 }
-"""What proves reasoning, by provider: our field and the SDK's."""
+"""Fields that prove reasoning, by provider: the field of `Reasoning` and the SDK's."""
 CARRIED = {"google": ("thoughtSignature",)}
-"""What else a provider said of a part that the SDK takes along for it."""
+"""Further fields of a part that the SDK passes to its provider."""
 
 
 def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> Encoded:
@@ -48,7 +48,7 @@ def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[
 
 
 def encode_instructions(message: Message, provider: str) -> JSONObject:
-    """The system prompt, as the SDK's `instructions`; nothing where it is blank."""
+    """Return the system prompt as the SDK's `instructions`; nothing if it is blank."""
     text = _Encoder(provider, {}).plain(message)
     return restored({"instructions": text}, message.extra, provider) if text else {}
 
@@ -58,14 +58,14 @@ def shape(extra: Extra | None, provider: str) -> JSONObject:
 
 
 def signed(reasoning: Reasoning) -> JSONObject:
-    """What proves reasoning, as `providerOptions`; empty where nothing does."""
+    """Return the proof of reasoning as `providerOptions`; empty if there is none."""
     fields = SIGNED.get(reasoning.provider or "", {})
     proof = {theirs: value for ours, theirs in fields.items() if (value := getattr(reasoning, ours)) is not None}
     return {reasoning.provider or "": proof} if proof else {}
 
 
 def carried(part: AnyPart) -> JSONObject:
-    """What the SDK takes along for other providers, as `providerOptions`."""
+    """Return the fields for other providers that the SDK passes on, as `providerOptions`."""
     found: JSONObject = {}
     for provider, names in CARRIED.items():
         said = {name: value for name, value in kept(part.extra, provider).items() if name in names}
@@ -75,7 +75,7 @@ def carried(part: AnyPart) -> JSONObject:
 
 
 def written(ours: JSONObject, extra: Extra | None, provider: str) -> JSONObject:
-    """`restored`, without our own remark on the spelling."""
+    """Return `restored` without the key that records the original form."""
     return {name: value for name, value in restored(ours, extra, provider).items() if name != SHAPE}
 
 
@@ -85,7 +85,7 @@ class _Encoder:
         self.notes: list[Note] = []
 
     def message(self, message: Message) -> JSONObject | None:
-        """A system, user or assistant message; None where nothing of it can be sent."""
+        """Encode a system, user or assistant message; return None if none of it can be sent."""
         if message.role == "system":
             content: JSON = self.plain(message)
             self.notes.append(Note("made up", "allowSystemInMessages, because a system message stands among others"))
@@ -98,7 +98,7 @@ class _Encoder:
         return written({"role": message.role, "content": content}, message.extra, self.provider)
 
     def tool(self, message: Message) -> list[JSONObject]:
-        """A tool message, and a user message for what such a message cannot hold."""
+        """Encode a tool message, and a user message for the parts that a tool message cannot hold."""
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         wire: list[JSONObject] = []
         if results:
@@ -112,7 +112,7 @@ class _Encoder:
         return wire
 
     def plain(self, message: Message) -> str:
-        """The words of a message that may hold nothing else."""
+        """Return the text of a message that may hold nothing else."""
         texts: list[str] = []
         for part in message.parts:
             match part:
@@ -203,7 +203,7 @@ class _Encoder:
         return {"type": "content", "value": [self.returned(each) for each in part.content]}
 
     def returned(self, part: Text | Media) -> JSONObject:
-        """Text or media inside a result."""
+        """Encode text or media inside a result."""
         if isinstance(part, Text):
             return written({"type": "text", "text": part.text}, part.extra, self.provider)
         name = {"filename": part.name} if part.name else {}
@@ -240,7 +240,7 @@ class _Encoder:
 
 
 def is_answer(message: Message, provider: str) -> bool:
-    """Whether a message had stood among a tool's results: yes or no to a call that waited for approval."""
+    """Return True if a message holds only approval responses, which belong in the tool message."""
     return bool(message.parts) and all(_is_answer(part, provider) for part in message.parts)
 
 
@@ -249,7 +249,7 @@ def _is_answer(part: AnyPart, provider: str) -> bool:
 
 
 def _unfolded(segment: Sequence[Message], provider: str) -> Iterator[Message]:
-    """The segment. What others said meanwhile, which a reply of several steps holds, follows the results."""
+    """Yield the segment. Approval responses and steering messages inside a reply follow its results."""
     later: list[Message] = []
     for message in segment:
         if message.role != "tool":
@@ -275,7 +275,7 @@ def _is_steering(part: AnyPart, provider: str) -> bool:
 
 
 def _add_answers(wire: list[JSONObject], message: Message, provider: str) -> None:
-    """The answers, in the tool message before them, or in one of their own where they came so and still may."""
+    """Add approval responses to the preceding tool message, or as a separate one if they came so and still may."""
     answers = [cast(JSONObject, part.data) for part in message.parts if isinstance(part, Native)]
     alone = written({"role": "tool", "content": answers}, message.extra, provider)
     if not wire or wire[-1]["role"] != "tool":
@@ -305,7 +305,7 @@ def _add_answers(wire: list[JSONObject], message: Message, provider: str) -> Non
 
 
 def _shortest(content: list[JSONObject]) -> JSON:
-    """One plain text is a string, as everybody writes it."""
+    """Return a single plain text as a string."""
     if len(content) == 1 and content[0].keys() == {"type", "text"} and content[0]["type"] == "text":
         return content[0]["text"]
     return content

@@ -1,7 +1,7 @@
-"""What the AI SDK says when it refuses a request, by what is wrong with it; where it is mute, the provider behind it.
+"""Error messages of the AI SDK for a rejected request; where it reports none, those of the provider behind it.
 
-Version 7 takes messages without holding them against its own schema; what it then stumbles over differs from provider
-to provider. So for shapes this is what `modelMessageSchema` and `validateUIMessages` say.
+Version 7 does not validate messages against its own schema, and later failures differ between providers. So for
+malformed messages these are the errors of `modelMessageSchema` and `validateUIMessages`.
 """
 
 MISSHAPEN = "{where}: {what}"

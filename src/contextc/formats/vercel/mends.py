@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself: settings, what is empty, and strays."""
+"""Repairs that decoding and encoding does not make: settings, empty messages and misplaced parts."""
 
 from copy import deepcopy
 from typing import cast
@@ -64,7 +64,7 @@ def without_unasked_answers(body: JSONObject) -> JSONObject:
 
 
 def without_broken_proof(body: JSONObject) -> JSONObject:
-    """Reasoning without the proof that is broken; where it held nothing else, it is left out."""
+    """Remove the invalid proof of reasoning, and the reasoning itself if it has no other content."""
     copy = deepcopy(body)
     for given in cast(list[JSONObject], copy["messages"]):
         broken = [part for part in objects(given["content"]) if not is_sound(part)]
@@ -81,7 +81,7 @@ def without_choice(body: JSONObject) -> JSONObject:
 
 
 def is_empty(wire: JSONObject) -> bool:
-    """Whether nothing is left of a message once the SDK has taken out what is empty."""
+    """Return True if a message is empty after the SDK has removed its empty parts."""
     content: JSON = wire["content"]
     if isinstance(content, str):
         return not content
@@ -89,7 +89,7 @@ def is_empty(wire: JSONObject) -> bool:
 
 
 def strangers(turn: Turn, ran: set[str]) -> list[Piece]:
-    """The parts of a message that its role cannot have. `ran` are the calls a provider ran by itself."""
+    """Return the parts of a message that its role cannot have. `ran`: ids of provider-executed calls."""
     found: list[Piece] = []
     for piece in turn.pieces:
         kind = cast(str, piece.wire.get("type"))
@@ -100,7 +100,7 @@ def strangers(turn: Turn, ran: set[str]) -> list[Piece]:
 
 
 def is_sound(part: JSONObject) -> bool:
-    """Whether reasoning that Anthropic signed may still have the signature it came with."""
+    """Return True if reasoning signed by Anthropic may still have its original signature."""
     options: JSON = part.get("providerOptions")
     given = inner(inner(options).get("anthropic"))
     for name in ("signature", "redactedData") if part.get("type") == "reasoning" else ():
@@ -115,7 +115,7 @@ def _stays(part: JSONObject, wire: JSONObject) -> bool:
 
 
 def _with_text(body: JSONObject, strays: list[Piece]) -> JSONObject:
-    """The request with text in place of what cannot stay. What cannot be in a tool message follows it."""
+    """Return the request with text in place of misplaced parts. Text cannot be in a tool message, so it follows it."""
     places = {piece.path for piece in strays}
     holders = {path[:3] for path in places}
     messages: list[JSONObject] = []

@@ -1,4 +1,4 @@
-"""What is nearly a message, a part or a tool of the AI SDK, as one: shapes of older versions, and those of OpenAI."""
+"""Coerce almost valid messages, parts and tools of the AI SDK: older versions, and those of OpenAI."""
 
 from typing import TypeGuard, cast
 
@@ -23,7 +23,7 @@ def block(text: str) -> JSONObject:
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """The value in a sound shape that means the same; as it was, where there is none."""
+    """Return the value in a valid form of the same meaning; unchanged if there is none."""
     if path[0] in ("instructions", "system"):
         return _prompt(value, listed=len(path) > 1)
     if path[0] == "tools":
@@ -82,7 +82,7 @@ def _message(value: JSON) -> JSON:
 
 
 def _old_calls(wire: JSONObject) -> list[JSONObject]:
-    """The calls, and the results beside them, of a message from a time when they stood outside its content."""
+    """Return the calls and results that older versions kept in fields beside the content."""
     found: list[JSONObject] = []
     if is_object(function := wire.get("function_call")):
         name = str(function.get("name") or UNKNOWN_TOOL)
@@ -173,7 +173,7 @@ def words(value: JSON) -> str:
 
 
 def objects(value: JSON) -> list[JSONObject]:
-    """The objects in a list; none where there is no list."""
+    """Return the objects in a list; none if the value is not a list."""
     return [each for each in cast(list[JSON], value) if is_object(each)] if isinstance(value, list) else []
 
 
@@ -182,5 +182,5 @@ def is_object(value: JSON) -> TypeGuard[JSONObject]:
 
 
 def _text(part: JSON) -> JSON:
-    """The words of a text part; anything else as it is."""
+    """Return the text of a text part; any other value unchanged."""
     return part["text"] if is_object(part) and isinstance(part.get("text"), str) else part

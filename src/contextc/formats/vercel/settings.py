@@ -1,4 +1,4 @@
-"""Where the AI SDK keeps its settings: the options of `generateText` and `streamText`."""
+"""Names of the AI SDK's settings: the options of `generateText` and `streamText`."""
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.settings import Settings, SettingsTable, ToolChoice, inner
@@ -7,7 +7,7 @@ MODES = ("auto", "none", "required")
 
 
 def take(rest: JSONObject) -> dict[str, object]:
-    rest.pop("allowSystemInMessages", None)  # it says only where the system prompt stands
+    rest.pop("allowSystemInMessages", None)  # it only concerns the position of the system prompt
     choice: JSON = rest.get("toolChoice")
     if isinstance(choice, str) and choice in MODES:
         del rest["toolChoice"]

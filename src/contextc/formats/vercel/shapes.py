@@ -1,6 +1,6 @@
-"""What the parts of the AI SDK's messages must have, after its zod schemas: `modelMessageSchema`, `validateUIMessages`.
+"""Required fields of the parts of the AI SDK's messages, from its `modelMessageSchema` and `validateUIMessages`.
 
-JSON has no `URL` and no bytes; where the schemas ask for those, text will do, as it does for the SDK itself.
+JSON has neither `URL` nor bytes. Where the schemas require those, text is accepted, as the SDK itself does.
 """
 
 from contextc.formats.checking import Fields, Kind
@@ -13,7 +13,7 @@ CONTENT: dict[str, tuple[type, ...]] = {
     "assistant": (str, list),
     "tool": (list,),
 }
-"""The roles, and what their content may be."""
+"""Roles, and the types of their content."""
 SHAPES: dict[str, Fields] = {
     "text": {"text": str, **OPTIONS},
     "image": {"image": (str, dict), "mediaType?": str, **OPTIONS},
@@ -38,7 +38,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "tool-approval-request": ("assistant",),
     "tool-approval-response": ("tool",),
 }
-"""Whose messages may hold a part."""
+"""Roles whose messages may hold a part, by part type."""
 OUTPUTS: dict[str, Fields] = {
     "text": {"value": str},
     "json": {"value": ANY},
@@ -73,7 +73,7 @@ SHOWN: dict[str, Fields] = {
     "steering-message": {"parts": list},
     "step-start": {},
 }
-"""The parts of a `UIMessage`, but for calls and `data-*`."""
+"""Parts of a `UIMessage`, except calls and `data-*`."""
 CALL: Fields = {
     "toolCallId": str,
     "state": str,
@@ -92,10 +92,10 @@ STATES = (
     "output-denied",
 )
 OUTCOMES = {"output": "output-available", "errorText": "output-error"}
-"""What only a call in this state has."""
+"""Fields that only a call in this state has."""
 TOOL_TYPES = (None, "function", "dynamic", "provider")
 STRIPPED = ("function_call", "tool_calls", "toolInvocations")
-"""What older versions had beside `content`, and this one strips without a word."""
+"""Fields beside `content` in older versions, which version 7 silently removes."""
 KINDS: dict[str, Kind] = {
     "text": "text",
     "reasoning": "reasoning",

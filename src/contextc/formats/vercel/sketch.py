@@ -1,7 +1,7 @@
-"""The AI SDK's requests as rules see them: what each part must have, and where the pieces are.
+"""Parse the AI SDK's requests for the rules: required fields of parts, and their positions.
 
-A `UIMessage` is read as `convertToModelMessages` reads it: its steps become turns of the assistant and of tools, so
-that every rule speaks of `ModelMessage`s alone. The places that findings name are those of what was given.
+A `UIMessage` is parsed as by `convertToModelMessages`: its steps become turns of the assistant and of tools. So every
+rule deals with `ModelMessage`s only. Paths in findings refer to the original request.
 """
 
 import re
@@ -37,7 +37,7 @@ URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:[^\s]+")
 
 
 class Wrong(NamedTuple):
-    """A field, a sentence about it, which rule it breaks ("" is that of shapes), and what the SDK says."""
+    """A field, the finding's message, the broken rule ("" for malformed values), and the SDK's error."""
 
     field: str
     message: str
@@ -46,7 +46,7 @@ class Wrong(NamedTuple):
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the messages of one."""
+    """Parse any JSON value as a request, or as the messages of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     messages: JSON = whole.get("messages") if isinstance(body, dict) else body
     base: Path = ("messages",) if isinstance(body, dict) else ()
@@ -99,10 +99,10 @@ class _Reader:
                         self.refuse((*here, "output", "value", place), wrong)
 
     def shown(self, wire: JSONObject, path: Path, *, answered: bool) -> Iterator[Turn]:
-        """A `UIMessage` as turns. `answered` says that the user spoke after it: what waited for approval is void."""
+        """Parse a `UIMessage` as turns. `answered`: a user message follows, so open approval requests are void."""
         wrong = misfit(wire, {"role": str, "id?": str})
         if wrong is None and wire["role"] not in ("system", "user", "assistant"):
-            wrong = "role", f"nobody here is called {wire['role']!r}: `role` is system, user or assistant."
+            wrong = "role", f"invalid role {wire['role']!r}: expected system, user or assistant."
         if wrong:
             self.refuse(path, Wrong(*wrong))
             return
@@ -120,7 +120,7 @@ class _Reader:
                     yield from self.shown({"role": "user", "parts": part["parts"]}, here, answered=answered)
             elif _is_call(part):
                 if part["state"] == "input-streaming" or (part["state"] == "approval-requested" and answered):
-                    continue  # left out by the SDK itself
+                    continue  # the SDK drops it
                 asked, told = _called(cast(JSONObject, part), here)
                 said, answers = said + asked, answers + told
             elif not part["type"].startswith("source-"):
@@ -133,14 +133,14 @@ class _Reader:
         several = cast(list[JSON], given) if isinstance(given, list) else None
         for number, each in enumerate([given] if several is None else several):
             if wrong := misfit(cast(object, each), {"content": str, **OPTIONS}):
-                message = "a system prompt is a text, or a system message with one."
+                message = "a system prompt must be a string, or a system message with one."
                 self.refuse(path if several is None else (*path, number), Wrong(wrong[0], message))
 
     def tools(self, tools: JSON) -> Iterator[Piece]:
         if tools is None:
             return
         if not isinstance(tools, dict | list):
-            self.refuse(("tools",), Wrong("", "the tools must be an object that has them by name."))
+            self.refuse(("tools",), Wrong("", "the tools must be an object, keyed by tool name."))
             return
         listed = isinstance(tools, list)
         given = enumerate(cast(list[JSON], tools)) if listed else cast(JSONObject, tools).items()
@@ -148,9 +148,9 @@ class _Reader:
             path: Path = ("tools", name)
             wrong = misfit(tool, {"name" if listed else "name?": str, "description?": str, "inputSchema?": dict})
             if wrong is None and tool.get("type") not in TOOL_TYPES:
-                wrong = "type", f"there is no tool of type {tool['type']!r}."
+                wrong = "type", f"unknown tool type {tool['type']!r}."
             if wrong is None and "parameters" in tool and tool.get("inputSchema") is None:
-                wrong = "inputSchema", "`inputSchema` is missing: `parameters` is what older versions called it."
+                wrong = "inputSchema", "`inputSchema` is missing: `parameters` is its name in older versions."
             if wrong:
                 self.refuse(path, Wrong(*wrong))
             else:
@@ -158,10 +158,10 @@ class _Reader:
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of messages and their parts that the SDK does not have, and would strip."""
+    """Yield the fields of messages and parts that the SDK does not define and would remove."""
     seen: set[Path] = set()
     for turn in sketch.turns:
-        if isinstance(turn.wire.get("parts"), list):  # a `UIMessage`, of which there may be several turns
+        if isinstance(turn.wire.get("parts"), list):  # a `UIMessage`, which may have several turns
             if turn.path not in seen:
                 yield from _unknown_shown(turn.wire, turn.path)
             seen.add(turn.path)
@@ -186,15 +186,15 @@ def _unknown_shown(wire: JSONObject, path: Path) -> Iterator[Finding]:
 
 
 def pairs(turns: Sequence[Turn]) -> Pairs:
-    """Calls and results held against each other as the SDK does: a result may come until the user speaks again.
+    """Match calls and results as the SDK does: a result may come until the next user message.
 
-    What a provider ran itself needs no result here. Nor does a call whose approval the last message gives: the SDK
-    runs it before it sends anything.
+    Provider-executed calls need no result, nor does a call that the last message approves: the SDK runs it before it
+    sends anything.
     """
     found = Pairs([], [], [])
     ran = ran_by_provider(turns)
     waiting: dict[str, list[tuple[Turn, Piece]]] = {}
-    covered: dict[str, int] = {}  # calls of one id, of which one was answered: the SDK is content with that
+    covered: dict[str, int] = {}  # by id, further calls after one was answered: the SDK accepts that
     answered: set[str] = set()
     for turn in turns:
         if turn.role in ("user", "system") and not turn.of("result"):
@@ -217,14 +217,14 @@ def pairs(turns: Sequence[Turn]) -> Pairs:
 
 
 def ran_by_provider(turns: Sequence[Turn]) -> set[str]:
-    """The calls that a provider ran by itself."""
+    """Return the ids of provider-executed calls."""
     return {call.id for turn in turns for call in turn.of("call") if call.wire.get("providerExecuted") is True}
 
 
 def approvals(turns: Sequence[Turn]) -> Iterator[tuple[Piece, str | None]]:
-    """The answers to requests for approval that the SDK acts on, those of the last message; and the call each is for.
+    """Yield the approval responses that the SDK acts on, those in the last message, with the id of each one's call.
 
-    None where nobody asked, or the call is not there.
+    The id is None if there was no such request, or the call is missing.
     """
     pieces = [piece for turn in turns for piece in turn.pieces]
     calls = {piece.id for piece in pieces if piece.kind == "call"}
@@ -239,7 +239,9 @@ def approvals(turns: Sequence[Turn]) -> Iterator[tuple[Piece, str | None]]:
 
 
 def _step(wire: JSONObject, path: Path, said: list[Piece], answers: list[Piece]) -> Iterator[Turn]:
-    """What was said, and what answered it. A reply without anything is no message; one of the user stays one."""
+    """Yield the turns of one step: its parts and their results. An empty reply is dropped, an empty user message is
+    not.
+    """
     for role, pieces in ((wire["role"], said), ("tool", answers)):
         if pieces or role in ("system", "user"):
             content = [piece.wire for piece in pieces]
@@ -247,7 +249,7 @@ def _step(wire: JSONObject, path: Path, said: list[Piece], answers: list[Piece])
 
 
 def _called(part: JSONObject, path: Path) -> tuple[list[Piece], list[Piece]]:
-    """A call of a `UIMessage`: what it puts into the reply, and what into the tool message behind it."""
+    """Return what a tool part of a `UIMessage` adds to the reply, and what to the tool message after it."""
     call_id, name = part["toolCallId"], part.get("toolName") or part["type"].removeprefix("tool-")
     ran = part.get("providerExecuted") is True
     names = {"toolCallId": call_id, "toolName": name}
@@ -276,10 +278,10 @@ def _misfit_message(wire: JSON) -> Wrong | None:
         return Wrong(*wrong)
     role = wire["role"]
     if role not in CONTENT:
-        return Wrong(role, f"nobody here is called {role!r}: `role` is system, user, assistant or tool.", "role")
+        return Wrong(role, f"invalid role {role!r}: expected system, user, assistant or tool.", "role")
     for name in STRIPPED:
         if wire.get(name):
-            return Wrong(name, f"the SDK strips `{name}`: calls are parts of `content`.", "stripped")
+            return Wrong(name, f"the SDK removes `{name}`: calls must be parts of `content`.", "stripped")
     wrong = misfit(wire, {"content": CONTENT[role], **OPTIONS})
     return Wrong(*wrong) if wrong else None
 
@@ -289,13 +291,13 @@ def _misfit(part: JSON, shapes: dict[str, Fields]) -> Wrong | None:
         return Wrong(*wrong)
     kind = part["type"]
     if kind not in shapes:
-        return Wrong("type", f"there is no part of type {kind!r} here.")
+        return Wrong("type", f"unknown part type {kind!r}.")
     if wrong := misfit(part, shapes[kind]):
         return Wrong(*wrong, "input" if wrong[0] == "input" else "")
     if kind == "tool-result":
         output: JSON = part["output"]
         if (form := str(output.get("type"))) not in OUTPUTS:
-            return Wrong("output", f"there is no output of type {form!r}.")
+            return Wrong("output", f"unknown output type {form!r}.")
         wrong = misfit(output, OUTPUTS[form])
         return Wrong(f"output.{wrong[0]}", wrong[1]) if wrong else None
     return _misfit_data(part.get("data", part.get("image", part.get("url"))), located="url" in part)
@@ -308,24 +310,20 @@ def _misfit_shown(part: JSON) -> Wrong | None:
     if kind.startswith("data-"):
         return None
     if not _is_call(part):
-        if (
-            wrong := ("type", f"there is no part of type {kind!r} here.")
-            if kind not in SHOWN
-            else misfit(part, SHOWN[kind])
-        ):
+        if wrong := ("type", f"unknown part type {kind!r}.") if kind not in SHOWN else misfit(part, SHOWN[kind]):
             return Wrong(*wrong)
         located = kind in ("file", "reasoning-file") and part.get("providerReference") is None
         return _misfit_data(part["url"], located=True) if located else None
     wrong = misfit(part, {**CALL, **({"toolName": str} if kind == "dynamic-tool" else {})})
     if wrong is None and part["state"] not in STATES:
-        wrong = "state", f"no call is in the state {part['state']!r}."
+        wrong = "state", f"unknown state {part['state']!r} of a tool call."
     if wrong is None and part.get("approval"):
         wrong = misfit(part["approval"], {"id": str, "approved?": bool, "reason?": str})
     if wrong is None and part["state"] == "output-error":
         wrong = misfit(part, {"errorText": str})
     for name, state in OUTCOMES.items():
         if wrong is None and part["state"] != state and part.get(name) is not None:
-            wrong = name, f"a call in the state {part['state']} has no `{name}`."
+            wrong = name, f"a tool call in the state {part['state']} cannot have `{name}`."
     if wrong:
         return Wrong(*wrong)
     given = "input" in part or (part["state"] == "output-error" and "rawInput" in part)
@@ -333,17 +331,19 @@ def _misfit_shown(part: JSON) -> Wrong | None:
 
 
 def _misfit_data(data: JSON, *, located: bool) -> Wrong | None:
-    """What is wrong with the bytes or the address of a file."""
+    """Return the error in the data or URL of a file; None if it is valid."""
     inline = _get(data, "data") if _get(data, "type") == "data" else None
     if isinstance(inline, str) and inline.startswith("data:"):
         says = 'Data URLs are not valid inline data. Pass them as { type: "url", url } instead.'
-        return Wrong("data", "a data URL stands where the bytes alone should be.", "data", says)
+        return Wrong("data", "expected base64, got a data URL.", "data", says)
     if not isinstance(data, str):
         return None
     if data.startswith("data:") and "," not in data:
-        return Wrong("data", "this data URL has no data.", "data", f"Invalid data URL format in content {data[:40]}")
+        return Wrong(
+            "data", "this data URL contains no data.", "data", f"Invalid data URL format in content {data[:40]}"
+        )
     if located and not URL.fullmatch(data):
-        return Wrong("url", f"{data[:40]!r} is no address.", "data", "Invalid URL")
+        return Wrong("url", f"{data[:40]!r} is not a URL.", "data", "Invalid URL")
     return None
 
 

@@ -1,6 +1,6 @@
-"""The AI SDK's `UIMessage`: what its parts mean, and how its stream becomes one.
+"""Interpret the AI SDK's `UIMessage` parts, and build a `UIMessage` from its stream.
 
-A `UIMessage` holds a whole turn of the assistant: steps, and in one part a call and its result.
+A `UIMessage` holds a whole turn of the assistant: its steps, with a call and its result in one part.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,20 +14,20 @@ ASKED = {
     "inputSchemaInput": "inputSchemaInput",
     "signature": "signature",
 }
-"""What a request for approval says beyond its ids: as a `UIMessage` names it, and as all others do."""
+"""Fields of an approval request beside its ids: the name in a `UIMessage`, and the name elsewhere."""
 
 
 def is_shown(message: JSONObject) -> bool:
-    """Whether this is a `UIMessage`. What has a list of content is none: no version of the SDK ever wrote one so."""
+    """Return True if this is a `UIMessage`. A list as `content` excludes it: no version of the SDK writes that."""
     parts, content = message.get("parts"), message.get("content")
     said = bool(content) and (isinstance(content, list) or (isinstance(content, str) and not parts))
     return isinstance(parts, list) and not said
 
 
 def with_all_said(message: JSONObject) -> JSONObject:
-    """A message that has `content` and `parts`, with the words of that one which the SDK would pass over.
+    """Return a message that has `content` and `parts`, with text that the SDK would ignore added to the parts.
 
-    Version 4 wrote both, the same words in each; so what the other says already is not said again.
+    Version 4 wrote the same text to both, so text that is in the other already is not repeated.
     """
     parts, content = message.get("parts"), message.get("content")
     if not isinstance(parts, list) or not content:
@@ -46,7 +46,7 @@ def with_all_said(message: JSONObject) -> JSONObject:
 
 
 def unsaid(words: str, texts: list[str]) -> str:
-    """What of these words the texts do not say already, however they are broken into lines."""
+    """Return the text that is not in `texts` already, regardless of line breaks."""
     if "".join(words.split()) in "".join("".join(texts).split()):
         return ""
     for text in texts:
@@ -60,7 +60,7 @@ def _texts(parts: list[JSONObject]) -> list[str]:
 
 
 def steps(parts: list[JSONObject]) -> Iterator[list[JSONObject]]:
-    """The parts, cut where a step begins. What steers stands alone."""
+    """Split the parts where a step begins. A steering message is separate."""
     step: list[JSONObject] = []
     for part in parts:
         if part.get("type") == "step-start" or is_steering(part):
@@ -74,12 +74,12 @@ def steps(parts: list[JSONObject]) -> Iterator[list[JSONObject]]:
 
 
 def is_steering(part: JSONObject) -> bool:
-    """Whether this is what the user said while the assistant was at work."""
+    """Return True if this is a user message sent during the turn."""
     return part.get("type") == "steering-message" and isinstance(part.get("parts"), list)
 
 
 def steered(part: JSONObject) -> list[JSONObject]:
-    """The content of the message that the user said with it."""
+    """Return the content of the steering message."""
     return [as_model(each) for each in cast(list[JSONObject], part["parts"])]
 
 
@@ -88,7 +88,7 @@ def is_tool(part: JSONObject) -> bool:
 
 
 def as_model(part: JSONObject) -> JSONObject:
-    """A part of a `UIMessage` as a `ModelMessage` has it; what only an interface shows stays as it is."""
+    """Convert a part of a `UIMessage` to that of a `ModelMessage`; parts for the interface alone stay unchanged."""
     options = {"providerOptions": part["providerMetadata"]} if part.get("providerMetadata") else {}
     match part.get("type"):
         case "text" | "reasoning" as kind:
@@ -106,7 +106,7 @@ def as_model(part: JSONObject) -> JSONObject:
 
 
 def output(part: JSONObject) -> JSONObject | None:
-    """The result inside a tool part of a `UIMessage`; None where there is none yet."""
+    """Return the result inside a tool part; None if there is none yet."""
     match part.get("state"):
         case "output-available":
             output = part.get("output")
@@ -124,7 +124,7 @@ def output(part: JSONObject) -> JSONObject | None:
 
 
 def asked(part: JSONObject) -> JSONObject | None:
-    """The request for approval inside a tool part."""
+    """Return the approval request inside a tool part."""
     approval = _approval(part)
     if not approval.get("id"):
         return None
@@ -133,7 +133,7 @@ def asked(part: JSONObject) -> JSONObject | None:
 
 
 def told(part: JSONObject) -> JSONObject | None:
-    """What a person answered to it. Of a call that its provider runs, the provider is told."""
+    """Return the approval response inside a tool part; None if there is none."""
     approval = _approval(part)
     if not approval.get("id") or approval.get("approved") is None:
         return None
@@ -152,7 +152,7 @@ def _denied(part: JSONObject) -> JSONObject:
 
 
 def gather(events: Iterable[JSONObject]) -> JSONObject:
-    """A `UIMessage`, from the chunks of its stream; `finishReason`, `errorText` and `aborted` say how it ended."""
+    """Build a `UIMessage` from the chunks of its stream. `finishReason`, `errorText` and `aborted` state its end."""
     message: JSONObject = {"role": "assistant", "parts": []}
     streaming: dict[tuple[str, str], JSONObject] = {}
     calls: dict[str, JSONObject] = {}
@@ -183,7 +183,7 @@ def gather(events: Iterable[JSONObject]) -> JSONObject:
 
 
 def _gather_part(parts: list[JSONObject], event: JSONObject) -> None:
-    """A part that comes whole. Data of one name and id is told again when it changes."""
+    """Add a part that arrives whole. Data of the same name and id replaces the earlier one."""
     told = event["type"].startswith("data-") and event.get("id") is not None
     for index, part in enumerate(parts if told else ()):
         if (part.get("type"), part.get("id")) == (event["type"], event["id"]):
@@ -207,7 +207,7 @@ def _gather_words(
 
 def _gather_call(parts: list[JSONObject], calls: dict[str, JSONObject], kind: str, event: JSONObject) -> None:
     call_id = cast(str | None, event.get("toolCallId"))
-    if call_id is None:  # an answer to a request for approval names the request alone
+    if call_id is None:  # an approval response refers only to its request
         for part in calls.values():
             approval = cast(JSONObject, part.get("approval") or {})
             if approval and approval.get("id") == event.get("approvalId"):
@@ -240,5 +240,5 @@ def _gather_call(parts: list[JSONObject], calls: dict[str, JSONObject], kind: st
             part |= {"state": "output-error", "errorText": event.get("errorText")}
         case "tool-output-denied":
             part["state"] = "output-denied"
-        case _:  # tool-input-start, and whatever comes next
+        case _:  # tool-input-start, and unknown types
             pass

@@ -1,4 +1,4 @@
-"""The Vercel AI SDK before version 4: `function_call`, and role `function` for results."""
+"""Vercel AI SDK format before version 4: `function_call`, and role `function` for results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
@@ -18,7 +18,7 @@ from contextc.tools import Tool
 
 
 class VercelLegacyFormatter(Formatter):
-    """The shape of old code and old logs. Later versions of the SDK strip `function_call` without a word."""
+    """Format of old code and old logs. Later versions of the SDK silently remove `function_call`."""
 
     name: ClassVar[str] = "vercel_legacy"
     rules: ClassVar[RuleBook] = BOOK
@@ -59,5 +59,5 @@ class VercelLegacyFormatter(Formatter):
         return decode.decode_reply(messages, self.provider)
 
     def _gather(self, events: Iterable[JSONObject]) -> JSONObject:
-        """The messages of one reply, each whole: one per call. The chunks of that time are not read."""
+        """Collect the whole messages of one reply, one per call. Stream chunks of that time are not supported."""
         return {"messages": list(events)}

@@ -1,8 +1,8 @@
-"""The Vercel AI SDK's older messages as ours.
+"""Decode messages of older versions of the Vercel AI SDK.
 
-Calls get an id by order where the wire has none, `call_1`, `call_2`, …; a result belongs to the oldest call of its
-name that still waits for one. Messages that share an `id` are one reply with several calls. What came after
-`function_call` is read too: `tool_calls`, `toolInvocations`, and the `parts` of version 4, step by step.
+Calls without an id get one by order: `call_1`, `call_2`, …. A result belongs to the oldest open call of its name.
+Messages that share an `id` are one reply with several calls. Successors of `function_call` are read too: `tool_calls`,
+`toolInvocations`, and the `parts` of version 4, step by step.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from contextc.tools import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 MOST_ELSEWHERE = 100
-"""How many parts are searched for in all of the content, where they are not in order."""
+"""Maximum number of parts to search for in the whole content, if they are out of order."""
 READ = ("function_call", "tool_call_id", "tool_calls", "toolInvocations", "parts")
 UNKNOWN_TOOL = "unknown"
 
@@ -75,7 +75,7 @@ class _Decoder:
         return _results_together(found)
 
     def joined(self, reply: Message, further: Message) -> Message:
-        """A reply with one more call. An `id` that only held the two together is not worth keeping."""
+        """Return a reply with one more call. An `id` that only linked the two messages is dropped."""
         extra = dict((reply.extra or {}).get(self.provider, {}))
         uid = reply.uid
         if extra.get("id") == reply.tool_calls[0].id:
@@ -86,7 +86,7 @@ class _Decoder:
 
     def message(self, wire: JSONObject) -> Iterator[Message]:
         role = ROLES.get(cast(str, wire["role"]))
-        if role is None:  # `data`, which the SDK keeps from the model
+        if role is None:  # `data`, which the SDK does not send to the model
             yield Message(role="user", parts=(Native(provider=self.provider, data=wire),))
             return
         steps = self.steps(wire)
@@ -105,9 +105,10 @@ class _Decoder:
             yield from results
 
     def steps(self, wire: JSONObject) -> list[_Step]:
-        """What was said and called, step by step, as version 4 reads it; at least one.
+        """Return text and calls step by step, as version 4 reads them; at least one step.
 
-        In `parts` a text after calls begins a step. What stands in `toolInvocations` alone goes by its number.
+        A text after calls in `parts` begins a new step. Calls that are only in `toolInvocations` are placed by their
+        step number.
         """
         found, number = [_Step([], [])], 0
         for part in _parts(wire):
@@ -129,7 +130,7 @@ class _Decoder:
         return found
 
     def part(self, part: JSONObject) -> AnyPart:
-        """A part of version 4, but for calls."""
+        """Decode a part of version 4, except calls."""
         match part.get("type"):
             case "text" if isinstance(part.get("text"), str):
                 return Text(part["text"])
@@ -143,7 +144,7 @@ class _Decoder:
                 return Native(provider=self.provider, data=part)
 
     def step(self, said: list[AnyPart], invocations: list[JSONObject]) -> Iterator[Message]:
-        """What was said, the calls made with it, and their results."""
+        """Return the text, the calls and their results as messages."""
         results: list[AnyPart] = []
         for each in invocations:
             call_id, name, given = cast(str, each["toolCallId"]), cast(str, each["toolName"]), each.get("args")
@@ -174,12 +175,8 @@ class _Decoder:
         return call
 
     def call(self, given: JSON, call_id: str | None) -> ToolCall:
-        """A `function_call`: an object, or the text of one that was still being written."""
-        if isinstance(given, str):
-            whole = parse_object(given) or {}
-            function = cast(JSONObject, whole.get("function_call") or whole)
-        else:
-            function = cast(JSONObject, given)
+        """Decode a `function_call`: an object, or text that was still incomplete."""
+        function = written_function(given) if isinstance(given, str) else cast(JSONObject, given)
         rest: JSONObject = {MADE_UP: True} if call_id is None else {}
         call_id = self.new_id() if call_id is None else call_id
         name = cast(str, function.get("name") or UNKNOWN_TOOL)
@@ -231,11 +228,13 @@ class _Decoder:
         return replace(made, extra=extra) if extra else made
 
     def with_rest(self, message: Message, wire: JSONObject, spread: tuple[str, ...] = ()) -> Message:
-        """The message, and what of it our encoding would not say; what is `spread` over several is read already."""
+        """Return the message with the fields that encoding would not reproduce, except `spread`, which are decoded
+        already.
+        """
         encoded = encode_segment([message], provider=self.provider, blobs={}).messages
         read = (*READ, *spread)
         ours = {name: value for name, value in encoded[0].items() if name not in read} if encoded else {}
-        if message.tool_calls:  # several calls share an id of our making
+        if message.tool_calls:  # several calls share a generated id
             ours.pop("id", None)
         theirs = {
             name: value
@@ -262,7 +261,7 @@ def _parts(wire: JSONObject) -> list[JSONObject]:
 
 
 def _add(steps: list[_Step], invocation: JSONObject, number: int) -> int:
-    """A call added to the steps: to the last one, or, if its number is another, to a new one."""
+    """Add a call to the last step, or to a new one if its step number differs."""
     step = cast(int | None, invocation.get("step"))
     if step is not None and step != number and (steps[-1].said or steps[-1].invocations):
         steps.append(_Step([], []))
@@ -271,7 +270,7 @@ def _add(steps: list[_Step], invocation: JSONObject, number: int) -> int:
 
 
 def _unsaid(words: str | None, kind: type[Text | Reasoning], steps: list[_Step]) -> str:
-    """What of these words the parts do not say already, however they are broken into lines."""
+    """Return the text that is not in the parts already, regardless of line breaks."""
     texts = [part.text for step in steps for part in step.said if isinstance(part, kind)]
     if words is None or (texts and "".join(words.split()) in "".join("".join(texts).split())):
         return ""
@@ -284,7 +283,7 @@ def _unsaid(words: str | None, kind: type[Text | Reasoning], steps: list[_Step])
             place = found + len(text)
         elif len(elsewhere) < MOST_ELSEWHERE:
             elsewhere.append(text)
-        else:  # these are other words
+        else:  # the text differs
             break
     words = "".join([*rest, words[place:]])
     for text in elsewhere:
@@ -293,13 +292,13 @@ def _unsaid(words: str | None, kind: type[Text | Reasoning], steps: list[_Step])
 
 
 def _text(wire: JSONObject, name: str) -> str | None:
-    """A field that should be text; None where it is not."""
+    """Return a field that should be text; None if it is not."""
     value = wire.get(name)
     return value if isinstance(value, str) else None
 
 
 def _results_together(messages: list[Message]) -> list[Message]:
-    """The results of one reply in one tool message, as they are everywhere else."""
+    """Merge the results of one reply into one tool message, as in all other formats."""
     groups: list[list[Message]] = []
     for message in messages:
         if groups and message.role == "tool" and groups[-1][0].role == "tool":
@@ -311,6 +310,16 @@ def _results_together(messages: list[Message]) -> list[Message]:
 
 def _arguments(given: JSON) -> JSONObject | str:
     return cast(JSONObject, given) if isinstance(given, dict) else _as_text(given)
+
+
+def written_function(text: str) -> JSONObject:
+    """Return the function that a `function_call` given as text names; empty if the text names none."""
+    whole = parse_object(text) or {}
+    inside: JSON = whole.get("function_call") or whole
+    if not isinstance(inside, dict):
+        return {}
+    function = cast(JSONObject, inside)
+    return function if isinstance(function.get("name"), str) else {}
 
 
 def _as_text(value: JSON) -> str:

@@ -1,4 +1,4 @@
-"""What was said at the time of this shape: by the API that had `function_call`, and by version 4 of the AI SDK."""
+"""Error messages of the time: from the API that had `function_call`, and from version 4 of the AI SDK."""
 
 MISSHAPEN = "Invalid value for '{where}': {what}"
 NO_MESSAGES = "[] is too short - 'messages'"

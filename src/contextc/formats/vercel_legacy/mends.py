@@ -1,4 +1,4 @@
-"""Repairs of what decoding and encoding does not put right by itself."""
+"""Repairs that decoding and encoding does not make."""
 
 from typing import cast
 
@@ -28,6 +28,6 @@ def without_choice(body: JSONObject) -> JSONObject:
 
 
 def is_empty(wire: JSONObject) -> bool:
-    """Whether a message says nothing. A tool may well have returned nothing."""
+    """Return True if a message is empty. A tool result may be empty."""
     speaks = wire["role"] in ("system", "user", "assistant")
     return speaks and not wire.get("content") and not any(wire.get(name) for name in BESIDE)

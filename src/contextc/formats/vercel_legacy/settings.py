@@ -1,4 +1,4 @@
-"""Where the AI SDK kept its settings in the days of `function_call`."""
+"""Names of the AI SDK's settings in versions with `function_call`."""
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.settings import Settings, SettingsTable, ToolChoice, inner
@@ -19,7 +19,7 @@ def take(rest: JSONObject) -> dict[str, object]:
 
 def put(settings: Settings) -> JSONObject:
     choice = settings.tool_choice
-    if choice is None or choice.mode == "required":  # there was no such thing
+    if choice is None or choice.mode == "required":  # not supported by these versions
         return {}
     return {"function_call": {"name": choice.name} if choice.mode == "named" else choice.mode}
 

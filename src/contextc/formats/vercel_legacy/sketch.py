@@ -1,12 +1,13 @@
-"""The AI SDK's older requests as rules see them: what each message must have, and where the calls and results are."""
+"""Parse requests of the older AI SDK for the rules: required fields of messages, and positions of calls and results."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import cast
 
-from contextc._json import JSON, JSONObject, encode, parse_object
+from contextc._json import JSON, JSONObject, encode
 from contextc.formats.checking import Fields, Finding, Pairs, Path, Piece, Sketch, Turn, at, known, misfit, strangers
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.settings import inner
+from contextc.formats.vercel_legacy.decode import written_function
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS
 
 ROLES = ("system", "user", "assistant", "function", "tool", "data")
@@ -30,7 +31,7 @@ ATTACHMENT: Fields = {"url": str, "contentType?": str, "name?": str}
 DECLARED: Fields = {"name": str, "description?": str, "parameters?": dict}
 STATES = ("partial-call", "call", "result")
 BESIDE = ("function_call", "tool_calls", "toolInvocations", "parts", ATTACHMENTS, "reasoning")
-"""What a message may have in place of content."""
+"""Fields that a message may have in place of content."""
 
 
 FIELDS = known(MESSAGE, "role", "createdAt", "revisionId", "data", "annotations", "ui")
@@ -38,7 +39,7 @@ INVOKED = known(INVOCATION, "args", "result")
 
 
 def read(body: JSON) -> Sketch:
-    """Any JSON as a request, or as the messages of one."""
+    """Parse any JSON value as a request, or as the messages of one."""
     whole = cast(JSONObject, body) if isinstance(body, dict) else {}
     messages: JSON = whole.get("messages") if isinstance(body, dict) else body
     base: Path = ("messages",) if isinstance(body, dict) else ()
@@ -68,7 +69,7 @@ def read(body: JSON) -> Sketch:
 
 
 def unknown(sketch: Sketch) -> Iterator[Finding]:
-    """The fields of messages and calls that the older SDK does not have."""
+    """Yield the fields of messages and calls that the older SDK does not define."""
     for turn in sketch.turns:
         yield from strangers(turn.wire, FIELDS, turn.path)
         yield from strangers(
@@ -84,9 +85,9 @@ def unknown(sketch: Sketch) -> Iterator[Finding]:
 
 
 def pairs(turns: Sequence[Turn]) -> Pairs:
-    """Calls and results held against each other, by id where both have one, else by name.
+    """Match calls and results, by id if both have one, else by name.
 
-    A call waits until somebody says something. Messages that make further calls do not count, nor does `data`.
+    A call is open until the next message. Messages with further calls, and `data` messages, do not count.
     """
     found = Pairs([], [], [])
     waiting = OpenCalls[tuple[Turn, Piece]]()
@@ -110,7 +111,7 @@ def pairs(turns: Sequence[Turn]) -> Pairs:
 
 
 def reshape(value: JSON, path: Path) -> JSON:
-    """What is nearly a message: content in parts, a role of another provider, a call in a result's place."""
+    """Coerce an almost valid message: content in parts, roles of other providers, a call in place of a result."""
     if path == ("messages",):
         return [] if value is None else [value]
     if isinstance(value, str) and path[0] == "messages":
@@ -142,7 +143,7 @@ def message(text: str) -> JSONObject:
 
 
 def invocations(wire: JSONObject) -> list[JSON]:
-    """The calls of version 4, which have their results in them."""
+    """Return the calls of version 4, which include their results."""
     if isinstance(wire.get("toolInvocations"), list):
         return cast(list[JSON], wire["toolInvocations"])
     parts = cast(list[JSON], wire["parts"] if isinstance(wire.get("parts"), list) else [])
@@ -156,7 +157,7 @@ def _refused(path: Path, field: str, message: str) -> Finding:
 def _misfit(wire: JSONObject) -> tuple[str, str] | None:
     role = wire["role"]
     if role not in ROLES:
-        return "role", f"nobody here is called {role!r}: `role` is system, user, assistant or function."
+        return "role", f"invalid role {role!r}: expected system, user, assistant or function."
     if role == "data":
         return misfit(wire, NAMED)
     if wrong := misfit(wire, {**MESSAGE, **({"content": str} if role in ANSWERS else {})}):
@@ -164,14 +165,14 @@ def _misfit(wire: JSONObject) -> tuple[str, str] | None:
     if wire.get("content") is None and not any(wire.get(name) for name in BESIDE):
         return "content", "`content` is missing."
     if role in ANSWERS and any(wire.get(name) for name in BESIDE[:3]):
-        return "role", f"a message of role {role} makes no calls."
+        return "role", f"a message of role {role} cannot contain calls."
     if isinstance(wire.get("function_call"), dict) and (wrong := misfit(wire["function_call"], FUNCTION)):
         return f"function_call.{wrong[0]}", wrong[1]
     return _misfit_inside(wire)
 
 
 def _misfit_inside(wire: JSONObject) -> tuple[str, str] | None:
-    """The first thing in the lists of a message that is not what it should be."""
+    """Return the first error in the lists of a message; None if there is none."""
     for call in cast(list[JSON], wire["tool_calls"]) if isinstance(wire.get("tool_calls"), list) else []:
         if wrong := misfit(call, CALL) or misfit(call["function"], {**FUNCTION, "arguments?": (str, dict)}):
             return f"tool_calls.{wrong[0]}", wrong[1]
@@ -182,7 +183,7 @@ def _misfit_inside(wire: JSONObject) -> tuple[str, str] | None:
         if wrong := misfit(each, INVOCATION):
             return f"toolInvocations.{wrong[0]}", wrong[1]
         if each["state"] not in STATES:
-            return "toolInvocations.state", f"no call is in the state {each['state']!r}."
+            return "toolInvocations.state", f"unknown state {each['state']!r} of a tool call."
     for each in cast(list[JSON], wire.get(ATTACHMENTS) or []):
         if wrong := misfit(each, ATTACHMENT):
             return f"{ATTACHMENTS}.{wrong[0]}", wrong[1]
@@ -197,25 +198,24 @@ def _pieces(wire: JSONObject, path: Path) -> Iterator[Piece]:
     if wire["role"] == "data":
         return
     if given := wire.get("function_call"):
-        function = inner(given)
-        if isinstance(given, str):
-            whole = parse_object(given) or {}
-            function = inner(whole.get("function_call") or whole)
+        function = written_function(given) if isinstance(given, str) else inner(given)
         yield Piece(kind="call", path=path, wire=function, id=call_id, name=str(function.get("name") or ""))
     for call in cast(list[JSONObject], wire["tool_calls"]) if isinstance(wire.get("tool_calls"), list) else []:
         yield Piece(kind="call", path=path, wire=call["function"], id=call["id"], name=call["function"]["name"])
 
 
 def _keys(call: Piece) -> list[Hashable]:
-    """What a result may know a call by."""
+    """Return the keys by which a result may refer to a call."""
     named = bool(call.id)
     keys: list[Hashable] = [("any", named), ("name", named, call.name)]
     return [*keys, ("id", call.id)] if named else keys
 
 
 def _fitting(result: Piece) -> tuple[list[Hashable], list[Hashable]]:
-    """The keys of the calls that a result may be for: the likeliest, and others. Of two ids both must be the same; a
-    name counts where one of them has no id, and fits any call without one.
+    """Return the keys of the calls that a result may answer, the most likely first.
+
+    If both have an id, the ids must be equal. If one of them has no id, the names must match; a call without a name
+    always matches.
     """
 
     def alike(named: bool) -> list[Hashable]:
