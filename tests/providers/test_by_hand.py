@@ -307,7 +307,7 @@ def test_a_program_is_named_with_the_way_to_go_on(spec: str, command: str) -> No
 
 def test_what_answers_inside_of_this_process_is_said() -> None:
     provider = cc.provider("replay:x", window=1_000)
-    assert "answers inside of contextc" in as_curl(provider, provider.formatter, b"{}")
+    assert "answers inside contextc" in as_curl(provider, provider.formatter, b"{}")
     compile(as_python(provider, provider.formatter, b"{}"), "copied.py", "exec")
 
 

@@ -175,7 +175,7 @@ def test_programs_that_nobody_needs_are_ended(tmp_path: Path) -> None:
     ("settings", "says"),
     [
         ({"permision_mode": "plan"}, "Did you mean 'permission_mode'"),
-        ({"fork_session": True}, "no setting of Claude Code"),
+        ({"fork_session": True}, "unknown request setting of Claude Code"),
         ({"prompt": "prepend"}, '"append" or "replace"'),
     ],
 )
