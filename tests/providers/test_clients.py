@@ -198,7 +198,7 @@ def test_a_web_page_is_no_reply_and_never_will_be(vendor: Vendor, stream: bool) 
     failed = failing(vendor, page, stream=stream)
     assert (failed.kind, failed.status, failed.may_retry) == ("invalid", 200, False)
     assert "a web page (text/html)" in str(failed)
-    assert "Check the address: http://127.0.0.1:" in str(failed)
+    assert "Check the URL: http://127.0.0.1:" in str(failed)
 
 
 @ALL

@@ -153,7 +153,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, problem
     with pytest.raises(InvalidSetting, match="recordings: must be a path"):
         cc.endpoint(PROVIDER)
     for nowhere in (tmp_path / "nowhere", tmp_path, "/dev/null", "a\0b"):
-        with pytest.raises(InvalidSetting, match="cannot be read"):
+        with pytest.raises(InvalidSetting, match=r"cannot read the file|must be a regular file"):
             cc.endpoint(PROVIDER, recordings=nowhere)
 
 
