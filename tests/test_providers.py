@@ -62,7 +62,7 @@ def test_an_endpoint_of_ones_own_may_have_a_model_that_is_known_by_a_path() -> N
     own = cc.provider("someone:anthropic/claude-opus-5.5", url="http://127.0.0.1:1/v1")
     assert (own.name, own.format, own.url, own.key) == ("someone", "openai_chat", "http://127.0.0.1:1/v1", "")
     assert (own.asks_for, own.model.name) == ("anthropic/claude-opus-5.5", "claude-opus-5-5")
-    with pytest.raises(cc.InvalidSetting, match=r'Write the provider in front: "…:gpt-oss:20b"'):
+    with pytest.raises(cc.InvalidSetting, match=r'Prefix it with a provider: "…:gpt-oss:20b"'):
         provider("gpt-oss:20b", url="http://127.0.0.1:1/v1")
 
 
@@ -177,16 +177,20 @@ def test_facts_of_both_are_given_by_name() -> None:
     ("spec", "facts", "said"),
     [
         ("", {}, 'Write it as "anthropic:claude-opus-5-5"'),
-        (":claude-opus-5-5", {}, "names no provider"),
-        ("acme:", {}, "names no model"),
-        ("anthropic", {}, 'Write "anthropic:", and the name of a model behind it'),
-        ("anthropic:", {}, "names no model"),
-        ("gpt-oss:20b", {}, r'does not say who serves it\. Write the provider in front: "…:gpt-oss:20b"'),
-        ("anthropic/claude-sonnet-4.5", {}, "does not say who serves it"),
-        ("us.anthropic.claude-opus-5-5-v1:0", {}, "does not say who serves it"),
-        ("own", {"window": 9_000}, "does not say who serves it"),
-        ("claude-opus-5-5", {"colour": "red"}, "colour is no fact about a provider or a model. There are: format, "),
-        ("claude-opus-5-5", {"reverts": "yes"}, "write True or False"),
+        (":claude-opus-5-5", {}, "the provider is missing"),
+        ("acme:", {}, "the model is missing"),
+        ("anthropic", {}, 'Write "anthropic:", then the model'),
+        ("anthropic:", {}, "the model is missing"),
+        ("gpt-oss:20b", {}, r'no default provider, .* Prefix it with a provider: "…:gpt-oss:20b"'),
+        ("anthropic/claude-sonnet-4.5", {}, "no default provider"),
+        ("us.anthropic.claude-opus-5-5-v1:0", {}, "no default provider"),
+        ("own", {"window": 9_000}, "no default provider"),
+        (
+            "claude-opus-5-5",
+            {"colour": "red"},
+            "colour: unknown field of a provider or a model. Expected one of: format, ",
+        ),
+        ("claude-opus-5-5", {"reverts": "yes"}, "must be True or False"),
         ("claude-opus-5-5", {"window": -1}, "a window of -1 tokens"),
         ("claude-opus-5-5", {"format": "smoke"}, r"the format 'smoke', which is not there\. There are: anthropic, "),
     ],

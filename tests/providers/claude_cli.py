@@ -1,4 +1,4 @@
-"""The real Claude Code against the stand-in's API: in a home that is thrown away, and with a key that is none."""
+"""The real Claude Code program with the fake API, in a temporary home and with a fake key."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ SLOW = "Take your time."
 
 
 class Said(NamedTuple):
-    """What came of a call."""
+    """Result of a call."""
 
     lines: list[JSONObject]
     pid: int
@@ -42,7 +42,7 @@ class Said(NamedTuple):
 
 
 class Host:
-    """Runs every tool of ours in the same way, and permits none of the CLI's own."""
+    """Host that runs our tools with a fixed result and denies the CLI's own tools."""
 
     def __init__(self, result: str = "12 degrees", why_not: str = "Not today.") -> None:
         self.result, self.why_not = result, why_not
@@ -59,7 +59,7 @@ class Host:
 
 
 def echo(ask: Ask) -> Reply:
-    """A model that repeats the last thing it was told."""
+    """Script that repeats the last message."""
     return Reply(f"You said: {last_words(ask.body)}")
 
 
@@ -73,7 +73,7 @@ def slow_where_asked(ask: Ask) -> Fault | None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What keeps a CLI away from everything but the stand-in."""
+    """Return the environment that restricts a CLI to the fake API."""
     return {
         KEY_NAME: KEY,
         "HOME": str(home),
@@ -86,13 +86,13 @@ def environment(home: Path) -> dict[str, str]:
 
 @asynccontextmanager
 async def opened(standin: Standin, home: Path, **options: JSON) -> AsyncGenerator[ClaudeCodeEndpoint, None]:
-    """An endpoint that is closed behind it."""
+    """Open an endpoint and close it at the end of the context."""
     async with line_to(standin, home, **options) as found:
         yield found
 
 
 def line_to(standin: Standin, home: Path, **options: JSON) -> ClaudeCodeEndpoint:
-    """An endpoint. Its system prompt is ours alone, so that requests are small."""
+    """Return an endpoint. Our system prompt replaces the CLI's, to keep requests small."""
     spoken = provider(f"claude-code:{MODEL}", url=standin.url("anthropic"), key=KEY_NAME)
     env = environment(home) | options.pop("env", {})
     found = endpoint(spoken, **{"env": env, "prompt": "replace", **options})
@@ -110,7 +110,7 @@ def assistant(*content: str | JSONObject) -> JSONObject:
 
 
 def call_of(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | str, **fields: JSON) -> Call:
-    """A call as the executor makes it; `body` adds to the body."""
+    """Return a call like those of the executor. `body` adds fields to the body."""
     body: JSONObject = {
         "model": MODEL,
         "system_prompt": "Be brief.",
@@ -127,7 +127,7 @@ def call_of(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | st
 
 
 async def said(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject | str, **fields: JSON) -> Said:
-    """All that comes. `after` is the reply that the session stands at; other fields are the call's."""
+    """Send a call and return its result. `after` is the last reply of the session."""
     lines: list[JSONObject] = []
     pid = 0
     async for line in endpoint.stream(call_of(endpoint, home, *messages, **fields)):
@@ -137,7 +137,7 @@ async def said(endpoint: ClaudeCodeEndpoint, home: Path, *messages: JSONObject |
 
 
 async def first_words(endpoint: ClaudeCodeEndpoint, call: Call) -> AsyncGenerator[JSONObject, None]:
-    """A call that has begun to be answered."""
+    """Start a call and return its stream after the first delta."""
     lines = endpoint.stream(call)
     async for line in lines:
         if line["type"] == "stream_event" and line["event"]["type"] == "content_block_delta":
@@ -146,14 +146,14 @@ async def first_words(endpoint: ClaudeCodeEndpoint, call: Call) -> AsyncGenerato
 
 
 def shown(record: Record) -> list[tuple[str, str]]:
-    """What a request shows of the conversation: who said what. What the CLI says by itself is left out."""
+    """Return role and text of the messages in a request, without the CLI's own messages."""
     body: JSONObject = decode(record.raw)
     found = [(message["role"], block) for message in body["messages"] for block in _blocks(message)]
     return [(role, _told(block)) for role, block in found if role != "system" and not _is_reminder(block)]
 
 
 async def gone(pid: int, seconds: float = 2.0) -> bool:
-    """Whether a process has ended within so many seconds."""
+    """Return True if a process ends within the given seconds."""
     return await _becomes(lambda: not os.path.exists(f"/proc/{pid}"), seconds)
 
 

@@ -1,4 +1,4 @@
-"""The real Codex, asked by our line to it, with a home of its own and the stand-in as its API."""
+"""The real Codex program and our client, with a temporary home and the fake API."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ LOOK: JSONObject = {
 
 
 class Told(Struct):
-    """What came of a call."""
+    """Result of a call."""
 
     events: list[JSONObject]
     reader: Reader
@@ -50,7 +50,7 @@ class Told(Struct):
 
 
 class Host:
-    """Approves what is in `approved`, and looks at things."""
+    """Host that approves the tools in `approved`, and runs our tools with a fixed result."""
 
     def __init__(self, *approved: str) -> None:
         self.approved, self.asked, self.ran = approved, list[ToolCall](), list[ToolCall]()
@@ -65,14 +65,14 @@ class Host:
 
 
 class Codex:
-    """A home, and the lines that are opened to it."""
+    """A home folder, and the clients that use it."""
 
     def __init__(self, home: Path, standin: Standin) -> None:
         self.home, self.standin = home, standin
         home.mkdir(exist_ok=True)
         self.environment = {"HOME": str(home), "CODEX_HOME": str(home), "CODEX_TEST_KEY": KEY}
 
-    def provider(self, **facts: Any) -> Provider:  # Any: facts of all kinds
+    def provider(self, **facts: Any) -> Provider:  # Any: fields of any type
         given: dict[str, Any] = {"url": self.standin.url("openai_responses"), "key": "CODEX_TEST_KEY", **facts}
         return cc.provider(f"codex:{MODEL}", **given)
 
@@ -81,7 +81,7 @@ class Codex:
         return cast(CodexEndpoint, cc.endpoint(self.provider(), env=environment, **options))
 
     def call(self, items: str | Sequence[JSONObject], after: Told | None = None, **fields: Any) -> Call:
-        """A call behind what an earlier one came to; without one, in a new thread."""
+        """Return a call that continues an earlier result, or starts a new thread."""
         session: dict[str, Any] = {"session": after.session, "cursor": after.cursor} if after is not None else {}
         given: dict[str, Any] = {"directory": str(self.home), **session, **fields}
         return Call(provider=self.provider(), body=body(items, **given.pop("settings", {})), **given)
@@ -123,7 +123,7 @@ def answered(text: str) -> JSONObject:
 
 
 def seen(record: Record) -> list[str]:
-    """What the API was sent, without what Codex says by itself: texts, and calls and outputs by their kind."""
+    """Return the items that the API received, without Codex's own: texts, and the types of calls and outputs."""
     found: list[str] = []
     for item in decode(record.raw)["input"]:
         if item["type"] != "message":
@@ -135,7 +135,7 @@ def seen(record: Record) -> list[str]:
 
 
 def directory(record: Record) -> str:
-    """Where Codex said that it works, the last time it did."""
+    """Return the last working directory that Codex reported."""
     texts = [text for item in decode(record.raw)["input"] for text in _texts(item) if "<cwd>" in text]
     return texts[-1].partition("<cwd>")[2].partition("</cwd>")[0]
 

@@ -1,4 +1,4 @@
-"""A server on this machine that answers as it is told, and remembers what arrived, to the byte."""
+"""Server on loopback that sends given responses and records the received bytes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterable
@@ -11,7 +11,7 @@ from contextc._json import JSONObject, encode
 
 
 class Answer(NamedTuple):
-    """What is sent back. `then`: end as announced, cut the connection in the middle, or say nothing more."""
+    """A response. `then` selects its end: complete, a broken connection, or silence."""
 
     pieces: tuple[bytes, ...] = ()
     status: int = 200
@@ -62,7 +62,7 @@ class Loopback:
             writer.close()
             raise ConnectionError
         if answer.then == "silence":
-            await reader.readexactly(1)  # until the other side hangs up
+            await reader.readexactly(1)  # until the client disconnects
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 
@@ -83,7 +83,7 @@ async def loopback(*answers: Answer) -> AsyncGenerator[Loopback, None]:
 
 @contextmanager
 def loopback_in_a_thread(*answers: Answer) -> Generator[str, None, None]:
-    """The address of a server that outlives the event loops of those who call it."""
+    """Return the URL of a server that outlives the event loops of its clients."""
     told: Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Queue()
 
     async def serve() -> None:

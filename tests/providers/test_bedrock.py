@@ -292,7 +292,7 @@ def test_frames_are_read_in_whatever_pieces_they_come() -> None:
         assert (found, frames.end()) == (VENDOR.events, [])
     frames = EventFrames()
     assert frames.feed(whole[:-3]) == VENDOR.events[:-1]
-    with pytest.raises(MalformedEvent, match="cut off"):
+    with pytest.raises(MalformedEvent, match="truncated event"):
         frames.end()
 
 

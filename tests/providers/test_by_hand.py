@@ -216,7 +216,7 @@ def test_a_login_in_an_address_is_not_told() -> None:
 def test_where_nobody_knows_the_address_it_is_asked_for() -> None:
     provider = cc.provider("keeper:one", window=1_000, format="anthropic")
     command = as_curl(provider, provider.formatter, b"{}")
-    assert command.startswith("# It is not known where keeper is: set BASE_URL")
+    assert command.startswith("# The URL of keeper is unknown: set BASE_URL")
     assert 'curl "${BASE_URL}/v1/messages"' in command
     assert 'base_url=os.environ["BASE_URL"]' in as_python(provider, provider.formatter, b'{"messages": []}')
 
@@ -298,7 +298,7 @@ def test_a_program_is_named_with_the_way_to_go_on(spec: str, command: str) -> No
     """What went through a program is no HTTP request: a person goes on with its session."""
     provider = cc.provider(spec)
     told = as_curl(provider, provider.formatter, b"{}", session="it's", directory="/home/ann's")
-    assert told.startswith("# This went through a program")
+    assert told.startswith("# This request was sent through a program")
     assert told.endswith(f"cd '/home/ann'\"'\"'s' && {command} 'it'\"'\"'s'\n")
     program = as_python(provider, provider.formatter, b'{"prompt": "hi"}', session="x")
     compile(program, "copied.py", "exec")
@@ -307,7 +307,7 @@ def test_a_program_is_named_with_the_way_to_go_on(spec: str, command: str) -> No
 
 def test_what_answers_inside_of_this_process_is_said() -> None:
     provider = cc.provider("replay:x", window=1_000)
-    assert "answers inside of contextc" in as_curl(provider, provider.formatter, b"{}")
+    assert "answers inside contextc" in as_curl(provider, provider.formatter, b"{}")
     compile(as_python(provider, provider.formatter, b"{}"), "copied.py", "exec")
 
 

@@ -150,7 +150,7 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
         found = asyncio.run(turn("Are you there?", first, revert=True))
         assert len(standin.records) == 2
         assert (found.text, found.cursor, found.session) == (lost.text, lost.cursor, lost.session)
-        assert "answered this already" in found.notes[0]
+        assert "already answered this prompt" in found.notes[0]
         other = asyncio.run(turn("Something else", first, revert=True))
         assert shown(standin.records[-1])[-1] == ("user", "Something else")
         assert ("user", "Are you there?") not in shown(standin.records[-1])

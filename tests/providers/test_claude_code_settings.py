@@ -175,7 +175,7 @@ def test_programs_that_nobody_needs_are_ended(tmp_path: Path) -> None:
     ("settings", "says"),
     [
         ({"permision_mode": "plan"}, "Did you mean 'permission_mode'"),
-        ({"fork_session": True}, "no setting of Claude Code"),
+        ({"fork_session": True}, "unknown request setting of Claude Code"),
         ({"prompt": "prepend"}, '"append" or "replace"'),
     ],
 )
@@ -219,8 +219,8 @@ def test_the_cli_asks_its_api_again_and_says_so(tmp_path: Path) -> None:
         host = Host()
         reply = once(standin, tmp_path, host=host, body={"tools": [WEATHER]})
         assert reply.notes == [
-            "Claude Code asked its API again (529 overloaded).",
-            "Claude Code asked its API again (the line broke).",
+            "Claude Code retried its API request (529 overloaded).",
+            "Claude Code retried its API request (connection lost).",
         ]
         assert reply.text == "Done."
         assert len(host.ran) == 1
@@ -289,7 +289,7 @@ def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(
     assert {*limits} >= {60, None}
     with (
         Standin(echo, faults=faults.listed(faults.hang())) as standin,
-        pytest.raises(ProviderFailed, match=r"nothing came for 0\.6 seconds") as failed,
+        pytest.raises(ProviderFailed, match=r"no data received for 0\.6 s") as failed,
     ):
         once(standin, tmp_path, timeout=0.6)
     assert failed.value.kind == "transient"

@@ -173,7 +173,7 @@ def test_a_cut_connection_and_silence_may_pass(vendor: Vendor) -> None:
 def test_silence_says_how_long_it_was(vendor: Vendor, heard: int) -> None:
     """Guarantee 15.1: and not how the event loop of some HTTP client ended it."""
     silent = failing(vendor, vendor.streamed(vendor.events[:heard], then="silence"), timeout=0.1)
-    assert (silent.kind, silent.said) == ("transient", "nothing came for 0.1 s")
+    assert (silent.kind, silent.said) == ("transient", "no data received for 0.1 s")
 
 
 @ALL
@@ -184,7 +184,7 @@ def test_nobody_at_home_may_pass(vendor: Vendor) -> None:
             async for _ in line.stream(call_of(vendor, provider)):
                 pass
 
-    with pytest.raises(cc.ProviderFailed, match=r"[Cc]onnect.*Check the address \(http://127\.0\.0\.1:9") as caught:
+    with pytest.raises(cc.ProviderFailed, match=r"[Cc]onnect.*Check the URL \(http://127\.0\.0\.1:9") as caught:
         asyncio.run(nobody())
     assert caught.value.kind == "transient"
     assert "Nothing is wrong" not in str(caught.value)
@@ -197,8 +197,8 @@ def test_a_web_page_is_no_reply_and_never_will_be(vendor: Vendor, stream: bool) 
     page = Answer((b"<html><body>Welcome</body></html>",), headers=(("content-type", "text/html; charset=utf-8"),))
     failed = failing(vendor, page, stream=stream)
     assert (failed.kind, failed.status, failed.may_retry) == ("invalid", 200, False)
-    assert "a page (text/html)" in str(failed)
-    assert "Check the address: http://127.0.0.1:" in str(failed)
+    assert "a web page (text/html)" in str(failed)
+    assert "Check the URL: http://127.0.0.1:" in str(failed)
 
 
 @ALL
@@ -319,9 +319,9 @@ def test_an_unknown_provider_is_not_called_at_somebody_elses_address() -> None:
         cc.endpoint(cc.provider("groq:llama-3.3-70b-versatile"))
     with pytest.raises(InvalidSetting, match="where to call 'anthropic'"):
         cc.endpoint(cc.provider("anthropic:claude-opus-5-5", format="openai_chat"))
-    with pytest.raises(InvalidSetting, match="begins with http"):
+    with pytest.raises(InvalidSetting, match="must start with http"):
         cc.endpoint(cc.provider("mine:own", url="127.0.0.1:8080/v1", window=9_000))
-    with pytest.raises(InvalidSetting, match="no client 'telex'"):
+    with pytest.raises(InvalidSetting, match=r"expected a module of .*, got 'telex'"):
         cc.endpoint(cc.provider("mine:own", client="telex", window=9_000))
     with pytest.raises(InvalidSetting, match="seconds"):
         cc.endpoint(cc.provider("anthropic:claude-opus-5-5"), timeout=-1)

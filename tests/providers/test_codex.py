@@ -130,7 +130,7 @@ def test_calls_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
             assert standin.records[2].time - standin.records[1].time > 0.05
             assert two.session == first.session
             assert three.session != first.session
-            assert "had gone on by itself" in three.reader.notes[0]
+            assert "was continued elsewhere" in three.reader.notes[0]
 
     asyncio.run(run())
 
@@ -239,7 +239,7 @@ def test_a_program_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest
         told = asyncio.run(codex.ask(codex.line(program=str(program)), "one"))
         assert told.error is not None
         assert told.error.kind == "abort"
-        assert "it ended with 2\nbad configuration" in str(told.error)
+        assert "it exited with status 2\nbad configuration" in str(told.error)
         with pytest.raises(InvalidSetting, match="does not start"):
             asyncio.run(codex.ask(codex.line(program=str(tmp_path / "nothing")), "one"))
         monkeypatch.setitem(sys.modules, "codex_cli_bin", None)

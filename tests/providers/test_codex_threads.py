@@ -153,7 +153,7 @@ def test_a_silent_api_is_given_up_in_time(tmp_path: Path) -> None:
                 third = await codex.ask(line, "three", first, revert=True)
             assert silent.error is not None
             assert silent.error.kind == "transient"
-            assert "nothing came for 0.3 seconds" in silent.error.said
+            assert "no data received for 0.3 s" in silent.error.said
             assert seen(standin.records[-1]) == ["one", "answer 1", "three"]
             assert third.session == first.session
 
@@ -179,7 +179,7 @@ def test_an_answer_that_is_in_the_thread_is_taken_from_there(tmp_path: Path, aga
             assert (found.text, found.session, found.cursor) == (lost.text, lost.session, lost.cursor)
             assert found.reader.finished
             assert found.reader.message().usage == lost.reader.message().usage
-            assert "had answered this already" in found.reader.notes[0]
+            assert "had already answered this prompt" in found.reader.notes[0]
             assert seen(standin.records[-1])[-4:] == ["said elsewhere", "two", "answer 2", "three"]
             assert third.session == first.session
 

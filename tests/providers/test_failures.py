@@ -190,19 +190,19 @@ def after(error: Exception, cause: BaseException) -> Exception:
 REQUEST = httpx.Request("POST", "http://there", extensions={"timeout": {"connect": 5.0, "read": 600, "pool": 600}})
 BLOCKED = CancelledError("Cancelled via cancel scope ffff92e59800; reason: deadline exceeded")
 LATE: list[tuple[BaseException, float | None, str]] = [
-    (after(httpx.ReadTimeout("", request=REQUEST), after(TimeoutError(), BLOCKED)), None, "nothing came for 600 s"),
+    (after(httpx.ReadTimeout("", request=REQUEST), after(TimeoutError(), BLOCKED)), None, "no data received for 600 s"),
     (after(RuntimeError("timed out"), httpx.ConnectTimeout("", request=REQUEST)), 9, "no connection within 5 s"),
-    (httpx.PoolTimeout("", request=REQUEST), None, "no connection was free within 600 s"),
-    (httpx.ReadTimeout(""), 30, "nothing came for 30 s"),
-    (httpx.ReadTimeout(""), None, "nothing came for 600 s"),
+    (httpx.PoolTimeout("", request=REQUEST), None, "no free connection within 600 s"),
+    (httpx.ReadTimeout(""), 30, "no data received for 30 s"),
+    (httpx.ReadTimeout(""), None, "no data received for 600 s"),
     (
         urllib3.exceptions.ReadTimeoutError(urllib3.HTTPConnectionPool("x"), "", "Read timed out. (read timeout=1.5)"),
         2,
-        "nothing came for 1.5 s",
+        "no data received for 1.5 s",
     ),
-    (after(botocore.exceptions.ReadTimeoutError(endpoint_url="x"), TimeoutError()), 3, "nothing came for 3 s"),
+    (after(botocore.exceptions.ReadTimeoutError(endpoint_url="x"), TimeoutError()), 3, "no data received for 3 s"),
     (botocore.exceptions.ConnectTimeoutError(endpoint_url="x"), None, "no connection within 10 s"),
-    (TimeoutError(), None, "nothing came for 600 s"),
+    (TimeoutError(), None, "no data received for 600 s"),
     (httpx.ConnectError("refused", request=REQUEST), 9, ""),
     (after(httpx.ConnectError(""), TimeoutError(110, "Connection timed out")), 9, ""),  # the system's own limit
     (ConnectionResetError(104, "Connection reset by peer"), 9, ""),
@@ -219,7 +219,7 @@ def test_a_call_that_waited_in_vain_says_for_what_and_how_long(
 
 def test_a_limit_that_nobody_knows_is_not_made_up() -> None:
     """A client of the caller's own has its own limits."""
-    assert waited(TimeoutError(), None, usual=False) == "nothing came for too long"
+    assert waited(TimeoutError(), None, usual=False) == "no data received for too long"
 
 
 FORBIDDEN: JSONObject = {"type": "extra_forbidden", "loc": ["body", "user"], "msg": "Extra inputs are not permitted"}

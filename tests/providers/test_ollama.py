@@ -91,7 +91,7 @@ def runner(error: JSONObject) -> JSONObject:
 SAID: list[tuple[int, JSONObject, str, str]] = [
     (404, {"error": 'model "qwen3:8b" not found, try pulling it first'}, "invalid", "`ollama pull qwen3:8b`"),
     (404, {"error": "model 'qwen3:8b' not found"}, "invalid", "`ollama pull qwen3:8b`"),
-    (400, {"error": '"qwen3:8b" does not support tools'}, "invalid", "a model that has tools"),
+    (400, {"error": '"qwen3:8b" does not support tools'}, "invalid", "a model that supports tools"),
     (400, {"error": '"qwen3:8b" does not support thinking'}, "invalid", '"think": False'),
     (400, {"error": "the input length exceeds the context length"}, "context", ""),
     (400, {"error": "input length exceeds maximum context length"}, "context", ""),
@@ -216,5 +216,5 @@ def test_nothing_is_read_behind_the_last_word() -> None:
 
 @pytest.mark.parametrize("line", [b"words", b"[1]", b'{"a', b"\xff"])
 def test_a_line_that_is_no_object_is_said_to_be_none(line: bytes) -> None:
-    with pytest.raises(MalformedEvent, match="no JSON object"):
+    with pytest.raises(MalformedEvent, match="expected a JSON object"):
         Lines().feed(line + b"\n")

@@ -1,7 +1,6 @@
-"""The real Claude Code and the real Codex, each in a throw-away home, on a strict stand-in of its vendor's API.
+"""The real Claude Code and Codex programs, each in a temporary home, with a strict fake of its vendor's API.
 
-Everything that is said bears a mark of its own, so that what reaches the model can be counted at the API: lost, once,
-or twice.
+Every message has a unique mark. So the tests can count at the API how often each message reaches the model.
 """
 
 import asyncio
@@ -26,14 +25,14 @@ MARK = re.compile(r"«\w+»")
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """A program that is a provider: two of its models, and the format its vendor's API speaks."""
+    """A CLI agent: two of its models, and the format of its vendor's API."""
 
     name: str
     model: str
     other: str
     format: str
     bash: str
-    """The name of the tool with which it runs commands."""
+    """Name of its tool that runs commands."""
 
     def __str__(self) -> str:
         return self.name
@@ -48,12 +47,12 @@ each_program = pytest.mark.parametrize("program", PROGRAMS, ids=str)
 
 
 def with_program(quick: Program) -> pytest.MarkDecorator:
-    """Run the test with this program; with each of them in `make prove`."""
+    """Parametrize a test with this program, or with all of them in `make prove`."""
     return pytest.mark.parametrize("program", PROGRAMS if THOROUGH else [quick], ids=str)
 
 
 class Marked:
-    """Answers every request with a mark that no other answer has."""
+    """Script that answers every request with a unique mark."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -64,7 +63,7 @@ class Marked:
 
 
 class House:
-    """A store, a home for the programs, and the line between them."""
+    """A store, a home folder for the programs, and the clients."""
 
     def __init__(self, store: cc.Store, home: Path) -> None:
         self.store, self.home = store, home
@@ -89,7 +88,7 @@ class House:
         return cc.provider(spec, url=standin.url(program.format), key=VARIABLE)
 
     def line(self, provider: cc.Provider, **options: object) -> Endpoint:
-        """`retries=0`: the program does not ask its API again, so that a turn fails with the first error."""
+        """Return an agent. `retries=0` disables the program's API retries, so the first error fails a turn."""
         return endpoint(provider, store=self.store, env=self.env, **options)
 
     def agent(
@@ -101,13 +100,13 @@ class House:
 
 
 async def turn(executor: cc.AgentExecutor, conversation: str, text: str | None) -> list[AnyEvent]:
-    """One turn; what was told of it."""
+    """Run one turn and return its events."""
     async with aclosing(executor.run(conversation, text)) as events:
         return [event async for event in events]
 
 
 def run_turns(executor: cc.AgentExecutor, conversation: str, *texts: str) -> None:
-    """Turns, one after the other, on an event loop of their own; the line is closed behind them."""
+    """Run turns sequentially on a new event loop, then close the client."""
 
     async def work() -> None:
         line = await executor.open_endpoint()
@@ -121,12 +120,12 @@ def run_turns(executor: cc.AgentExecutor, conversation: str, *texts: str) -> Non
 
 
 def answered(standin: Standin) -> list[Record]:
-    """The requests that were answered, without what a program asks on the side."""
+    """Return the answered requests, without a program's auxiliary ones."""
     return [record for record in standin.records if record.reply is not None]
 
 
 def marks(record: Record) -> Counter[str]:
-    """How often each mark is in a request."""
+    """Return the number of occurrences of each mark in a request."""
     return Counter(MARK.findall(record.raw.decode()))
 
 

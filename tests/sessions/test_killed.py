@@ -189,7 +189,7 @@ def test_another_process_goes_on_after_each_kill(program: Program, tmp_path: Pat
         check(messages, standin.records[-1], bench)
     told = agent.compiler.explain("talk", directory=agent.directory)
     assert len(standin.records) == asked, "what was answered was asked again"
-    assert any("had answered this already" in remark for remark in told.record.remarks)
+    assert any("had already answered this prompt" in remark for remark in told.record.remarks)
     assert {turn.state for turn in agent.store.turns("talk")} <= {"finished", "interrupted"}
     assert not standin.refused
 

@@ -1,9 +1,7 @@
-"""What makes a session restless: a model that calls tools as it likes, foul weather at the API, a person without
-patience.
+"""Stress simulation of sessions: random tool calls, API faults, cancelled turns and killed programs.
 
-Everything that anybody says, and everything that a tool gives, bears a mark that nothing else bears: also a second run
-of the same tool. What a person does comes from a seed. When things happen is up to the machine, so a run is never quite
-the same twice.
+Every message and every tool result has a unique mark, also a second run of the same tool. The user's actions come from
+a seed. Their timing depends on the machine, so two runs are never identical.
 """
 
 import asyncio
@@ -38,7 +36,7 @@ SETTINGS: dict[str, JSONObject] = {
     "claude-code": {"allowed_tools": ["Bash"]},
     "codex": {"approvalPolicy": "never", "sandbox": "danger-full-access"},
 }
-"""With which a program runs commands and asks nobody."""
+"""Settings that let a program run commands without approval."""
 FOUL: tuple[Draw, ...] = (
     lambda chance: faults.overloaded(),
     lambda chance: faults.internal(),
@@ -51,7 +49,7 @@ FOUL: tuple[Draw, ...] = (
 
 
 class Busy:
-    """A model that answers, or calls some of the tools it is offered, a few times in a row at most."""
+    """Script that answers or calls some of the offered tools, at most a few times in a row."""
 
     def __init__(self, seed: int, *, calls: float = 0.5) -> None:
         self.chance, self.calls = Random(f"model {seed}"), calls
@@ -81,7 +79,7 @@ class Busy:
 
 
 class Hands:
-    """A tool of ours, and a list of what it gave: by the id of the call, each time under another mark."""
+    """Return a tool, and its results by call id. Each run has a new mark."""
 
     def __init__(self, name: str = "") -> None:
         self.gave: list[tuple[str, str]] = []
@@ -103,7 +101,7 @@ class Hands:
 
 
 class Played(Struct, frozen=True, kw_only=True):
-    """One turn: who was asked, what befell it, and how it ended."""
+    """One turn: its agent, the disturbance, and its outcome."""
 
     who: str
     agent: cc.AgentExecutor
@@ -112,9 +110,9 @@ class Played(Struct, frozen=True, kw_only=True):
 
 
 class Person:
-    """Talks to one agent after the other in one conversation; `make` makes an agent by its name.
+    """Simulated user that alternates between agents in one conversation. `make` creates an agent by its name.
 
-    Turns are cancelled and programs killed at any moment, and an agent may be replaced by a new one of its name.
+    It cancels turns and kills programs at any moment. An agent may be replaced by a new one of the same name.
     """
 
     def __init__(self, store: cc.Store, conversation: str, make: Callable[[str], cc.AgentExecutor], seed: int) -> None:
@@ -140,13 +138,13 @@ class Person:
         trouble = asyncio.ensure_future(self._trouble(turn, mishap, chance.choice((0.3, 1.0, 3.0)) * chance.random()))
         if given and chance.random() < 0.1:
             await self._steer(agent)
-        with suppress(ContextcError):  # it is in the result
+        with suppress(ContextcError):  # the result contains it
             async for _ in turn.events():
                 pass
         result = await turn.wait()
         trouble.cancel()
         if given and not result.turn:
-            self.said.remove(given)  # it never came to that
+            self.said.remove(given)  # it was never appended
         return Played(who=who, agent=agent, mishap=mishap, result=turn.results[-1])
 
     async def leave(self) -> None:
@@ -179,7 +177,7 @@ class Person:
             self._kill(await turn.executor.open_endpoint())
 
     def _kill(self, line: Endpoint) -> None:
-        """Kill the programs that this line has started."""
+        """Kill the programs that this client started."""
         for pid in pids(line):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -192,7 +190,7 @@ class Person:
 
 
 def pids(line: Endpoint) -> list[int]:
-    """The programs that a line has running."""
+    """Return the running programs of a client."""
     match line:
         case ClaudeCodeEndpoint():
             return [live.pid for live in line.running if live.pid]
@@ -203,7 +201,7 @@ def pids(line: Endpoint) -> list[int]:
 
 
 def visible(messages: list[Message]) -> Counter[str]:
-    """The marks that a model is shown: of everything that was said to its end, and of results that answer it."""
+    """Return the marks that a model is sent: those of complete messages and of their tool results."""
     shown = [message for message in messages if message.status == "sent"]
     asked = {call.id for message in shown for call in message.tool_calls}
     found = Counter[str]()

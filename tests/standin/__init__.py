@@ -1,4 +1,4 @@
-"""Strict stand-ins for the vendors' APIs, on loopback or in the process; `standin.py` says how to use them."""
+"""Strict fakes of the vendors' APIs, on loopback or in-process. See `standin.py` for an example."""
 
 from tests.standin import faults
 from tests.standin.answer import Record

@@ -1,7 +1,7 @@
-"""What goes back over the line, step by step, and what is kept of the exchange.
+"""Responses of the fake vendors as a list of steps, and the records of requests.
 
-An answer is a value: bytes, and between them what may happen to a line. The server and the in-process transport each
-act it out in their own way; a fault is a change to it. Status 0 means that not even a head is sent.
+A response is a value: bytes, and connection events between them. The server and the in-process transport each perform
+its steps. A fault is a change to a response. Status 0 means that not even the headers are sent.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from contextc._json import JSON, JSONObject, encode
 from tests.standin.reply import Reply, Tokens
 
 Outcome: TypeAlias = Literal["done", "refused", "broken"]
-"""How an exchange ended; where the line broke, nobody knows what became of the reply."""
+"""Outcome of a request. For "broken", the client cannot know whether the reply was completed."""
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 SECRETS = ("authorization", "api-key", "cookie", "proxy-authorization", "x-amz-security-token")
-"""Headers that are never kept, and neither are those that a vendor has its key in."""
+"""Headers that are never recorded. The headers that hold a vendor's key are not recorded either."""
 
 
 class Head(NamedTuple):
-    """A request without its body. Names of headers are in lower case."""
+    """A request without its body. Header names are in lower case."""
 
     method: str
     path: str
@@ -29,9 +29,9 @@ class Head(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One event of a stream; `name` where the vendor names its events outside the data. A vendor puts it in a frame.
+    """One event of a stream. `name` is set if the vendor names events outside the data. The vendor frames the event.
 
-    Data that is text is what stands there already, and may be no JSON.
+    Data of type str is sent unchanged and may be invalid JSON.
     """
 
     data: JSON
@@ -39,22 +39,22 @@ class Event(NamedTuple):
 
     @property
     def written(self) -> bytes:
-        """The data as bytes."""
+        """Return the data as bytes."""
         return self.data.encode() if isinstance(self.data, str) else encode(self.data)
 
 
 class Pause(NamedTuple):
-    """Nothing is sent for a while."""
+    """Pause: nothing is sent for a while."""
 
     seconds: float
 
 
 class Silence(NamedTuple):
-    """Nothing is sent ever again; the client has to give up."""
+    """Hang: nothing more is sent, until the client times out."""
 
 
 class Drop(NamedTuple):
-    """The line is gone: closed, or reset."""
+    """End of the connection: closed or reset."""
 
     reset: bool = False
 
@@ -63,7 +63,7 @@ Step: TypeAlias = bytes | Pause | Silence | Drop
 
 
 class Refusal(NamedTuple):
-    """A status other than 200, with the vendor's own body."""
+    """Error response: a status other than 200, with a body in the vendor's form."""
 
     status: int
     body: JSONObject
@@ -71,17 +71,17 @@ class Refusal(NamedTuple):
 
     @property
     def said(self) -> str:
-        """Its words, wherever the vendor has them."""
+        """Return its error message, wherever the vendor puts it."""
         error: JSON = self.body.get("error", self.body)
         return str(cast(JSONObject, error).get("message")) if isinstance(error, dict) else str(error)
 
 
 class Record(Struct, kw_only=True):
-    """One request as it came, and what became of it. Keys are not kept.
+    """One received request and its outcome. Keys are not recorded.
 
-    `refused` says why it was turned away, in the vendor's words; `fault` what was done to the answer, and `spoiled`
-    that it is none any more. `completed`: the last byte of a good one went out. `defects`: what no vendor refuses and
-    nobody means to send.
+    `refused` is the vendor's error message for a rejected request. `fault` names the change to the response, and
+    `spoiled` is True if the changed response is incomplete. `completed` is True once the last byte of a good response
+    is sent. `defects` are mistakes that no vendor rejects, but no client should make.
     """
 
     number: int
@@ -104,25 +104,24 @@ class Record(Struct, kw_only=True):
     tokens: Tokens | None = None
     defects: tuple[str, ...] = ()
     then: Callable[[Outcome], None] | None = None
-    """What the vendor does when it is over."""
+    """Callback of the vendor for the end of the request."""
 
     def sent(self) -> None:
-        """The last of the answer is on its way."""
+        """Record that the last bytes are being sent."""
         self.completed = self.status == 200 and not self.spoiled
         self.over()
 
     def over(self) -> None:
-        """Nothing more is sent, for whatever reason."""
+        """Record that nothing more is sent."""
         then, self.then = self.then, None
         if then is not None:
             then("done" if self.completed else "refused" if self.status >= 400 else "broken")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What is sent. `length` is the one that is announced, where that is not the length of what follows.
+    """A response. `length` is the announced content length, if it differs from the real one.
 
-    `events` are what a stream was made of, in order, each of them a step; what a fault does to the steps does not
-    change them.
+    `events` are the events of a stream, in order, one per step. A fault changes the steps, but not `events`.
     """
 
     status: int
@@ -135,7 +134,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def announced(self) -> Headers:
-        """All headers."""
+        """Return all headers."""
         if self.streamed:
             return (("content-type", self.kind), ("cache-control", "no-cache"), *self.headers)
         length = self.length

@@ -1,4 +1,4 @@
-"""One thing to ask of every vendor, and one thing to be told: what the tests of the stand-ins have in common."""
+"""Helpers for the tests of the fake vendors: a sample request and a sample reply for all vendors."""
 
 import pytest
 
@@ -16,13 +16,13 @@ def ask(client: Client, *messages: Message) -> JSONObject:
 
 
 def refusal(client: Client, standin: Standin, body: JSONObject, key: str = KEY) -> tuple[str, str]:
-    """Which error the SDK raises, and its text."""
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - each SDK has its own, and they have nothing in common
+    """Return the error that the SDK raises, and its text."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the SDKs' errors have no common base class
         client.whole(standin.url(client.name), body, key=key)
     return type(caught.value).__name__, str(caught.value)
 
 
 def answered(client: Client, standin: Standin, history: list[Message]) -> list[Message]:
-    """The history with the reply to it, and results for what it asks."""
+    """Return the history, extended by the reply and results for its tool calls."""
     reply = formatter(client.format).decode_reply(client.whole(standin.url(client.name), ask(client, *history)))
     return [*history, reply, *(tool_result(call.id, call.name, "seen") for call in reply.tool_calls)]

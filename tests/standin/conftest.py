@@ -1,4 +1,4 @@
-"""Every test that names `client` runs with each of the vendors' SDKs."""
+"""Fixture that runs each test with a `client` parameter once per vendor SDK."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
-"""Where every request is judged, recorded and answered. It does no input or output, and knows no vendor's name.
+"""Request handler of the fake vendors: check, record and answer each request. It does no I/O and is vendor-neutral.
 
-A request is held against everything its vendor would hold it against: the head, the key, our rules, the types of the
-vendor's own SDK, and what the vendor adds to them. Whatever is found is answered with status 400 in the vendor's
-envelope. A request that was let in is given to the script, and its answer to the plan of faults.
+A request is checked as its vendor would check it: headers, key, our lint rules, the types of the vendor's SDK, and
+vendor-specific rules. A violation is answered with status 400 in the vendor's form. An accepted request is passed to
+the script, and the response to the fault plan.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,8 +25,10 @@ from tests.standin.vendor import KEY, Ask, Memory, Told, Vendor, vendors
 
 
 class Break(NamedTuple):
-    """A request that does not go on where an earlier one of its conversation ended: `at` is the first message that
-    differs, or -1 where it is the system prompt or the tools."""
+    """A request that does not extend the previous one of its conversation.
+
+    `at` is the index of the first different message, or -1 for the system prompt or the tools.
+    """
 
     earlier: Record
     later: Record
@@ -34,7 +36,7 @@ class Break(NamedTuple):
 
 
 class Desk:
-    """`strict=False` lets everything in that has a key, for when only time is measured."""
+    """Request handler. `strict=False` accepts everything that has a key, for time measurements."""
 
     def __init__(
         self, script: Script, *, faults: Plan | None, window: int | None, strict: bool, keep: bool = True
@@ -51,7 +53,7 @@ class Desk:
         self.memories: dict[str, Memory] = {}
 
     def answer(self, head: Head, raw: bytes, connection: int = 0) -> tuple[Answer, Record]:
-        """What goes back, and the record that whoever sends it shall mark as completed."""
+        """Return the response and its record, which the sender marks as completed."""
         with self.lock:
             began = thread_time()
             record = Record(
@@ -101,7 +103,7 @@ class Desk:
         return fault.apply(answer, ask)
 
     def memory(self, vendor: Vendor) -> Memory:
-        """What this vendor keeps between two requests."""
+        """Return the state that this vendor keeps between requests."""
         return self.memories.setdefault(vendor.name, vendor.memory())
 
     def _admitted(self, vendor: Vendor, head: Head, raw: bytes) -> Ask:
@@ -119,7 +121,7 @@ class Desk:
         return ask
 
     def _of_body(self, ask: Ask) -> Iterator[tuple[Refusal, str]]:
-        """What is wrong with a body, the rules' own words first."""
+        """Return the problems of a body, those of our lint rules first."""
         vendor = ask.vendor
         for found in lint(vendor.judged(ask), format=vendor.format):
             yield vendor.invalid(found.error or found.message, path=found.path), f"{found.code} {found.path}"
@@ -139,7 +141,7 @@ class Desk:
         try:
             return self.script(ask)
         except Exception as error:
-            # The client has to see it, and a test finds the reason in the record.
+            # The client gets an error, and the record holds the reason for the test.
             raise _Refused(ask.vendor.trouble("internal", 0), f"the script failed: {error!r}") from error
 
     def _written(self, ask: Ask, record: Record, tokens: Tokens) -> Answer:
@@ -164,8 +166,8 @@ class Desk:
         return locked if keep is not None else None
 
     def _defects(self, ask: Ask) -> Iterator[str]:
-        """Calls that come back twice, or other than they were made. Not every vendor looks; a model would read what it
-        never said."""
+        """Return calls that are duplicated or changed. Not every vendor checks this, but the model would read calls
+        that it never made."""
         seen: set[str] = set()
         for message in ask.request.messages:
             for call in message.tool_calls:
@@ -178,7 +180,7 @@ class Desk:
                     yield f"The call {call.id} was {issued.name}({issued.written}), and is {back.name}({back.written})."
 
     def breaks(self) -> list[Break]:
-        """Where a conversation's requests do not extend each other. Conversations are told apart by how they begin."""
+        """Return requests that do not extend the previous one. First messages identify a conversation."""
         latest: dict[tuple[str, bytes], tuple[Record, list[JSONObject], bytes]] = {}
         found: list[Break] = []
         for record in self.records:
@@ -229,19 +231,19 @@ def _of_key(vendor: Vendor, head: Head) -> tuple[Refusal, str] | None:
 
 @cache
 def _secret() -> frozenset[str]:
-    """The headers that are not kept."""
+    """Return the names of headers that are not recorded."""
     return frozenset(SECRETS).union(*(vendor.key_headers for vendor in vendors()))
 
 
 def _settings(vendor: Vendor, raw: bytes) -> JSONObject:
-    """A body without its messages, which are most of it and take long to read."""
+    """Return a body without its messages, which are large and slow to parse."""
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     skipped = vendor.formatter.messages_key
     return {name: decode(value) for name, value in fields.items() if name != skipped}
 
 
 def _parted(record: Record, vendor: Vendor) -> tuple[tuple[str, bytes], bytes, list[JSONObject]]:
-    """How a request's conversation begins, what stands before its messages, and its messages without cache marks."""
+    """Return the first messages, the fields before the messages, and the messages without cache breakpoints."""
     speaks = vendor.formatter
     body: JSONObject = decode(record.raw)
     given = body[speaks.messages_key]
@@ -252,7 +254,7 @@ def _parted(record: Record, vendor: Vendor) -> tuple[tuple[str, bytes], bytes, l
 
 
 def _differs(earlier: list[JSONObject], later: list[JSONObject]) -> int | None:
-    """The first message that is no longer what it was. The last may have grown: neighbours are merged."""
+    """Return the index of the first changed message. The last may have grown, because neighbours are merged."""
     for number, message in enumerate(earlier):
         now = later[number] if number < len(later) else None
         if now == message or (number == len(earlier) - 1 and now is not None and _grown(message, now)):

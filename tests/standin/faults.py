@@ -1,9 +1,9 @@
-"""What may go wrong between a vendor and its client, as changes to an answer, and plans of when it does.
+"""Fault injection: faults as changes to a response, and plans that select a fault for a request.
 
-A plan is asked for every request that was let in. It is a function, so that a test can write its own:
-`lambda ask: overloaded() if ask.attempt == 0 else None` fails every request once. `listed` gives them in order,
-`Weather` draws them from a seed and from the content of the request; no request fails more than `most` times in a row,
-so whoever tries again gets through.
+A plan is called for every accepted request. It is a function, so that a test can write its own:
+`lambda ask: overloaded() if ask.attempt == 0 else None` fails every request once. `listed` returns faults in order.
+`Weather` selects them by a seed and the content of the request. No request fails more than `most` times in a row, so
+retries succeed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from tests.standin.vendor import Ask, Trouble
 
 
 class Fault(Struct, frozen=True):
-    """A change to an answer, under a name. `spoils`: what is left is no whole answer."""
+    """A named change to a response. `spoils` is True if the changed response is incomplete."""
 
     name: str
     apply: Callable[[Answer, Ask], Answer]
@@ -31,7 +31,7 @@ Plan: TypeAlias = Callable[[Ask], Fault | None]
 
 
 def slow(seconds: float = 0.01) -> Fault:
-    """A pause before every event."""
+    """Pause before every event."""
 
     def apply(answer: Answer, ask: Ask) -> Answer:
         return replace(answer, steps=tuple(each for step in answer.steps for each in (Pause(seconds), step)))
@@ -40,9 +40,9 @@ def slow(seconds: float = 0.01) -> Fault:
 
 
 def cut(at: int | float = 0.5, *, reset: bool = False) -> Fault:
-    """The line goes in the middle: before the event `at`, or, as a fraction, after that part of them.
+    """Break the connection before the event number `at`, or, for a float, after that fraction of the events.
 
-    A reply that comes whole loses its second half.
+    A reply that is not streamed loses its second half.
     """
 
     def apply(answer: Answer, ask: Ask) -> Answer:
@@ -52,32 +52,32 @@ def cut(at: int | float = 0.5, *, reset: bool = False) -> Fault:
 
 
 def ended(at: int | float = 0.5) -> Fault:
-    """The stream ends early but in order, as behind a proxy that lost its other side."""
+    """End the stream early but cleanly, as a proxy does that lost its upstream."""
     return Fault("ended", lambda answer, ask: _interrupted(answer, at, ()))
 
 
 def stalled(at: int | float = 0.5) -> Fault:
-    """Nothing more comes after the middle, and the line stays open."""
+    """Stop sending after the middle, and keep the connection open."""
     return Fault("stalled", lambda answer, ask: _interrupted(answer, at, (Silence(),)))
 
 
 def hang() -> Fault:
-    """Nothing ever comes."""
+    """Send nothing, and keep the connection open."""
     return Fault("hang", lambda answer, ask: Answer(status=0, steps=(Silence(),)))
 
 
 def reset() -> Fault:
-    """The line is reset before anything came."""
+    """Reset the connection before anything is sent."""
     return Fault("reset", lambda answer, ask: Answer(status=0, steps=(Drop(reset=True),)))
 
 
 def closed() -> Fault:
-    """The line is closed before anything came."""
+    """Close the connection before anything is sent."""
     return Fault("closed", lambda answer, ask: Answer(status=0, steps=(Drop(),)))
 
 
 def trouble(kind: Trouble, seconds: float = 0.0) -> Fault:
-    """The vendor's own words, with its own status."""
+    """Answer with the vendor's error body and status."""
     return Fault(kind, lambda answer, ask: refused(ask.vendor.trouble(kind, seconds)))
 
 
@@ -98,14 +98,14 @@ def quota() -> Fault:
 
 
 def rate(seconds: float = 1.0, *, form: Literal["own", "seconds", "date", "none"] = "own") -> Fault:
-    """429. `form` says how the time to wait is told: as the vendor does, in plain `Retry-After`, or not at all."""
+    """Answer with status 429. `form` states the wait as the vendor does, as `Retry-After`, or not at all."""
 
     def apply(answer: Answer, ask: Ask) -> Answer:
         told = ask.vendor.trouble("rate", seconds)
         if form == "own":
             return refused(told)
         rest = tuple(each for each in told.headers if not each[0].startswith("retry-after"))
-        # A date has no fractions of a second: what is told is at least as long as what is meant.
+        # An HTTP date has no fractions of a second, so it is rounded up.
         moment = datetime.now(UTC) + timedelta(seconds=seconds + 1)
         date = format_datetime(moment, usegmt=True)
         wait = {"seconds": (("retry-after", f"{seconds:g}"),), "date": (("retry-after", date),), "none": ()}
@@ -115,7 +115,7 @@ def rate(seconds: float = 1.0, *, form: Literal["own", "seconds", "date", "none"
 
 
 def garbled(at: int | float = 0.5) -> Fault:
-    """An event whose JSON lacks its end; what follows it is sound."""
+    """Truncate the JSON of one event. The following events are valid."""
 
     def apply(answer: Answer, ask: Ask) -> Answer:
         steps = list(answer.steps)
@@ -131,7 +131,7 @@ def garbled(at: int | float = 0.5) -> Fault:
 
 
 def error_inside(at: int | float = 0.5, kind: Trouble = "overloaded") -> Fault:
-    """An error event in place of the rest; where the reply is not streamed, the error itself."""
+    """Replace the rest by an error event, or the whole reply by the error if it is not streamed."""
 
     def apply(answer: Answer, ask: Ask) -> Answer:
         if not answer.streamed:
@@ -144,7 +144,7 @@ def error_inside(at: int | float = 0.5, kind: Trouble = "overloaded") -> Fault:
 
 
 def _place(steps: Sequence[Step], at: int | float) -> int:
-    """Which step is meant. Counted from the end where it is negative; never beyond what there is."""
+    """Return the index of a step. A negative value counts from the end. The result is always in range."""
     place = int(len(steps) * at) if isinstance(at, float) else at if at >= 0 else len(steps) + at
     return min(max(place, 0), len(steps) - 1)
 
@@ -158,7 +158,7 @@ def _interrupted(answer: Answer, at: int | float, then: tuple[Step, ...]) -> Ans
 
 
 def listed(*faults: Fault | None) -> Plan:
-    """One after the other, by the number of the request; then none."""
+    """Return a plan with one fault per request, in order, then none."""
 
     def plan(ask: Ask) -> Fault | None:
         return faults[ask.number] if ask.number < len(faults) else None
@@ -181,11 +181,11 @@ QUICK: tuple[Draw, ...] = (
     lambda chance: reset(),
     lambda chance: closed(),
 )
-"""Faults that cost a client no time. `hang` and `stalled` cost it its whole patience and are to be asked for."""
+"""Faults without a delay. `hang` and `stalled` last until the client's timeout, so tests select them explicitly."""
 
 
 class Weather:
-    """Faults at random, for a share of all attempts."""
+    """Plan with pseudo-random faults for a share of all attempts."""
 
     def __init__(self, seed: int, *, share: float = 0.3, draws: Iterable[Draw] = QUICK, most: int = 2) -> None:
         self.seed, self.share, self.draws, self.most = seed, share, tuple(draws), most

@@ -1,8 +1,8 @@
-"""What a model says, in nobody's words: a script returns it, and a vendor's file puts it into its own shape.
+"""Vendor-neutral replies: a script returns one, and a vendor module encodes it.
 
-A reply stands for one turn of a model: reasoning, then text, then calls. `text=None` says nothing at all, `text=""` is
-the empty block that models do return beside calls. A call's arguments are an object, or the text a model wrote where
-it is no JSON; not every vendor can pass that on.
+A reply is one model response: reasoning, then text, then tool calls. `text=None` has no text block. `text=""` has the
+empty block that models do return beside calls. Arguments of a call are an object, or a string that is invalid JSON,
+which not every vendor can transmit.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Finish: TypeAlias = Literal["stop", "tool_calls", "length", "filter"]
 
 
 class Call(Struct, frozen=True):
-    """A tool the model asks for. Without an id it gets one of the vendor's making."""
+    """A tool call. Without an id, the vendor module generates one."""
 
     name: str
     arguments: JSONObject | str = {}
@@ -24,17 +24,17 @@ class Call(Struct, frozen=True):
 
     @property
     def written(self) -> str:
-        """The arguments as text."""
+        """Return the arguments as text."""
         return self.arguments if isinstance(self.arguments, str) else encode(self.arguments).decode()
 
     @property
     def meant(self) -> bytes:
-        """What two calls have in common that ask for the same."""
+        """Return a key that is equal for calls with the same name and arguments."""
         return canonical([self.name, self.arguments])
 
 
 class Reply(Struct, frozen=True):
-    """One turn of a model. `output` is how many tokens it shall have cost, where counting them will not do."""
+    """One reply of a model. `output` overrides the counted output tokens."""
 
     text: str | None = None
     calls: Sequence[Call] = ()
@@ -48,7 +48,7 @@ class Reply(Struct, frozen=True):
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """What a request took. `input` holds what was read from the cache and written to it; `output` the reasoning."""
+    """Token usage of a request. `input` includes cache reads and writes, `output` includes reasoning."""
 
     input: int
     read: int = 0
@@ -58,7 +58,7 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 
 def pieces(text: str) -> list[str]:
-    """A text as it is streamed: in pieces of uneven length, the same every time."""
+    """Split a text into chunks of different lengths, deterministically."""
     found: list[str] = []
     start, length = 0, 3
     while start < len(text):

@@ -1,4 +1,4 @@
-"""What stands in for the model: a function from a request to a reply. Here the plain ones; `wanderer` has another."""
+"""Scripts in place of a model: functions from a request to a reply. `wanderer` has another one."""
 
 from collections.abc import Callable, Iterable
 from threading import Lock
@@ -11,11 +11,11 @@ Script: TypeAlias = Callable[[Ask], Reply]
 
 
 class ScriptEnded(Exception):
-    """More was asked than the script has answers for."""
+    """The script has no reply left."""
 
 
 class Scripted:
-    """Replies in order. A request that comes again, byte for byte, is given the reply it had."""
+    """Script that returns replies in order. A repeated request (equal bytes) gets the same reply again."""
 
     def __init__(self, replies: Iterable[Reply | str]) -> None:
         self.replies = iter([Reply(each) if isinstance(each, str) else each for each in replies])

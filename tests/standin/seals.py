@@ -1,8 +1,7 @@
-"""Signatures that can be checked without a memory: they hold hashes of what they vouch for.
+"""Fake reasoning signatures that are verifiable without state: they contain hashes of the signed content.
 
-Each vendor signs its model's reasoning in a form of its own, which our rule checker knows. What is sealed here has that
-form and says in addition whose it is, so a signature that came from elsewhere is left alone. A signature over other
-words, or over another history, is found out, in whichever process it is read.
+Each vendor signs reasoning in its own form, which our lint rules check. These signatures have that form and a marker.
+Signatures of other origin are ignored. A signature for other text or another history is detected in any process.
 """
 
 from base64 import b64encode, urlsafe_b64encode
@@ -23,25 +22,25 @@ def digest(*said: bytes) -> bytes:
 
 
 def message_seal(*digests: bytes) -> str:
-    """As Anthropic and Google write them: base64 of a message in protocol buffers' form."""
+    """Return a signature in the form of Anthropic and Google: a base64-encoded protocol buffer message."""
     content = MAGIC + b"".join(digests)
     return b64encode(b"\x12" + bytes([len(content)]) + content + b"\x18\x01").decode()
 
 
 def read_message_seal(seal: object) -> list[bytes] | None:
-    """The digests in it; None where it is none of ours."""
+    """Return the digests in a signature, or None if it was not created here."""
     data = unpacked(seal, urlsafe=True) if isinstance(seal, str) else None
     return _digests(data[2:-2]) if data and data[2:].startswith(MAGIC) else None
 
 
 def token_seal(content: bytes) -> str:
-    """As OpenAI encrypts its reasoning: a Fernet token, whose time and ciphertext are our own business."""
+    """Return a token in the form of OpenAI's encrypted reasoning: a Fernet token with our own content."""
     body = FERNET + digest(content)[:4] + MAGIC[:16] + (content + bytes(-len(content) % 16))
     return urlsafe_b64encode(body + blake2b(body, digest_size=32).digest()).decode()
 
 
 def read_token_seal(seal: object) -> bytes | None:
-    """What it vouches for; b"" where it was one of ours and is damaged, None where it is none of ours."""
+    """Return the signed content, b"" if the token is damaged, or None if it was not created here."""
     data = unpacked(seal, urlsafe=True) if isinstance(seal, str) else None
     if not data or data[9:25] != MAGIC[:16]:
         return None

@@ -1,7 +1,7 @@
-"""The stand-in on a real line: HTTP/1.1 over TCP on loopback.
+"""HTTP/1.1 server of the fake vendors, on loopback.
 
-It acts answers out: it waits where they wait, and where a line is to be reset it is reset, with the packet that says
-so. A client that goes away ends its answer at once.
+It performs the steps of a response: it pauses, and resets a connection with a TCP reset packet. A client that
+disconnects ends its response at once.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from tests.standin.desk import Desk
 
 CHUNK = 1 << 16
 LINGER_NOT = struct.pack("ii", 1, 0)
-"""Closing then sends a reset in place of an end."""
+"""Socket option that makes `close` send a TCP reset."""
 
 
 class Gone(Exception):
-    """The other side has left, or we are to drop it."""
+    """The client disconnected, or the connection must be dropped."""
 
 
 class Server:
-    """Listens on one port. It may stop and start again, on the same one."""
+    """Server on one port. It can stop and start again on the same port."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
@@ -41,7 +41,7 @@ class Server:
         self.port = self.listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Refuse new lines, and end those that are open."""
+        """Stop listening, and close the open connections."""
         if self.listener:
             self.listener.close()
         for line in self.lines:
@@ -62,7 +62,7 @@ class Server:
 
 
 class Line:
-    """One connection, for any number of requests one after the other."""
+    """One connection, for any number of sequential requests."""
 
     def __init__(self, desk: Desk, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.desk, self.number, self.reader, self.writer = desk, number, reader, writer
@@ -105,7 +105,7 @@ class Line:
             await self.write(h11.Response(status_code=answer.status, headers=headers))
         for number, step in enumerate(answer.steps, 1):
             if number == len(answer.steps):
-                record.sent()  # before the last bytes leave: a client that has them may look at the record at once
+                record.sent()  # before the last bytes: the client may read the record at once
             await self.act(step)
         await self.write(h11.EndOfMessage())
 
@@ -124,7 +124,7 @@ class Line:
         await self.writer.drain()
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait, unless the client leaves."""
+        """Wait. Raise `Gone` if the client disconnects."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 if not await self.reader.read(1):

@@ -1,4 +1,4 @@
-"""JSON whose shape nobody has vouched for, as objects and lists: what is something else is empty."""
+"""Access to unchecked JSON as objects and lists. A value of another type becomes empty."""
 
 from typing import cast
 

@@ -1,9 +1,9 @@
-"""A strict stand-in for the vendors' APIs, for tests and benchmarks.
+"""Strict fake of the vendors' APIs, for tests and benchmarks.
 
     with Standin(Scripted(["Hello!"])) as standin:
         client = anthropic.Anthropic(base_url=standin.url("anthropic"), api_key=KEY, max_retries=0)
 
-`with` serves from a thread of its own, `async with` from the running loop; `transport()` needs neither.
+`with` serves from a separate thread, `async with` from the running loop. `transport()` needs neither.
 """
 
 import asyncio
@@ -23,8 +23,11 @@ from tests.standin.vendor import Memory, vendor
 
 
 class Standin:
-    """`window`: how many tokens of input are taken, where not as many as the model takes. `strict=False`: nothing is
-    checked but the key, and tokens are told from bytes. `keep=False`: records do without the bytes of requests."""
+    """Fake vendor APIs.
+
+    `window` overrides the model's context window. `strict=False` checks only the key, and estimates tokens from bytes.
+    `keep=False` omits the bytes of requests from the records.
+    """
 
     def __init__(
         self,
@@ -43,34 +46,34 @@ class Standin:
 
     @property
     def records(self) -> list[Record]:
-        """Every request there was, in order."""
+        """All requests, in order."""
         return self.desk.records
 
     @property
     def refused(self) -> list[Record]:
-        """Requests that were turned away for what they were."""
+        """Requests that were rejected as invalid."""
         return [record for record in self.desk.records if record.refused]
 
     @property
     def defects(self) -> list[str]:
-        """What no vendor refuses, and nobody means to send."""
+        """Mistakes in requests that no vendor rejects, but no client should make."""
         return [defect for record in self.desk.records for defect in record.defects]
 
     @property
     def spent(self) -> float:
-        """Seconds of processor time that judging and answering took, without sending."""
+        """Seconds of CPU time for checks and responses, without sending."""
         return self.desk.spent
 
     def breaks(self) -> list[Break]:
-        """Requests that do not extend the one before them in their conversation."""
+        """Requests that do not extend the previous one of their conversation."""
         return self.desk.breaks()
 
     def memory(self, name: str) -> Memory:
-        """What a vendor keeps between two requests."""
+        """Return the state that a vendor keeps between requests."""
         return self.desk.memory(vendor(name))
 
     def url(self, name: str = "") -> str:
-        """The address; with a vendor's name, the one its SDK is to be given."""
+        """Return the server's URL, or the base URL for a vendor's SDK."""
         return f"http://127.0.0.1:{self.server.port}{vendor(name).root if name else ''}"
 
     def transport(self) -> Transport:
@@ -78,7 +81,7 @@ class Standin:
 
     @contextmanager
     def refusing(self) -> Generator[None]:
-        """Nobody listens for a while: connections are refused, and those that were open have ended."""
+        """Stop the server inside the context: connections are refused, and open ones are closed."""
         self.shut = True
         self._run(self.server.stop())
         try:

@@ -1,8 +1,7 @@
-"""What a request took, in tokens: counted as we count, and what of it a prompt cache would have served.
+"""Token usage of requests, counted with our tokenizers, and a simulated prompt cache.
 
-The cache is the bytes of earlier requests: as much of a request as one of them began with is read from it. That is
-what vendors do with tokens, and near enough for figures that only have to be plausible and to tell a kept prefix from a
-broken one.
+The cache contains the bytes of earlier requests. The longest shared prefix counts as read from the cache. Vendors do
+the same with tokens. This is precise enough to distinguish a kept prefix from a broken one.
 """
 
 from collections import defaultdict, deque
@@ -15,17 +14,16 @@ from tests.standin.reply import Reply, Tokens
 from tests.standin.vendor import Ask
 
 KEPT = 64
-"""How many requests the cache remembers for each model."""
+"""Number of cached requests per model."""
 ENOUGH = 0.9
-"""From which share on no better prefix is looked for."""
+"""Share of a request from which a prefix is good enough to end the search."""
 LEAST = 1024
-"""The shortest prefix that is cached, for a model nobody knows."""
+"""Shortest cached prefix in tokens, for an unknown model."""
 BYTES_PER_TOKEN = 4
 
 
 class Tally:
-    """Counts requests and replies, and remembers requests. `exactly`: by their words; otherwise by
-    their bytes, and without a cache."""
+    """Counter of tokens with a prompt cache. With `exactly=False`, tokens are estimated from bytes, without a cache."""
 
     def __init__(self, exactly: bool = True) -> None:
         self.exactly = exactly
@@ -41,7 +39,7 @@ class Tally:
         return said + system + counts.tools(tools) + counts.settings(request.settings) + counts.overhead
 
     def tokens(self, ask: Ask, reply: Reply, input: int) -> Tokens:
-        """All figures of an exchange."""
+        """Return the token usage of a request and its reply."""
         counts = _counter(ask)
         reasoning = counts.text(reply.reasoning) if reply.reasoning else 0
         calls = [tool_call("id", call.name, call.written) for call in reply.calls]
@@ -53,7 +51,7 @@ class Tally:
         return Tokens(input=input, read=read, written=written, output=max(output, reasoning + 1), reasoning=reasoning)
 
     def read(self, ask: Ask, input: int) -> int:
-        """How much of a request the cache has."""
+        """Return the number of cached tokens of a request."""
         least = ask.facts.cache_minimum if ask.facts else LEAST
         kept = 0
         for before in reversed(self.cache[ask.vendor.name, ask.model]):
@@ -70,7 +68,7 @@ class Tally:
 
 
 def shared(one: bytes, other: bytes) -> int:
-    """How many bytes two texts begin with in common."""
+    """Return the length of the common prefix of two byte strings."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

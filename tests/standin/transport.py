@@ -1,7 +1,7 @@
-"""The stand-in without a line: a transport for the HTTP client that all three SDKs use.
+"""In-process transport to the fake vendors, for the HTTP client that the SDKs use.
 
-The same answers, acted out in the process of the client. What would happen to a line happens as the exceptions that the
-client's own transport would raise.
+It performs the same responses without a network. Connection faults become the exceptions that the client's own
+transport would raise.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Transport(httpx2.AsyncBaseTransport):
 
 
 class Steps(httpx2.AsyncByteStream):
-    """The body of a response, as it comes."""
+    """Stream of a response body."""
 
     def __init__(self, answer: Answer, record: Record, request: httpx2.Request) -> None:
         self.answer, self.record, self.request = answer, record, request
@@ -46,7 +46,7 @@ class Steps(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for number, step in enumerate(self.answer.steps, 1):
             if number == len(self.answer.steps):
-                self.record.sent()  # a client may stop reading at what it knows to be the end
+                self.record.sent()  # a client may stop reading at the last event
             if isinstance(step, bytes):
                 yield step
             elif isinstance(step, Pause):
@@ -57,7 +57,7 @@ class Steps(httpx2.AsyncByteStream):
                 raise self.dropped(step)
 
     async def silence(self) -> None:
-        """As long as the client's patience lasts; for ever where that has no end."""
+        """Wait until the client's timeout, or forever if it has none."""
         patience = cast(JSONObject, self.request.extensions.get("timeout") or {}).get("read")
         await asyncio.sleep(1e9 if patience is None else patience)
         raise httpx2.ReadTimeout("", request=self.request)

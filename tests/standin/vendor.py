@@ -1,7 +1,7 @@
-"""What a stand-in has to know of one vendor. Everything else about serving requests knows no vendor's name.
+"""Base class of the fake vendors. All other modules are vendor-neutral.
 
-A vendor is a file in `vendors/` with a `VENDOR`: where and how it is asked, how it refuses, and how it writes a reply,
-whole and as events. One more vendor is one more file.
+A vendor is a module in `vendors/` with a `VENDOR`. It defines URLs and keys, error responses, and the encoding of a
+reply, complete and as events. To add a vendor, add a module.
 """
 
 from abc import ABC, abstractmethod
@@ -22,30 +22,30 @@ from tests.standin.answer import Event, Head, Outcome, Refusal
 from tests.standin.reply import Call, Reply, Tokens
 
 KEY = "stand-in-key-0123456789"
-"""The one key that every vendor here takes."""
+"""The only valid key, for all vendors."""
 CREATED = 1_790_000_000
-"""When replies are said to have been made: a constant, so that a repeated request has the same answer."""
+"""Creation time in replies. It is constant, so that a repeated request gets an equal reply."""
 Trouble: TypeAlias = Literal["rate", "quota", "overloaded", "internal", "unavailable"]
 
 
 class Memory:
-    """What a vendor keeps between two requests, and how it is asked about that. Most keep nothing."""
+    """State that a vendor keeps between requests, and the requests that read it. Most vendors keep none."""
 
     def serves(self, head: Head) -> bool:
-        """Whether this is a request that no model is asked for."""
+        """Return True if this request reads or changes the state, without a model."""
         return False
 
     def answer(self, head: Head, raw: bytes) -> JSONObject | Refusal:
-        """The answer to one of those."""
+        """Answer such a request."""
         raise NotImplementedError
 
 
 class Ask:
-    """A request that has been let in: what a script and a plan of faults decide by.
+    """An accepted request, the input of scripts and fault plans.
 
-    `identity` stands for its content: a request that is sent again has the same one, and the next `attempt`. `number`
-    counts the requests that were let in. Both begin with 0. `body` may lack the messages, where nothing is checked;
-    `request` has them, and those that the vendor holds itself.
+    `identity` is derived from its content: a repeated request has the same `identity` and the next `attempt`. `number`
+    counts the accepted requests. Both counters start at 0. `body` may lack the messages if nothing is checked.
+    `request` contains them, and those that the vendor stores.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Ask:
 
     @cached_property
     def request(self) -> Request:
-        """What the model sees, in our terms."""
+        """The decoded request, as the model sees it."""
         return self.formatter.decode_request(self.vendor.seen(self, decode(self.raw)))
 
     @cached_property
@@ -75,18 +75,18 @@ class Ask:
 
 
 class Told:
-    """A reply on its way into a vendor's shape."""
+    """A reply that is being encoded by a vendor."""
 
     def __init__(self, ask: Ask, reply: Reply, tokens: Tokens) -> None:
         self.ask, self.body, self.model, self.reply, self.tokens = ask, ask.body, ask.model, reply, tokens
 
     def name(self, prefix: str, number: int = 0, length: int = 24) -> str:
-        """An id, the same whenever this attempt is answered; the next attempt at a request has others."""
+        """Return an id that is deterministic for this attempt. The next attempt of a request has other ids."""
         said = f"{self.ask.identity} {prefix} {number}" + (f" {self.ask.attempt}" if self.ask.attempt else "")
         return prefix + sha256(said.encode()).hexdigest()[:length]
 
     def calls(self, prefix: str, length: int = 24) -> list[Call]:
-        """The calls, each with its id."""
+        """Return the calls with their ids."""
         return [
             Call(call.name, call.arguments, call.id or self.name(prefix, number, length))
             for number, call in enumerate(self.reply.calls)
@@ -98,21 +98,21 @@ class Vendor(ABC):
 
     format: ClassVar[str]
     name: ClassVar[str]
-    """What it is called: as its format, unless several speak that."""
+    """Its name: that of its format, unless several vendors have the same format."""
     root: ClassVar[str] = ""
-    """What of the path belongs to the address that an SDK is given."""
+    """The part of the path that belongs to the base URL of the SDK."""
     key_headers: ClassVar[tuple[str, ...]] = ("authorization",)
-    """Where a key may stand; none where no key is asked for."""
+    """Headers that may hold the key. Empty if no key is needed."""
     stream_kind: ClassVar[str] = "text/event-stream; charset=utf-8"
     line_end: ClassVar[str] = "\n"
     ends: ClassVar[str] = ""
-    """What is sent behind the last event, where something is."""
+    """Bytes after the last event, if any."""
     free_arguments: ClassVar[bool] = False
-    """Whether a call's arguments are text, and so may be anything."""
+    """True if arguments of a call are a string, and so may be invalid JSON."""
     reasons: ClassVar[bool] = True
-    """Whether reasoning is given out, in whatever form."""
+    """True if reasoning is returned in any form."""
     cache_mark: ClassVar[bytes] = b""
-    """What must be in a request for its prefix to be cached; empty where that goes by itself."""
+    """Bytes that a request must contain for its prefix to be cached. Empty if caching is automatic."""
     cache_step: ClassVar[int] = 1
 
     def __init_subclass__(cls) -> None:
@@ -121,7 +121,7 @@ class Vendor(ABC):
 
     @property
     def formatter(self) -> Formatter:
-        """Which formatter reads its bodies: that of its format, unless the vendor takes more than others do."""
+        """Return the formatter that decodes its bodies. The default is that of its format."""
         return formatter(self.format)
 
     @abstractmethod
@@ -134,59 +134,59 @@ class Vendor(ABC):
     def streams(self, head: Head, body: JSONObject) -> bool: ...
 
     def key(self, head: Head) -> str | None:
-        """The key that was sent."""
+        """Return the key in the request."""
         found = [head.headers[name] for name in self.key_headers if name in head.headers]
         return found[0].removeprefix("Bearer ") if found else None
 
     def unauthorized(self, key: str | None) -> Refusal:
-        """What it says to a key that is not the one, or to none; never asked where no key is."""
+        """Return the error for a wrong or missing key. Not called if no key is needed."""
         raise NotImplementedError
 
     def unwelcome(self, head: Head) -> Refusal | None:
-        """What is wrong with a head, beyond its key."""
+        """Return the problem of the headers, apart from the key."""
         return None
 
     @abstractmethod
     def invalid(self, message: str, *, path: str = "", status: int = 400) -> Refusal:
-        """A refusal for the shape of a request."""
+        """Return the error for an invalid request."""
 
     @abstractmethod
     def too_long(self, ask: Ask, tokens: int, window: int) -> Refusal: ...
 
     @abstractmethod
     def trouble(self, kind: Trouble, seconds: float) -> Refusal:
-        """What it says when it cannot answer now. `seconds`: when to ask again."""
+        """Return the error for a temporary failure. `seconds` is the time to wait before a retry."""
 
     @abstractmethod
     def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
-        """The same in the middle of a stream, where `number` events were sent."""
+        """Return the error event for a temporary failure inside a stream, after `number` events."""
 
     def memory(self) -> Memory:
-        """What it keeps between two requests; every stand-in has one of its own."""
+        """Return new state, which each fake keeps between requests."""
         return Memory()
 
     def seen(self, ask: Ask, body: JSONObject) -> JSONObject:
-        """The body as the model sees it: with what the vendor holds of earlier ones."""
+        """Return the body as the model sees it, with the content that the vendor stored."""
         return body
 
     def keeps(self, told: "Told") -> Callable[[Outcome], None] | None:
-        """A reply is on its way: what is to be done when it is over."""
+        """Return a callback for the end of a reply."""
         return None
 
     def judged(self, ask: Ask) -> JSONObject:
-        """The body as it is held against the rules: with what the vendor knows and the body does not say."""
+        """Return the body for our lint rules, with the content that the vendor stored."""
         return ask.body
 
     def typed(self, ask: Ask) -> JSONObject:
-        """The body as it is held against the SDK's types: without what the vendor takes and its SDK does not know."""
+        """Return the body for the SDK's types, without fields that only the API accepts."""
         return ask.body
 
     def must_reason(self, ask: Ask) -> bool:
-        """Whether a model has to say what it thought."""
+        """Return True if the model returns reasoning."""
         return False
 
     def objections(self, ask: Ask, replies: set[str]) -> Iterable[str | Refusal]:
-        """What it refuses beyond rules and types. `replies` are the ids of those it has given."""
+        """Return vendor-specific problems of a request. `replies` are the ids of its replies so far."""
         return ()
 
     @abstractmethod
@@ -194,7 +194,7 @@ class Vendor(ABC):
 
     @abstractmethod
     def call_ids(self, told: Told) -> list[Call]:
-        """The calls with the ids that the client is told; without one where it is told none."""
+        """Return the calls with the ids that the client gets, or without ids if it gets none."""
 
     @abstractmethod
     def whole(self, told: Told) -> JSONObject: ...
@@ -203,14 +203,14 @@ class Vendor(ABC):
     def events(self, told: Told) -> Iterator[Event]: ...
 
     def framed(self, event: Event) -> bytes:
-        """One event on the line: a server-sent event, unless the vendor streams in another way."""
+        """Encode one event. The default is a server-sent event."""
         head = f"event: {event.name}{self.line_end}".encode() if event.name else b""
         return head + b"data: " + event.written + f"{self.line_end}{self.line_end}".encode()
 
 
 @cache
 def facts(name: str) -> Model | None:
-    """What is known about a model; a stand-in serves any."""
+    """Return the facts of a model. A fake serves any model."""
     try:
         return find_model(name)
     except UnknownModel:

@@ -1,8 +1,8 @@
-"""A model that does as it likes with the tools it is offered, and gets nowhere, until it has had enough.
+"""Script that calls the offered tools at random, for a limited number of steps.
 
-What it says depends on its seed and on the content of the request, and on nothing else: a request that is sent again is
-answered in the same words, by this process or another. Its arguments fit the tools' schemas; now and then it says an
-empty text, or, where a vendor passes that on, writes arguments that are no JSON.
+Its replies depend only on its seed and the content of the request, so a repeated request gets an equal reply in any
+process. Arguments match the tools' schemas. Sometimes it returns an empty text, or, if the vendor can transmit them,
+arguments that are invalid JSON.
 """
 
 from random import Random

@@ -233,7 +233,11 @@ def test_recordings_of_a_folder_may_be_named_where_the_server_says_so(store: cc.
         for other in (outside, f"replay:{folder}/link.jsonl", f"replay:{folder}/../outside.jsonl"):
             assert status(other)[0] == 403
         assert status(f"replay:file://{tmp_path}/outside.jsonl")[0] == 403
-        for odd, said in (("key.txt", "line 1 is no JSON object"), (".", "is no file"), ("gone", "cannot be read")):
+        for odd, said in (
+            ("key.txt", "line 1: expected a JSON object"),
+            (".", "must be a regular file"),
+            ("gone", "cannot read"),
+        ):
             code, text = status(f"replay:{folder}/{odd}")
             assert (code, said in text, "private" in text) == (400, True, False)
         assert status(there)[0] == 202

@@ -1,4 +1,4 @@
-"""Who we talk to, as data: which format they speak, and what they remember by themselves; and the line to them."""
+"""Providers as data (format, model, session behaviour), and the clients that send requests to them."""
 
 from contextc.providers.endpoint import Call, Endpoint, endpoint
 from contextc.providers.named import Provider, provider, provider_names

@@ -1,4 +1,4 @@
-"""Anthropic, and whoever speaks its Messages API. Through Anthropic's own SDK; the body is sent as it is."""
+"""Client for Anthropic's Messages API and compatible endpoints, through Anthropic's SDK. Sends the body unchanged."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -46,7 +46,7 @@ def open(provider: Provider, **options: object) -> "AnthropicEndpoint":
 class AnthropicEndpoint(Posting):
     table: ClassVar[Table] = TABLE
     _client: "AsyncAnthropic | None" = None
-    _stream_class: Any = None  # the SDK's, which holds an answer that nobody has read yet
+    _stream_class: Any = None  # the SDK's class for a response whose body is unread
 
     async def _post(self, call: Call) -> Answer:
         return await self._sent(self._opened(), PATH, call, self._stream_class)

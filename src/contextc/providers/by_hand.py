@@ -1,8 +1,8 @@
-"""A request as somebody would send it by hand: a command for a shell, or a few lines of Python with the vendor's SDK.
+"""Snippets that send a stored request again: a curl command, or a short Python program with the vendor's SDK.
 
-Keys are never in it, only the names of the variables that hold them. Whatever the request says, the shell and Python
-read it as it is: the command sends these very bytes, the program an equal request. A server that contextc starts by
-itself is asked for its address first. Where none is called, because a program or a recording answers, words say so.
+A snippet contains no keys, only the names of the environment variables that hold them. All content is quoted: the
+command sends exactly these bytes, the program an equal request. For a server that contextc starts, the snippet first
+asks for its URL. If no URL is called, because a program or a recording answers, a comment states it.
 """
 
 import re
@@ -25,13 +25,13 @@ from contextc.providers.named import (
 )
 
 VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
-ADDRESS = "$BASE_URL"  # where nobody knows it
+ADDRESS = "$BASE_URL"  # if the URL is unknown
 WIDTH = 100
 INDENT = "    "
 
 
 def as_curl(provider: Provider, formatter: Formatter, body: bytes, *, session: str = "", directory: str = "") -> str:
-    """A command that sends these bytes. `session` and `directory` are for programs, which have one."""
+    """Return a shell command that sends these bytes. `session` and `directory` apply to CLI agents only."""
     told = hand_tables().get(formatter.name)
     if told is None or not _is_called(provider, formatter):
         return _comment(_in_words(provider, formatter)) + _program(provider, session, directory)
@@ -52,11 +52,11 @@ def as_curl(provider: Provider, formatter: Formatter, body: bytes, *, session: s
 
 
 def as_python(provider: Provider, formatter: Formatter, body: bytes, *, session: str = "", directory: str = "") -> str:
-    """A program that sends an equal request."""
+    """Return a Python program that sends an equal request."""
     told, request = hand_tables().get(formatter.name), cast(JSONObject, decode(body))
     if told is None or not _is_called(provider, formatter):
         command = _program(provider, session, directory).strip()
-        words = [*_in_words(provider, formatter), *([f"To go on with it in a shell: {command}"] if command else [])]
+        words = [*_in_words(provider, formatter), *([f"To continue it in a shell: {command}"] if command else [])]
         return f"{_comment(words)}request = {literal(request)}\n"
     arguments, unknown = _split(formatter, formatter.arguments(request, provider.asks_for), told)
     served, imports = served_tables().get(provider.client), [told["imports"]]
@@ -83,12 +83,12 @@ def as_python(provider: Provider, formatter: Formatter, body: bytes, *, session:
 
 
 def _is_called(provider: Provider, formatter: Formatter) -> bool:
-    """Whether it is called at an address, by those who speak the format natively."""
+    """Return True if requests are sent to a URL by the client of this format."""
     return provider.client in ("", client_of(formatter.name)) or provider.client in served_tables()
 
 
 def _key(provider: Provider, told: JSONObject) -> str:
-    """The variable that holds the key; "" where none is sent. An address of one's own gets nobody else's key."""
+    """Return the variable that holds the key, or "" if none is sent. A custom URL never gets the vendor's key."""
     if provider.key or provider.url or not has_address(provider):
         return provider.key
     return told.get("key", "")
@@ -106,20 +106,20 @@ def _credentials(told: JSONObject, key: str) -> list[str]:
 
 
 def _started(provider: Provider) -> str:
-    return f"The server of {provider.name} is on this machine, and is started where it does not run."
+    return f"The server of {provider.name} runs on this machine. It is started if it is not running."
 
 
 def _version(told: JSONObject) -> str:
-    """What the vendor's address ends with, behind its host."""
+    """Return the path of the vendor's URL."""
     return "/" + told["url"].partition("://")[2].partition("/")[2] if "/" in told["url"].partition("://")[2] else ""
 
 
 def _nowhere(provider: Provider) -> str:
-    return f"It is not known where {provider.name} is: set BASE_URL to its address."
+    return f"The URL of {provider.name} is unknown: set BASE_URL."
 
 
 def _split(formatter: Formatter, arguments: JSONObject, told: JSONObject) -> tuple[JSONObject, JSONObject]:
-    """The arguments that every SDK of that make knows, and the others, which go beside them."""
+    """Return the arguments that the SDK's method accepts, and the others, which are passed as extra fields."""
     if not told.get("unknown"):
         return arguments, {}
     try:
@@ -131,26 +131,26 @@ def _split(formatter: Formatter, arguments: JSONObject, told: JSONObject) -> tup
         TypeError,
         AttributeError,
         ValueError,
-    ):  # somebody else's request, put in place of ours
+    ):  # the request was replaced by one of another format
         strange = set[str]()
     known = {name: value for name, value in arguments.items() if name not in strange}
     return known, {name: value for name, value in arguments.items() if name in strange}
 
 
-# ── in words ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── comments ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _in_words(provider: Provider, formatter: Formatter) -> list[str]:
     table = program_tables().get(provider.client)
     if table is not None:
-        return [f"This went through a program ({table['command']}), which keeps the conversation itself."]
+        return [f"This request was sent through a program ({table['command']}), which stores the conversation itself."]
     if provider.client and formatter.name in hand_tables():
-        return [f"Nobody is called at an address: {provider.name} answers inside of contextc."]
-    return [f"No provider is called with the format {formatter.name}."]
+        return [f"No URL is called: {provider.name} answers inside contextc."]
+    return [f"No provider accepts requests in the format {formatter.name}."]
 
 
 def _program(provider: Provider, session: str, directory: str) -> str:
-    """The command with which a person goes on with the session of a program."""
+    """Return the command that continues the session of a CLI agent."""
     table = program_tables().get(provider.client)
     if table is None:
         return ""
@@ -166,7 +166,7 @@ def _comment(lines: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A word of a shell in which variables in capitals are filled in, and nothing else happens."""
+    """Quote a shell word. Variables in capitals are expanded, nothing else is."""
     if not VARIABLE.search(text):
         return shlex.quote(text)
     parts = VARIABLE.split(text)
@@ -176,13 +176,13 @@ def _quoted(text: str) -> str:
 
 
 def _environment(text: str) -> str:
-    """A text as Python says it, with a variable of the environment in its place."""
+    """Return a string as a Python expression. A variable becomes a lookup in `os.environ`."""
     found = VARIABLE.fullmatch(text)
     return f'os.environ["{found[1]}"]' if found else repr(text)
 
 
 def literal(value: JSON, indent: str = "") -> str:
-    """A value as Python writes it, over several lines where it is long."""
+    """Return a value as a Python literal, on several lines if it is long."""
     return "".join(_pieces(value, indent))
 
 
@@ -201,13 +201,13 @@ def _pieces(value: JSON, indent: str) -> Iterator[str]:
 
 
 def _pairs(value: JSON) -> list[tuple[str | None, JSON]]:
-    """What an object or a list holds; a list's have no names."""
+    """Return the items of an object or a list. Items of a list have the name None."""
     if isinstance(value, dict):
         return list(cast(JSONObject, value).items())
     return [(None, each) for each in cast(list[JSON], value)] if isinstance(value, list) else []
 
 
 def _is_short(pairs: list[tuple[str | None, JSON]]) -> bool:
-    """Whether nothing long is in it: so that nothing long is written only to be thrown away."""
+    """Return True if all items are short. This avoids a `repr` of long values only to measure them."""
     plain = all(not isinstance(each, dict | list) and len(str(each)) < WIDTH for _, each in pairs[:WIDTH])
     return len(pairs) < WIDTH // 4 and plain

@@ -1,11 +1,11 @@
-"""An open line to a provider: a request goes out as the bytes it was compiled to, and the API's events come back.
+"""Interface of all clients: send a compiled request as bytes, and return the API's events.
 
-An endpoint knows nothing of messages, stores or turns. It never tries again, and says how a call failed in one way for
-all providers, `ProviderFailed`: whoever calls decides what to do about it. One module in this folder is one client,
-found by `provider.client`; it has a function `open(provider, **options)`, and loads its SDK there.
+An endpoint does not depend on messages, stores or turns. It never retries. Every failure is a `ProviderFailed`, and the
+caller decides what to do. Each client is one module of this package, named by `provider.client`. It has a function
+`open(provider, **options)`.
 
-An endpoint is used on one event loop, for any number of calls at once. Closing the generator that `stream` gives, or
-cancelling the task that reads it, closes the connection of that call.
+An endpoint is used on one event loop, for any number of concurrent calls. To close the connection of a call, close the
+generator that `stream` returned, or cancel the task that reads it.
 """
 
 from abc import ABC, abstractmethod
@@ -29,29 +29,35 @@ def _no_arguments() -> JSONObject:
 
 
 class Host(Protocol):
-    """Who serves a provider that runs tools by itself, in the middle of its reply."""
+    """Callbacks for a provider that runs tools during its reply."""
 
     async def approve(self, call: ToolCall) -> str:
-        """Why a tool of the provider's own may not run; "" is yes."""
+        """Return "" to allow a tool call of the provider, else the reason for the denial."""
         ...
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """The result of one of the tools in the request."""
+        """Run a tool of the request and return its result."""
         ...
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One request as it leaves. `body` is what is sent; `arguments` are the same for SDKs that take no bytes.
+    """One request, ready to be sent.
 
-    `stream` says whether the body asks for a stream. `timeout` is in seconds: between two pieces of an answer, and for
-    the connection; None is as the endpoint was opened. `headers` are added to those that the SDK sends.
+    - `body`: the bytes to send. `arguments` returns the same request for an SDK that takes no bytes.
+    - `stream`: True if the body requests a stream.
+    - `timeout`: seconds to connect, and between two chunks of a response. None uses the timeout of the endpoint.
+    - `headers`: added to those of the SDK.
+    - `conversation`: the conversation that the request belongs to, or "".
 
-    For a provider that keeps a session: `session` is the one to go on with ("" is a new one), and `cursor` where it
-    stood after the last reply that was stored. `revert` says that a prompt may be in it that failed: it goes back to
-    the cursor first. `opening` is what a session begins with (system prompt, tools), which a request that goes on with
-    one does not say again, and a program that is started anew has to be told. `conversation` is whose it is,
-    `directory` where a program runs ("" is where this one does), and `host` who is asked, and who runs the tools in
-    the request.
+    For a provider with sessions:
+
+    - `session`: the session to resume. "" starts a new one.
+    - `cursor`: the position of the session after the last stored reply.
+    - `revert`: the session may contain a failed prompt, so revert it to the cursor first.
+    - `opening`: returns what a session starts with (system prompt, tools). A request that resumes a session does not
+      repeat it, but a restarted program needs it.
+    - `directory`: the working directory of a program. "" is the current one.
+    - `host`: approves tool calls and runs the tools of the request.
     """
 
     provider: Provider
@@ -69,22 +75,22 @@ class Call(Struct, frozen=True, kw_only=True):
     host: Host | None = None
 
     def request(self) -> JSONObject:
-        """The body as it was meant, with what its session began with."""
+        """Return the parsed body, completed by the `opening` of its session."""
         return {**self.opening(), **decode(self.body)}
 
 
 class Endpoint(ABC):
-    """An open line to a provider."""
+    """Client of one provider."""
 
     @abstractmethod
     def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
-        """The API's events as plain JSON; where the call asks for no stream, the whole reply as the only one.
+        """Yield the API's events as JSON objects. Without streaming, the complete reply is the only event.
 
-        Raises `ProviderFailed`. An error event inside a stream is given as it came, and raised after it.
+        Raise `ProviderFailed` on failure. An error event inside a stream is yielded first, then raised.
         """
 
     async def close(self) -> None:
-        """Close what is open. Calls that are still running end with an error."""
+        """Close all connections. Running calls end with an error."""
         return None
 
     async def __aenter__(self) -> Self:
@@ -97,25 +103,27 @@ class Endpoint(ABC):
 
 
 class Client(Protocol):
-    """What a module in this folder has to have."""
+    """Interface of a client module."""
 
     def open(self, provider: Provider, **options: object) -> Endpoint: ...
 
 
 def check_settings(given: Iterable[str], known: Collection[str], whose: str) -> None:
-    """Refuse what a program does not know, in words: it might pass over it in silence."""
+    """Raise InvalidSetting for a setting that a program does not have, because it might ignore it."""
     for name in given:
         if name not in known:
             close = get_close_matches(name, known, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(sorted(known))}."
-            raise InvalidSetting(f"{name!r} is no setting of {whose} that a request can have.{hint}")
+            hint = f"Did you mean {close[0]!r}?" if close else f"Expected one of: {', '.join(sorted(known))}."
+            raise InvalidSetting(f"{name!r}: unknown request setting of {whose}", fix=hint)
 
 
 def checked_env(env: object) -> dict[str, str]:
-    """What is added to the environment of a program: texts by their names."""
+    """Return the variables to add to a program's environment. Raise InvalidSetting if they are not strings."""
     found: dict[object, object] = dict(cast(Mapping[object, object], env)) if isinstance(env, Mapping) else {}
     if (env is not None and not isinstance(env, Mapping)) or not all(isinstance(each, str) for each in _flat(found)):
-        raise InvalidSetting('env is a dict of names and texts, such as {"HTTPS_PROXY": "http://127.0.0.1:8080"}.')
+        raise InvalidSetting(
+            "env: must be a dict of strings", fix='Pass a dict such as {"HTTPS_PROXY": "http://127.0.0.1:8080"}.'
+        )
     return cast(dict[str, str], found)
 
 
@@ -124,17 +132,17 @@ def _flat(found: Mapping[object, object]) -> list[object]:
 
 
 def endpoint(provider: Provider | str, **options: object) -> Endpoint:
-    """An open line to this provider, for the event loop it is first used on.
+    """Open a client for this provider. It belongs to the event loop on which it is first used.
 
-    Options: `timeout` in seconds; `http_client`, a client of the kind the vendor's SDK takes (a proxy, a test's
-    transport). For a provider that is a program: `store`, where the record of its sessions is kept; `env`, added to its
-    environment. A client may have more.
+    Options of HTTP clients: `timeout` in seconds, and `http_client`, an HTTP client of the type that the vendor's SDK
+    takes (for a proxy or a test). Options of CLI agents: `store` for the transcripts of sessions, and `env`, added to
+    the environment. A client may have more options.
     """
     provider = named(provider) if isinstance(provider, str) else provider
     if not provider.client:
         raise InvalidSetting(
-            f'Nothing here calls the provider {provider.name!r}. Name a client: cc.provider("…", client="openai"), or '
-            "compile the request and send it yourself."
+            f"provider {provider.name!r}: no client can call it",
+            fix='Name a client: cc.provider("…", client="openai"), or compile the request and send it yourself.',
         )
     if not has_address(provider):
         raise InvalidSetting(
@@ -146,11 +154,11 @@ def endpoint(provider: Provider | str, **options: object) -> Endpoint:
     except ModuleNotFoundError as error:
         if error.name != f"contextc.providers.{provider.client}":
             raise
-        raise InvalidSetting(f"There is no client {provider.client!r} in contextc.providers.") from None
+        raise InvalidSetting("client: expected a module of contextc.providers", got=provider.client) from None
     try:
         return cast(Client, module).open(provider, **options)
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
             raise
         option = str(error).rpartition(" ")[2]
-        raise InvalidSetting(f"The line to {provider.name} has no option {option}.") from None
+        raise InvalidSetting(f"endpoint of {provider.name}: unknown option {option}.") from None

@@ -1,9 +1,9 @@
-"""How a provider says no, and what helps: from statuses, error codes and sentences to the kinds of `ProviderFailed`.
+"""Mapping of provider errors to the kinds of `ProviderFailed`, by HTTP status, error code and message.
 
-What is the same everywhere is here; what all say who are called by one client stands in its table, and what one
-provider alone says, in `providers.toml`. A code that says it all
-comes first, then the sentence (credit that ran out is an `invalid_request_error` at Anthropic), then the vague types,
-then the status. An error that nobody knows may pass, so it is `transient`.
+The rules for all providers are here. Rules for one client are in that client's table, and rules for one provider in
+`providers.toml`. Specific codes are checked first, then patterns in the message, then generic types, then the status.
+Messages precede types because Anthropic reports missing credit as `invalid_request_error`. An unknown error may pass,
+so it is `transient`.
 """
 
 import re
@@ -40,7 +40,7 @@ STATUSES: dict[int, FailureKind] = {
     429: "rate",
     431: "invalid",
 }
-ELSEWHERE = "There is no such model, or nothing of the kind at this address: check the model's name and the URL."
+ELSEWHERE = "The model or the URL was not found: check the model's name and the URL."
 LONGEST = 1_000
 SECRETS = re.compile(
     r"(?:\b(?:sk|pk|rk|xai|gsk|key)-[\w\-*.]{6,}|\bAIza[\w\-]{10,}|(?i:\bbearer\s+)[\w\-.~+/=*]{6,}"
@@ -54,7 +54,7 @@ TAGS = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL)
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """What one kind of endpoint says: codes that are enough, words in its sentence, and types that say little."""
+    """Error rules of one client: specific codes, patterns in the message (`words`), and generic types."""
 
     codes: Mapping[str, FailureKind] = {}
     words: tuple[tuple[str, FailureKind], ...] = ()
@@ -62,7 +62,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
 
 def with_own(table: Table, provider: Provider) -> Table:
-    """The table, with what this provider alone says before it."""
+    """Return the table, preceded by the rules of this provider."""
     return Table(
         codes={**table.codes, **provider.refusal_codes},
         words=(*provider.refusal_words.items(), *table.words),
@@ -71,7 +71,7 @@ def with_own(table: Table, provider: Provider) -> Table:
 
 
 class Refusal(NamedTuple):
-    """What a provider answered in place of a reply."""
+    """An error as a provider sent it. `said` is its message."""
 
     codes: tuple[str, ...]
     said: str
@@ -88,7 +88,7 @@ def failure(
     headers: Mapping[str, str] | None = None,
     secrets: Iterable[str] = (),
 ) -> ProviderFailed:
-    """What went wrong, from what a provider sent: a body, a text, or an event of a stream."""
+    """Return the `ProviderFailed` for a response body, a text, or an event of a stream."""
     refusal = read(body, status, headers or {})
     kind = kind_of(table, refusal)
     return ProviderFailed(
@@ -116,14 +116,14 @@ def kind_of(table: Table, refusal: Refusal) -> FailureKind:
 
 
 def read(body: JSON, status: int | None, headers: Mapping[str, str]) -> Refusal:
-    """The error in whatever came: an object, an object in a list, an event, a web page of some proxy."""
+    """Parse the error in an object, an object in a list, an event, or the web page of a proxy."""
     if isinstance(body, list):
         body = cast(list[JSON], body)[0] if body else None
     if not isinstance(body, dict):
         return Refusal((), _plain(str(body or "")), status, _asked(headers, {}))
     whole = cast(JSONObject, body)
     whole = cast(JSONObject, whole["response"]) if isinstance(whole.get("response"), dict) else whole
-    choices: JSON = whole.get("choices")  # where a gateway tells what it was told itself
+    choices: JSON = whole.get("choices")  # a gateway puts the upstream error here
     inside = [each.get("error") for each in cast(list[JSONObject], choices)] if isinstance(choices, list) else []
     error: JSON = whole.get("error") or next(filter(None, inside), None) or whole
     inner = cast(JSONObject, error) if isinstance(error, dict) else {"message": error}
@@ -134,7 +134,7 @@ def read(body: JSON, status: int | None, headers: Mapping[str, str]) -> Refusal:
     said = inner.get("message") or inner.get("detail") or ""
     metadata = cast(JSONObject, inner["metadata"]) if isinstance(inner.get("metadata"), dict) else {}
     codes.append(metadata.get("error_type"))
-    if raw := metadata.get("raw"):  # a gateway, and what it was told itself
+    if raw := metadata.get("raw"):  # the upstream error behind a gateway
         said = f"{_sentence(said)}: {raw}"
     return Refusal(
         tuple(code for code in codes if isinstance(code, str) and code not in ("error", "response.failed")),
@@ -145,7 +145,7 @@ def read(body: JSON, status: int | None, headers: Mapping[str, str]) -> Refusal:
 
 
 def masked(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without anything that looks like a key or a login, and without these."""
+    """Return the text with `secrets`, and all that looks like a key or a login, masked."""
     for secret in secrets:
         if len(secret) >= 6:
             text = text.replace(secret, MASK)
@@ -153,7 +153,7 @@ def masked(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _unless_words(found: re.Match[str]) -> str:
-    """What stands where a login does, in base64; "basic authentication" is none, and stays."""
+    """Mask a base64 login after "basic". Other text there, such as "basic authentication", stays."""
     packed = found[1].rstrip("=").translate(URL_SAFE)
     try:
         login = b64decode(packed + "=" * (-len(packed) % 4), validate=True).decode()
@@ -163,7 +163,7 @@ def _unless_words(found: re.Match[str]) -> str:
 
 
 def _sentence(said: JSON) -> str:
-    """What was said, as people read it: servers that check a request by themselves list what is wrong, and where."""
+    """Return an error message as text. Servers that validate requests send a list of problems and their locations."""
     if isinstance(said, list):
         return "; ".join(map(_sentence, cast(list[JSON], said)))
     if not isinstance(said, dict):
@@ -188,7 +188,7 @@ def _details(error: JSONObject) -> list[JSONObject]:
 
 
 def _asked(headers: Mapping[str, str], error: JSONObject) -> float | None:
-    """How many seconds the provider asked to wait, in a header or, as Google does, in the error."""
+    """Return the seconds to wait that the provider requests, in a header or, as Google does, in the error."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         if (seconds := _seconds(headers.get(name) or "")) is not None:
             return seconds * unit
@@ -199,7 +199,7 @@ def _asked(headers: Mapping[str, str], error: JSONObject) -> float | None:
 
 
 def _seconds(text: str) -> float | None:
-    """A number of seconds, or the seconds until a date."""
+    """Parse a number of seconds or an HTTP date. Return the seconds from now."""
     text = text.strip()
     if re.fullmatch(r"\d+(\.\d*)?", text):
         return float(text)

@@ -1,8 +1,8 @@
-"""Google's generateContent, through Google's own SDK.
+"""Client for Google's generateContent API, through Google's SDK.
 
-Its public calls take no bytes: they would build their own classes from the request, and write it anew. So the request
-is made by the layer below, which adds key, version and address, is given our bytes, and sends them. Where Vertex is
-configured, the SDK finds project, place and token as always.
+The SDK's public methods accept no bytes: they would rebuild the request from their own classes. So the request is made
+by the layer below them, which adds key, version and URL, and sends our bytes. If Vertex AI is configured, the SDK finds
+project, location and token as usual.
 """
 
 from collections.abc import Awaitable, Callable
@@ -48,10 +48,10 @@ def open(provider: Provider, **options: object) -> "GeminiEndpoint":
 class GeminiEndpoint(Posting):
     table: ClassVar[Table] = TABLE
     _client: "Client | None" = None
-    _own: Any = None  # our client of httpx2, whose types this module cannot import at its top
+    _own: Any = None  # our httpx2 client; its types cannot be imported at module level
 
     async def _post(self, call: Call) -> Answer:
-        sdk = cast(Any, self._opened())._api_client  # the layer below the public calls; it has no public name
+        sdk = cast(Any, self._opened())._api_client  # the layer below the public methods is private
         from google.genai import _transformers as transformers
 
         model = transformers.t_model(sdk, call.provider.asks_for)
@@ -78,7 +78,7 @@ class GeminiEndpoint(Posting):
             raise missing("google-genai", "gemini") from None
         key = self._key()
         if self.http_client is None:
-            self._own = AsyncClient()  # a redirect would take the key along
+            self._own = AsyncClient()  # follows no redirects, which would receive the key
         options: dict[str, Any] = {"httpx_async_client": self.http_client or self._own}
         if self.provider.url:
             options["base_url"] = self.provider.url

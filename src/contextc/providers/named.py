@@ -1,8 +1,8 @@
-"""A provider by its name: a model, the format it is asked in, and what it does with a session.
+"""Registry of providers: resolve "provider:model" to a model, a wire format and the provider's session behaviour.
 
-A provider is facts, so that nobody asks who it is: what differs between providers is a line in `providers.toml`, or in
-a `[providers.name]` table of the user's `contextc.toml`, which wins. One that is in neither is stateless and speaks
-OpenAI's chat format, as most endpoints do. Providers are values; two that are equal share one formatter.
+Providers differ only in data, so no code branches on a provider's name. The data is in `providers.toml`. A
+`[providers.name]` table in the user's `contextc.toml` takes precedence. A provider that is in neither is stateless and
+uses OpenAI's chat format, as most endpoints do. Providers are values: equal providers share one formatter.
 """
 
 import re
@@ -32,26 +32,29 @@ FILE = Path(__file__).parent / "providers.toml"
 COMPATIBLE = "openai_chat"
 MUCH = 1 << 30
 OWN_CHOICE = "default"
-"""The model of a provider that chooses by itself, as a program does that has a configuration of its own."""
+"""Model name for a provider that selects the model itself, such as a CLI agent with its own configuration."""
 VARIABLE = re.compile(r"(?!sk_|pk_|rk_|gsk_|xai_|AIza)[A-Za-z_][A-Za-z0-9_]*")
 HOW = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model.'
 
 
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whom we talk to, and about which model.
+    """A provider and the model that is requested from it.
 
-    `asks_for` is the model's name as this provider takes it; "default" is a program's own choice. `runs_tools`: it has
-    tools of its own and runs them by itself. `session_resumption`: it remembers a conversation by itself; the other
-    facts are about such sessions. `directory_bound`: they belong to a working directory. `system_in_session`: a resumed
-    one takes a system message of its own with a turn. `reverts`: one can be brought back after a failed prompt.
-    `keeps_static`: one keeps the system prompt it began with, and ignores another. `compacts_itself`: it shortens its
-    own history. `resends_head`: system prompt and tools go along every time. `session_field`: the setting that names
-    the session in a request, where it is one. `speaks`: a formatter to be used in place of the one that follows from
-    all this.
-
-    How it is called: `client` is the module of `contextc.providers` that does it. `url` is where; "" is as the vendor's
-    SDK has it. `key` names the environment variable that holds the key; where it is "", the vendor's SDK looks for one
-    by itself, but an address of one's own gets none. A key itself is never in here.
+    - `asks_for`: the model's id at this provider. "default" leaves the choice to the program.
+    - `runs_tools`: the provider has its own tools and runs them.
+    - `session_resumption`: the provider stores the conversation in a session. The next flags describe such sessions.
+    - `directory_bound`: a session belongs to a working directory.
+    - `system_in_session`: a resumed session accepts a new system message with a turn.
+    - `reverts`: a session can be reverted after a failed prompt.
+    - `keeps_static`: a session keeps its first system prompt and ignores later ones.
+    - `compacts_itself`: the provider shortens the history of a session.
+    - `resends_head`: system prompt and tools are sent with every request.
+    - `session_field`: the request setting that names the session, if there is one.
+    - `speaks`: a formatter that replaces the one derived from the other fields.
+    - `client`: the module of `contextc.providers` that sends the requests.
+    - `url`: the base URL. "" uses the default of the vendor's SDK.
+    - `key`: the name of the environment variable that holds the API key, never the key itself. If it is "", the
+      vendor's SDK looks for a key, but none is sent to a custom `url`.
     """
 
     name: str
@@ -73,55 +76,55 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     speaks: Formatter | None = None
 
     def __post_init__(self) -> None:
-        if self.key and not VARIABLE.fullmatch(self.key):  # it may be a key, so it is not repeated
+        if self.key and not VARIABLE.fullmatch(self.key):  # the value may be a real key, so the error omits it
             raise InvalidSetting(
-                "key is the name of the environment variable that holds the key, such as OPENAI_API_KEY, and not the "
-                "key itself. What was given cannot be such a name."
+                "key: must be the name of the environment variable that holds the API key, not the key itself",
+                fix="Pass a name such as OPENAI_API_KEY.",
             )
 
     def __repr__(self) -> str:
-        """Without a login that the address may hold."""
+        """Return the fields, without credentials that the URL may contain."""
         told = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": masked(self.url)}
         return f"Provider({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
     @property
     def formatter(self) -> Formatter:
-        """The formatter for this provider and model: one for all providers that are equal."""
+        """The formatter for this provider and model. Equal providers share one."""
         return self.speaks or _formatter(self)
 
     @property
     def settings(self) -> JSONObject:
-        """What a request has to say that nobody asked for, so that nothing is lost between two steps."""
+        """Settings added to every request so that no state is lost between two steps."""
         return self._called("settings") | (self._called("reasoning_settings") if self.model.reasoning else {})
 
     @property
     def stream_settings(self) -> JSONObject:
-        """What a request has to say for its reply to be streamed."""
+        """Settings added to a request whose reply is streamed."""
         return self._called("stream_settings")
 
     @property
     def prose_settings(self) -> JSONObject:
-        """What a request says in which there are no tools."""
+        """Settings added to a request without tools."""
         return self._called("prose_settings")
 
     @property
     def path(self) -> str:
-        """Where its format is asked for, behind its address."""
+        """URL path of its format, relative to `url`."""
         return _book().calls.get(self.format, {}).get("path", "")
 
     @property
     def conversation_header(self) -> str:
-        """The header by which it knows requests of one conversation, and sends them all to the same machine."""
+        """Header that identifies the conversation, so that the provider routes its requests to one machine."""
         return _book().providers.get(self.name, {}).get("conversation_header", "")
 
     @property
     def refusal_codes(self) -> dict[str, FailureKind]:
-        """What its own codes of errors mean."""
+        """Failure kinds by the provider's own error codes."""
         return cast(dict[str, FailureKind], self._called("codes"))
 
     @property
     def refusal_words(self) -> dict[str, FailureKind]:
-        """What its own sentences mean: patterns, the first that fits counts."""
+        """Failure kinds by patterns in the provider's error messages. The first match counts."""
         return cast(dict[str, FailureKind], self._called("words"))
 
     def _called(self, name: str) -> JSONObject:
@@ -137,11 +140,11 @@ WRITTEN: dict[str, type] = {
     **dict.fromkeys(("window", "output"), int),
     **dict.fromkeys(FACTS, bool),
 }
-"""What a `[providers.name]` table may say. `model` is the one it has, where no other is named."""
+"""Keys of a `[providers.name]` table and their types. `model` is the default model."""
 
 
 class Book(NamedTuple):
-    """`providers.toml`, with every name of a provider leading to its first one."""
+    """Content of `providers.toml`. `names` maps every alias of a provider to its primary name."""
 
     providers: dict[str, JSONObject]
     names: dict[str, str]
@@ -156,12 +159,12 @@ class Book(NamedTuple):
 def provider(
     spec: str, *, window: int | None = None, output: int | None = None, format: str | None = None, **facts: object
 ) -> Provider:
-    """A provider and a model, from "provider:model", or from the name of a model whose house serves it.
+    """Return the provider for "provider:model", or for a model name whose vendor serves it.
 
-    `facts` are any of the model's and of the provider's, and win over what is known.
+    `facts` are any fields of the model or of the provider. They override the registered values.
     """
     if not isinstance(spec, str) or not spec.strip():
-        raise InvalidSetting(f"{spec!r} names no provider. {HOW}")
+        raise InvalidSetting('provider: expected "provider:model"', got=spec, fix=HOW)
     told: JSONObject = {"window": window, "output": output}
     own: dict[str, bool | str] = {}
     for fact, value in facts.items():
@@ -170,13 +173,13 @@ def provider(
         elif fact in MODEL_FACTS:
             told[fact] = value
         else:
-            raise InvalidSetting(_no_fact(fact, value))
+            raise _no_fact(fact, value)
     name, asks_for = _parted(spec.strip(), told, format)
     entry = _book().providers.get(name, {})
     if written := _written().get(name):
         written = {"format": entry.get("format", COMPATIBLE), **written}
         format = _taken_over(written, asks_for, told, own, format)
-    if entry.get("facts") and not entry_of(asks_for):  # its own choice, or a short name that it knows
+    if entry.get("facts") and not entry_of(asks_for):  # the provider's own choice, or an alias of its own
         given = {fact: value for fact, value in told.items() if value is not None}
         told = {**entry["facts"], **({"output": None} if "window" in given else {}), **given}
     speaks = _spoken(name, format or entry.get("format", COMPATIBLE))
@@ -184,7 +187,7 @@ def provider(
     if "url" in own or client_of(speaks) != client_of(entry.get("format", COMPATIBLE)):
         known = {
             fact: value for fact, value in known.items() if fact not in ("url", "key")
-        }  # they are of another place
+        }  # they belong to another address
     try:
         found = model(asks_for, open_weights=_has_open_weights(speaks, entry.get("format", COMPATIBLE)), **told)
     except UnknownModel as error:
@@ -214,50 +217,50 @@ def no_provider(name: str) -> str:
 
 
 def provider_names() -> tuple[str, ...]:
-    """The providers whose format is there, and the user's own."""
+    """Return the names of the registered providers, then those of the user's configuration."""
     ours = [name for name, facts in _book().providers.items() if facts["format"] in format_names()]
     return tuple(dict.fromkeys([*ours, *_written()]))
 
 
 def other_names(name: str) -> tuple[str, ...]:
-    """What else a provider may be called."""
+    """Return the aliases of a provider."""
     return tuple([each for each, first in _book().names.items() if first == name != each])
 
 
 def format_of(name: str) -> str:
-    """The format that a provider of this name speaks; "" where there is none of that name."""
+    """Return the format of the provider with this name or alias, or "" if it is unknown."""
     first = _book().names.get(name.lower().replace("_", "-"), name)
     facts = {**_book().providers.get(first, {}), **_written().get(first, {})}
     return facts.get("format", COMPATIBLE) if facts else ""
 
 
 def keeps_sessions(name: str) -> bool:
-    """Whether a provider of this name remembers conversations by itself."""
+    """Return True if the provider with this name or alias stores conversations in sessions."""
     first = _book().names.get(name.lower().replace("_", "-"), name)
     facts = {**_book().providers.get(first, {}), **_written().get(first, {})}
     return bool(facts.get("session_resumption"))
 
 
 def models_of(name: str) -> tuple[str, ...]:
-    """The models that are known to be a provider's: the one it has where none is named, and those of its houses."""
+    """Return the known models of a provider: its default model, then those of its vendors."""
     facts = {**_book().providers.get(name, {}), **_written().get(name, {})}
-    kin = _book().providers.get(name.partition("-")[0], {})  # another way to the same house
+    kin = _book().providers.get(name.partition("-")[0], {})  # another provider of the same vendor
     own = [facts["model"]] if facts.get("model") else []
     return tuple(dict.fromkeys([*own, *names_of_houses(facts.get("houses") or kin.get("houses", ()))]))
 
 
 def client_of(format: str) -> str:
-    """The client of those who speak a format natively; "" where there is none."""
+    """Return the client that sends requests of a format, or "" if there is none."""
     return _book().calls.get(format, {}).get("client", "")
 
 
 def extra_of(format: str) -> str:
-    """The extra of ours that installs what a format is called by, where that is not named after its client."""
+    """Return the package extra that installs the SDK for a format, or "" if it is named after the client."""
     return _book().calls.get(format, {}).get("extra", "")
 
 
 def formats_at(url: str) -> tuple[str, ...]:
-    """The formats that may be spoken at an address, the likeliest first; none where nothing is known of it."""
+    """Return the formats that a URL may accept, the most likely first. Empty if the URL is unknown."""
     try:
         host, path = urlsplit(url).hostname, url.partition("?")[0].rstrip("/").lower()
     except ValueError:
@@ -273,7 +276,7 @@ def formats_at(url: str) -> tuple[str, ...]:
 
 
 def format_for(model: str) -> str:
-    """The format that the house of a model speaks; "" where the name does not say whose it is."""
+    """Return the format of a model's vendor, or "" if the name does not identify the vendor."""
     try:
         return _book().providers[_server(model, {})]["format"]
     except InvalidSetting:
@@ -281,27 +284,27 @@ def format_for(model: str) -> str:
 
 
 def _has_open_weights(*formats: str) -> bool:
-    """Whether one of these is only spoken where models are run whose weights are open."""
+    """Return True if one of these formats is used only by servers of open-weight models."""
     return any(_book().calls.get(format, {}).get("open_weights", False) for format in formats)
 
 
 def program_tables() -> dict[str, JSONObject]:
-    """What is written of providers that are programs, by their clients."""
+    """Return the `[programs]` tables of `providers.toml`, by client."""
     return _book().programs
 
 
 def hand_tables() -> dict[str, JSONObject]:
-    """What is written of requests that are sent by hand, by their formats."""
+    """Return the tables for request snippets (`[by_hand]`), by format."""
     return _book().by_hand
 
 
 def served_tables() -> dict[str, JSONObject]:
-    """What is written of servers that are started here, by their clients."""
+    """Return the tables for servers that contextc starts (`[served]`), by client."""
     return _book().served
 
 
 def has_address(provider: Provider) -> bool:
-    """Whether it is known where to call: it has an address, or its client's SDK was made for it."""
+    """Return True if the provider has a URL, or its client's SDK has a default one for it."""
     entry = _book().providers.get(provider.name)
     own = entry is not None and client_of(entry["format"]) == provider.client
     return bool(provider.url) or own or provider.client not in [each["client"] for each in _book().calls.values()]
@@ -318,17 +321,17 @@ def _book() -> Book:
 
 
 def check_facts(name: str, facts: Mapping[str, object]) -> None:
-    """Raise InvalidSetting if a table of the user's own has what is not a fact about a provider."""
+    """Raise InvalidSetting if a table of the user's configuration has an unknown key or a value of a wrong type."""
     for fact, value in facts.items():
         if not isinstance(value, WRITTEN.get(fact, ())) or (isinstance(value, bool) and fact not in FACTS):
             raise InvalidSetting(
-                f"contextc.toml: {PROVIDERS}.{name}: {fact} is no fact, or not of that kind. There are: "
-                f"{', '.join(f'{each} ({kind.__name__})' for each, kind in WRITTEN.items())}."
+                f"contextc.toml: {PROVIDERS}.{name}: {fact}: unknown key, or a value of a wrong type",
+                fix=f"Expected one of: {', '.join(f'{each} ({kind.__name__})' for each, kind in WRITTEN.items())}.",
             )
 
 
 def _written() -> dict[str, JSONObject]:
-    """The user's own tables, by the first names of the providers. What is no fact in them is refused."""
+    """Return the tables of the user's configuration, by primary name. Raise InvalidSetting for an unknown key."""
     names, found = _book().names, dict[str, JSONObject]()
     for name, facts in read_providers().items():
         check_facts(name, facts)
@@ -339,7 +342,10 @@ def _written() -> dict[str, JSONObject]:
 def _taken_over(
     written: JSONObject, asks_for: str, told: JSONObject, own: dict[str, bool | str], format: str | None
 ) -> str | None:
-    """Take what the user's file says where nobody said otherwise; the format. A model's own table says it better."""
+    """Fill `own` and `told` from the user's configuration and return the format.
+
+    Values that the caller passed win, and so do those in the model's own table.
+    """
     elsewhere = "url" in own or (format is not None and client_of(format) != client_of(written["format"]))
     for fact in (*FACTS, *CALLED):
         if fact in written and not (elsewhere and fact in ("url", "key")):
@@ -351,7 +357,7 @@ def _taken_over(
 
 
 def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
-    """The provider's first name, and the model's name there. A model's name may hold colons too."""
+    """Return the provider's primary name and the model id. A model id may contain colons."""
     before, colon, after = (each.strip() for each in spec.partition(":"))
     name = before.lower().replace("_", "-")
     check_provider(name)
@@ -361,12 +367,12 @@ def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
         facts = {**_book().providers.get(name, {}), **written.get(name, {})}
         asks_for = after or facts.get("model")
         if not asks_for:
-            raise InvalidSetting(f'{spec!r} names no model. Write "{name}:", and the name of a model behind it.')
+            raise InvalidSetting("provider: the model is missing", got=spec, fix=f'Write "{name}:", then the model.')
         return name, asks_for
-    if not colon or (entry_of(spec) and not entry_of(after)):  # some names of models have a colon in them
+    if not colon or (entry_of(spec) and not entry_of(after)):  # a model name may contain a colon
         return _server(spec, told), spec
     if not before or not after:
-        raise InvalidSetting(f"{spec!r} names no {'model' if before else 'provider'}. {HOW}")
+        raise InvalidSetting(f"provider: the {'model' if before else 'provider'} is missing", got=spec, fix=HOW)
     close = get_close_matches(name, [*_book().names, *written], n=1, cutoff=0.85)
     if close and format is None:
         raise InvalidSetting(
@@ -377,13 +383,17 @@ def _parted(spec: str, told: JSONObject, format: str | None) -> tuple[str, str]:
 
 
 def _server(name: str, told: JSONObject) -> str:
-    """Who serves a model that is named alone: its house, if the name is the one it gave itself."""
-    house = model(name, house=told.get("house"), window=MUCH).house  # its own window is asked for where it is known
+    """Return the provider of a model that is named alone: its vendor, if the name is the vendor's own id."""
+    house = model(name, house=told.get("house"), window=MUCH).house  # the real window is looked up later
     if is_open(name) or not is_house_name(name) or house not in _book().houses:
         close = get_close_matches(name.lower().replace("_", "-"), [*_book().names, *_written()], n=1, cutoff=0.85)
         if close and not entry_of(name):
-            raise InvalidSetting(f"{name!r} is no provider and no model. Did you mean {close[0]!r}?")
-        raise InvalidSetting(f'{name!r} does not say who serves it. Write the provider in front: "…:{name}".')
+            raise InvalidSetting(
+                "provider: expected a known provider or model", got=name, fix=f"Did you mean {close[0]!r}?"
+            )
+        raise InvalidSetting(
+            "provider: the model has no default provider", got=name, fix=f'Prefix it with a provider: "…:{name}".'
+        )
     return _book().houses[house]
 
 
@@ -396,21 +406,21 @@ def _spoken(name: str, format: str) -> str:
     return format
 
 
-def _no_fact(fact: str, value: object) -> str:
+def _no_fact(fact: str, value: object) -> InvalidSetting:
     if fact in FACTS:
-        return f"{fact} = {value!r}: write True or False."
+        return InvalidSetting(f"{fact}: must be True or False", got=value)
     if fact in CALLED:
-        return f"{fact} is text, and not a {type(value).__name__}."
+        return InvalidSetting(f"{fact}: must be a string, got {type(value).__name__}.")
     names = ", ".join(("format", *CALLED, *FACTS, *MODEL_FACTS))
-    return f"{fact} is no fact about a provider or a model. There are: {names}."
+    return InvalidSetting(f"{fact}: unknown field of a provider or a model", fix=f"Expected one of: {names}.")
 
 
 @lru_cache(maxsize=256)
 def _formatter(provider: Provider) -> Formatter:
-    """Its options: whose words go back, what the table says of this provider, and what the format asks of a model.
+    """Build the formatter from the provider's name, its table in `providers.toml`, and the fields of its model.
 
-    A provider that is spoken to in another format than its own has another name there, because what it said in the
-    one has no place in the other.
+    A provider that is used with another format than its own gets another name, because blocks that it produced in one
+    format are not valid in the other.
     """
     entry = _book().providers.get(provider.name, {})
     native = entry.get("format", COMPATIBLE) == provider.format

@@ -1,6 +1,6 @@
-"""Lines of JSON, one event a line, from bytes that come in any pieces. No I/O.
+"""Parser for newline-delimited JSON (one event per line) from chunks of any size. No I/O.
 
-Ollama streams this way. A line that says `done` is the last of its reply.
+Ollama streams in this form. A line with `done: true` is the last one of its reply.
 """
 
 from contextc._json import JSONObject
@@ -8,14 +8,14 @@ from contextc.providers.sse import parsed
 
 
 class Lines:
-    """Takes bytes as they come, and gives events as soon as their lines are complete."""
+    """Incremental parser that returns each event as soon as its line is complete."""
 
     def __init__(self) -> None:
         self.done = False
         self._pieces: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[JSONObject]:
-        """The events that are complete with these bytes."""
+        """Add a chunk and return the events that it completes."""
         whole, newline, rest = chunk.rpartition(b"\n")
         if not newline:
             self._pieces.append(chunk)
@@ -24,7 +24,7 @@ class Lines:
         return self._read(lines)
 
     def end(self) -> list[JSONObject]:
-        """What is left when nothing more comes; some servers leave out the last newline."""
+        """Return the remaining events at the end of the stream. Some servers omit the last newline."""
         lines, self._pieces = b"".join(self._pieces), []
         return self._read(lines)
 

@@ -1,8 +1,8 @@
-"""Ollama, on this machine or elsewhere, through its own client.
+"""Client for Ollama, local or remote, through Ollama's SDK.
 
-The client's public calls take no bytes: they would build their own classes from the request, and lose what those do
-not know, the ids of calls and `truncate` among it. So the request goes through the HTTP client inside, which has the
-address (`OLLAMA_HOST`), the headers and the key (`OLLAMA_API_KEY`) as Ollama's client found them.
+The SDK's public methods accept no bytes. They would rebuild the request from their own classes and lose fields such as
+the ids of calls and `truncate`. So the request goes through the SDK's inner HTTP client, which has the URL
+(`OLLAMA_HOST`), the headers and the key (`OLLAMA_API_KEY`).
 """
 
 import re
@@ -42,13 +42,13 @@ TABLE = Table(
     ),
 )
 WAYS_OUT = (
-    (r"model .*not found", "Pull it (`ollama pull {model}`), or check its name with `ollama list`."),
-    (r"does not support thinking", 'Ask it not to: settings={{"think": False}}.'),
-    (r"does not support tools", "Ask a model that has tools, or give none."),
-    (r"more system memory", "Give it a smaller window, cc.provider(…, window=8_192), or ask a smaller model."),
+    (r"model .*not found", "Pull the model (`ollama pull {model}`), or check its name with `ollama list`."),
+    (r"does not support thinking", 'Disable thinking: settings={{"think": False}}.'),
+    (r"does not support tools", "Use a model that supports tools, or pass no tools."),
+    (r"more system memory", "Set a smaller window, cc.provider(…, window=8_192), or use a smaller model."),
 )
-"""What helps, by Ollama's own sentence."""
-START = "Is it running? Start it (`ollama serve`), or say where it is: OLLAMA_HOST, or cc.provider(…, url=…)."
+"""Fixes by patterns in Ollama's error messages."""
+START = "If Ollama is not running, start it (`ollama serve`), or set its URL: OLLAMA_HOST, or cc.provider(…, url=…)."
 
 
 def open(provider: Provider, **options: object) -> "OllamaEndpoint":
@@ -74,7 +74,7 @@ class OllamaEndpoint(Posting):
             await answer.aclose()
 
     def _helped(self, body: JSON, status: int, headers: Any, call: Call) -> ProviderFailed:
-        """The refusal, with a way out where Ollama's sentence tells one."""
+        """Return the failure, with a fix if Ollama's message is a known one."""
         failed = self._refused(body, status, headers)
         helps = (way_out for words, way_out in WAYS_OUT if re.search(words, failed.said, re.IGNORECASE))
         if (way_out := next(helps, None)) is None:
@@ -90,7 +90,7 @@ class OllamaEndpoint(Posting):
             way_out=way_out,
         )
 
-    def _http(self) -> Any:  # a client of httpx, whose types this module cannot import at its top
+    def _http(self) -> Any:  # an httpx client; its types cannot be imported at module level
         return cast(Any, self._opened())._client
 
     def _limits(self) -> Any:
@@ -107,7 +107,7 @@ class OllamaEndpoint(Posting):
             raise missing("ollama", "ollama") from None
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else None
-        # A redirect would take the key along.
+        # A redirect would receive the key.
         self._client = AsyncClient(self.provider.url or None, headers=headers, follow_redirects=False)
         if key == "":
             cast(Any, self._client)._client.headers.pop("authorization", None)
@@ -119,7 +119,7 @@ class OllamaEndpoint(Posting):
         if not isinstance(error, ConnectError | ConnectTimeout):
             return None
         said = masked(reason(error), self._secrets())[:300]
-        way_out = f"Check the address ({self._address()}) and the network. {START}"
+        way_out = f"Check the URL ({self._address()}) and the network. {START}"
         return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
 
     def _address(self) -> str:
@@ -137,7 +137,7 @@ class OllamaEndpoint(Posting):
 
 
 def _refusal(body: bytes) -> JSON:
-    """What was answered in place of a reply. Where the model's runner refused, its own error stands as text in ours."""
+    """Return the error of a response. An error of the model runner is JSON inside the text of Ollama's error."""
     try:
         said: JSONObject = parsed(body)
     except MalformedEvent:

@@ -1,10 +1,11 @@
-"""OpenAI, by Responses and by Chat Completions, and everybody who speaks the latter. Through OpenAI's own SDK.
+"""Client for OpenAI's Responses and Chat Completions APIs and for compatible endpoints, through OpenAI's SDK.
 
-The body is sent as it is. An address that is not OpenAI's gets neither OpenAI's key nor the names of organization and
-project that the SDK takes from the environment.
+The body is sent unchanged. A custom URL gets neither OpenAI's key nor the organization and project headers that the SDK
+takes from the environment.
 
-A provider whose sessions are OpenAI's conversations begins one by making it: a request that names none gets the name of
-a new one, in front of what was compiled. A call that is for no conversation of ours, such as a summary, begins none.
+For sessions that are OpenAI conversations, this client creates the conversation. A request without one gets the id of a
+new conversation, inserted before the compiled fields. A call without a stored conversation, such as a summary, creates
+none.
 """
 
 from collections.abc import Awaitable, Callable
@@ -69,21 +70,23 @@ TABLE = Table(
 
 
 class _Named(msgspec.Struct):
-    """What is looked at of a body."""
+    """The one field of a body that is read here."""
 
     conversation: JSON = None
 
 
 def open(provider: Provider, **options: object) -> "OpenAIEndpoint":
     if not provider.path:
-        raise InvalidSetting(f"The client `openai` has no path to ask for {provider.format}.")
+        raise InvalidSetting(
+            f"provider {provider.name!r}: the client `openai` has no URL path for its format", got=provider.format
+        )
     return OpenAIEndpoint(provider, **options)
 
 
 class OpenAIEndpoint(Posting):
     table: ClassVar[Table] = TABLE
     _client: "AsyncOpenAI | None" = None
-    _stream_class: Any = None  # the SDK's, which holds an answer that nobody has read yet
+    _stream_class: Any = None  # the SDK's class for a response whose body is unread
 
     async def _post(self, call: Call) -> Answer:
         client = self._opened()
@@ -92,12 +95,12 @@ class OpenAIEndpoint(Posting):
         return await self._sent(client, call.provider.path, call, self._stream_class)
 
     async def _in_a_conversation(self, client: "AsyncOpenAI", call: Call) -> Call:
-        """The call, with the name of a new conversation where it has none."""
+        """Return the call, with the id of a new conversation if it names none."""
         if msgspec.json.decode(call.body, type=_Named).conversation is not None:
             return call
         from openai import not_given
 
-        headers: Any = {**self._omitted, **call.headers}  # Omit() is of a type that is no header's
+        headers: Any = {**self._omitted, **call.headers}  # Omit() is not a string
         patience = not_given if call.timeout is None else call.timeout
         made = await client.conversations.create(extra_headers=headers, timeout=patience)
         name = encode({CONVERSATION: made.id})
@@ -110,7 +113,7 @@ class OpenAIEndpoint(Posting):
             from openai import AsyncOpenAI, AsyncStream, Omit, OpenAIError, not_given
         except ImportError:
             raise missing("openai", extra_of(self.provider.format) or "openai") from None
-        with suppress(ImportError):  # the SDK uses httpx where it is loaded, and stumbles while another is loading it
+        with suppress(ImportError):  # the SDK fails if another thread is importing httpx
             import_module("httpx")
         key, self._stream_class = self._key(), AsyncStream[object]
         if self.provider.url:

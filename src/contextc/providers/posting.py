@@ -1,8 +1,7 @@
-"""What the lines to OpenAI, Anthropic and Google have in common: bytes are posted, JSON or a stream of it comes back.
+"""Base class of the HTTP clients: post the request bytes, and return the JSON reply or the stream of JSON events.
 
-The vendor's SDK sends the request and knows keys, addresses, headers and its own exceptions; it neither tries again nor
-looks at what is in the body. The answer is read here, once: an SDK would build its own classes from every event, which
-then would have to be taken apart again.
+The vendor's SDK sends the request and supplies keys, URLs, headers and exceptions. It neither retries nor reads the
+body. The response is parsed here, once: an SDK would build objects from every event, only to be converted back.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ PAGES = ("text/html", "application/xhtml+xml")
 
 
 class Answer(Protocol):
-    """What we need of the response of an HTTP client: httpx2's, or the older httpx's."""
+    """The part of an HTTP response that is used here. Responses of httpx2 and httpx have it."""
 
     @property
     def status_code(self) -> int: ...
@@ -45,7 +44,7 @@ class Answer(Protocol):
 
 
 class Frames(Protocol):
-    """Takes the bytes of a stream as they come, and gives its events. `done`: the last one was heard."""
+    """Incremental parser of a stream. `done` is True after the last event."""
 
     done: bool
 
@@ -55,9 +54,9 @@ class Frames(Protocol):
 
 
 class Posting(Endpoint):
-    """A line over HTTP, through a vendor's SDK. A client says how a request is posted, and what its exceptions mean.
+    """HTTP client that uses a vendor's SDK. A subclass posts a request and maps the SDK's exceptions.
 
-    `table` is how those say no who speak its format natively; `frames` how a stream of theirs is cut into events.
+    `table` holds the error rules of the API, and `frames` is the parser of its streams.
     """
 
     table: ClassVar[Table]
@@ -67,32 +66,32 @@ class Posting(Endpoint):
         self, provider: Provider, *, http_client: object = None, timeout: object = None, store: object = None
     ) -> None:
         if timeout is not None and (not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout <= 0):
-            raise InvalidSetting(f"timeout = {timeout!r}: give a number of seconds.")
+            raise InvalidSetting("timeout: must be a number of seconds above 0", got=timeout)
         if provider.url and not provider.url.startswith(("http://", "https://")):
-            raise InvalidSetting(f"url = {provider.url!r}: an address begins with http:// or https://.")
+            raise InvalidSetting("url: must start with http:// or https://", got=masked(provider.url))
         self.provider, self.http_client, self.timeout = provider, http_client, timeout
         self.refusals = with_own(self.table, provider)
         self._omitted: JSONObject = {}
-        """Headers that the SDK would send, and must not."""
+        """Default headers of the SDK that must not be sent."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_open, self._opening = False, asyncio.Lock()
         self._open: AsyncGenerator[None, None] | None = None
 
     @abstractmethod
     async def _post(self, call: Call) -> Answer:
-        """Send it, and come back with the head of the answer."""
+        """Send the request and return the response before its body is read."""
 
     @abstractmethod
     def _opened(self) -> object:
-        """The SDK's client, made when it is first asked for; the SDK is loaded then, which takes a while."""
+        """Return the SDK's client. The first call imports the SDK, which is slow, and creates the client."""
 
     @abstractmethod
     def _forget(self) -> Callable[[], Awaitable[object]] | None:
-        """Let go of the SDK's client, and return what closes it; the caller's own is not closed."""
+        """Drop the SDK's client and return a function that closes it. A client that the caller passed stays open."""
 
     @abstractmethod
     def _failure(self, error: Exception) -> ProviderFailed | None:
-        """What an exception of the SDK means; None where it is none of its."""
+        """Return the failure for an exception of the SDK, or None for any other exception."""
 
     async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
         await self._on_this_loop()
@@ -114,14 +113,14 @@ class Posting(Endpoint):
         except ContextcError:
             raise
         except MalformedEvent as error:
-            raise self._transient(f"what came is {error}") from None
+            raise self._transient(f"invalid response: {error}") from None
         except Exception as error:
             self._fail(error, call)
         finally:
             await answer.aclose()
 
     async def _on_this_loop(self) -> None:
-        """A client belongs to one event loop: with another loop comes another client."""
+        """Drop the SDK's client if the event loop has changed, because it belongs to one loop."""
         if self._loop is not (loop := asyncio.get_running_loop()):
             self._forget()
             self._loop, self._open = loop, self._until_the_loop_ends()
@@ -129,14 +128,14 @@ class Posting(Endpoint):
             await anext(self._open)
 
     async def _load(self) -> None:
-        """Have the client made on a thread: a loop that stands still for seconds keeps everybody waiting."""
+        """Create the SDK's client in a thread, because the import may block the loop for seconds."""
         async with self._opening:
             if not self._is_open:
                 await in_thread(self._opened)
             self._is_open = True
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
-        """A loop that ends closes its generators: so a line that nobody closed is closed with it."""
+        """Close the SDK's client when the loop ends: a loop closes its async generators at shutdown."""
         try:
             yield
         finally:
@@ -150,9 +149,9 @@ class Posting(Endpoint):
         self._loop = None
 
     def _fail(self, error: Exception, call: Call) -> NoReturn:
-        """Raise what the exception means; what is none of the network's goes on as it is.
+        """Raise the failure for an exception. An exception that is not a network error is raised unchanged.
 
-        Its own words are shown with it, unless there is a key in them.
+        The exception becomes the `__cause__`, unless its text contains a key.
         """
         failed = self._failure(error)
         if failed is None:
@@ -167,14 +166,14 @@ class Posting(Endpoint):
         raise failed from (error if masked(said, self._secrets()) == said else None)
 
     async def _sent(self, client: Any, path: str, call: Call, stream_class: Any) -> Answer:
-        """Post by a client of OpenAI's or Anthropic's SDK (Any: two classes of one make); the answer is unread."""
+        """Post through OpenAI's or Anthropic's SDK, whose clients are alike. Return the unread response."""
         found = await client.post(
             path, content=call.body, cast_to=object, options=self._options(call), stream=True, stream_cls=stream_class
         )
         return cast(Answer, found.response)
 
-    def _options(self, call: Call) -> Any:  # of a private class of each SDK
-        """Headers and time limit of one call, as those SDKs take them."""
+    def _options(self, call: Call) -> Any:  # a private class of each SDK
+        """Return headers and timeout of one call, in the form of these SDKs."""
         headers = {**self._omitted, **_of_conversation(call), **call.headers}
         options: JSONObject = {"headers": headers} if headers else {}
         return options if call.timeout is None else options | {"timeout": call.timeout}
@@ -183,31 +182,31 @@ class Posting(Endpoint):
         return ProviderFailed(self.provider.name, "transient", masked(said, self._secrets())[:300])
 
     def _unreached(self, error: Exception) -> ProviderFailed:
-        """The connection failed. Where there was none at all, the address may be wrong."""
-        way_out = f"Check the address ({self._address()}) and the network." if _found_nobody(error) else ""
+        """Return the failure for a connection error. If no connection was made, the URL may be wrong."""
+        way_out = f"Check the URL ({self._address()}) and the network." if _found_nobody(error) else ""
         said = masked(reason(error), self._secrets())[:300]
         return ProviderFailed(self.provider.name, "transient", said, way_out=way_out)
 
     def _check_kind(self, answer: Answer) -> None:
-        """A web page is no reply, whatever its status says; nor will it be one the next time."""
+        """Raise a failure if the response is a web page, whatever its status. A retry would not help."""
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in PAGES:
             raise ProviderFailed(
                 self.provider.name,
                 "invalid",
-                f"it answered with a page ({kind}), and not with a reply",
+                f"expected a JSON reply, got a web page ({kind})",
                 status=answer.status_code,
-                way_out=f"Check the address: {self._address()}.",
+                way_out=f"Check the URL: {self._address()}.",
             )
 
     def _address(self) -> str:
-        return masked(self.provider.url) or f"the one that the client `{self.provider.client}` has"
+        return masked(self.provider.url) or f"the default of the client `{self.provider.client}`"
 
     def _refused(self, body: JSON, status: int, headers: Mapping[str, str]) -> ProviderFailed:
         return failure(self.provider.name, self.refusals, body, status=status, headers=headers, secrets=self._secrets())
 
     def _key(self) -> str | None:
-        """The key that this provider names; "" where none is to be sent; None where the SDK looks for one by itself."""
+        """Return the provider's key, "" to send none, or None to let the SDK look for one."""
         name = self.provider.key
         if not name:
             return "" if self.provider.url else None
@@ -224,19 +223,21 @@ class Posting(Endpoint):
 
 
 def _of_conversation(call: Call) -> Mapping[str, str]:
-    """The header that keeps a conversation together, where the provider has one: the same name every time, by which
-    nobody learns what the conversation is called.
+    """Return the header that identifies the conversation, if the provider has one.
+
+    Its value is a hash, so that the name of the conversation stays private.
     """
     name = call.provider.conversation_header
     return {name: blob_name(call.conversation.encode())[:SHORT]} if name and call.conversation else {}
 
 
 def missing(package: str, extra: str) -> InvalidSetting:
-    return InvalidSetting(f"The package {package!r} is not installed. Install it: pip install 'contextc[{extra}]'")
+    """Return the error for an SDK that is not installed."""
+    return InvalidSetting(f"package {package!r} is not installed", fix=f"Install it: pip install 'contextc[{extra}]'")
 
 
 async def _events(answer: Answer, streamed: bool, events: Frames) -> AsyncGenerator[JSONObject, None]:
-    """The events of an answer; an answer that is not streamed is one."""
+    """Yield the events of a response. A response that is not streamed is one event."""
     if not streamed or answer.headers.get("content-type", "").startswith("application/json"):
         yield parsed(await answer.aread())
         return
@@ -252,27 +253,27 @@ async def _events(answer: Answer, streamed: bool, events: Frames) -> AsyncGenera
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:
-    """Read to the end after the last word, so that the connection can be used again; but not for long."""
-    with suppress(Exception):  # whatever comes now, the reply is complete
+    """Read the rest of the stream for a short time, so that the connection can be reused."""
+    with suppress(Exception):  # the reply is complete, so errors do not matter
         async with asyncio.timeout(DRAIN_SECONDS):
             async for _ in pieces:
                 pass
 
 
 def _is_of_the_network(error: Exception) -> bool:
-    """Whether the connection failed: the exceptions of an HTTP client, of sockets, and of TLS."""
+    """Return True if the exception is one of an HTTP client, a socket or TLS."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, OSError | TimeoutError | EOFError) or bool(names & {"TransportError", "HTTPError"})
 
 
 def _found_nobody(error: BaseException) -> bool:
-    """Whether there was no connection at all: no such name, nobody there, no answer to the first word."""
+    """Return True if no connection was made: unknown host, connection refused, or connect timeout."""
     names = {kind.__name__ for each in chain(error) for kind in type(each).__mro__}
     return bool(names & {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "gaierror", "UnsupportedProtocol"})
 
 
 def reason(error: BaseException) -> str:
-    """The innermost reason of an exception, which says more than "Connection error."."""
+    """Return the text of an exception with its innermost cause, which is more precise than "Connection error."."""
     found = error
     while (inner := found.__cause__ or found.__context__) is not None and not isinstance(inner, ProviderFailed):
         found = inner
@@ -282,7 +283,7 @@ def reason(error: BaseException) -> str:
 
 
 def body_of(error: Exception) -> JSON:
-    """What a status error of OpenAI's or Anthropic's SDK carries: the body as it came."""
+    """Return the response body of a status error of OpenAI's or Anthropic's SDK."""
     answer = cast(JSON, getattr(error, "response", None))
     try:
         return parsed(answer.content)

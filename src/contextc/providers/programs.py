@@ -1,7 +1,7 @@
-"""The programs that are providers: whether each is here, which version, where it keeps its things, how one logs in.
+"""CLI agents that are providers: path, version, configuration folder and login command of each.
 
-Which there are stands in `providers.toml`. All of it is found by looking at names of files: no program is started, no
-SDK loaded, and no credentials are read.
+They are listed in `providers.toml`. Everything is found by file names: no program is started, no SDK is imported, and
+no credentials are read.
 """
 
 import os
@@ -23,7 +23,10 @@ VERSION = re.compile(r"[\"'](\d[\w.+-]*)[\"']")
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """`package` is the Python package that brings it, and `module` its module; there the program lies at `inside`."""
+    """A CLI agent. `package` is the Python package that contains it, and `module` the name to import.
+
+    `inside` is the program's path in that module.
+    """
 
     provider: str
     command: str
@@ -34,16 +37,16 @@ class Program(Struct, frozen=True, kw_only=True):
     variable: str
     folder: str
     version_in: str = ""
-    """A file of the module that holds the program's version, where it is not that of the package."""
+    """File in the module that holds the program's version. If empty, the version is that of the package."""
 
     @property
     def path(self) -> str:
-        """Where it is, "" where nowhere: the one of the package, else the user's own."""
+        """Path of the program in the package, else of the one on PATH, else ""."""
         return self._bundled() or shutil.which(self.command) or ""
 
     @property
     def version(self) -> str:
-        """Of the one that the package brings."""
+        """Version of the program in the package."""
         if not self._bundled():
             return ""
         try:
@@ -56,16 +59,16 @@ class Program(Struct, frozen=True, kw_only=True):
 
     @property
     def home(self) -> Path:
-        """The folder that the program keeps its settings and sessions in."""
+        """Folder of the program's settings and sessions."""
         return Path(os.environ.get(self.variable) or Path.home() / self.folder)
 
     @property
     def is_installed(self) -> bool:
-        """Whether the package is here, without which nothing is called."""
+        """True if the package is installed, which every call needs."""
         return find_spec(self.module) is not None
 
     def login(self) -> str:
-        """The command with which one logs in."""
+        """Return the command that logs in."""
         command = self.command if shutil.which(self.command) else self._bundled() or self.command
         return f"{shlex.quote(command)} {self.log_in}"
 
@@ -80,15 +83,15 @@ class Program(Struct, frozen=True, kw_only=True):
 
 @cache
 def programs() -> dict[str, Program]:
-    """All there are, by the names of their clients."""
+    """Return all CLI agents, by the name of their client."""
     return msgspec.convert(program_tables(), dict[str, Program])
 
 
 def with_login(error: ProviderFailed, provider: Provider) -> ProviderFailed:
-    """The same failure; where nobody is logged in, and no key is named, with the way to do so."""
+    """Return the failure. If login is missing and no key is named, its fix is the login command."""
     if error.kind != "auth" or provider.key:
         return error
-    way_out = "Name the variable that holds the key for this address: cc.provider(…, url=…, key=…)."
+    way_out = "Name the environment variable with the key for this URL: cc.provider(…, url=…, key=…)."
     if not provider.url:
         login = programs()[provider.client].login()
         way_out = f"Log in: {login}; or name a variable with a key: cc.provider(…, key=…)."

@@ -1,6 +1,6 @@
-"""Who can be asked from here, and for which models: whose key is set, whose program is installed.
+"""Availability of providers: which have a key set or a program installed, and their known models.
 
-No key is handed out. One that is set may be wrong, and a program may have nobody logged in: asking finds that out.
+Keys are never returned. A key that is set may be invalid, and a program may lack a login: only a call finds out.
 """
 
 import os
@@ -16,14 +16,14 @@ SDK_KEYS = {
     "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     "bedrock": ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
 }
-"""Where the SDKs look by themselves, by the client that uses them."""
+"""Variables that the SDKs read by default, by client."""
 RECORDINGS = "replay"
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """A provider, the models that are known to be its own, and whether it can be asked.
+    """A provider, its known models, and whether it is available.
 
-    `also` are other names of it, `variables` those one of which holds its key: never what is in them.
+    `also` are its aliases. `variables` are the environment variables that may hold its key, without their values.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Known(Struct, frozen=True, kw_only=True):
 
 
 def key_variables(known: Provider) -> tuple[str, ...]:
-    """The environment variables one of which holds its key; none where it needs none."""
+    """Return the environment variables that may hold the key. Empty if no key is needed."""
     if known.key:
         return (known.key,)
     return () if known.url else SDK_KEYS.get(known.client, ())
 
 
 def known_providers() -> list[Known]:
-    """Everybody who can be named, except recordings, which are named by their file."""
+    """Return all providers except `replay`, which is named by a file."""
     found: list[Known] = []
     for name in provider_names():
         if name == RECORDINGS:

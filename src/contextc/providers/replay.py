@@ -1,8 +1,12 @@
-"""A provider that answers from recordings, for tests, demonstrations and pages; and what makes recordings.
+"""Client that replays recorded replies, for tests and demonstrations, and a recorder that creates recordings.
 
-A recording is a line of JSON: `{"reply": …}`, a whole reply; `{"events": […]}`, a stream; `{"error": {"status": 529,
-"body": …}}`, a refusal, also after events. One that has a `request`, the SHA-256 of a body, answers that body alone;
-the others answer in their order. Neither headers nor keys are ever in a recording.
+A recording is one line of JSON:
+- `{"reply": …}`: a complete reply
+- `{"events": […]}`: a stream
+- `{"error": {"status": 529, "body": …}}`: an error, also after events
+
+A recording with a `request`, the SHA-256 of a body, answers only that body. The others are used in their order.
+Recordings never contain headers or keys.
 """
 
 import asyncio
@@ -25,18 +29,20 @@ KINDS = ("reply", "events", "error")
 
 
 def open(provider: Provider, **options: object) -> "Replay":
-    """The line of a provider whose `client` is `replay`; its `url` may be the path of the recordings."""
+    """Open the client of a provider whose `client` is `replay`. Its `url` may be the path of the recordings."""
     recordings = options.get("recordings") or provider.url.removeprefix("file://")
     if not recordings:
         raise InvalidSetting(
-            'There is nothing to replay. Give recordings: endpoint(provider, recordings="answers.jsonl").'
+            "recordings: must be a path or a list of recordings",
+            got=recordings,
+            fix='Pass them: endpoint(provider, recordings="answers.jsonl").',
         )
     seconds = options.get("seconds") or 0.0
     return Replay(cast(str | Path | Iterable[JSONObject], recordings), seconds=float(cast(float, seconds)))
 
 
 class Replay(Endpoint):
-    """Answers from a file, or from a list, of recordings. `seconds` is the time between two events."""
+    """Client that answers from a file or a list of recordings. `seconds` is the delay before each event."""
 
     def __init__(self, recordings: str | Path | Iterable[JSONObject], *, seconds: float = 0.0) -> None:
         given = read(recordings) if isinstance(recordings, str | Path) else list(recordings)
@@ -44,7 +50,7 @@ class Replay(Endpoint):
             _check(number, recording)
         self.seconds = seconds
         self.calls: list[Call] = []
-        """The calls that were made, as they came."""
+        """The calls, in their order."""
         numbered = list(enumerate(given, 1))
         self._ordered = [(number, each) for number, each in numbered if "request" not in each]
         self._named = [(number, each) for number, each in numbered if "request" in each]
@@ -70,7 +76,7 @@ class Replay(Endpoint):
                 call.provider.formatter.decode_reply(whole[0])
             except InvalidReply as error:
                 raise ProviderFailed(
-                    call.provider.name, "invalid", f"recording {number}: {error}", way_out="Record it anew."
+                    call.provider.name, "invalid", f"recording {number}: {error}", way_out="Record it again."
                 ) from None
         for event in cast(list[JSONObject], recording.get("events") or whole):
             await asyncio.sleep(self.seconds)
@@ -90,19 +96,19 @@ class Replay(Endpoint):
         if self._ordered:
             return self._ordered.pop(0)
         body, number, error = self._last
-        if body == call.body and error is not None:  # the same request again, and it fails as it did
+        if body == call.body and error is not None:  # a retry of the last request fails in the same way
             raise error
-        answered = f", which recording {number} has answered before" if body == call.body and number else ""
+        answered = f" (recording {number} already answered it)" if body == call.body and number else ""
         raise ProviderFailed(
             call.provider.name,
             "invalid",
-            f"no recording is left for the request {name[:12]}{answered}",
-            way_out="Record it with `Recorder`, or give more recordings.",
+            f"no recording left for request {name[:12]}{answered}",
+            way_out="Record it with `Recorder`, or add recordings.",
         )
 
 
 class Recorder(Endpoint):
-    """Passes everything on, and writes down what came: one line a call, also of one that failed or was given up."""
+    """Client that forwards calls and records the replies: one line per call, also for failed or cancelled calls."""
 
     def __init__(self, endpoint: Endpoint, path: str | Path, *, by_request: bool = False) -> None:
         self.endpoint, self.path, self.by_request = endpoint, Path(path), by_request
@@ -137,14 +143,14 @@ class Recorder(Endpoint):
 
 
 def read(path: str | Path) -> list[JSONObject]:
-    """The recordings in a file. What else it may hold is not told, because it may be anybody's."""
+    """Return the recordings in a file. Errors do not quote its content, which may be private."""
     found: list[JSONObject] = []
     for number, line in enumerate(_bytes(Path(path)).splitlines(), 1):
         if line.strip():
             try:
                 found.append(parsed(line))
             except MalformedEvent:
-                raise InvalidSetting(f"{path}: line {number} is no JSON object.") from None
+                raise InvalidSetting(f"{path}: line {number}: expected a JSON object.") from None
     return found
 
 
@@ -153,33 +159,33 @@ def _bytes(path: Path) -> bytes:
         if path.is_file() or not path.exists():
             return path.read_bytes()
     except (OSError, ValueError) as error:
-        raise InvalidSetting(f"The recordings cannot be read: {error}.") from None
-    raise InvalidSetting(f"The recordings cannot be read: {path} is no file.")  # a pipe or a device may never end
+        raise InvalidSetting(f"recordings: cannot read the file: {error}.") from None
+    raise InvalidSetting(f"recordings: {path} must be a regular file.")  # a pipe or a device may never end
 
 
 def _check(number: int, recording: object) -> None:
-    """Refuse what is no recording, and say which one it is."""
+    """Raise InvalidSetting if a recording is malformed."""
 
     def wrong(what: str) -> InvalidSetting:
-        return InvalidSetting(f"recording {number} {what}.")
+        return InvalidSetting(f"recording {number}: {what}.")
 
     if not isinstance(recording, dict):
-        raise wrong(f"is a {type(recording).__name__}, and no JSON object")
+        raise wrong(f"expected a JSON object, got {type(recording).__name__}")
     found = cast(JSONObject, recording)
     if not any(kind in found for kind in KINDS):
-        raise wrong("has no `reply`, `events` or `error`")
+        raise wrong("must have `reply`, `events` or `error`")
     if "reply" in found and not (isinstance(found["reply"], dict) and found["reply"]):
-        raise wrong("has a `reply` that is no JSON object, or an empty one")
+        raise wrong("`reply` must be a non-empty JSON object")
     events: JSON = found.get("events", [])
     if not isinstance(events, list) or not all(isinstance(each, dict) for each in cast(list[JSON], events)):
-        raise wrong("has `events` that are no list of JSON objects")
+        raise wrong("`events` must be a list of JSON objects")
     error: JSON = found.get("error")
     if "error" in found and not (isinstance(error, dict) and ("status" in error or "body" in error)):
-        raise wrong("has an `error` without `status` and `body`")
+        raise wrong("`error` must have `status` or `body`")
 
 
 def request_name(body: bytes) -> str:
-    """By which a recording knows the request it answers."""
+    """Return the SHA-256 of a body, which identifies a request in a recording."""
     return sha256(body).hexdigest()
 
 
@@ -189,7 +195,7 @@ def _table(provider: Provider) -> Table:
 
 
 def _clean(event: JSONObject) -> JSONObject:
-    """The event; where it is an error, without a key that the provider may have repeated in it."""
+    """Return the event. In an error event, keys that the provider may have repeated are masked."""
     return cast(JSONObject, decode(masked(encode(well_formed_json(event)).decode()))) if is_error(event) else event
 
 

@@ -1,7 +1,7 @@
-"""Server-sent events as JSON, from bytes that come in any pieces. No I/O.
+"""Parser for server-sent events with JSON data, from chunks of any size. No I/O.
 
-All three vendors stream this way. Only `data` is read; the names of events stand in the data as well, but for the
-`error` of some servers. `[DONE]`, OpenAI's last word, is no event; `done` says that it was heard.
+OpenAI, Anthropic and Google stream in this form. Only `data` is parsed, because it repeats the event name. The one
+exception is the event `error` of some servers. `[DONE]`, which ends an OpenAI stream, is not an event: it sets `done`.
 """
 
 import json
@@ -13,11 +13,11 @@ from contextc._json import JSONObject, decode, parse_object
 
 
 class MalformedEvent(ValueError):
-    """What came is no event: the stream was cut off, or it is something else."""
+    """The received bytes are not an event: the stream was truncated, or has another format."""
 
 
 class Events:
-    """Takes bytes as they come, and gives events as soon as they are complete."""
+    """Incremental parser that returns each event as soon as it is complete."""
 
     def __init__(self) -> None:
         self.done = False
@@ -26,17 +26,17 @@ class Events:
         self._name = b""
 
     def feed(self, chunk: bytes) -> list[JSONObject]:
-        """The events that are complete with these bytes."""
+        """Add a chunk and return the events that it completes."""
         if b"\n" not in chunk and b"\r" not in chunk and not self._held_return():
             self._pieces.append(chunk)
             return []
         lines = b"".join([*self._pieces, chunk]).splitlines(keepends=True)
-        # A return may be half of a line's end; whether it is, only the next byte says.
+        # A carriage return may be the first half of a line ending. The next byte decides.
         self._pieces = [] if lines[-1].endswith(b"\n") else [lines.pop()]
         return self._read(lines)
 
     def end(self) -> list[JSONObject]:
-        """What is left when nothing more comes; some servers leave out the last empty line."""
+        """Return the remaining events at the end of the stream. Some servers omit the last empty line."""
         lines, self._pieces = b"".join(self._pieces).splitlines(keepends=True), []
         return self._read([*lines, b"\n"])
 
@@ -67,7 +67,10 @@ class Events:
 
 
 def parsed(data: bytes, *, halves: bool = False) -> JSONObject:
-    """One JSON object; half of an emoji in it does no harm. `halves` stay as they are: the next event has the other."""
+    """Parse one JSON object that may contain lone surrogates.
+
+    With `halves`, lone surrogates are kept, because the next event may contain the other half of the character.
+    """
     try:
         value = decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -76,5 +79,5 @@ def parsed(data: bytes, *, halves: bool = False) -> JSONObject:
         if halves and value is not None:
             value = json.loads(text)
     if not isinstance(value, dict):
-        raise MalformedEvent(f"no JSON object: {data[:80]!r}")
+        raise MalformedEvent(f"expected a JSON object, got {data[:80]!r}")
     return cast(JSONObject, value)

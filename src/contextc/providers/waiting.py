@@ -1,8 +1,8 @@
-"""A call that ended because nothing came: what was waited for, and for how long.
+"""Timeouts: detect which timeout ended a call, and describe it with its limit.
 
-Every HTTP client has its own exceptions for it, and the innermost of them is an accident of its event loop ("Cancelled
-via cancel scope …"). They are known by the names of their classes, so that no client is loaded here. A system that
-gives up by itself has an `errno`, and is no limit of ours.
+Every HTTP client has its own timeout exceptions. The innermost is often useless ("Cancelled via cancel scope …").
+They are detected by class name, so that no client is imported here. A timeout of the operating system has an `errno`
+and is not one of our limits.
 """
 
 import re
@@ -14,8 +14,7 @@ from contextc.formats.settings import inner
 
 Waited: TypeAlias = Literal["connect", "pool", "write", "read"]
 CONNECT_SECONDS, READ_SECONDS = 10.0, 600.0
-"""Of the clients whose SDK has no such limits, or none that would do: until there is a connection, and between two
-pieces of an answer."""
+"""Timeouts to connect, and between two chunks of a response. Used for SDKs without suitable defaults."""
 KINDS: dict[str, Waited] = {
     "ConnectTimeout": "connect",
     "ConnectTimeoutError": "connect",
@@ -26,18 +25,18 @@ KINDS: dict[str, Waited] = {
 }
 SAID: dict[Waited, str] = {
     "connect": "no connection within",
-    "pool": "no connection was free within",
-    "write": "nothing was taken for",
-    "read": "nothing came for",
+    "pool": "no free connection within",
+    "write": "no data accepted for",
+    "read": "no data received for",
 }
 FIGURE = re.compile(r"\((?:connect|read) timeout=([\d.]+)\)")
-"""Where urllib3 says its limit."""
+"""Timeout in the message of urllib3."""
 
 
 def waited(error: BaseException, given: float | None, *, usual: bool) -> str:
-    """What was waited for in vain; "" where it was something else that failed.
+    """Return a description of the timeout that an exception reports, or "" if it reports none.
 
-    The limit is the one that the exception tells, or that was `given`, or, where those are in force, the `usual` one.
+    The limit is that of the exception, else `given`, else the default if `usual` is True.
     """
     kind = _kind(error)
     if kind is None:
@@ -49,7 +48,7 @@ def waited(error: BaseException, given: float | None, *, usual: bool) -> str:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, and what it came from."""
+    """Yield an exception, then its causes."""
     found: BaseException | None = error
     while found is not None:
         yield found
@@ -65,7 +64,7 @@ def _kind(error: BaseException) -> Waited | None:
 
 
 def _told(error: BaseException, kind: Waited) -> float | None:
-    """The limit of the request, as httpx keeps it, or in the words of urllib3."""
+    """Return the limit that httpx stores in the request, or that urllib3 states in its message."""
     for each in chain(error):
         limits = inner(inner(getattr(_request(each), "extensions", None)).get("timeout"))
         if isinstance(limits.get(kind), int | float):
@@ -78,5 +77,5 @@ def _told(error: BaseException, kind: Waited) -> float | None:
 def _request(error: BaseException) -> JSON:
     try:
         return cast(JSON, getattr(error, "request", None))
-    except RuntimeError:  # an exception of httpx's that belongs to none
+    except RuntimeError:  # an httpx exception without a request
         return None

@@ -1,4 +1,4 @@
-"""How each API is asked over our own lines, and how it answers "Hello": one file for each, found by being there."""
+"""Sample requests and "Hello" replies of each API, for our clients. Each module here is discovered automatically."""
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -18,11 +18,18 @@ def server_sent(event: JSONObject) -> bytes:
 
 
 class Vendor(Struct, frozen=True, kw_only=True):
-    """`base` and `path`: the address that a provider is given, and where a request arrives; `whole_path` where one that
-    is not streamed arrives elsewhere. `events` and `reply` say "Hello"; `last` is sent behind the events, and belongs
-    to none. `package`: the SDK. `variables`: what an SDK reads by itself, first that of the key; none where there is
-    no key. `needs_key`: nothing is asked without one. `framed`, `kind`: how a stream is written, and what it is called.
-    `overloaded`, `code`: an error event, and the code in it. `garbled`: what looks like an event and is none."""
+    """One API.
+
+    - `base`, `path`: the provider's base URL path, and the path of a request. `whole_path` is the path of a request
+      without streaming, if it differs.
+    - `events`, `reply`: the reply "Hello". `last` is sent after the events.
+    - `package`: the SDK.
+    - `variables`: environment variables that the SDK reads, the key first. Empty if there is no key.
+    - `needs_key`: True if the SDK sends nothing without a key.
+    - `framed`, `kind`: the encoding of a stream, and its content type.
+    - `overloaded`, `code`: an error event, and its code.
+    - `garbled`: a malformed event.
+    """
 
     spec: str
     base: str = ""
@@ -46,15 +53,15 @@ class Vendor(Struct, frozen=True, kw_only=True):
         return self.spec.partition(":")[0]
 
     def streamed(self, events: Iterable[JSONObject] | None = None, *, then: str = "end") -> Answer:
-        """These events as a stream, each in a piece of its own; all and the last word, where none are named."""
+        """Return a stream of these events, one chunk each. Without arguments, all events and `last`."""
         pieces = [self.framed(event) for event in (self.events if events is None else events)]
         return self.sent(*pieces, *([self.last] if self.last and events is None else []), then=then)
 
     def sent(self, *pieces: bytes, then: str = "end") -> Answer:
-        """A stream of these bytes."""
+        """Return a stream of these bytes."""
         return Answer(pieces, headers=(("content-type", self.kind),), then=then)
 
 
 def vendors() -> list[Vendor]:
-    """All there are."""
+    """Return all APIs."""
     return [import_module(f"{__name__}.{each.name}").VENDOR for each in iter_modules(__path__)]

@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""Anthropic's Messages API."""
 
 from tests.providers.vendors import TEXT, Vendor
 

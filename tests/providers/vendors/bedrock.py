@@ -1,4 +1,4 @@
-"""Bedrock's Converse, with a token in place of a signature. A stream is frames with checksums."""
+"""Bedrock's Converse API, with a token in place of a signature. A stream consists of frames with checksums."""
 
 from contextc._json import JSONObject, encode
 from tests.providers.vendors import TEXT, Vendor

@@ -1,4 +1,4 @@
-"""Google's generateContent."""
+"""Google's generateContent API."""
 
 from tests.providers.vendors import TEXT, Vendor
 

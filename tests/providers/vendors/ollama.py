@@ -1,4 +1,4 @@
-"""Ollama's chat. A stream is lines of JSON; a server on one's own machine asks for no key."""
+"""Ollama's chat API. A stream is newline-delimited JSON. A local server needs no key."""
 
 from contextc._json import JSONObject, encode
 from tests.providers.vendors import TEXT, Vendor

@@ -1,4 +1,4 @@
-"""OpenAI's responses."""
+"""OpenAI's Responses API."""
 
 from tests.providers.vendors import TEXT, Vendor
 

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions."""
+"""OpenAI's Chat Completions API."""
 
 from tests.providers.vendors import TEXT, Vendor
 

@@ -1,8 +1,8 @@
-"""The vendors' own SDKs, pointed at a stand-in: one small way to ask each of them for the same thing.
+"""Adapters for the vendors' SDKs, connected to the fake vendors: one interface to send the same request with each.
 
-One file for each, with a `CLIENT`, which is found by being there. What an SDK returns is its own types; what it raises
-is left as it is, and nothing is retried. A client also says in which words and classes its vendor's refusals arrive, so
-that the tests of the stand-ins know no vendor's name. It need neither stream server-sent events nor take a key.
+Each module here has a `CLIENT` and is discovered automatically. Results have the SDK's own types, exceptions are
+unchanged, and nothing is retried. A client also states the messages and classes of its vendor's errors, so that the
+tests are vendor-neutral. It need neither stream server-sent events nor take a key.
 """
 
 from abc import ABC, abstractmethod
@@ -44,53 +44,52 @@ WORDS: Mapping[Happened, str] = MappingProxyType(
         "garbled": "JSON",
     }
 )
-"""What an error says that a broken line left behind, or one of its causes: here by httpx, which most SDKs are made on.
-"reset at once" and "closed at once": before anything came."""
+"""Messages of errors, or of their causes, after a broken connection. Defaults are those of httpx, which most SDKs use.
+"reset at once" and "closed at once" happen before any response."""
 
 
 class Raised(NamedTuple):
-    """The class of an error that an SDK raises, and what its text has in it."""
+    """Class of an SDK's error, and a part of its text."""
 
     kind: str
     said: str
 
 
 class Client(ABC):
-    """One SDK. Any: what it takes and gives has a type for every vendor, and here they are used alike."""
+    """Adapter of one SDK. Arguments and results are Any, because each SDK has its own types."""
 
     format: ClassVar[str]
     name: ClassVar[str]
-    """The vendor it is for; called as its format, unless several speak that."""
+    """Its vendor, named as the format, unless several vendors have the same format."""
     model: ClassVar[str]
     settings: ClassVar[JSONObject] = {}
     specs: ClassVar[tuple[str, ...]] = ()
-    """A provider and its model as `cc.provider` takes them, and then another model there: whom an executor is to ask.
-    None where no executor asks."""
+    """Arguments of `cc.provider` for tests of the executor, then those for another model. None if unused."""
     overhead: ClassVar[int] = 0
-    """How many tokens more than elsewhere the vendor's models take to be told of tools."""
+    """Additional tokens that the vendor's models need for tools."""
     keeps_ids: ClassVar[bool] = True
-    """Whether the SDK passes on the ids of calls, both ways."""
+    """True if the SDK transmits the ids of calls in both directions."""
     counts_reasoning: ClassVar[bool] = True
-    """Whether the vendor says how many tokens its model reasoned."""
+    """True if the vendor reports reasoning tokens."""
 
     unknown_key: ClassVar[Raised | None]
-    """What comes of the key `sk-wrong-0000`; None where no key is asked for."""
+    """Error for the key `sk-wrong-0000`. None if no key is needed."""
     refused: ClassVar[str] = "BadRequestError"
-    """The class of a request that is wrong."""
+    """Error class for an invalid request."""
     orphan: ClassVar[tuple[JSONObject, str]]
-    """A message with a result that no call asked for, and what is said to it."""
+    """A message with a result without a call, and the error for it."""
     strange: ClassVar[JSONObject] = {}
-    """Something with a `colour` in it, which only types refuse; nothing where the SDK itself does, before it asks."""
+    """A field `colour` that only type checks reject. Empty if the SDK rejects it before sending."""
     too_long: ClassVar[str]
-    """What is said to an input beyond a window of 100 tokens."""
+    """Error for an input beyond a window of 100 tokens."""
     troubles: ClassVar[Mapping[Trouble, tuple[int, str]]]
-    """The status and the class of "overloaded", "internal", "unavailable" and "rate"."""
+    """Status and error class of "overloaded", "internal", "unavailable" and "rate"."""
     quota: ClassVar[tuple[int, str]]
-    """The status of an empty account, and what is said of it."""
+    """Status and message for an account without credit."""
     waits: ClassVar[Mapping[str, str]] = {}
-    """The headers that say when to come back, for 2.5 seconds."""
+    """Headers that request a wait of 2.5 seconds."""
     inside: ClassVar[tuple[str, str] | None]
-    """What the error says that is raised for "overloaded" and "internal" within a stream; None where none is."""
+    """Text of the error for "overloaded" and "internal" inside a stream. None if no error is raised."""
     words: ClassVar[Mapping[Happened, str]] = WORDS
 
     def __init_subclass__(cls) -> None:
@@ -98,14 +97,14 @@ class Client(ABC):
             cls.name = cls.format
 
     def body(self, messages: Sequence[Message], *, prompt: str = "Be brief.", tools: Sequence[Tool] = ()) -> JSONObject:
-        """A request as our formatter writes it."""
+        """Return a request that our formatter encoded."""
         request = Request(
             messages=tuple(messages), system=system(prompt), tools=tuple(tools), settings={**self.settings}
         )
         return formatter(self.format).encode_request(request)
 
     def cached(self, body: JSONObject) -> JSONObject:
-        """The request with what it needs for its prefix to be cached."""
+        """Return the request with what is needed to cache its prefix."""
         return body
 
     @abstractmethod
@@ -113,28 +112,28 @@ class Client(ABC):
 
     @abstractmethod
     def events(self, url: str, body: JSONObject, *, key: str = KEY, timeout: float = 10) -> list[Any]:
-        """All events of a stream."""
+        """Return all events of a stream."""
 
     @abstractmethod
     def is_event(self, event: JSONObject) -> None:
-        """Hold an event against the SDK's own type, strictly; the SDK itself takes almost anything."""
+        """Check an event strictly against the SDK's type. The SDK itself accepts almost anything."""
 
     def status(self, error: Any) -> int:
-        """The status that an error carries."""
+        """Return the HTTP status of an error."""
         return error.status_code
 
     def headers(self, error: Any) -> Mapping[str, str]:
-        """The headers that an error carries, their names in lower case."""
+        """Return the response headers of an error. Names are in lower case."""
         return error.response.headers
 
 
 def http(timeout: float) -> httpx2.Client:
-    """A client that does not read certificates, which takes most of the time that an SDK needs to begin."""
+    """Return a client that loads no certificates, which takes most of an SDK's startup time."""
     return httpx2.Client(verify=False, timeout=timeout)
 
 
 @cache
-def adapter(form: Any) -> Any:  # Any: an adapter of whatever type it is given
+def adapter(form: Any) -> Any:  # Any: an adapter of any type
     from pydantic import TypeAdapter
 
     return TypeAdapter(form)
@@ -142,7 +141,7 @@ def adapter(form: Any) -> Any:  # Any: an adapter of whatever type it is given
 
 @cache
 def clients() -> tuple[Client, ...]:
-    """All there are."""
+    """Return all clients."""
     modules = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
     return tuple(module.CLIENT for module in modules if hasattr(module, "CLIENT"))
 

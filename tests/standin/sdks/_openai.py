@@ -1,4 +1,4 @@
-"""OpenAI's SDK, and what its two APIs have in common."""
+"""Common parts of the two adapters for OpenAI's SDK."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Anthropic's SDK, asked for messages."""
+"""Adapter for Anthropic's SDK."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -50,7 +50,7 @@ class AnthropicClient(Client):
     def is_event(self, event: JSONObject) -> None:
         from anthropic.types import RawMessageStreamEvent
 
-        if event != {"type": "ping"}:  # which the SDK drops before it looks
+        if event != {"type": "ping"}:  # the SDK drops it without a check
             adapter(RawMessageStreamEvent).validate_python(event)
 
 

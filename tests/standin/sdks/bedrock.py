@@ -1,7 +1,6 @@
-"""AWS's SDK, asked for Converse and ConverseStream: boto3's client, made by botocore.
+"""Adapter for AWS's SDK: Converse and ConverseStream of boto3's client, created by botocore.
 
-What is no JSON it takes for a reply, or an event, that says nothing. So whoever asks it has to look, and here that is
-done for all.
+The SDK treats invalid JSON as an empty reply or event. This adapter raises an error for it.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Google's SDK. It checks a body by its own types before it sends anything."""
+"""Adapter for Google's SDK, which checks a body against its own types before sending."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Mistral's own SDK. It reads what it is given by its models before it sends it, and drops what they do not know."""
+"""Adapter for Mistral's SDK, which parses a body before sending and drops unknown fields."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ class MistralClient(Client):
 
     @contextmanager
     def client(self, url: str, key: str, timeout: float) -> Generator[Any]:
-        """The SDK does not close an HTTP client that it was given."""
+        """Close the HTTP client, because the SDK does not close one that was passed to it."""
         from mistralai.client import Mistral
 
         with http(timeout) as line:

@@ -1,4 +1,4 @@
-"""Ollama's own client. It knows neither ids of calls nor `truncate`, and leaves both out of what it sends."""
+"""Adapter for Ollama's SDK, which does not send ids of calls or `truncate`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -52,7 +52,7 @@ class OllamaClient(Client):
         strict(ChatResponse, message=(message_model(), ...)).model_validate(event)
 
     def headers(self, error: Any) -> Mapping[str, str]:
-        """Its errors carry none; that of its HTTP client, which came before it, does."""
+        """Return the headers of the HTTP client's error, because the SDK's own error has none."""
         return error.__context__.response.headers
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's SDK, asked for chat completions."""
+"""Adapter for OpenAI's SDK: chat completions."""
 
 from typing import Any, ClassVar
 

@@ -1,6 +1,6 @@
-"""OpenAI's SDK, asked for responses.
+"""Adapter for OpenAI's SDK: responses.
 
-The body goes beside the arguments: the SDK looks at each of those for long.
+The body is passed as extra fields, because the SDK checks named arguments slowly.
 """
 
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""OpenAI's SDK, pointed at OpenRouter, as most people ask it. Events are held against OpenRouter's own types too."""
+"""Adapter for OpenAI's SDK with OpenRouter's base URL. Events are also checked against OpenRouter's types."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -37,7 +37,7 @@ class OpenRouterClient(ChatClient):
         return vendor(self.name).formatter.marked_head(body)
 
     def client(self, url: str, key: str, timeout: float) -> Any:
-        types()  # before anything is sent
+        types()  # import before anything is sent
         return super().client(url, key, timeout)
 
     def is_event(self, event: JSONObject) -> None:

@@ -1,1 +1,1 @@
-"""One file per vendor's API."""
+"""Fake vendors, one module per API."""

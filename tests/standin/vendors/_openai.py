@@ -1,4 +1,4 @@
-"""What OpenAI's two APIs have in common: the key, the errors, and the figures of a rate limit."""
+"""Common parts of OpenAI's two APIs: key, errors and rate-limit headers."""
 
 from typing import ClassVar
 

@@ -1,9 +1,8 @@
-"""What OpenAI keeps between two requests: responses that may be continued, and conversations with their items.
+"""State that OpenAI keeps between requests: stored responses, and conversations with their items.
 
-A response is kept when it is complete, unless the request said `store: false`. A conversation gets the input and the
-output of a response together, when that is complete; until then it is locked. Of a response whose line broke nobody
-knows whether it was completed: here that is decided by its id, so both happen. What is refused is refused with the
-words that the API was seen to use.
+A response is stored when it is complete, unless the request has `store: false`. A conversation gets input and output of
+a response together when it is complete, and is locked until then. After a broken connection the response may or may not
+be complete: its id decides, so that both cases occur. Error messages are those that the API was observed to use.
 """
 
 from collections.abc import Callable
@@ -28,12 +27,15 @@ TOO_MANY = (
 
 
 class Kept(Memory):
-    """`forgets`: nothing is stored, whatever a request says, as for organizations that have agreed on that; `owns_up`:
-    a response then says so."""
+    """Stored responses and conversations.
+
+    With `forgets`, nothing is stored, as for organizations with zero data retention. With `owns_up`, a response then
+    states it.
+    """
 
     def __init__(self) -> None:
         self.responses: dict[str, list[JSONObject]] = {}
-        """Everything that a response has seen and said, by its id."""
+        """Input and output items of each response, by its id."""
         self.whole: dict[str, JSONObject] = {}
         self.conversations: dict[str, list[JSONObject]] = {}
         self.locked: set[str] = set()
@@ -44,14 +46,14 @@ class Kept(Memory):
         return body.get("store") is not False and not self.forgets
 
     def history(self, ask: Ask) -> list[JSONObject] | None:
-        """What a request goes on with; None where there is no such thing."""
+        """Return the items that a request continues, or None if they do not exist."""
         if (name := conversation_of(ask.body)) is not None:
             return self.conversations.get(name)
         before: JSON = ask.body.get("previous_response_id")
         return [] if before is None else self.responses.get(str(before))
 
     def lacks(self, ask: Ask) -> Refusal | None:
-        """Why a request cannot go on where it wants to."""
+        """Return the error if a request cannot be continued as it states."""
         name, before = conversation_of(ask.body), cast(JSON, ask.body.get("previous_response_id"))
         if name is not None and name not in self.conversations:
             return _no_conversation(name)
@@ -63,7 +65,7 @@ class Kept(Memory):
         return None
 
     def begins(self, told: Told, response: JSONObject) -> Callable[[Outcome], None]:
-        """Remember what runs; what is returned is called when it is over."""
+        """Record a running response. Return the callback for its end."""
         body, history = told.body, self.history(told.ask) or []
         new = [_named(item, f"{response['id']} {number}") for number, item in enumerate(given(body))]
         added, name = [*new, *as_list(response["output"])], conversation_of(body)
@@ -125,19 +127,19 @@ class Kept(Memory):
 
 
 def conversation_of(body: JSONObject) -> str | None:
-    """The conversation that a request is in: by its name, or as an object that holds it."""
+    """Return the conversation id of a request: a string, or an object with an id."""
     found: JSON = body.get("conversation")
     return None if found is None else str(as_object(found).get("id") or found)
 
 
 def given(body: JSONObject) -> list[JSONObject]:
-    """The input as items."""
+    """Return the input as a list of items."""
     found: JSON = body.get("input")
     return [{"role": "user", "content": found}] if isinstance(found, str) else as_list(found)
 
 
 def _named(item: JSONObject, seed: str) -> JSONObject:
-    """An item as it is kept: it has an id, and says what it is."""
+    """Return an item in its stored form, with an id and a type."""
     kind = str(item.get("type") or "message")
     item = {"type": kind, "status": "completed", **item}
     item.setdefault("id", PREFIXES.get(kind, "item_") + sha256(seed.encode()).hexdigest()[:48])
@@ -149,7 +151,7 @@ def _named(item: JSONObject, seed: str) -> JSONObject:
 
 
 def _page(items: list[JSONObject], query: dict[str, str]) -> JSONObject:
-    """The latest first, unless asked otherwise."""
+    """Return a page of items, the latest first by default."""
     ordered = items if query.get("order") == "asc" else items[::-1]
     if after := query.get("after"):
         place = next((number for number, item in enumerate(ordered, 1) if item["id"] == after), len(ordered))

@@ -1,8 +1,8 @@
 """Anthropic's Messages API, version 2026-10-21.
 
-Its reasoning is signed over its own words and over everything before it (system prompt, the set of tools, every earlier
-block), as the models that bind it do. What the vendor does not count as an edit is not one here: cache marks, the order
-of tools and keys, a string in place of a text block, trailing space, other reasoning.
+A signature covers the reasoning text and everything before it: system prompt, the set of tools, every earlier block.
+Changes that the vendor allows are allowed here too: cache breakpoints, the order of tools and keys, a string in place
+of a text block, trailing space, other reasoning.
 """
 
 from collections.abc import Iterable, Iterator
@@ -142,7 +142,7 @@ class Anthropic(Vendor):
         }
 
     def _content(self, told: Told) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
-        """The blocks, each with the deltas it is streamed in."""
+        """Return the blocks with the deltas of their streams."""
         reply = told.reply
         if reply.reasoning:
             signature = _signature(told.ask.body, reply.reasoning)
@@ -191,7 +191,7 @@ def _error(status: int, type: str, message: str, headers: tuple[tuple[str, str],
 
 
 def _beyond_the_model(ask: Ask) -> Iterator[str]:
-    """What this model does not take."""
+    """Return the problems of a request for this model."""
     facts, body = ask.facts, ask.body
     messages = cast(list[JSONObject], body["messages"])
     if facts is None:
@@ -231,7 +231,7 @@ def _take(seen: Seen, role: str, block: JSONObject) -> None:
 
 
 def _blocks(body: JSONObject) -> Iterator[tuple[str, str, JSONObject]]:
-    """Every block with its place and role; what messages they are parted into does not matter."""
+    """Return every block with its position and role, independent of the split into messages."""
     for number, message in enumerate(as_list(body.get("messages"))):
         for index, block in enumerate(_listed(message["content"])):
             yield f"messages.{number}.content.{index}", message["role"], block

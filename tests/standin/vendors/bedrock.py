@@ -1,9 +1,9 @@
-"""Bedrock's Converse and ConverseStream, for models of Claude's and others.
+"""Bedrock's Converse and ConverseStream APIs, for Claude and other models.
 
-A stream is frames with checksums, which hold JSON with some padding. Who asks is told by a signature over the request,
-or by a token; of a signature the name of the key is looked at, its form and its scope. Reasoning of Claude is signed
-over its own words and over everything before it, as in Anthropic's own API: system prompt, the set of tools, every
-earlier block, without cache points and other reasoning.
+A stream consists of frames with checksums, which contain JSON with padding. Requests are authenticated by a signature
+or a token. Of a signature, the key id, the form and the scope are checked. As in Anthropic's API, a reasoning
+signature of Claude covers the text and everything before it: system prompt, the set of tools, every earlier block,
+without cache points and other reasoning.
 """
 
 import re
@@ -146,7 +146,7 @@ class Bedrock(Vendor):
         return framed(named, payload)
 
     def _content(self, told: Told) -> Iterator[tuple[JSONObject, list[JSONObject]]]:
-        """The blocks, each with the deltas it is streamed in."""
+        """Return the blocks with the deltas of their streams."""
         reply = told.reply
         if reply.reasoning:
             thought: JSONObject = {"text": reply.reasoning}
@@ -167,7 +167,7 @@ class Bedrock(Vendor):
 
 
 def framed(headers: dict[str, str], payload: bytes) -> bytes:
-    """One frame: lengths and their checksum, headers, a payload, and a checksum of it all."""
+    """Encode one frame: lengths with a checksum, headers, payload, and a checksum of all."""
     told = b"".join(
         bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
         for name, value in headers.items()
@@ -202,7 +202,7 @@ def _is_claude(ask: Ask) -> bool:
 
 
 def _beyond_the_model(ask: Ask) -> Iterator[str]:
-    """What this model does not take."""
+    """Return the problems of a request for this model."""
     facts, body = ask.facts, ask.body
     messages = cast(list[JSONObject], body["messages"])
     if messages[0]["role"] != "user" and not _is_claude(ask):
@@ -235,7 +235,7 @@ def _beyond_the_model(ask: Ask) -> Iterator[str]:
         yield "reasoningContent is not supported for this model in messages."
 
 
-Seen = Any  # what hashlib returns has no name outside of its stubs
+Seen = Any  # hashlib's type has a name only in its stubs
 
 
 def _signature(body: JSONObject, thought: str) -> str:
@@ -253,7 +253,7 @@ def _head(body: JSONObject) -> Seen:
 
 
 def _blocks(body: JSONObject) -> Iterator[tuple[str, str, JSONObject]]:
-    """Every block but cache points, with its place and role; what messages they are parted into does not matter."""
+    """Return every block except cache points, with position and role, independent of the split into messages."""
     for number, message in enumerate(as_list(body.get("messages"))):
         for index, block in enumerate(as_list(message["content"])):
             if "cachePoint" not in block:

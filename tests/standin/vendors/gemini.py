@@ -1,6 +1,6 @@
-"""Google's generateContent, and its stream. A signature stands on the part it belongs to, and vouches for that call.
+"""Google's generateContent API, with streaming. A signature belongs to one part and covers its call.
 
-Models from Gemini 3 on want their calls signed; the later of them name their calls, the earlier ones do not.
+Models from Gemini 3 on require signed calls. Only the later of them return ids of calls.
 """
 
 import re
@@ -86,7 +86,7 @@ class Gemini(Vendor):
         return [Event(self.trouble(kind, 1).body)]
 
     def judged(self, ask: Ask) -> JSONObject:
-        """With a level of thinking, by which the rules tell the models that want their calls signed."""
+        """Return the body with a thinking level, by which our lint rules recognize models that require signed calls."""
         if ask.model.startswith(UNSIGNED):
             return ask.body
         settings = as_object(ask.body.get("generationConfig"))

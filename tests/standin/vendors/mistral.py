@@ -1,7 +1,7 @@
-"""Mistral's chat completions. Thoughts come as chunks of the content, signed; a stream brings its usage by itself.
+"""Mistral's chat completions. Reasoning is a signed chunk of the content. A stream always reports usage.
 
-It is served under a name of its own here, since OpenAI's API has the same path. A signature vouches for the words of
-its thought; what Mistral says to a changed one is not known, and is made up here.
+It has its own base path here, because OpenAI's API has the same path. A signature covers the text of its reasoning.
+Mistral's error for a changed one is unknown, so the message here is invented.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from tests.standin.shapes import as_list
 from tests.standin.vendor import CREATED, Ask, Told, Trouble, Vendor
 
 ENDS = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "filter": "stop"}
-SHAPE = "body."  # how an error of pydantic begins
+SHAPE = "body."  # prefix of pydantic's errors
 SAID: dict[Trouble, tuple[int, str, str | None, str]] = {
     "rate": (429, "rate_limited", "1300", "Rate limit exceeded"),
     "overloaded": (503, "service_unavailable", None, "Service tier capacity exceeded for this model."),
@@ -112,7 +112,7 @@ class Mistral(Vendor):
 
 
 def _thought(text: str, signed: str | None) -> JSONObject:
-    """A thought, or a piece of one; the last piece is signed for the whole."""
+    """Return a reasoning chunk. The last one of a stream has the signature of the whole."""
     chunk: JSONObject = {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
     return chunk if signed is None else {**chunk, "signature": message_seal(_sealed(signed)), "closed": True}
 

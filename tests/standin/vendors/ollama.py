@@ -1,7 +1,7 @@
-"""Ollama's `/api/chat` as it is served by ollama.com: as on one's own machine, and with a key.
+"""Ollama's `/api/chat` as on ollama.com: as a local server, and with a key.
 
-A stream is lines of JSON. The server's own types are Go's; what it says of a prompt that is too long was said by the
-program that runs the model, and stands in its error as text.
+A stream is newline-delimited JSON. The server's types are Go types. The error for a long prompt is that of the model
+runner, as text inside the server's error.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API. It gives no reasoning out; only its tokens are counted."""
+"""OpenAI's Chat Completions API. It returns no reasoning, only the number of its tokens."""
 
 from collections.abc import Iterable, Iterator
 from typing import ClassVar

@@ -37,7 +37,7 @@ ECHOED: JSONObject = {
     "truncation": "disabled",
     "user": None,
 }
-"""What a response repeats of its request, and what stands there where the request did not say."""
+"""Request settings that a response repeats, with their defaults."""
 
 
 class OpenAIResponses(OpenAI):
@@ -51,7 +51,7 @@ class OpenAIResponses(OpenAI):
         return refusal(400, said, "invalid_request_error", "context_length_exceeded", param="input")
 
     def trouble_inside(self, kind: Trouble, ask: Ask, number: int) -> list[Event]:
-        """The service's own troubles come as an error; what went wrong with the model, as a response that failed."""
+        """Return an `error` event for a service failure, or `response.failed` for a model failure."""
         _, _, code, message = SAID[kind]
         said = {"code": code, "message": message.format("1")}
         if kind != "internal":
@@ -66,7 +66,7 @@ class OpenAIResponses(OpenAI):
         return [_event("response.failed", response=response, sequence_number=number)]
 
     def typed(self, ask: Ask) -> JSONObject:
-        """Codex sends texts about itself along, and fields that the SDK does not know; the API takes them."""
+        """Return the body without Codex's metadata and fields that the SDK does not have. The API accepts them."""
         body = dict(ask.body)
         told = as_object(body.get("client_metadata"))
         if told and all(isinstance(each, str) for each in told.values()):
@@ -86,7 +86,7 @@ class OpenAIResponses(OpenAI):
         return {**rest, "input": [*history, *given(body)]}
 
     def judged(self, ask: Ask) -> JSONObject:
-        """Held against the rules is everything that the model sees."""
+        """Return everything that the model sees, for our lint rules."""
         return self.seen(ask, ask.body)
 
     def keeps(self, told: Told) -> Callable[[Outcome], None]:
@@ -141,7 +141,7 @@ class OpenAIResponses(OpenAI):
         }
 
     def _items(self, told: Told) -> Iterator[tuple[JSONObject, list[Event]]]:
-        """The items, each with the events between its beginning and its end."""
+        """Return the items with the events between their start and end."""
         reply = told.reply
         calls = self.call_ids(told)
         if reply.reasoning:
@@ -185,7 +185,7 @@ def _message(told: Told, text: str, phase: str) -> tuple[JSONObject, list[Event]
 
 
 def _as_known(item: JSONObject) -> JSONObject:
-    """An item of Codex as the SDK knows it: what people said has no id there, and reasoning no empty content."""
+    """Return an item of Codex in the form of the SDK: user messages without ids, reasoning without empty content."""
     unknown = "id" if item.get("type") == "message" and item.get("role") in ("user", "developer") else ""
     if item.get("type") == "reasoning" and item.get("content", "") is None:
         unknown = "content"
@@ -193,7 +193,7 @@ def _as_known(item: JSONObject) -> JSONObject:
 
 
 def _begun(item: JSONObject) -> JSONObject:
-    """An item when it begins: without what is yet to come."""
+    """Return an item in its initial state, without content."""
     empty: JSONObject = {"status": "in_progress", "content": [], "summary": [], "arguments": ""}
     return {key: empty.get(key, value) for key, value in item.items()}
 

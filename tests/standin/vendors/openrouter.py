@@ -1,8 +1,8 @@
 """OpenRouter's chat completions: OpenAI's API with the reasoning of every vendor's models, signed, and cache points.
 
-Claude's reasoning is signed over its own words, and over everything before it where the model binds it; GPT's comes as
-a summary and encrypted. A block that is cut into pieces, unsigned, or of another vendor's making is refused, as the
-vendor behind it would. A request is also held against the types of OpenRouter's own SDK.
+A reasoning signature of Claude covers its text and, for models that require it, everything before it. GPT's reasoning
+is a summary and encrypted content. A block that is split, unsigned, or from another vendor is rejected, as the upstream
+vendor would do. A request is also checked against the types of OpenRouter's SDK.
 """
 
 from collections.abc import Iterable, Iterator
@@ -72,7 +72,7 @@ class OpenRouter(OpenAIChat):
         return [Event({"id": "gen-standin", "model": ask.model, "error": error, "choices": [choice]})]
 
     def typed(self, ask: Ask) -> JSONObject:
-        """What OpenAI's types know; `objections` holds the whole against OpenRouter's."""
+        """Return the fields of OpenAI's types. `objections` checks the whole body against OpenRouter's types."""
         messages = [_without(message, DETAILS, "reasoning") for message in as_list(ask.body.get("messages"))]
         tools = [_without(tool, MARK) for tool in as_list(ask.body.get("tools"))]
         plain = [{**message, "content": _plain(message["content"], message["role"])} for message in messages]
@@ -136,8 +136,8 @@ def format_of(model: str) -> str:
 
 
 def foreign_to_types(body: JSONObject) -> Iterator[str]:
-    """What OpenRouter's own SDK has against a body. It passes over what it does not know, so what it wrote is compared
-    with what it was given."""
+    """Return the problems that OpenRouter's SDK finds in a body. It ignores unknown fields, so its output is compared
+    with its input."""
     try:
         known = types().model_validate(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
     except ValueError as error:
@@ -150,12 +150,12 @@ def foreign_to_types(body: JSONObject) -> Iterator[str]:
 
 @cache
 def types() -> Any:  # Any: a class of a package that takes a second to load
-    """OpenRouter's own. To be loaded before anybody sends: OpenAI's SDK trips over an httpx that is half loaded."""
+    """Return OpenRouter's types. Import them before any request: OpenAI's SDK fails while httpx is being imported."""
     return import_module("openrouter.components").ChatRequest
 
 
 def _details(told: Told) -> list[JSONObject]:
-    """The reasoning of a reply as one has it that was not streamed."""
+    """Return the reasoning of a reply that is not streamed."""
     thought, own = told.reply.reasoning, format_of(told.model)
     if own == GPT:
         secret = token_seal(thought.encode())
@@ -169,7 +169,7 @@ def _details(told: Told) -> list[JSONObject]:
 
 
 def _streamed(told: Told) -> list[JSONObject]:
-    """The same in pieces, all with the index 0: words first, then what proves them."""
+    """Return the reasoning in chunks, all with index 0: text first, then the signature."""
     if not told.reply.reasoning:
         return [{}]
     first, *others = _details(told)
@@ -184,7 +184,7 @@ def _usage(told: Told, usage: JSONObject) -> JSONObject:
 
 
 def _seen(body: JSONObject, messages: list[JSONObject]) -> bytes:
-    """What a signature binds: tools and messages, without what the vendor does not count as an edit."""
+    """Return what a signature covers: tools and messages, without parts that may change."""
     tools = sorted(canonical(_without(tool, MARK)) for tool in as_list(body.get("tools")))
     said = [_without({**each, "content": _parts(each.get("content"), plain=True)}, DETAILS) for each in messages]
     return digest(*tools, *map(canonical, said))
@@ -196,7 +196,7 @@ def _parts(content: JSON, *, plain: bool = False) -> list[JSONObject]:
 
 
 def _plain(content: JSON, role: str) -> JSON:
-    """Content without cache points, and without pictures where OpenAI takes none."""
+    """Return content without cache breakpoints, and without images where OpenAI's types allow none."""
     if not isinstance(content, list):
         return content
     shown = _parts(cast(JSON, content), plain=True)
@@ -208,7 +208,7 @@ def _without(value: JSONObject, *names: str) -> JSONObject:
 
 
 def _passed_on(said: str) -> Refusal:
-    """What the vendor behind it said."""
+    """Return the upstream vendor's error."""
     body = {"type": "error", "error": {"type": "invalid_request_error", "message": said}}
     return _error(400, "Provider returned error", encode(body).decode(), "invalid_request")
 

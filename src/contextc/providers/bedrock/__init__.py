@@ -1,10 +1,9 @@
-"""Bedrock, through AWS's own SDK: its chain of credentials, region, address and signature. The body is our bytes.
+"""Client for Amazon Bedrock, through AWS's SDK, which supplies credentials, region, URL and signature.
 
-botocore takes no bytes and waits for its answers. So it is asked for an empty request, is given the body before it
-signs, and hands over what it was about to send; that is sent by its own HTTP client, on a thread. It tries nothing
-again. Where no other key is named, requests are signed with the credentials it finds, or carry the token in
-AWS_BEARER_TOKEN_BEDROCK. An address that is not Amazon's never gets that token: a signature gives no secret away, and
-is worth nothing elsewhere.
+botocore accepts no bytes and blocks. So it builds an empty request, and a hook sets our body before it signs. A second
+hook takes the signed request, which botocore's HTTP client then sends on a thread. Nothing is retried. Requests are
+signed with the credentials that botocore finds, or carry the token in AWS_BEARER_TOKEN_BEDROCK, unless another key is
+named. A URL outside AWS never gets that token. A signature reveals no secret and is useless elsewhere.
 """
 
 import logging
@@ -75,9 +74,9 @@ TABLE = Table(
     },
 )
 TALKATIVE = ("botocore.endpoint", "botocore.auth", "botocore.regions")
-"""Who logs requests before they are sent, with the tokens in their headers. Of ours they log nothing."""
+"""Loggers of botocore that log request headers with tokens. They are silenced for our requests."""
 UNSENT = local()
-"""The call that a thread prepares, and the request that botocore makes of it."""
+"""Per thread: the call in preparation, and the request that botocore builds for it."""
 
 
 def open(provider: Provider, **options: object) -> "BedrockEndpoint":
@@ -85,16 +84,16 @@ def open(provider: Provider, **options: object) -> "BedrockEndpoint":
 
 
 class BedrockEndpoint(Posting):
-    """`http_client` is a client of boto3's for `bedrock-runtime`, for a session or a role of one's own."""
+    """Client for Bedrock. `http_client` is a boto3 client for `bedrock-runtime`, for a custom session or role."""
 
     table: ClassVar[Table] = TABLE
     frames: ClassVar[type[Frames]] = EventFrames
-    _client: Any = None  # botocore makes its clients from descriptions, and has no types for them
+    _client: Any = None  # botocore generates its clients at run time, without types
 
     def __init__(self, provider: Provider, **options: Any) -> None:
         super().__init__(provider, **options)
         self._lines: WeakSet[Line] = WeakSet()
-        """Calls that may be running."""
+        """Responses of calls that may be running."""
 
     async def _post(self, call: Call) -> Answer:
         client = self._opened()
@@ -109,7 +108,7 @@ class BedrockEndpoint(Posting):
             await line.aclose()
 
     def _sent_by(self, client: Any, call: Call) -> Any:
-        """Have it signed, and send it; on the thread of the call, since either may wait for the network."""
+        """Sign and send the request. Runs on the thread of the call, because both may block on the network."""
         UNSENT.call, UNSENT.request, UNSENT.seconds = call, None, call.timeout or self.timeout
         try:
             (client.converse_stream if call.stream else client.converse)(modelId=call.provider.asks_for)
@@ -117,9 +116,9 @@ class BedrockEndpoint(Posting):
         finally:
             UNSENT.call = None
         if key := self._bearer():
-            request.headers["Authorization"] = f"Bearer {key}"  # botocore logs what it is told before
+            request.headers["Authorization"] = f"Bearer {key}"  # set late, because botocore logs earlier headers
         request.stream_output = True
-        return client._endpoint.http_session.send(request)  # it has no public name
+        return client._endpoint.http_session.send(request)  # private, there is no public name
 
     def _opened(self) -> Any:
         if self._client is not None:
@@ -128,15 +127,17 @@ class BedrockEndpoint(Posting):
             session = botocore("session").get_session()
         except ImportError:
             raise missing("boto3", "bedrock") from None
-        self._bearer()  # a variable that is not set is said before anything else
+        self._bearer()  # reports an unset variable before other problems
         client: Any = self.http_client or self._made(session)
         if not hasattr(client, "converse_stream"):
-            raise InvalidSetting('http_client is a client of boto3\'s here: boto3.client("bedrock-runtime").')
+            raise InvalidSetting(
+                "http_client: must be a boto3 client for Bedrock", fix='Pass boto3.client("bedrock-runtime").'
+            )
         events = client.meta.events
         events.register(f"before-call.{SERVICE}", _with_our_bytes, unique_id="contextc-body")
         events.register(f"before-send.{SERVICE}", _held_back, unique_id="contextc-request")
         for name in TALKATIVE:
-            logging.getLogger(name).addFilter(_is_not_ours)  # the same one again is not added
+            logging.getLogger(name).addFilter(_is_not_ours)  # adding it again has no effect
         pools: dict[str, Any] = client._endpoint.http_session._pool_classes_by_scheme
         pools |= {scheme: watched(pool) for scheme, pool in pools.items() if not hasattr(pool, "watched")}
         self._client = client
@@ -157,7 +158,7 @@ class BedrockEndpoint(Posting):
         return session.create_client(SERVICE, region_name=self._region(session), endpoint_url=url, config=config)
 
     def _region(self, session: Any) -> str | None:
-        """As it is set, or as an address of Amazon's or the model's full name says."""
+        """Return the region in an AWS URL or in the model's ARN, else the configured one."""
         told = session.get_config_variable("region") or os.environ.get("AWS_REGION")
         host = urlsplit(self.provider.url).hostname or ""
         model = self.provider.asks_for
@@ -165,7 +166,7 @@ class BedrockEndpoint(Posting):
         return (named[0] if named else told) or (FALLBACK_REGION if self.provider.url else None)
 
     def _is_elsewhere(self) -> bool:
-        """Whether a key of its own is named, or an address that is not Amazon's."""
+        """Return True if the provider names its own key, or a URL outside AWS."""
         host = urlsplit(self.provider.url).hostname or ""
         return bool(self.provider.key) or (bool(host) and not host.endswith(AMAZONS))
 
@@ -184,9 +185,9 @@ class BedrockEndpoint(Posting):
         code = line.headers.get("x-amzn-errortype") or str(body.get("__type") or body.get("code") or "")
         told = str(body.get("message") or body.get("Message") or "")
         inner = body.get("error")
-        if not told and isinstance(inner, dict):  # not AWS, but something on the way to it
+        if not told and isinstance(inner, dict):  # not AWS, but a proxy or gateway
             return self._refused(body, line.status_code, line.headers)
-        # "InvalidSignatureException:http://…"; and its sentence goes on with all that was signed, tokens too.
+        # The code may be "InvalidSignatureException:http://…". Its message continues with all signed text, also tokens.
         error = {
             "code": code.partition(":")[0].rpartition("#")[2],
             "message": told.partition("\n\nThe Canonical String")[0],
@@ -202,10 +203,8 @@ class BedrockEndpoint(Posting):
         if isinstance(error, exceptions.NoCredentialsError | exceptions.NoAuthTokenError):
             return ProviderFailed(name, "auth", "no credentials were found", way_out=NO_CREDENTIALS)
         if isinstance(error, exceptions.ParamValidationError):
-            return ProviderFailed(name, "invalid", f"{self.provider.asks_for!r} cannot be the name of a model")
-        if isinstance(
-            error, exceptions.BotoCoreError | exceptions.ClientError
-        ):  # a session that ended, a wrong profile
+            return ProviderFailed(name, "invalid", f"invalid model id {self.provider.asks_for!r}")
+        if isinstance(error, exceptions.BotoCoreError | exceptions.ClientError):  # an expired session, a wrong profile
             return ProviderFailed(name, "auth", str(error)[:300], way_out=NO_CREDENTIALS)
         return None
 
@@ -213,7 +212,7 @@ class BedrockEndpoint(Posting):
         return (*super()._secrets(), *filter(None, [os.environ.get(name, "").strip() for name in SECRETS]))
 
     def _forget(self) -> Callable[[], Awaitable[object]] | None:
-        """The client stays: it belongs to no loop, and takes a while to make. Its connections are closed."""
+        """Return a function that closes the connections. The client stays: it is slow to create, and needs no loop."""
         client = self._client
         if client is None or self.http_client is not None:
             return None
@@ -227,7 +226,7 @@ class BedrockEndpoint(Posting):
 
 
 def _with_our_bytes(params: Any, **_: Any) -> None:
-    """The request that is about to be signed, with our body in it; those of others are left alone."""
+    """Set our body in a request that is about to be signed. Requests of other code are unchanged."""
     call: Call | None = getattr(UNSENT, "call", None)
     if call is None:
         return
@@ -242,7 +241,7 @@ def _is_not_ours(_: logging.LogRecord) -> bool:
 
 
 def _held_back(request: Any, **_: Any) -> Any:
-    """Keep a signed request, and answer it with nothing."""
+    """Store the signed request, and return an empty response in place of sending it."""
     if getattr(UNSENT, "call", None) is None:
         return None
     UNSENT.request = request
@@ -250,7 +249,7 @@ def _held_back(request: Any, **_: Any) -> Any:
 
 
 class _Nothing:
-    """A body that says nothing."""
+    """Empty response body."""
 
     def stream(self, *_: Any, **__: Any) -> list[bytes]:
         return [b"{}"]

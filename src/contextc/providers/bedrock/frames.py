@@ -1,7 +1,7 @@
-"""AWS's event streams as JSON, from bytes that come in any pieces: frames with headers, a payload and checksums.
+"""Parser for AWS event streams (frames with headers, payload and checksums) from chunks of any size.
 
-botocore takes them apart. An event is given as boto3 gives it, under its own name (`{"messageStop": {…}}`), and an
-exception as an error. `p` is padding, so that nobody can tell from its length what an event says.
+botocore parses the frames. An event has the form that boto3 returns, under its own name (`{"messageStop": {…}}`). An
+exception becomes an error. `p` is padding that hides the length of an event, and is dropped.
 """
 
 from contextc._json import JSONObject
@@ -12,7 +12,7 @@ PADDING = "p"
 
 
 class EventFrames:
-    """Takes bytes as they come, and gives events as soon as they are complete."""
+    """Incremental parser that returns each event as soon as it is complete."""
 
     def __init__(self) -> None:
         self.done = False
@@ -20,7 +20,7 @@ class EventFrames:
         self._held = 0
 
     def feed(self, chunk: bytes) -> list[JSONObject]:
-        """The events that are complete with these bytes."""
+        """Add a chunk and return the events that it completes."""
         self._held += len(chunk)
         self._buffer.add_data(chunk)
         found: list[JSONObject] = []
@@ -29,13 +29,13 @@ class EventFrames:
                 self._held -= message.prelude.total_length
                 found.append(event_of(message.headers, message.payload))
         except botocore("eventstream").ParserError as error:
-            raise MalformedEvent(f"no event: {error}") from error
+            raise MalformedEvent(f"malformed event frame: {error}") from error
         return found
 
     def end(self) -> list[JSONObject]:
-        """Nothing, unless the stream ended in the middle of an event."""
+        """Return no events. Raise MalformedEvent if the stream ended inside an event."""
         if self._held:
-            raise MalformedEvent("an event that was cut off")
+            raise MalformedEvent("truncated event")
         return []
 
 

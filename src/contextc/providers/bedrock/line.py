@@ -1,7 +1,7 @@
-"""One call of an SDK that waits: it has a thread of its own, and what comes is told to the event loop piece by piece.
+"""Streaming response of a blocking SDK: a thread per call passes the chunks to the event loop.
 
-A thread that waits for the network cannot be interrupted, but its socket can be shut: so every connection says which
-call it serves, and a call that nobody reads any more ends at once, also before its first byte has come.
+A thread that blocks on the network cannot be interrupted, but its socket can be shut down. So every connection records
+the call that uses it. A cancelled call ends at once, even before its first byte arrives.
 """
 
 import asyncio
@@ -13,27 +13,27 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 HERE = local()
-"""The call that a thread works for."""
+"""Per thread: the call that it runs."""
 OWNERS: "WeakKeyDictionary[socket.socket, Line]" = WeakKeyDictionary()
-"""Whose a socket is: the call's that took it last, since a connection serves one call after the other."""
+"""The call that uses a socket: the last one that took it, because connections are reused."""
 LOCK = Lock()
 
 
 class Head(NamedTuple):
-    """How an answer begins. Names of headers are in lower case."""
+    """Status and headers of a response. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
 
 
 class End(NamedTuple):
-    """Nothing more comes; `error` says why, where something is wrong."""
+    """End of a response, with the error if it failed."""
 
     error: Exception | None = None
 
 
 class Line:
-    """An answer while it comes. `send` is done on the thread, and returns a response of botocore's (Any: no types)."""
+    """A response that is being received. `send` runs on the thread and returns a botocore response (untyped)."""
 
     def __init__(self, send: Callable[[], Any]) -> None:
         self._send, self._loop = send, asyncio.get_running_loop()
@@ -56,7 +56,7 @@ class Line:
         return self._over or self._left
 
     async def opened(self) -> None:
-        """Come back as soon as the head of the answer is there."""
+        """Wait for status and headers of the response."""
         try:
             told = await self._told.get()
         except asyncio.CancelledError:
@@ -66,7 +66,7 @@ class Line:
             self.head = told
             return
         self._over = True
-        raise (told.error if isinstance(told, End) else None) or ConnectionError("nothing came")
+        raise (told.error if isinstance(told, End) else None) or ConnectionError("no response")
 
     async def aiter_bytes(self) -> AsyncGenerator[bytes, None]:
         while not self._over:
@@ -85,7 +85,7 @@ class Line:
         self.leave()
 
     def leave(self) -> None:
-        """Nobody reads this any more: hang up."""
+        """Abort the call: shut down its socket."""
         with LOCK:
             if not self._over:
                 self._left = True
@@ -93,7 +93,7 @@ class Line:
                     _shut(self._socket)
 
     def serves(self, connection: socket.socket | None) -> None:
-        """The socket that this call is on, as soon as there is one."""
+        """Record the socket of this call. Raise ConnectionAbortedError if the call was aborted."""
         with LOCK:
             self._socket = connection
             if connection is not None:
@@ -101,7 +101,7 @@ class Line:
                 if self._left:
                     _shut(connection)
             if self._left:
-                raise ConnectionAbortedError("the call was given up")
+                raise ConnectionAbortedError("the call was aborted")
 
     def _work(self) -> None:
         HERE.line = self
@@ -112,19 +112,19 @@ class Line:
             for piece in response.raw.stream():
                 self._tell(piece)
             if self._left:
-                response.raw.close()  # what was cut off is of no use to anybody
+                response.raw.close()  # a truncated connection cannot be reused
         except Exception as error:
             end = End(error)
         finally:
             self._tell(end)
 
     def _tell(self, what: Head | bytes | End) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and with it whoever asked
+        with suppress(RuntimeError):  # the loop has ended, and the caller with it
             self._loop.call_soon_threadsafe(self._told.put_nowait, what)
 
 
 def watched(pool: Any) -> Any:
-    """A class of connection pools whose connections say which call they serve (Any: botocore has no types)."""
+    """Return a subclass of a connection pool whose connections record the call that uses them."""
 
     plain: Any = pool.ConnectionCls
 
@@ -142,7 +142,7 @@ def watched(pool: Any) -> Any:
 
 class _Nobody:
     def serves(self, connection: socket.socket | None) -> None:
-        """A connection that is used by somebody else."""
+        """Ignore a connection that other code uses."""
 
 
 def _line() -> Line | _Nobody:
@@ -151,4 +151,4 @@ def _line() -> Line | _Nobody:
 
 def _shut(connection: socket.socket) -> None:
     with suppress(OSError):
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not that of TLS, which another thread is using
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # the plain socket: another thread uses the TLS layer

@@ -1,4 +1,4 @@
-"""The modules of AWS's SDK, loaded when they are used. It makes its classes from descriptions, and has no types."""
+"""Lazy import of botocore modules, which have no types."""
 
 from importlib import import_module
 from typing import Any

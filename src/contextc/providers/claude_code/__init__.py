@@ -1,8 +1,9 @@
-"""Claude Code, through Anthropic's Agent SDK, which brings the program: it keeps the session, and is sent what is new.
+"""Client for Claude Code, through Anthropic's Agent SDK, which contains the program.
 
-A call goes to a running program where one stands at the call's cursor, else to a new one that resumes the session from
-its record. What was said elsewhere is written into that record as if it had been said there. A session never holds
-what the ledger does not know: it goes back to the cursor first, in a session of a new name.
+Claude Code stores the session, so only new messages are sent. A call uses a running program that is at the call's
+cursor, else a new one that resumes the session from its transcript. Messages of other agents are written into that
+transcript as if they had been part of the session. A session never contains messages that the ledger does not know: it
+is first copied up to the cursor, under a new session id.
 """
 
 from contextc.providers.claude_code.line import ClaudeCodeEndpoint

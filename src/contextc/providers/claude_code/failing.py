@@ -1,7 +1,7 @@
-"""How Claude Code says that it failed, in the terms of `ProviderFailed`.
+"""Errors of Claude Code, mapped to `ProviderFailed`.
 
-It says so in a line at the end of a turn (`is_error`, whatever the `subtype` is), or by ending. What the API answered
-stands in that line with its status; the rest are the CLI's own sentences.
+A failure is reported by the last line of a turn (`is_error`, whatever the `subtype`), or by the end of the program.
+That line contains the API's error with its status. All other messages are the CLI's own.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,9 +15,9 @@ from contextc.providers.failures import Table, failure, masked
 LONGEST = 600
 SETTINGS = "Check the settings of the request."
 LIMITS: dict[str, tuple[FailureKind, str]] = {
-    "error_max_turns": ("abort", "It has made as many steps as `max_turns` allows: raise it, or send a smaller task."),
-    "error_max_budget_usd": ("quota", "It has spent `max_budget_usd`: raise it."),
-    "max_output_tokens": ("abort", "A reply was cut four times over: allow longer ones, cc.provider(…, output=…)."),
+    "error_max_turns": ("abort", "The limit `max_turns` was reached: raise it, or send a smaller task."),
+    "error_max_budget_usd": ("quota", "The budget `max_budget_usd` is used up: raise it."),
+    "max_output_tokens": ("abort", "A reply was truncated four times: allow longer replies, cc.provider(…, output=…)."),
 }
 TABLE = Table(
     codes=ANTHROPIC.codes,
@@ -32,7 +32,7 @@ TABLE = Table(
 
 
 def refusal(provider: str, line: JSONObject, secrets: Iterable[str] = ()) -> ProviderFailed:
-    """What went wrong, from the line that ends a turn."""
+    """Return the failure for the last line of a turn."""
     error = str(line.get("api_error_type") or line.get("api_error") or "")
     said = _said(line)
     for limit in (str(line.get("subtype") or ""), error):
@@ -45,8 +45,10 @@ def refusal(provider: str, line: JSONObject, secrets: Iterable[str] = ()) -> Pro
 
 
 def failed(provider: str, error: BaseException, heard: Collection[str], secrets: Iterable[str] = ()) -> ContextcError:
-    """What an exception of the SDK means. `heard` is what the program wrote to its standard error: where it leaves with
-    words and status 1, it does not take its options."""
+    """Return the failure for an exception of the SDK.
+
+    `heard` are the lines of the program's standard error. Such lines with exit status 1 mean invalid options.
+    """
     import claude_agent_sdk as sdk
 
     if isinstance(error, ContextcError):
@@ -55,13 +57,17 @@ def failed(provider: str, error: BaseException, heard: Collection[str], secrets:
         return refusal(provider, error.data, secrets)
     said = masked(" ".join([str(error).partition("\n")[0], *heard]).strip(), secrets)[:LONGEST]
     if isinstance(error, sdk.CLINotFoundError):
-        return InvalidSetting(f"{said} The package contextc[claude-code] brings one; or name it: cli_path=…")
+        return InvalidSetting(
+            f"{said} Install contextc[claude-code], which contains the program, or pass its path: cli_path=…."
+        )
     if isinstance(error, sdk.ProcessError):
         found = failure(provider, TABLE, f"the program ended: {said}")
         is_refused = found.kind == "transient" and error.exit_code == 1 and heard
         return ProviderFailed(provider, "invalid", found.said, way_out=SETTINGS) if is_refused else found
     if isinstance(error, sdk.CLIConnectionError) and ("Working directory" in said or "Failed to start" in said):
-        return ProviderFailed(provider, "invalid", said, way_out="Check the directory, and that the program may run.")
+        return ProviderFailed(
+            provider, "invalid", said, way_out="Check the directory, and that the program is executable."
+        )
     return failure(provider, TABLE, said or type(error).__name__)
 
 

@@ -1,8 +1,8 @@
-"""The line to Claude Code: which running program a call goes to, and which programs run.
+"""Client for Claude Code: select or start the program for a call, and end idle programs.
 
-A program serves a call if it stands at the call's cursor, in its directory, with the same options; else it is ended and
-another begun from the session. Its record lies in the `store` that was given, else in memory. One call of a session at
-a time; a program that nobody needs is ended after a while, and the longest idle where there are too many.
+A program can serve a call if it is at the call's cursor, in its directory, and has the same options. Otherwise it is
+ended, and another is started from the session. Transcripts are kept in the given `store`, else in memory. Each session
+runs one call at a time. An idle program is ended after a while. If there are too many, the longest idle one ends.
 """
 
 import asyncio
@@ -33,14 +33,17 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 300.0
 PROGRAMS = 4
 RETRIES = 2
-"""How often the CLI itself asks its API again, where it would do so for minutes. Whoever calls can only send all of a
-turn again, so what goes wrong for a moment after many steps is the CLI's to mend."""
+"""API retries of the CLI, whose own default takes minutes. They are needed, because the caller can only repeat a whole
+turn, and a transient error may occur after many steps."""
 
 
 class ClaudeCodeEndpoint(Endpoint):
-    """Options: `store`, `env` and `timeout` as everywhere. `prompt="replace"`: our system prompt is the whole of it.
-    `retries`: of the CLI at its API. `programs` and `idle`: how many are kept, and for how many seconds. `cli_path`:
-    another program than the SDK's."""
+    """Client for Claude Code.
+
+    `store`, `env` and `timeout` are options of every CLI agent. `prompt="replace"` replaces Claude Code's system prompt
+    by ours. `retries` limits the CLI's API retries. At most `programs` idle programs are kept, each for `idle` seconds.
+    `cli_path` is the path of another program than the SDK's.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class ClaudeCodeEndpoint(Endpoint):
 
     async def stream(self, call: Call) -> AsyncGenerator[JSONObject, None]:
         if self._loop is not (loop := asyncio.get_running_loop()):
-            self._begin(loop)  # programs ended with the loop they were started on
+            self._begin(loop)  # programs end with the loop that started them
         if self._in_memory is None:
             self._in_memory = await in_thread(_loaded)
         asked = wish(call, prompt=cast(str, self.prompt), retries=self.retries, env=self.env)
@@ -99,7 +102,7 @@ class ClaudeCodeEndpoint(Endpoint):
                 yield line
 
     async def _asked(self, live: Live, call: Call, asked: Wish) -> AsyncGenerator[JSONObject, None]:
-        """One turn. A program whose turn did not end well is ended: its session may hold what must not be in it."""
+        """Run one turn. If it fails, the program is ended, because its session may contain the failed prompt."""
         is_whole, live.serving.host = False, call.host
         timeout = self.timeout if call.timeout is None else call.timeout
         try:
@@ -110,7 +113,7 @@ class ClaudeCodeEndpoint(Endpoint):
                         raise with_login(refusal(call.provider.name, line, live.secrets), call.provider)
             is_whole = True
         except TimeoutError:
-            raise ProviderFailed(call.provider.name, "transient", f"nothing came for {timeout:g} seconds") from None
+            raise ProviderFailed(call.provider.name, "transient", f"no data received for {timeout:g} s") from None
         finally:
             live.serving.host = None
             if is_whole and not live.is_over:
@@ -131,14 +134,14 @@ class ClaudeCodeEndpoint(Endpoint):
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _keep(self, live: Live) -> None:
-        """Have it ready for the next call."""
+        """Keep a program for the next call, and end the longest idle ones if there are too many."""
         self._live[live.session] = live
         live.rest(self.idle)
         for session in list(self._live)[: max(len(self._live) - self.programs, 0)]:
             self._live.pop(session).rest(0)
 
     def _sessions(self, call: Call) -> "SessionStore":
-        """Where the record is kept. Words that belong to no conversation are not stored: nobody would delete them."""
+        """Return the store of transcripts. Those without a conversation stay in memory, so that none are left over."""
         if self.store is not None and call.conversation:
             from contextc.providers.claude_code.sessions import ClaudeSessions
 
@@ -153,20 +156,20 @@ def _serves(live: Live, call: Call, asked: Wish) -> bool:
 
 
 def _told(line: JSONObject) -> JSONObject:
-    """The CLI's line; what only the account of the request should tell is a note."""
+    """Return the CLI's line, or a note for the manifest in place of a line about retries or transcripts."""
     match line.get("subtype") if line.get("type") == "system" else "":
         case "api_retry":
             known = [line.get(name) for name in ("error_status", "error")]
             why = " ".join(str(each) for each in known if each and each != "unknown")
-            return note(f"Claude Code asked its API again ({why or 'the line broke'}).")
+            return note(f"Claude Code retried its API request ({why or 'connection lost'}).")
         case "mirror_error":
-            return note(f"The record of the session could not be written: {line.get('error')}")
+            return note(f"The transcript of the session could not be written: {line.get('error')}")
         case _:
             return line
 
 
 def _loaded() -> "SessionStore":
-    """Load the SDK, which takes a while; a store of sessions in memory."""
+    """Import the SDK, which is slow, and return an in-memory store of sessions."""
     try:
         from claude_agent_sdk import InMemorySessionStore
     except ImportError:
@@ -176,5 +179,5 @@ def _loaded() -> "SessionStore":
 
 def _number(name: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
-        raise InvalidSetting(f"{name} = {value!r}: give a number.")
+        raise InvalidSetting(f"{name}: must be a number of 0 or more", got=value)
     return value

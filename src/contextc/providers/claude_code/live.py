@@ -1,8 +1,8 @@
-"""One running CLI, for any number of turns of one session.
+"""One running Claude Code process, for any number of turns of one session.
 
-The SDK wants all that is done with a client to be done in one task, so a program has a task of its own: it is handed
-prompts, and hands back the CLI's lines as they came. Whoever loses interest in the middle of a turn ends the program:
-it is asked to stop, and killed where it does not within a second or two. It also ends with the event loop.
+The SDK requires that a client is used by one task only. So each process has its own task, which takes prompts and
+returns the CLI's lines unchanged. If the caller leaves during a turn, the process is interrupted, and killed if it does
+not stop within two seconds. It also ends with the event loop.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 1.5
 HEARD_LINES = 8
 SILENT = logging.NullHandler()
-"""The SDK's complaints reach whoever listens to its logger, and not the terminal."""
+"""Handler that keeps the SDK's log messages off the terminal. Handlers of the application still get them."""
 Outbox: TypeAlias = asyncio.Queue[JSONObject | Exception]
 
 
 class Live:
-    """A program that runs for a session, and is in `running` meanwhile.
+    """A process that serves a session. It is in `running` while it runs.
 
-    `stands` are the names of its last turn's lines; it stands at the last of them.
+    `stands` are the UUIDs of the last turn's lines. Each of them is accepted as the cursor of the next call.
     """
 
     def __init__(self, provider: str, session: str, wish: Wish, running: "set[Live]") -> None:
@@ -48,7 +48,7 @@ class Live:
         self._idle: asyncio.TimerHandle | None = None
 
     async def start(self, **options: object) -> None:
-        """Start the program. `options` say which session it begins or resumes."""
+        """Start the process. `options` name the session to start or resume."""
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(options, started), name=f"claude {self.session}")
         self.running.add(self)
@@ -59,7 +59,7 @@ class Live:
             raise
 
     async def turn(self, prompt: JSONObject, timeout: float | None) -> AsyncGenerator[JSONObject, None]:
-        """The lines of one turn; the last one is its result. `timeout` is between two lines, where no tool runs."""
+        """Yield the lines of one turn. The last is its result. `timeout` applies while no tool runs."""
         outbox: Outbox = asyncio.Queue()
         self._stay()
         self._prompts.put_nowait((prompt, outbox))
@@ -74,19 +74,19 @@ class Live:
                 _follow(line, at_work)
             is_last = line.get("type") == "result"
             if is_last and line.get("result_index", self._turns) != self._turns:
-                raise ProviderFailed(self.provider, "transient", "the program took up work that nobody gave it")
+                raise ProviderFailed(self.provider, "transient", "Claude Code started a turn that was not requested")
             yield line
             if is_last:
                 self._turns += 1
                 return
 
     def rest(self, seconds: float) -> None:
-        """Wait for another turn; end where none comes."""
+        """End the process after `seconds`, unless another turn starts before."""
         self._stay()
         self._idle = asyncio.get_running_loop().call_later(seconds, self._leave)
 
     async def end(self) -> None:
-        """End the program, and come back when it is gone."""
+        """End the process and wait until it is gone."""
         self._leave()
         if self._task is not None:
             await asyncio.wait({self._task})
@@ -104,7 +104,9 @@ class Live:
     async def _run(self, options: JSONObject, started: asyncio.Future[None]) -> None:
         from claude_agent_sdk import CanUseToolShadowedWarning, ClaudeSDKClient
 
-        warnings.filterwarnings("ignore", category=CanUseToolShadowedWarning)  # that nobody is asked is what was meant
+        warnings.filterwarnings(
+            "ignore", category=CanUseToolShadowedWarning
+        )  # our allowed tools need no approval, on purpose
         logging.getLogger("claude_agent_sdk").addHandler(SILENT)
         outbox: Outbox | None = None
         client = ClaudeSDKClient(self.wish.settled(self.serving, stderr=self._heard.append, **options))
@@ -122,7 +124,7 @@ class Live:
         except Exception as error:
             _tell(started, outbox, failed(self.provider, error, self._heard, self.secrets))
         finally:
-            self.is_over = True  # from here on nobody cancels this task any more
+            self.is_over = True  # from here on this task is not cancelled again
             try:
                 await self._end(client)
             finally:
@@ -137,10 +139,10 @@ class Live:
             outbox.put_nowait(line)
             if line.get("type") == "result":
                 return
-        raise EOFError("the program ended in the middle of a turn")
+        raise EOFError("the program ended during a turn")
 
     async def _end(self, client: "ClaudeSDKClient") -> None:
-        """Stop a turn that is under way, then the program: it leaves when its input is closed, or is killed."""
+        """Interrupt a running turn, then end the process: it exits when its input is closed, or is killed."""
         process = _process(client)
         killing = asyncio.get_running_loop().call_later(GRACE_SECONDS, _kill, process)
         try:
@@ -155,8 +157,10 @@ class Live:
 
 
 async def _disconnect(client: "ClaudeSDKClient") -> None:
-    """Close all that the SDK has open. A loop that ends cancels every task once, also one that is just doing this: then
-    it is done again from the beginning, or streams and pipes would be left open."""
+    """Disconnect the SDK's client. A loop that ends cancels every task once, also this one.
+
+    Then the disconnect is repeated, or streams and pipes would stay open.
+    """
     for _ in range(2):
         with suppress(asyncio.CancelledError):
             with suppress(Exception):
@@ -165,7 +169,7 @@ async def _disconnect(client: "ClaudeSDKClient") -> None:
 
 
 def _follow(line: JSONObject, at_work: set[str]) -> None:
-    """Which tools are at work after this line."""
+    """Update the set of running tools from a line."""
     content: JSON = line["message"].get("content")
     for block in cast(list[JSONObject], content) if isinstance(content, list) else ():
         if block.get("type") == "tool_use":
@@ -182,13 +186,12 @@ def _tell(started: asyncio.Future[None], outbox: Outbox | None, error: Exception
 
 
 def _lines(client: Any) -> AsyncGenerator[JSONObject, None]:
-    """The CLI's lines as they came. The SDK's own classes leave out what they do not know, so the lines are taken where
-    the SDK takes them: by a private name."""
+    """Return the CLI's lines unchanged, through a private name of the SDK. Its classes drop unknown fields."""
     return client._query.receive_messages()
 
 
 def _process(client: Any) -> Any:
-    """The process, by private names: the SDK itself would wait for ten seconds before it kills one."""
+    """Return the process, through private names. The SDK itself would wait ten seconds before killing it."""
     return getattr(client._transport, "_process", None)
 
 

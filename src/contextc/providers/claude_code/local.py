@@ -1,8 +1,8 @@
-"""The CLI's own file of a session, where it can be resumed from: with all that the user has set up there.
+"""The CLI's own transcript file of a session, which is used to resume if it equals our stored transcript.
 
-A session that is resumed from our record runs in a folder made for it: without the user's own memory, skills and
-plugins, and with a login that cannot be renewed. So the CLI's file is used where it holds exactly what the record
-holds. It is only read here. Where it is missing, behind or ahead, or cannot be read, the record is what counts.
+A session that is resumed from our transcript runs in a temporary configuration folder. There the user's memory, skills
+and plugins are missing, and the login cannot be renewed. So the CLI's file is preferred if it has the same entries. It
+is only read here. If it is missing, unreadable or different, our transcript is used.
 """
 
 import os
@@ -19,7 +19,7 @@ FOLDER = "CLAUDE_CONFIG_DIR"
 
 
 class Mirror:
-    """A store that is written to and never read from: the SDK then leaves it to the CLI to find the session."""
+    """Session store that is written but reads as empty, so that the CLI resumes from its own file."""
 
     def __init__(self, store: "SessionStore") -> None:
         self.store = store
@@ -32,7 +32,7 @@ class Mirror:
 
 
 def holds(key: "SessionKey", entries: list[JSONObject], env: Mapping[str, str]) -> bool:
-    """Whether the CLI's own file of this session says what these entries say, and no more."""
+    """Return True if the CLI's own file of this session has exactly these entries."""
     try:
         written = _file(key, env).read_bytes().decode()
     except (OSError, UnicodeDecodeError):
@@ -48,7 +48,7 @@ def _file(key: "SessionKey", env: Mapping[str, str]) -> Path:
 
 
 def _names(entries: list[JSONObject]) -> list[str]:
-    """What was said, and what was queued to be said. The rest the CLI notes down for itself, and not in the record."""
+    """Return the ids of messages and queue operations. The CLI writes other entries only to its own file."""
     return [
         entry.get("uuid") or f"{entry['type']} {entry.get('operation')}"
         for entry in entries

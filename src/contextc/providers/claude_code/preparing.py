@@ -1,9 +1,8 @@
-"""What a session must hold before it is asked: a new one, one with a history, or one that is back at its cursor.
+"""Preparation of a session before a call: start it, add history, or copy it up to the cursor.
 
-Everything happens in the record, before a program is started from it, or from its own file where that holds the same. A
-session that holds too much is left as it is, and copied up to the cursor under a new name: a call that breaks off in
-between has then changed nothing. What was said elsewhere is appended behind the cursor; should the call fail, the next
-one finds it there and leaves it out again.
+All changes are made in the stored transcript before a program is started. A session with entries after the cursor is
+not modified. It is copied up to the cursor under a new id, so that an interrupted call changes nothing. Messages of
+other agents are appended after the cursor. If the call fails, the next one finds and drops them.
 """
 
 import os
@@ -23,16 +22,16 @@ from contextc.providers.endpoint import Call
 if TYPE_CHECKING:
     from claude_agent_sdk import SessionKey, SessionStore, SessionStoreEntry
 
-RECORDED = "Claude Code had answered this already when the call broke off: the answer is the one in its own record."
-WENT_BACK = "The session {session} held more than is known here: it goes on from its last known reply as {other}."
-BROKEN_OFF = 'What was taken over ends with results: Claude Code puts "No response requested." behind them by itself.'
-LOST = "the record of the session {session} does not hold the last known reply"
+RECORDED = "Claude Code had already answered this prompt before the call was interrupted: that answer is used."
+WENT_BACK = "Session {session} had entries after the last known reply: continued from that reply as {other}."
+BROKEN_OFF = 'The added history ends with tool results: Claude Code appends "No response requested." to it.'
+LOST = "the transcript of session {session} does not contain the last known reply"
 
 
 class Start(NamedTuple):
-    """How to go on: the options that name the session, or the lines of an answer that was given already.
+    """Result of the preparation: options that name the session, or the `lines` of an existing answer.
 
-    `is_local`: the CLI's own file of the session can be gone on with as it is.
+    `is_local` is True if the session can be resumed from the CLI's own file.
     """
 
     session: str
@@ -43,7 +42,7 @@ class Start(NamedTuple):
 
 
 async def prepared(call: Call, wish: Wish, session: str, store: "SessionStore") -> Start:
-    """Bring the record of a session to where this call can be asked in it; `session` is the name of a new one."""
+    """Prepare the transcript of a session for this call. `session` is its id, also if it is new."""
     if not call.session:
         return await _begun(wish, session, store)
     entries = await _load(store, _key(wish, session))
@@ -74,7 +73,7 @@ def _broken_off(wish: Wish) -> tuple[str, ...]:
 
 
 async def _take_over(wish: Wish, session: str, leaf: str, store: "SessionStore") -> None:
-    """Write what was said elsewhere into the session, behind the entry `leaf`."""
+    """Append the history to the session, after the entry `leaf`."""
     if wish.history:
         entries = transcript_entries(
             wish.history,
@@ -89,7 +88,7 @@ async def _take_over(wish: Wish, session: str, leaf: str, store: "SessionStore")
 
 
 async def _copy(wish: Wish, found: Standing, session: str, other: str, store: "SessionStore") -> None:
-    """Copy what is kept under another name, with all that its subagents have said."""
+    """Copy the kept entries to another session, with the transcripts of its subagents."""
     paths = await store.list_subkeys({"project_key": _key(wish, session)["project_key"], "session_id": session})
     for path in paths:
         entries = await _load(store, _key(wish, session, path))

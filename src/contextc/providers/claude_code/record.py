@@ -1,9 +1,8 @@
-"""The transcript of a session as it is stored: where it stands, what came after, and a copy that ends there.
+"""Stored transcript of a session: split it at a cursor, find an existing answer, and rename its session.
 
-Entries are the CLI's own lines, in the order they were written, each naming the one before it. Whatever it was, a
-session is what its entries say: so the first entries of one are a session too, and it stood there once. After the entry
-that the ledger knows as the cursor, what belongs to the same turn is kept: the snapshot of a prompt, the result of a
-tool that ended the turn. The next prompt, the next words of the model, or a prompt that was queued, is behind it.
+Entries are the CLI's own lines, in the order of writing, and each names its parent. A prefix of a transcript is a valid
+session too. After the cursor's entry, entries of the same turn are kept: the snapshot of a prompt, or the result of a
+tool that ended the turn. The next prompt, a queued prompt or the next output of the model is after the cursor.
 """
 
 from typing import NamedTuple, cast
@@ -15,24 +14,27 @@ ENDED = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 
 
 class Standing(NamedTuple):
-    """A transcript, parted at a cursor."""
+    """A transcript that is split at a cursor."""
 
     kept: list[JSONObject]
     behind: list[JSONObject]
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was said behind the cursor."""
+        """True if there is no message and no queued prompt after the cursor."""
         return not any(_is_spoken(entry) or _is_queued(entry) for entry in self.behind)
 
     @property
     def leaf(self) -> str:
-        """The entry that the next one follows."""
+        """UUID of the entry that is the parent of the next one."""
         return next((entry["uuid"] for entry in reversed(self.kept) if _is_linked(entry)), "")
 
 
 def standing(entries: list[JSONObject], cursor: str) -> Standing | None:
-    """The transcript parted at the cursor, its end where there is none; None where it does not hold it, or has gaps."""
+    """Split the transcript at the cursor. An empty cursor means its end.
+
+    Return None if the cursor is missing, or if entries before it are.
+    """
     if not cursor:
         return Standing(entries, [])
     place = next((place for place, entry in enumerate(entries) if entry.get("uuid") == cursor), None)
@@ -45,7 +47,7 @@ def standing(entries: list[JSONObject], cursor: str) -> Standing | None:
 
 
 def answered(behind: list[JSONObject], history: list[JSONObject], prompt: JSONObject) -> list[JSONObject]:
-    """The lines in which exactly this was answered in full, as the CLI would have given them; none where it was not."""
+    """Return the lines of a complete answer to exactly this prompt, in the CLI's form. Empty if there is none."""
     spoken = [entry for entry in behind if _is_spoken(entry)]
     asked = [place for place, entry in enumerate(spoken) if "promptId" in entry and not _is_result(entry)]
     if len(asked) != 1 or _said(spoken[: asked[0] + 1]) != _said([*history, {"message": prompt}]):
@@ -58,12 +60,12 @@ def answered(behind: list[JSONObject], history: list[JSONObject], prompt: JSONOb
 
 
 def renamed(entries: list[JSONObject], session: str) -> list[JSONObject]:
-    """The same entries in a session of another name."""
+    """Return the entries with another session id."""
     return [{**entry, "sessionId": session} if "sessionId" in entry else entry for entry in entries]
 
 
 def ending(lines: list[JSONObject]) -> JSONObject:
-    """What the CLI says at the end of a turn, for one whose end nobody has heard."""
+    """Return a `result` line for a turn whose own was never received."""
     last = lines[-1]
     texts = [block["text"] for block in _blocks(last["message"]) if block.get("type") == "text"]
     return {
@@ -85,7 +87,7 @@ def _line(entry: JSONObject) -> JSONObject:
 
 
 def _is_whole(entries: list[JSONObject]) -> bool:
-    """Whether the last entry leads back to a first one: an append that failed leaves a gap."""
+    """Return True if the parents of the last entry are complete. A failed append leaves a gap."""
     parents = {entry["uuid"]: entry.get("parentUuid") for entry in entries if "uuid" in entry}
     found: JSON = entries[-1].get("uuid")
     while found is not None:
@@ -96,7 +98,7 @@ def _is_whole(entries: list[JSONObject]) -> bool:
 
 
 def _begins(entry: JSONObject) -> bool:
-    """Whether this is no longer of the turn before it."""
+    """Return True if this entry does not belong to the turn before it."""
     return _is_queued(entry) or (_is_spoken(entry) and not _is_result(entry))
 
 
@@ -119,12 +121,12 @@ def _is_result(entry: JSONObject) -> bool:
 
 
 def _is_synthetic(entry: JSONObject) -> bool:
-    """Whether the CLI wrote this in the model's place, to say what went wrong."""
+    """Return True if the CLI wrote this entry in place of the model, to report an error."""
     return bool(entry.get("isApiErrorMessage")) or entry["message"].get("model") == "<synthetic>"
 
 
 def _said(lines: list[JSONObject]) -> list[bytes]:
-    """Who said what, block by block: how it is parted into lines does not matter."""
+    """Return role and content of each block. The split into lines does not matter."""
     return [canonical([line["message"]["role"], block]) for line in lines for block in _blocks(line["message"])]
 
 

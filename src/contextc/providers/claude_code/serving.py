@@ -1,7 +1,7 @@
-"""What a running CLI asks of us in the middle of a turn: whether a tool of its own may run, and the tools of ours.
+"""Requests that Claude Code sends during a turn: to approve a tool of its own, or to run one of ours.
 
-Ours are offered as an MCP server inside this process, with their schemas as they are; they run without the CLI asking,
-because the host asks by itself. Without a host the CLI's own rules decide, and what would need a question is denied.
+Our tools are offered by an MCP server inside this process, with unchanged schemas. The CLI needs no approval for them,
+because the host asks for it. Without a host the CLI's own rules apply, and all that would need approval is denied.
 """
 
 from base64 import b64encode
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, ToolPermissionContext
 
 SERVER = PREFIX.removeprefix("mcp__").removesuffix("__")
-"""The name of our server, by which the CLI calls its tools."""
+"""Name of our MCP server, which is part of the CLI's tool names."""
 CALL_ID = "claudecode/toolUseId"
-"""Where the CLI names the call that a request to a server is for."""
+"""Metadata key for the id of the tool call in a request to the MCP server."""
 INLINE = {"anthropic/maxResultSizeChars": 500_000}
-"""Up to here a result is shown to the model as it is; a longer one the CLI puts into a file."""
+"""Maximum length of a result that the CLI passes to the model. It writes longer ones to a file."""
 
 
 class Serving:
-    """Serves one running CLI, for the host of the call that it is at."""
+    """Callbacks of one process, for the host of its current call."""
 
     def __init__(self) -> None:
         self.host: Host | None = None
 
     def server(self, tools: list[JSONObject]) -> JSONObject:
-        """The server as the SDK takes it."""
+        """Return the MCP server in the form of the SDK."""
         from mcp.server import Server
         from mcp.types import CallToolResult, ListToolsResult, Tool
 
@@ -39,7 +39,7 @@ class Serving:
         async def listed(context: object, params: object) -> ListToolsResult:
             return offered
 
-        async def called(context: object, params: Any) -> CallToolResult:  # its class has another name in each version
+        async def called(context: object, params: Any) -> CallToolResult:  # its class name differs between versions
             call_id = cast(str, cast(JSONObject, params.meta or {}).get(CALL_ID, ""))
             result = await self._run(tool_call(call_id, params.name, params.arguments or {}))
             return CallToolResult.model_validate({"content": _content(result), "isError": result.is_error})
@@ -50,7 +50,7 @@ class Serving:
     async def permit(
         self, name: str, input: JSONObject, context: "ToolPermissionContext"
     ) -> "PermissionResultAllow | PermissionResultDeny":
-        """Ask the host whether a tool of the CLI's own may run."""
+        """Ask the host to approve a call of the CLI's own tools."""
         from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
 
         if self.host is None:
@@ -84,5 +84,5 @@ def _media(part: Media) -> JSONObject:
 
 
 def names(tools: list[JSONObject]) -> list[str]:
-    """What the CLI calls these tools."""
+    """Return the CLI's names of these tools."""
     return [PREFIX + cast(str, tool["name"]) for tool in tools]

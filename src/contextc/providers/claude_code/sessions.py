@@ -1,11 +1,11 @@
-"""Claude Code's own record of its sessions, kept in a store of ours: the SDK's `SessionStore`.
+"""Implementation of the Agent SDK's `SessionStore` that keeps Claude Code's transcripts in a contextc store.
 
     ClaudeAgentOptions(session_store=cc.ClaudeSessions(store), resume=…)
 
-So a session can be gone on with on another machine, or when the CLI's folder is gone. An append is one transaction:
-durable when it returns, and the same entries given again are stored once. The store is synchronous, so it is called on
-a worker thread; who is cancelled meanwhile is told so when the transaction is over. `conversation` says whose words
-these are: with that conversation they are deleted, and where something in it is redacted they go too.
+So a session can be resumed on another machine, or when the CLI's folder is gone. An append is one transaction: it is
+durable when it returns, and repeated entries are stored once. The store is synchronous, so it is called on a worker
+thread. A cancellation takes effect after the transaction. Transcripts belong to `conversation`: they are deleted with
+it, and also when something in it is redacted.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class ClaudeSessions:
-    """Transcripts of Claude Code in a store. Any number of them, in any number of processes, may write at once."""
+    """Transcripts of Claude Code in a store. Any number of instances and processes may write concurrently."""
 
     def __init__(self, store: Store, conversation: str = "") -> None:
         if conversation:
@@ -37,7 +37,7 @@ class ClaudeSessions:
         self.store, self.conversation = store, conversation
 
     async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
-        """Store entries at the end of a transcript. One that has a `uuid` and is there already is passed over."""
+        """Append entries to a transcript. An entry whose `uuid` already exists is skipped."""
         where = _where(key)
         batch = Batch(cast(list[JSONObject], entries))
         fold = None if where.subpath else _folding(key)
@@ -48,17 +48,17 @@ class ClaudeSessions:
         )
 
     async def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
-        """All entries of a transcript; None where there is none."""
+        """Return all entries of a transcript, or None if it does not exist."""
         where = _where(key)
         found = await _on_thread(lambda: self.store.read(lambda tx: transcripts.load(tx, where)))
         return cast("list[SessionStoreEntry] | None", found)
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
-        """The sessions of a project, with the time of their last append in milliseconds."""
+        """Return the sessions of a project, with the time of their last append in milliseconds."""
         return [{"session_id": session, "mtime": time} for session, time, _ in await self._sessions(project_key)]
 
     async def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
-        """What the SDK keeps beside each session of a project: its title, its first prompt."""
+        """Return the SDK's summary of each session of a project, such as title and first prompt."""
         return [
             {"session_id": session, "mtime": time, "data": data}
             for session, time, data in await self._sessions(project_key)
@@ -66,12 +66,12 @@ class ClaudeSessions:
         ]
 
     async def delete(self, key: "SessionKey") -> None:
-        """Remove a transcript for good; a main one with those of its subagents."""
+        """Delete a transcript permanently. A main transcript is deleted with those of its subagents."""
         where = _where(key)
         await _on_thread(lambda: self.store.drop_transcript(where))
 
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
-        """The transcripts beneath a session: those of its subagents."""
+        """Return the subpaths of a session: the transcripts of its subagents."""
         project, session = key["project_key"], key["session_id"]
         return await _on_thread(lambda: self.store.read(lambda tx: transcripts.subpaths(tx, project, session)))
 
@@ -84,7 +84,7 @@ def _where(key: "SessionKey") -> TranscriptKey:
 
 
 def _folding(key: "SessionKey") -> transcripts.Fold:
-    """The SDK's own summary of a session."""
+    """Return a function that updates the SDK's summary of a session."""
     from claude_agent_sdk import fold_session_summary
 
     def fold(before: JSONObject | None, entries: list[JSONObject]) -> JSONObject:
@@ -98,6 +98,6 @@ def _folding(key: "SessionKey") -> transcripts.Fold:
 
 async def _on_thread(work: Callable[[], T]) -> T:
     from anyio import CapacityLimiter
-    from anyio.to_thread import run_sync  # the SDK's own, so that it works on every loop the SDK works on
+    from anyio.to_thread import run_sync  # supports every event loop that the SDK supports
 
-    return await run_sync(work, limiter=CapacityLimiter(1))  # not the limiter that all code of a process shares
+    return await run_sync(work, limiter=CapacityLimiter(1))  # not the limiter that the whole process shares

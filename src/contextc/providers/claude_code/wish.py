@@ -1,8 +1,9 @@
-"""What a call asks of Claude Code, taken apart: the options of a running program, and the words for this turn.
+"""Options of a call to Claude Code: the request body, split into options of the process and the prompt of this turn.
 
-The keys of a body are options of `ClaudeAgentOptions`, as plain data. Those that say which session, where and for whom
-are a call's or ours and are refused, like keys that the SDK does not know. `tools` are ours; the CLI's own tools are
-chosen by `builtin_tools`. Our system prompt comes behind Claude Code's own; `prompt="replace"` puts it in its place.
+The keys of a body are options of `ClaudeAgentOptions`, as plain data. Options for session, directory and callbacks are
+set by this client and rejected in a body, and so are keys that the SDK does not have. `tools` are our tools. The CLI's
+own tools are selected by `builtin_tools`. Our system prompt is appended to Claude Code's, or replaces it if
+`prompt="replace"`.
 """
 
 import os
@@ -28,22 +29,22 @@ OURS = {
 APART = ("messages", "tools", "resume", "model", "system_prompt", "prompt", "builtin_tools")
 PROMPTS = ("append", "replace")
 GO_ON = f"{SYSTEM_CONTEXT}Go on where you were."
-"""What is asked where there is nothing to ask: a turn that broke off has only the results of its tools."""
+"""Prompt for a request without one: an interrupted turn may end with tool results."""
 LONGEST_LINE = 64 << 20
-"""Bytes: a picture is one line."""
+"""Maximum length of a line in bytes. An image is one line."""
 ONE_TURN = {
     "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_DISABLE_CRON": "1",
 }
-"""A turn ends with its answer: the CLI neither asks a second time in another way, nor goes on by itself later."""
+"""Variables that end a turn with its answer: no repeated request without streaming, and no later background work."""
 
 OUTPUT, OWN_OUTPUT = "CLAUDE_CODE_MAX_OUTPUT_TOKENS", 32_000
-"""What says how long a reply may be, and how long the CLI lets one be at least by itself."""
+"""Variable for the maximum length of a reply, and the CLI's smallest default in tokens."""
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """`history` are lines to be taken over, `prompt` is the message to be answered."""
+    """Parsed options of a call. `history` are lines to add to the session, `prompt` is the message to answer."""
 
     options: JSONObject
     tools: list[JSONObject]
@@ -55,11 +56,11 @@ class Wish(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> bytes:
-        """What a running program must have been started with to serve this."""
+        """Key of the options that a running process must have to serve this call."""
         return canonical([self.options, self.tools, self.env, self.directory, self.is_asked])
 
-    def settled(self, serving: Serving, **more: object) -> Any:  # the SDK is loaded late, and so is its class
-        """The SDK's options."""
+    def settled(self, serving: Serving, **more: object) -> Any:  # the SDK, and so its class, is imported late
+        """Return the options as an object of the SDK."""
         from claude_agent_sdk import ClaudeAgentOptions
 
         options: JSONObject = {
@@ -96,8 +97,8 @@ def wish(call: Call, *, prompt: str, retries: int, env: Mapping[str, str]) -> Wi
 
 def _options(body: JSONObject, prompt: JSON) -> JSONObject:
     if prompt not in PROMPTS:
-        raise InvalidSetting(f'prompt = {prompt!r}: write "append" or "replace".')
-    options: JSONObject = {"verbatim_prompts": True}  # else a path in a prompt would be a file that is read
+        raise InvalidSetting('prompt: must be "append" or "replace"', got=prompt)
+    options: JSONObject = {"verbatim_prompts": True}  # else the CLI would read files named in a prompt
     options |= {name: value for name, value in body.items() if name not in APART}
     check_settings(options, _known(), "Claude Code")
     if (model := body.get("model")) and model != OWN_CHOICE:
@@ -126,8 +127,11 @@ def _agents(written: JSONObject) -> JSONObject:
 
 
 def _place(call: Call, env: Mapping[str, str]) -> dict[str, str]:
-    """Where the CLI's API is, and its key; an address of one's own is not given the user's own key. A model that
-    is said to answer in fewer words than the CLI allows is held to them: a small one might go on without end."""
+    """Return the variables for the CLI's API URL, key and headers. A custom URL never gets the user's own key.
+
+    With a custom URL, a model whose maximum output is below the CLI's default gets that limit. A small model might not
+    stop by itself.
+    """
     provider, found = call.provider, dict[str, str]()
     if provider.url:
         found["ANTHROPIC_BASE_URL"] = provider.url
@@ -141,7 +145,7 @@ def _place(call: Call, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def key_of(provider: Provider, env: Mapping[str, str]) -> str:
-    """The key that the provider names; "" where it names none."""
+    """Return the key that the provider names, or "" if it names none."""
     if not provider.key:
         return ""
     key = (env.get(provider.key) or os.environ.get(provider.key) or "").strip()

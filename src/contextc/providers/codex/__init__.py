@@ -1,15 +1,15 @@
-"""Codex, through its app-server: a program of OpenAI's that keeps threads, runs tools by itself, and is found in the
-package `openai-codex`.
+"""Client for Codex through its app-server, a program in the package `openai-codex` that stores threads and runs tools.
 
-The package's own client is not used: it blocks a thread for every call, asks for approval on the thread that reads
-everybody's events, and builds classes from events that then had to be taken apart again. What is spoken is the same
-JSON-RPC, to the same program (`server`).
+The package's own client is not used. It blocks a thread per call, requests approvals on the thread that reads all
+events, and builds objects from events that would have to be converted back. This client uses the same JSON-RPC
+protocol with the same program (`server`).
 
-One program serves all calls of an endpoint. A call is a turn of a thread (`turns`): begun, gone on with, or brought
-back to where it stood after the last reply that was stored (`threads`). Where an address is given, the program is told
-to ask there, with the key of the provider, and nowhere else; without one the user's own configuration and login hold
-(`launching`). Sandbox and approvals are the user's too, unless the request says `sandbox` and `approvalPolicy`; what
-needs approval is put to the call's host, and declined where there is none (`hosting`).
+One program serves all calls of an endpoint. A call is one turn of a thread (`turns`). The thread is started, resumed,
+or reverted to its state after the last stored reply (`threads`). With a custom URL, the program uses only that URL and
+the provider's key. Otherwise the user's own configuration and login apply (`launching`).
+
+Sandbox and approval policy are also the user's, unless the request sets `sandbox` and `approvalPolicy`. Approval
+requests go to the call's host. Without a host they are declined (`hosting`).
 """
 
 from contextc.providers.codex.line import CodexEndpoint
@@ -17,4 +17,4 @@ from contextc.providers.named import Provider
 
 
 def open(provider: Provider, **options: object) -> CodexEndpoint:
-    return CodexEndpoint(provider, **options)  # pyright: ignore[reportArgumentType] - it looks at them itself
+    return CodexEndpoint(provider, **options)  # pyright: ignore[reportArgumentType] - checked there

@@ -1,8 +1,8 @@
-"""What a call asks of Codex: its body, taken apart into what belongs to a thread and what to one turn of it.
+"""Options of a call to Codex: the request body, split into parameters of a thread and of one turn.
 
-A turn is given a name that stands for everything about it: where the thread stood, the history that was taken in, the
-prompt. The thread keeps it with the user's message. So it can be told later whether exactly this was answered, and
-whether anything was taken in before it, which no turn holds.
+Each turn gets a name that is a digest of session, cursor, history and prompt. Codex stores it with the user message.
+Later the name shows whether exactly this prompt was answered. It also shows whether history was injected before the
+turn, which the turns themselves do not show.
 """
 
 from hashlib import sha256
@@ -26,22 +26,25 @@ TURN = (
     "serviceTierForTurn",
     "summary",
 )
-"""What is said with a turn. The rest is said of a thread."""
+"""Settings of a turn. All others are settings of a thread."""
 FOR_GOOD = ("dynamicTools", "ephemeral", "historyMode")
-"""What a thread has from its beginning to its end. Its instructions are not among them: said again they change nothing,
-until Codex shortens its history, for then it writes down anew what it was told last."""
+"""Settings that a thread keeps for its lifetime. Instructions are not among them: new ones have no effect at first, but
+when Codex compacts the history, it writes the latest instructions."""
 THREAD = (
     *("approvalPolicy", "approvalsReviewer", "baseInstructions", "config", "developerInstructions", "model"),
     *("modelProvider", "personality", "sandbox", "serviceName", "serviceTier", "sessionStartSource", "threadSource"),
 )
-"""What is said of any thread. Codex passes over what it does not know, also where that was to be its sandbox."""
+"""Settings of a thread. They are checked here, because Codex ignores unknown names, even for its sandbox."""
 PLAIN, WITH_HISTORY = "contextc-prompt-", "contextc-history-"
-"""How the names of turns begin."""
+"""Prefixes of turn names: without and with injected history."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """`begins`, `thread` and `turn` are parameters: of a thread that begins, of any, and of one turn. `history` is in
-    items of the Responses API; `input` is the prompt."""
+    """Parsed options of a call.
+
+    `begins`, `thread` and `turn` are parameters of a new thread, of any thread, and of one turn. `history` contains
+    items of the Responses API, and `input` is the prompt.
+    """
 
     session: str
     cursor: str
@@ -59,15 +62,15 @@ def asked(call: Call) -> Asked:
     items: list[JSONObject] = body.pop("items", [])
     session = call.session or str(body.pop("threadId", None) or "")
     body.pop("threadId", None)
-    if session and not _is_uuid(session):  # Codex might begin a new thread, and not say so
-        raise ProviderFailed(call.provider.name, "session", f"{session!r} is not the id of a thread")
+    if session and not _is_uuid(session):  # Codex might silently start a new thread
+        raise ProviderFailed(call.provider.name, "session", f"invalid thread id {session!r}: expected a UUID")
     if call.provider.asks_for == OWN_CHOICE:
         body.pop("model", None)
     history, prompt = split(items)
     directory = Path(call.directory or ".").resolve()
-    if not directory.is_dir():  # Codex would work in it all the same
-        said = f"{directory} is no directory"
-        raise ProviderFailed(call.provider.name, "invalid", said, way_out="Name one that is there: directory=….")
+    if not directory.is_dir():  # Codex would not report it
+        said = f"directory not found: {directory}"
+        raise ProviderFailed(call.provider.name, "invalid", said, way_out="Pass an existing directory: directory=….")
     check_settings(body, (*THREAD, *TURN, *FOR_GOOD), "Codex")
     turn, begins = ({name: body.pop(name) for name in names if name in body} for names in (TURN, FOR_GOOD))
     if call.provider.resends_head:

@@ -1,8 +1,8 @@
-"""How Codex says that it failed, and what helps.
+"""Errors of Codex, mapped to `ProviderFailed`.
 
-A turn that failed says why in one word (`codexErrorInfo`), sometimes with the status of the API. Where the word is
-"other", its sentence is often the body of the API's own refusal, which says more. A request that the program itself
-refuses is told apart by its sentence: there are no codes.
+A failed turn has an error name (`codexErrorInfo`), sometimes with the API's status. If the name is "other", the message
+is often the body of the API's error, which is more precise. Requests that the program itself rejects have no codes, so
+they are matched by message.
 """
 
 import re
@@ -40,7 +40,7 @@ HELD = re.compile(r"active writer")
 
 
 def of_turn(provider: str, turn: JSONObject, secrets: tuple[str, ...]) -> ProviderFailed:
-    """What a turn says that did not complete."""
+    """Return the failure of a turn that did not complete."""
     if turn.get("status") == "interrupted":
         return ProviderFailed(provider, "abort", "the turn was interrupted")
     error: JSONObject = turn.get("error") or {}
@@ -48,7 +48,8 @@ def of_turn(provider: str, turn: JSONObject, secrets: tuple[str, ...]) -> Provid
 
 
 def of_error(provider: str, error: JSONObject, secrets: tuple[str, ...]) -> ProviderFailed:
-    said = str(error.get("message") or "it did not say why")
+    """Return the failure for an error object of Codex."""
+    said = str(error.get("message") or "no error message")
     name, status = _info(error.get("codexErrorInfo"))
     whole = parse_object(said)
     if whole is None or "error" not in whole:
@@ -59,21 +60,21 @@ def of_error(provider: str, error: JSONObject, secrets: tuple[str, ...]) -> Prov
 
 
 def of_request(provider: str, said: str, secrets: tuple[str, ...]) -> ProviderFailed:
-    """What the program itself refused."""
+    """Return the failure for a request that the program itself rejected."""
     kind: FailureKind = "session" if LOST.search(said) else "invalid"
-    way_out = "Check the settings of the request, and its directory." if kind == "invalid" else ""
+    way_out = "Check the settings and the directory of the request." if kind == "invalid" else ""
     return ProviderFailed(provider, kind, masked(said, secrets), way_out=way_out)
 
 
 def of_end(provider: str, ended: Ended, secrets: tuple[str, ...], *, at_once: bool = False) -> ProviderFailed:
-    """The program is gone. It can be started again, unless it ended at once and by itself: it would do so again."""
+    """Return the failure for a program that has ended. If it exited at startup, a restart would not help."""
     kind: FailureKind = "abort" if at_once and (ended.code or 0) >= 0 else "transient"
-    way_out = "The program `codex` does not run; its own words may say why." if kind == "abort" else ""
-    return ProviderFailed(provider, kind, masked(f"the program: {ended}", secrets)[:1_000], way_out=way_out)
+    way_out = "The program `codex` does not start: see its output above." if kind == "abort" else ""
+    return ProviderFailed(provider, kind, masked(f"the program failed: {ended}", secrets)[:1_000], way_out=way_out)
 
 
 def _info(info: JSON) -> tuple[str | None, int | None]:
-    """The word for what happened, where it says more than a status; and the status."""
+    """Return the error name, or None if it is "other", and the HTTP status."""
     if isinstance(info, str):
         return (info if info != "other" else None), None
     if not isinstance(info, dict) or not info:

@@ -1,7 +1,7 @@
-"""History as a thread can take it in: items of the Responses API, of the kinds that Codex knows.
+"""Conversion of history to items that a Codex thread accepts: items of the Responses API of supported types.
 
-It drops what it does not know without a word, and refuses a list for one item it cannot read. Both become text here, in
-their place, and are told of: that something was said as text only is better than that it was never said.
+Codex silently drops items of unknown types, and rejects a whole list for one invalid item. Both are converted to text
+here and counted for a note, because text is better than a missing message.
 """
 
 import re
@@ -29,13 +29,13 @@ PLACE = re.compile(r"items\[(\d+)\]")
 
 
 def importable(items: list[JSONObject]) -> tuple[list[JSONObject], int]:
-    """The items as they are taken, and how many of them became text."""
+    """Return the items in the accepted form, and the number that became text."""
     taken = [_taken(item) for item in items]
     return taken, sum(1 for item, other in zip(items, taken, strict=True) if _is_text_of(item, other))
 
 
 def without(items: list[JSONObject], refusal: str) -> list[JSONObject] | None:
-    """The items with the one that was refused as text; None where the refusal names none, or named it before."""
+    """Convert the rejected item to text and return all items. None if no item is named, or it is text already."""
     found = PLACE.search(refusal)
     if found is None or (place := int(found[1])) >= len(items):
         return None
@@ -44,7 +44,7 @@ def without(items: list[JSONObject], refusal: str) -> list[JSONObject] | None:
 
 
 def as_text(item: JSONObject) -> JSONObject:
-    """An item as words of the user: its texts, and everything else as JSON."""
+    """Return an item as a text message: its texts, and everything else as JSON."""
     content: JSON = item.get("content")
     blocks = cast(list[JSONObject], content) if isinstance(content, list) else [item]
     texts = [block["text"] if isinstance(block.get("text"), str) else encode(block).decode() for block in blocks]

@@ -1,7 +1,7 @@
-"""What the program asks of us in the middle of a turn: to run a tool of ours, and whether it may run one of its own.
+"""Requests that Codex sends during a turn: to run a tool of ours, or to approve one of its own.
 
-The host of the call answers. Without one, nothing that needs approval is done. What nobody here can answer, such as a
-question to the user, is answered with nothing, so that the turn goes on.
+The call's host answers. Without a host, everything that needs approval is declined. Requests that have no handler, such
+as a question to the user, get an empty answer, so that the turn continues.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ NOBODY = "Nobody is here to run this tool."
 
 
 async def answer(message: JSONObject, call: Call, items: Mapping[str, JSONObject]) -> JSONObject:
-    """The answer to a request of the program. `items` are those of the turn so far, by their ids."""
+    """Return the answer to a request of the program. `items` are the items of the turn so far, by id."""
     params: JSONObject = message.get("params") or {}
     match message["method"]:
         case "item/tool/call":

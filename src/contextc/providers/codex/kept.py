@@ -1,7 +1,6 @@
-"""What a thread keeps from its beginning to its end: its tools. Codex has no way to give it others.
+"""Tools of a Codex thread, which cannot change after its start.
 
-They stand in the first line of the thread's own record, so that another process can tell whether they are still those
-that are asked for.
+They are in the first line of the thread's rollout file, so that any process can compare them with those of a request.
 """
 
 from collections.abc import Sequence
@@ -15,13 +14,13 @@ LONGEST = 1 << 24
 
 
 async def tools_of(thread: JSONObject) -> list[JSONObject] | None:
-    """The tools that a thread began with; None where its record does not say."""
+    """Return the tools that a thread was started with, or None if its rollout file does not contain them."""
     path = thread.get("path")
     return await in_thread(_read, Path(path)) if isinstance(path, str) else None
 
 
 def are_the_same(tools: Sequence[JSONObject] | None, others: Sequence[JSONObject] | None) -> bool:
-    """Whether these are the same tools; what is not said is as it was."""
+    """Return True if both lists have the same tools, or if one of them is unknown (None)."""
     return tools is None or others is None or _said(tools) == _said(others)
 
 
@@ -37,6 +36,6 @@ def _read(path: Path) -> list[JSONObject] | None:
 
 
 def _said(tools: Sequence[JSONObject]) -> list[bytes]:
-    """Without what is not so, and in one order."""
+    """Return the tools without empty and false fields, in sorted order."""
     bare = [{name: value for name, value in tool.items() if value not in (None, False)} for tool in tools]
     return sorted(canonical(tool) for tool in bare)

@@ -1,9 +1,9 @@
-"""How the program is started: which one, with what configuration, in what environment.
+"""Command line, configuration and environment of the Codex program.
 
-Nothing is written to the user's configuration; what differs from it is said on the command line. Always: a thread that
-nobody listens to is let go of at once, so that another process can go on with it; and a network that is away is an
-error, not something to wait for without end. Where an address or a key is given: a model provider of our own, which
-tries again as often as is said, and none of the features that look up other hosts.
+The user's configuration is not modified: overrides are passed on the command line. A thread without a listener is
+always unloaded at once, so that another process can resume it. A missing network is always an error, not a reason to
+wait. If a URL or a key is given, a model provider of our own is configured, with the given number of retries, and
+features that contact other hosts are disabled.
 """
 
 import json
@@ -19,9 +19,9 @@ from contextc.providers.named import Provider
 from contextc.providers.posting import missing
 
 OURS = "contextc"
-"""The name of our model provider in the program's configuration."""
+"""Name of our model provider in the program's configuration."""
 API = "https://api.openai.com/v1"
-"""Where a key is for that comes without an address: the program by itself would not use it."""
+"""URL for a key without a URL, because the program would not use the key otherwise."""
 ALWAYS: dict[str, JSON] = {"thread_unload_delay_secs": 0, "features.unbounded_connection_retries": False}
 ELSEWHERE: dict[str, JSON] = {
     "features.plugins": False,
@@ -32,13 +32,14 @@ ELSEWHERE: dict[str, JSON] = {
 
 
 class Launch(Struct, frozen=True):
-    """A command and its environment. Equal ones may share a process."""
+    """Command and environment of the program. Equal values may share a process."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
     @classmethod
     def of(cls, provider: Provider, env: Mapping[str, str], program: str = "", retries: int = 0) -> "Launch":
+        """Return the launch for a provider. `program` replaces the program in the package."""
         environment = {**os.environ, **env}
         settings = dict(ALWAYS)
         if provider.url or provider.key:
@@ -69,7 +70,7 @@ def _model_provider(provider: Provider, retries: int) -> dict[str, JSON]:
 
 
 def _bundled(environment: dict[str, str]) -> str:
-    """The program of the package; the tools that come with it are put where it finds them."""
+    """Return the path of the program in the package, and add the folder of its tools to PATH."""
     try:
         from codex_cli_bin import (  # pyright: ignore[reportMissingTypeStubs]
             bundled_codex_path,
@@ -81,12 +82,14 @@ def _bundled(environment: dict[str, str]) -> str:
         program: Path = bundled_codex_path()
         folder: Path | None = bundled_path_dir()
     except FileNotFoundError as error:
-        raise InvalidSetting(f"{error}. Install it again: pip install --force-reinstall openai-codex-cli-bin") from None
+        raise InvalidSetting(
+            str(error), fix="Reinstall it: pip install --force-reinstall openai-codex-cli-bin"
+        ) from None
     if folder is not None:
         environment["PATH"] = os.pathsep.join([str(folder), *filter(None, [environment.get("PATH")])])
     return str(program)
 
 
 def _toml(value: JSON) -> str:
-    """Text, numbers and truth are written in TOML as they are in JSON."""
+    """Encode a value as TOML. Strings, numbers and booleans are written as in JSON."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""The line to Codex: one program for all calls of an endpoint, and one call of a thread at a time.
+"""Client for Codex: one program for all calls of an endpoint, and one call per thread at a time.
 
-The program is started with the first call, again if it died or if the environment says something else, and ends when
-nobody has called for a while, when the line is closed, or with the event loop it was used on.
+The program is started by the first call. It is restarted if it died or the environment changed. It ends after an idle
+time, when the endpoint is closed, or with its event loop.
 """
 
 import asyncio
@@ -20,16 +20,17 @@ from contextc.providers.codex.server import AppServer, Ended, Refused
 from contextc.providers.codex.threads import Threads
 from contextc.providers.codex.turns import Turn, replayed
 from contextc.providers.endpoint import Call, Endpoint, checked_env
+from contextc.providers.failures import masked
 from contextc.providers.named import Provider
 from contextc.providers.programs import with_login
 
 THREAD_SECONDS, PROGRAM_SECONDS = 10.0, 300.0
 RETRIES, OWN_RETRIES = 2, 10
-"""How often Codex may try again by itself: where the address or the key is ours, and where all of it is the user's."""
+"""Maximum retries of Codex: with a URL or key of the provider, and with the user's own configuration."""
 
 
 class Running:
-    """The program, as it was started, and its threads."""
+    """A running program with its launch options and threads."""
 
     def __init__(self, launch: Launch, server: AppServer, threads: Threads) -> None:
         self.launch, self.server, self.threads = launch, server, threads
@@ -43,8 +44,12 @@ class Running:
 
 
 class CodexEndpoint(Endpoint):
-    """`idle`: seconds for which a thread stays with us after a turn. `program`: a `codex` other than the package's.
-    `retries`: how often it asks the API again, where an address or a key is given; else its own configuration says."""
+    """Client for Codex.
+
+    `idle` is the number of seconds for which a thread stays loaded after a turn. `program` is the path of another
+    `codex` than the package's. `retries` limits its API retries if a URL or a key is given; otherwise its own
+    configuration applies.
+    """
 
     def __init__(
         self,
@@ -52,17 +57,17 @@ class CodexEndpoint(Endpoint):
         *,
         timeout: float | None = None,
         env: object = None,
-        store: object = None,  # Codex keeps its own record
+        store: object = None,  # unused: Codex stores its threads itself
         program: str = "",
         idle: float = THREAD_SECONDS,
         retries: int = RETRIES,
     ) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(cast(object, timeout), int | float)):
-            raise InvalidSetting(f"timeout = {timeout!r}: give a number of seconds.")
+            raise InvalidSetting("timeout: must be a number of seconds", got=timeout)
         if isinstance(retries, bool) or not isinstance(cast(object, retries), int) or retries < 0:
-            raise InvalidSetting(f"retries = {retries!r}: give a whole number.")
+            raise InvalidSetting("retries: must be an integer of 0 or more", got=retries)
         if provider.url and not provider.url.startswith(("http://", "https://")):
-            raise InvalidSetting(f"url = {provider.url!r}: an address begins with http:// or https://.")
+            raise InvalidSetting("url: must start with http:// or https://", got=masked(provider.url))
         self.provider, self.timeout, self.program, self.idle = provider, timeout, program, idle
         self.env = checked_env(env)
         self.retries = retries
@@ -75,7 +80,7 @@ class CodexEndpoint(Endpoint):
 
     @property
     def pid(self) -> int | None:
-        """The program, if it runs."""
+        """Process id of the program, or None if it is not running."""
         running = self._running
         return running.server.process.pid if running is not None and running.server.alive else None
 
@@ -95,7 +100,7 @@ class CodexEndpoint(Endpoint):
             except ProviderFailed as failed:
                 raise with_login(failed, self.provider) from None
             except TimeoutError:
-                raise ProviderFailed(self.provider.name, "transient", "the program does not answer") from None
+                raise ProviderFailed(self.provider.name, "transient", "the program does not respond") from None
             finally:
                 running.server.users -= 1
                 self._rest(running)
@@ -135,7 +140,7 @@ class CodexEndpoint(Endpoint):
             await asyncio.shield(threads.rest(opened.id))
 
     async def _started(self) -> Running:
-        """The program, in use by one more."""
+        """Return the running program and count one more user. Start it if needed."""
         async with self._starting:
             launch = Launch.of(self.provider, self.env, self.program, self.retries)
             running = self._running
@@ -158,25 +163,25 @@ class CodexEndpoint(Endpoint):
         except TimeoutError:
             raise ProviderFailed(self.provider.name, "transient", "the program did not start in time") from None
         except OSError as error:
-            raise InvalidSetting(f"{launch.command[0]} does not start: {error}") from None
+            raise InvalidSetting(f"{launch.command[0]}: the program does not start: {error}") from None
         except Refused as refused:
             raise failing.of_request(self.provider.name, str(refused), self._secrets()) from None
         return Running(launch, server, Threads(self.provider.name, server, self.idle))
 
     async def _check_login(self, server: AppServer) -> None:
-        """Codex itself would ask its API for a long while before it says that nobody is logged in."""
+        """Raise a failure if the user is not logged in. Codex itself would first retry its API for a long time."""
         try:
             found = await server.request("account/read", {})
             if found.get("account") is None and found.get("requiresOpenaiAuth"):
-                raise with_login(ProviderFailed(self.provider.name, "auth", "nobody is logged in"), self.provider)
+                raise with_login(ProviderFailed(self.provider.name, "auth", "not logged in"), self.provider)
         except Refused:
-            return  # it will say so itself
+            return  # the turn will report it
         except BaseException:
             await server.close()
             raise
 
     def _retire(self, running: Running) -> None:
-        """Another one takes its place; calls that are under way end first."""
+        """Close a program that was replaced, after its running calls have ended."""
         if running.server.users:
             self._older.append(running)
         else:
@@ -201,7 +206,7 @@ class CodexEndpoint(Endpoint):
 
     @asynccontextmanager
     async def _alone(self, session: str) -> AsyncGenerator[None, None]:
-        """Nobody else calls this thread meanwhile; a new one nobody knows yet."""
+        """Hold the lock of a thread. A new thread needs none."""
         if not session:
             yield
             return
@@ -215,7 +220,7 @@ class CodexEndpoint(Endpoint):
                 del self._wanted[session], self._locks[session]
 
     async def _on_this_loop(self) -> None:
-        """The program belongs to one event loop: with another loop comes another program."""
+        """Drop the program if the event loop has changed, because it belongs to one loop."""
         if self._loop is not (loop := asyncio.get_running_loop()):
             self._loop, self._open = loop, self._until_the_loop_ends()
             self._running, self._starting = None, asyncio.Lock()
@@ -223,7 +228,7 @@ class CodexEndpoint(Endpoint):
             await anext(self._open)
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
-        """A loop that ends closes its generators: so a program that nobody ended is ended with it."""
+        """Close all programs when the loop ends: a loop closes its async generators at shutdown."""
         try:
             yield
         finally:

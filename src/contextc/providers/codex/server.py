@@ -1,8 +1,7 @@
-"""The program, as something that is asked and that speaks: JSON-RPC over its standard input and output, in lines.
+"""JSON-RPC connection to the Codex app-server, in lines over its standard input and output.
 
-What it says about a thread goes to whoever listens to that thread; what it says about nothing in particular, to nobody.
-When it ends, for whatever reason, everybody who waits is told. It is never left behind: it ends by itself when its
-input does, so also when this process is killed.
+Messages about a thread go to the listener of that thread. All others are dropped. When the program ends, all pending
+requests and listeners are notified. It never outlives this process: it exits when its input is closed.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ import msgspec
 from contextc._json import JSONObject, encode, well_formed_json
 
 Heard: TypeAlias = "asyncio.Queue[JSONObject | None]"
-"""What is said about a thread, in order; None is the end of the program."""
+"""Messages about a thread, in order. None is the end of the program."""
 CHUNK = 1 << 16
 REQUEST_SECONDS = 60.0
 CLOSE_SECONDS, LAST_SECONDS = 2.0, 0.2
@@ -28,11 +27,11 @@ UNKNOWN_METHOD = -32601
 
 
 class Refused(Exception):
-    """A request was answered with an error."""
+    """The program answered a request with an error."""
 
 
 class Ended(Exception):
-    """The program is gone. `code` is what it ended with, where that is known."""
+    """The program has ended. `code` is its exit status, or None if unknown."""
 
     def __init__(self, said: str, code: int | None) -> None:
         super().__init__(said)
@@ -40,10 +39,12 @@ class Ended(Exception):
 
 
 class AppServer:
+    """A running app-server and the connection to it."""
+
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.users = 0
-        """How many calls are under way."""
+        """Number of running calls."""
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[JSONObject]] = {}
         self._listeners: dict[str, Heard] = {}
@@ -58,7 +59,7 @@ class AppServer:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=environment,
-            start_new_session=os.name == "posix",  # Ctrl-C in a terminal is for us to deal with
+            start_new_session=os.name == "posix",  # Ctrl-C in a terminal is handled by this process
         )
         server = cls(process)
         try:
@@ -75,7 +76,7 @@ class AppServer:
         return self.process.returncode is None and not self._tasks[0].done()
 
     async def request(self, method: str, params: JSONObject, *, seconds: float = REQUEST_SECONDS) -> JSONObject:
-        """What it answers. Raises `Refused`, `Ended`, and `TimeoutError`."""
+        """Send a request and return its result. Raise `Refused`, `Ended` or `TimeoutError`."""
         if not self.alive:
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
         number = next(self._numbers)
@@ -83,7 +84,7 @@ class AppServer:
         try:
             self.send({"id": number, "method": method, "params": params})
             async with asyncio.timeout(seconds):
-                with suppress(ConnectionError):  # its end is told by the other side
+                with suppress(ConnectionError):  # the reader reports the end of the program
                     await self._input.drain()
                 return await answer
         finally:
@@ -100,7 +101,7 @@ class AppServer:
 
     @contextmanager
     def listen(self, thread: str) -> Generator[Heard]:
-        """What is said about a thread from now on. A thread has one listener."""
+        """Return a queue of the messages about a thread from now on. A thread has one listener."""
         heard: Heard = asyncio.Queue()
         self._listeners[thread] = heard
         if not self.alive:
@@ -113,11 +114,11 @@ class AppServer:
 
     def ended(self) -> Ended:
         code = self.process.returncode
-        lines = [f"it ended with {code}" if code is not None else "it ended", *self._complaints]
+        lines = [f"it exited with status {code}" if code is not None else "it ended", *self._complaints]
         return Ended("\n".join(lines), code)
 
     async def close(self) -> None:
-        """End it, and wait until it has."""
+        """End the program and wait until it has exited."""
         self._input.close()
         for last_word in (self.process.terminate, self.process.kill, None):
             with suppress(TimeoutError):
@@ -138,7 +139,7 @@ class AppServer:
 
     async def _read(self) -> None:
         begun: list[bytes] = []
-        """Pieces of a line whose end has not come: joined once, because a line may have megabytes."""
+        """Chunks of an incomplete line. They are joined once, because a line may have megabytes."""
         output = cast(asyncio.StreamReader, self.process.stdout)
         try:
             while piece := await output.read(CHUNK):
@@ -149,7 +150,7 @@ class AppServer:
                 *lines, rest = b"".join(begun), *lines
                 begun = [rest]
                 for line in lines:
-                    with suppress(msgspec.DecodeError):  # what is not JSON is not for us
+                    with suppress(msgspec.DecodeError):  # lines that are not JSON are ignored
                         self._take(msgspec.json.decode(line, type=JSONObject))
             await self._last_words()
         finally:
@@ -174,7 +175,7 @@ class AppServer:
             self._complaints.extend(piece.decode("utf-8", "replace").splitlines())
 
     async def _last_words(self) -> None:
-        """Wait for the number it ended with, and for what it said about it."""
+        """Wait for the exit status and the rest of standard error."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.process.wait()
@@ -189,7 +190,7 @@ class AppServer:
 
 
 def named(message: JSONObject, what: Literal["thread", "turn"]) -> str:
-    """Which thread or turn a message is about; "" where it is about none."""
+    """Return the id of the thread or turn that a message is about, or ""."""
     params: JSONObject = message.get("params") or {}
     whole: JSONObject = params.get(what) or {}
     return str(params.get(f"{what}Id") or whole.get("id") or "")

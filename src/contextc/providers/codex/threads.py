@@ -1,12 +1,12 @@
-"""The threads of one program: begun, gone on with, or brought back; and let go of, so that others can go on with them.
+"""Threads of one Codex program: started, resumed, reverted or forked, and unloaded so that others can resume them.
 
-A thread that stands where the call says is used as it is. One that has gone on is brought back, exactly:
-`thread/revert` takes turns away, but not what was taken in before them, because that belongs to no turn; a fork at the
-last turn that counts has nothing that came after it. So a thread is reverted in place where all that goes is turns that
-failed, and the name of the first says that nothing was taken in before it; everywhere else it is forked. A fork can be
-made of a thread that another process holds, too, and of one that somebody went on with by hand.
+A thread that is at the call's cursor is used unchanged. A thread that is beyond it must be brought back exactly.
+`thread/revert` removes turns, but not history that was injected before them, because it belongs to no turn. A fork at
+the cursor contains nothing later. So a thread is reverted in place only if all turns to remove have failed, and the
+name of the first shows that no history was injected before it. In all other cases the thread is forked. Forking also
+works if another process holds the thread, or a user continued it in the Codex program.
 
-A thread is held by one process at a time. It is let go of after a while without a turn.
+Only one process at a time holds a thread. It is unloaded after an idle time.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from contextc.providers.codex.server import AppServer, Ended, Refused
 
 PAGE = 4
 MOST_LOADED = 32
-OTHER_TOOLS = "has other tools than the request, and keeps those it began with"
+OTHER_TOOLS = "has other tools than the request, and its tools cannot change"
 LEAVE_SECONDS = 2.0
 USAGE_SECONDS = 2.0
 USAGE = "thread/tokenUsage/updated"
 
 
 class Live(Struct):
-    """A thread that is loaded: where it stands, as what, and whether anything was sent to it since."""
+    """A loaded thread: its cursor, options and tools. `clean` is False if a prompt was sent after the cursor."""
 
     cursor: str
     options: JSONObject
@@ -42,7 +42,7 @@ class Live(Struct):
 
 
 class Opened(Struct):
-    """A thread that is ready; or, `recorded`, the turn in it that answered this very prompt, and what it took."""
+    """A thread that is ready. `recorded` is a turn that already answered this prompt, and `usage` its token usage."""
 
     id: str
     notes: list[str] = []
@@ -51,40 +51,44 @@ class Opened(Struct):
 
 
 class Threads:
+    """The loaded threads of one program. An idle thread is unloaded after `idle` seconds."""
+
     def __init__(self, provider: str, server: AppServer, idle: float) -> None:
         self.provider, self.server, self.idle = provider, server, idle
         self.live: dict[str, Live] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
 
     async def open(self, asked: Asked) -> Opened:
+        """Return a thread that is at the call's cursor. Raise `ProviderFailed` if it cannot be resumed."""
         if not asked.session:
             return Opened(await self._begin("thread/start", asked, asked.begins))
         try:
             return await self._known(asked)
-        except Refused as refused:  # whatever it is that this thread cannot do, a new one may
-            said = f"the thread {asked.session} cannot be gone on with: {refused}"
+        except Refused as refused:  # a new thread may succeed
+            said = f"thread {asked.session} cannot be resumed: {refused}"
             raise ProviderFailed(self.provider, "session", said) from None
 
     def sending(self, thread: str) -> None:
-        """Something is about to be sent that may have to be taken back."""
+        """Record that a prompt is about to be sent, which may have to be reverted."""
         if (live := self.live.get(thread)) is not None:
             live.clean = False
 
     def stands(self, thread: str, turn: str) -> None:
-        """A turn is complete."""
+        """Record that a turn is complete."""
         if (live := self.live.get(thread)) is not None:
             live.cursor, live.clean = turn, True
 
     async def rest(self, thread: str) -> None:
-        """A call is over. The thread is let go of later; now, if its turn is not complete or there are many.
+        """Schedule the unloading of a thread after a call. Unload it now if its turn is incomplete.
 
-        With a thread end the commands that it left running.
+        If too many threads are loaded, the oldest idle one is unloaded too. Unloading ends the thread's background
+        commands.
         """
         live = self.live.get(thread)
         if live is None or not self.server.alive:
             return
         self._stay(live)
-        self.live[thread] = self.live.pop(thread)  # the latest is the last
+        self.live[thread] = self.live.pop(thread)  # ordered by last use
         if self.idle <= 0 or not live.clean:
             await self.leave(thread)
             return
@@ -94,7 +98,7 @@ class Threads:
             self._leave_soon(oldest)
 
     async def leave(self, thread: str) -> None:
-        """Let go of a thread: it is closed, and nothing that it started runs on."""
+        """Unload a thread. This ends all commands that it started."""
         live = self.live.pop(thread, None)
         if live is None:
             return
@@ -111,7 +115,7 @@ class Threads:
             return
 
     def forget(self) -> None:
-        """The program is gone, or about to be."""
+        """Forget all threads, because the program has ended or is about to."""
         for live in self.live.values():
             self._stay(live)
         self.live.clear()
@@ -131,7 +135,7 @@ class Threads:
         if asked.revert and _may_go(after):
             return await self._reverted(asked, after[0])
         if after or asked.revert or (live is not None and not live.clean):
-            return await self._forked(asked, "had gone on by itself" if after and not asked.revert else "")
+            return await self._forked(asked, "was continued elsewhere" if after and not asked.revert else "")
         return await self._resumed(asked)
 
     def _stay(self, live: Live) -> None:
@@ -144,7 +148,7 @@ class Threads:
         task.add_done_callback(lambda _: self._leaving.pop(thread, None))
 
     async def _begin(self, method: str, asked: Asked, params: JSONObject) -> str:
-        """Have a thread loaded; its id."""
+        """Load a thread and return its id."""
         found = await self.server.request(method, {**params, **asked.thread})
         thread = cast(str, found["thread"]["id"])
         tools = await tools_of(found["thread"]) if asked.session else asked.begins.get("dynamicTools", [])
@@ -155,7 +159,7 @@ class Threads:
         return thread
 
     async def _after(self, asked: Asked) -> list[JSONObject]:
-        """The turns after the one that counts, in order."""
+        """Return the turns after the cursor, in order."""
         found: list[JSONObject] = []
         params: JSONObject = {"threadId": asked.session, "itemsView": "full", "limit": PAGE}
         while True:
@@ -167,8 +171,8 @@ class Threads:
             if not (following := page.get("nextCursor")):
                 break
             params = {**params, "cursor": following, "limit": 8 * PAGE}
-        where = f"the turn {asked.cursor}" if asked.cursor else "anything that was acknowledged"
-        raise ProviderFailed(self.provider, "session", f"the thread {asked.session} does not hold {where}")
+        where = f"turn {asked.cursor}" if asked.cursor else "an acknowledged turn"
+        raise ProviderFailed(self.provider, "session", f"thread {asked.session} does not contain {where}")
 
     async def _resumed(self, asked: Asked) -> Opened:
         if (live := self.live.get(asked.session)) is not None and live.options == asked.thread:
@@ -185,13 +189,13 @@ class Threads:
             return await self._forked(asked, "is held by another process")
         if thread != asked.session:
             await self.leave(thread)
-            said = f"Codex went on with the thread {thread} in place of {asked.session}"
+            said = f"Codex resumed thread {thread}, expected {asked.session}"
             raise ProviderFailed(self.provider, "session", said)
         return Opened(thread)
 
     async def _reverted(self, asked: Asked, turn: JSONObject) -> Opened:
         opened = await self._resumed(asked)
-        if opened.id != asked.session:  # a fork already
+        if opened.id != asked.session:  # already a fork
             return opened
         try:
             await self.server.request("thread/revert", {"threadId": opened.id, "beforeTurnId": turn["id"]})
@@ -203,11 +207,11 @@ class Threads:
         await self.leave(asked.session)
         params = {"threadId": asked.session, "lastTurnId": asked.cursor, "excludeTurns": True}
         thread = await self._begin("thread/fork", asked, params)
-        notes = [f"The Codex thread {asked.session} {why}: this went on in a fork of it, {thread}."] if why else []
+        notes = [f"Codex thread {asked.session} {why}: continued in a fork of it, {thread}."] if why else []
         return Opened(thread, notes)
 
     async def _recorded(self, asked: Asked, turn: JSONObject) -> Opened:
-        """The thread, with the turn that is in it. If it can be loaded, it tells what that turn took."""
+        """Return the thread with the turn that already answered, and its token usage if the thread can be loaded."""
         await self.leave(asked.session)
         usage = None
         with self.server.listen(asked.session) as heard, suppress(Refused):
@@ -215,17 +219,17 @@ class Threads:
             if await self._begin("thread/resume", asked, params) == asked.session:
                 usage = await _usage(heard, turn["id"])
                 self.stands(asked.session, turn["id"])
-        note = f"Codex had answered this already (turn {turn['id']}): that answer was taken, and nothing was sent."
+        note = f"Codex had already answered this prompt (turn {turn['id']}): that answer is used, and nothing was sent."
         return Opened(asked.session, [note], turn, usage)
 
 
 def _client_name(turn: JSONObject) -> str:
-    """The name that whoever began a turn gave it."""
+    """Return the name that the client gave a turn when it started it."""
     return next((str(item.get("clientId") or "") for item in turn["items"] if item["type"] == "userMessage"), "")
 
 
 def _may_go(turns: list[JSONObject]) -> bool:
-    """Whether these turns can be taken away: none came to an answer, and nothing was taken in before them."""
+    """Return True if these turns can be reverted: none completed, and no history was injected before them."""
     is_complete = any(turn["status"] == "completed" for turn in turns)
     return bool(turns) and not is_complete and _client_name(turns[0]).startswith(PLAIN)
 

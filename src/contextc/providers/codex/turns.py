@@ -1,6 +1,7 @@
-"""One turn of a thread: history goes in, the prompt is sent, and what Codex says about it comes back as it said it.
+"""One turn of a Codex thread: inject the history, send the prompt, and yield the events unchanged.
 
-What is left early is interrupted, and waited for: nothing of it runs on. A program that does not obey is ended.
+A turn that the caller leaves early is interrupted and awaited, so that nothing of it continues. If the program does not
+react, it is ended.
 """
 
 import asyncio
@@ -21,12 +22,15 @@ from contextc.providers.endpoint import Call
 
 INTERRUPT_SECONDS = 5.0
 WORK = ("commandExecution", "fileChange", "mcpToolCall", "dynamicToolCall", "collabAgentToolCall", "webSearch", "sleep")
-"""Items that may take as long as they like without a word."""
+"""Types of items that may run for any time without events."""
 
 
 class Turn:
-    """`path`: of the thread's own record. `patience`: how many times Codex may try again by itself. `timeout`:
-    seconds between two words."""
+    """One turn.
+
+    `path` is the thread's rollout file, `patience` the number of retries that Codex may make, and `timeout` the
+    maximum number of seconds between two events.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class Turn:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def run(self, asked: Asked) -> AsyncGenerator[JSONObject, None]:
+        """Run the turn and yield its events."""
         with self.server.listen(self.thread) as heard:
             async for event in self._take_in(asked.history):
                 yield event
@@ -79,7 +84,9 @@ class Turn:
                     raise
                 items, as_text = others, as_text + 1
         if as_text:
-            yield note(f"{as_text} of {len(items)} items of the history went to Codex as text: it does not take them.")
+            yield note(
+                f"{as_text} of {len(items)} history items were sent to Codex as text: their types are not accepted."
+            )
 
     async def _events(self, heard: Heard) -> AsyncGenerator[JSONObject, None]:
         while not self.is_over:
@@ -100,7 +107,7 @@ class Turn:
             async with asyncio.timeout(self.timeout if is_waiting else None):
                 message = await heard.get()
         except TimeoutError:
-            said = f"nothing came for {self.timeout:g} seconds"
+            said = f"no data received for {self.timeout:g} s"
             raise ProviderFailed(self.provider, "transient", said) from None
         if message is None:
             self.is_over = True
@@ -111,7 +118,7 @@ class Turn:
         return named(message, "turn") == self.id and message["method"] != "serverRequest/resolved"
 
     def _keep(self, message: JSONObject) -> None:
-        """What has to be known of the turn: its items, what is at work, and whether it is over."""
+        """Update the state of the turn: its items, the items that are running, and whether it is over."""
         method, params = message["method"], message["params"]
         if method in ("item/started", "item/completed"):
             item = params["item"]
@@ -123,7 +130,7 @@ class Turn:
         self.is_over = self.is_over or method == "turn/completed"
 
     def _check(self, message: JSONObject) -> None:
-        """Raise what the turn failed with; and what it would try again, once that was often enough."""
+        """Raise the failure of the turn. An error that Codex retries is raised when the retries are used up."""
         params = message["params"]
         if message["method"] == "error" and params.get("willRetry"):
             self.patience -= 1
@@ -147,14 +154,14 @@ class Turn:
                 await self.server.request("turn/interrupt", {"threadId": self.thread, "turnId": self.id})
                 while not self.is_over and (message := await heard.get()) is not None:
                     self.is_over = self._is_ours(message) and message["method"] == "turn/completed"
-        except Refused:  # it never began, or is over
+        except Refused:  # the turn never started, or is over
             self.is_over = True
         except (TimeoutError, Ended):
             await self.server.close()
 
 
 def replayed(opened: Opened) -> list[JSONObject]:
-    """A turn that is in a thread already, as what was said while it ran."""
+    """Return the events of a turn that is already in a thread."""
     turn: JSONObject = opened.recorded or {}
     place = {"threadId": opened.id, "turnId": turn["id"]}
     bare: JSONObject = {**turn, "items": [], "itemsView": "notLoaded"}

@@ -1,7 +1,7 @@
-"""Calls that Codex makes and says nothing of: what its sandbox denied, a tool that it does not have, its plan.
+"""Tool calls that Codex does not report as items: calls that the sandbox denied, unknown tools, plan updates.
 
-Codex tells of items, and not every call becomes one. All of them stand in the thread's own record, with what the model
-was answered; it is looked at whenever something new begins, and of a call that no item told of, an item is made.
+The thread's rollout file contains all calls with their results. It is read whenever a new item starts. A call without
+an item gets a synthetic one.
 """
 
 from collections.abc import Collection, Iterator
@@ -12,12 +12,12 @@ from contextc._json import JSON, JSONObject, parse_object
 
 CALLS, RESULTS = ("function_call", "custom_tool_call"), ("function_call_output", "custom_tool_call_output")
 BEGINS = ("thread/tokenUsage/updated", "item/started", "turn/completed")
-"""Before these it is looked at. What was answered by then stands in the record, unless the API takes no time at all; it
-is then told with the next."""
+"""Messages before which the file is read. It then contains all results so far, unless the API answered at once. Such
+results are reported before the next message."""
 
 
 class Untold:
-    """Reads along in the record of a thread, from where it ends now. `known` are calls that came with its history."""
+    """Reader of a thread's rollout file, from its current end. `known` are the ids of calls in the injected history."""
 
     def __init__(self, path: str, known: Collection[str]) -> None:
         self._path, self._known = Path(path) if path else None, known
@@ -25,7 +25,7 @@ class Untold:
         self._asked: dict[str, JSONObject] = {}
 
     def before(self, message: JSONObject, told: Collection[str]) -> Iterator[JSONObject]:
-        """What is to be told before this message. `told` are the names of the items so far."""
+        """Yield messages for unreported calls that precede this message. `told` are the ids of the items so far."""
         if message["method"] not in BEGINS:
             return
         place = {name: message["params"].get(name) for name in ("threadId", "turnId")}
@@ -40,7 +40,7 @@ class Untold:
                 yield {"method": "item/completed", "params": {**place, "item": {**made, "status": "completed", **said}}}
 
     def _new(self) -> Iterator[JSONObject]:
-        """Calls and results that were written since the last look."""
+        """Yield the calls and results that were written since the last read."""
         if self._path is None:
             return
         try:

@@ -1,7 +1,7 @@
-"""A model on this machine, for whoever has no key and no network: llama.cpp's server with a small model.
+"""Client for a model on this machine, without a key or a network: llama.cpp's server with a small model.
 
-The server is a process of its own, one per user and model, started when it is first needed. It listens on loopback,
-wants a key that only this user can read, and goes away by itself when nobody has asked it anything for a while.
+The server is a separate process, one per user and model, started on first use. It listens on loopback, requires a key
+that only this user can read, and exits when it has been idle for a while.
 """
 
 from contextc.providers.local.line import LocalEndpoint, open

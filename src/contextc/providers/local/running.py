@@ -1,10 +1,13 @@
-"""The server of the local model, seen from those who use it: find it, start it, stop it.
+"""Control of the local model's server from client processes: find it, start it, stop it.
 
-A folder holds what is known about the server of one model: `server.json` (port and key; only this user can read it),
-`alive.lock` (held by the server for as long as it lives), `start.lock` (held by whoever looks or starts, so that two
-who start at once start one), and its log. Nothing is believed because it is written: without a held `alive.lock` the
-rest is left over, and is written anew. A server is stopped by taking `server.json` away; no process is ever killed but
-the one that was started here and does not come up.
+One folder per model holds the state of its server:
+- `server.json`: port and key, readable only by this user
+- `alive.lock`: held by the server while it runs
+- `start.lock`: held by a client that looks up or starts the server, so that two clients start only one
+- `server.log`: its log
+
+If `alive.lock` is not held, the other files are stale and get replaced. A server is stopped by deleting `server.json`.
+The only process that is ever killed is one that was started here and does not become ready.
 """
 
 import atexit
@@ -33,11 +36,11 @@ STARTING = "starting the local model …"
 SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 _started: list[subprocess.Popen[bytes]] = []
-"""Those that this process has started: kept, so that the system forgets them once they have ended."""
+"""Servers that this process started: polled later, so that no zombie processes remain."""
 
 
 class Server(Struct, frozen=True, kw_only=True):
-    """A server that runs: on loopback, for whoever has its key."""
+    """A running server. It listens on loopback and requires its key."""
 
     pid: int
     port: int
@@ -54,7 +57,7 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 class Place(Struct, frozen=True):
-    """The folder of one server."""
+    """Folder with the state files of one server."""
 
     folder: Path
 
@@ -75,14 +78,14 @@ class Place(Struct, frozen=True):
         return self.folder / "server.log"
 
     def read(self) -> Server | None:
-        """What is written, whether it is true or not."""
+        """Return the content of `server.json`, which may be stale. None if it cannot be read."""
         try:
             return msgspec.json.decode(self.state.read_bytes(), type=Server)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def write(self, server: Server) -> None:
-        """In one piece, and never readable to others."""
+        """Write `server.json` atomically, readable only by this user."""
         draft = self.folder / f"server.{server.pid}.tmp"
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -90,12 +93,12 @@ class Place(Struct, frozen=True):
         draft.replace(self.state)
 
     def running(self) -> Server | None:
-        """The server, if it runs. To be asked while holding `starting`."""
+        """Return the server if it is running. The caller must hold `starting`."""
         return self.read() if is_held(self.alive) else None
 
 
 def place_for(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> Place:
-    """Where the server of this model is kept. Homes may be shared between machines, servers are not."""
+    """Return the folder of this model's server. It includes the host name, as home folders may be shared."""
     name = blob_name(f"{socket.gethostname()}\n{model}\n{window}".encode())[-16:]
     folder = Path(data_folder(environment)) / "local" / name
     make_private_folder(str(folder))
@@ -110,11 +113,11 @@ def ensure_server(
     progress: Callable[[str], None] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Server:
-    """The server of this model, started if there is none. It stays for `idle` seconds from now, at least."""
+    """Return the server of this model. Start it if none is running. It stays for at least `idle` seconds."""
     place = place_for(model, window, environment=environment)
     with held(place.starting, 2 * START_SECONDS):
         if (found := place.running()) is not None:
-            os.utime(place.state)  # the server sees that it is wanted
+            os.utime(place.state)  # tells the server that it is in use
             return found
         if progress is not None:
             progress(STARTING)
@@ -122,14 +125,14 @@ def ensure_server(
 
 
 def running_server(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> Server | None:
-    """The server of this model, if it runs."""
+    """Return the server of this model if it is running."""
     place = place_for(model, window, environment=environment)
     with held(place.starting, 2 * START_SECONDS):
         return place.running()
 
 
 def stop_server(model: Path, window: int, *, environment: Mapping[str, str] = os.environ) -> bool:
-    """Ask the server of this model to stop, and wait for it. Whether none runs any more."""
+    """Stop the server of this model and wait for its end. Return True if none is running."""
     place = place_for(model, window, environment=environment)
     with held(place.starting, 2 * START_SECONDS):
         place.state.unlink(missing_ok=True)
@@ -151,7 +154,7 @@ def _start(place: Place, model: Path, window: int, idle: float, environment: Map
             stderr=log,
             cwd=place.folder,
             env=_environment(environment),
-            start_new_session=True,  # Ctrl-C in the terminal, or its end, is none of its business
+            start_new_session=True,  # unaffected by Ctrl-C and the end of the terminal
             creationflags=_creation(),
         )
     _started.append(process)
@@ -162,26 +165,28 @@ def _start(place: Place, model: Path, window: int, idle: float, environment: Map
         if time.monotonic() > end:
             process.kill()
             process.wait()
-            raise _failed(place, f"it was not ready after {START_SECONDS:g} seconds", retry=True)
+            raise _failed(place, f"not ready after {START_SECONDS:g} s", retry=True)
         time.sleep(PAUSE)
-    raise _failed(place, f"it ended with {process.returncode}", retry=process.returncode < 0)
+    raise _failed(place, f"it exited with status {process.returncode}", retry=process.returncode < 0)
 
 
 @atexit.register
 def _leave() -> None:
-    """A server outlives who started it, on purpose: Python is not to warn of that."""
+    """Prevent Python's warning about running child processes: servers outlive this process on purpose."""
     for process in _started:
         process.returncode = process.poll() or 0
 
 
 def _failed(place: Place, what: str, *, retry: bool) -> ProviderFailed:
     lines = place.log.read_text("utf-8", "replace").splitlines()[-LOG_LINES:]
-    said = "\n".join([f"the local model's server did not start: {what}. Its log ends:", *(lines or ["(nothing)"])])
-    return ProviderFailed("local", "transient" if retry else "abort", said, way_out=f"The whole log: {place.log}")
+    said = "\n".join([f"the local model's server did not start: {what}. End of its log:", *(lines or ["(empty)"])])
+    return ProviderFailed(
+        "local", "transient" if retry else "abort", said, way_out=f"See the complete log: {place.log}"
+    )
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The server may live longer than whoever starts it, and has no use for anybody's keys."""
+    """Return the environment without secrets, because the server outlives this process and needs none."""
     kept = {name: value for name, value in environment.items() if not any(word in name for word in SECRET_WORDS)}
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE_ROOT), kept.get("PYTHONPATH", "")]))}
 

@@ -1,8 +1,8 @@
-"""The server of the local model, as a process: `python -m contextc.providers.local.serve FOLDER MODEL WINDOW IDLE`.
+"""Server process of the local model: `python -m contextc.providers.local.serve FOLDER MODEL WINDOW IDLE`.
 
-llama.cpp answers the requests, on threads of its own: OpenAI's Chat Completions and Responses, and Anthropic's
-Messages. What is done here is to start it, to write down where it is, and to end it: when nobody has asked anything for
-a while, when the model's file is gone, or when `server.json` is no longer its own.
+llama.cpp answers the requests on its own threads: OpenAI's Chat Completions and Responses, and Anthropic's Messages.
+This process starts it, writes `server.json`, and ends it. It ends when it is idle for too long, when the model file is
+gone, or when `server.json` belongs to another server.
 """
 
 import os
@@ -26,7 +26,7 @@ NAMES = ("prompt_tokens_total", "n_decode_total", "requests_processing", "reques
 
 
 class Work(NamedTuple):
-    """What the server has done so far, and what it has to do now."""
+    """Metrics of the server: tokens read and decoded so far, and requests in progress and waiting."""
 
     read: float
     decoded: float
@@ -39,30 +39,30 @@ def main(folder: str, model: str, window: str, idle: str) -> None:
     end = time.monotonic() + LOCK_SECONDS
     while take(place.alive) is None:
         if time.monotonic() > end:
-            sys.exit("Another server holds the lock.")
+            sys.exit("alive.lock: already held by another server.")
         time.sleep(0.05)
     key = secrets.token_urlsafe(32)
     try:
         server = llama(Path(model), int(window), key)
     except RuntimeError as error:
-        sys.exit(f"{model} cannot be run: {error}")
+        sys.exit(f"{model}: cannot run this model: {error}")
     port = int(server.listening_address.rpartition(":")[2])
     place.write(Server(pid=os.getpid(), port=port, key=key, model=model, window=int(window)))
     watch(place, Path(model), float(idle), lambda: work(server.handle_metrics()))
-    os._exit(0)  # not by way of the threads that wait for the next request
+    os._exit(0)  # do not wait for the request threads
 
 
 def llama(model: Path, window: int, key: str) -> Any:  # xllamacpp has no types
-    """llama.cpp's server, which listens when this returns. One request at a time; the others wait."""
+    """Start llama.cpp's server, which listens when this returns. It runs one request at a time, others wait."""
     xllamacpp: Any = import_module("xllamacpp")
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(model)
     parameters.model_alias = {model.stem}
     parameters.n_ctx = window
-    parameters.n_predict = LONGEST_REPLY  # where a request does not say how long; a small model may not find an end
+    parameters.n_predict = LONGEST_REPLY  # default limit: a small model may not stop by itself
     parameters.n_parallel = 1
     cores = os.cpu_count() or 1
-    parameters.cpuparams.n_threads = max(1, cores // 2)  # on busy cores they would wait for one another at every token
+    parameters.cpuparams.n_threads = max(1, cores // 2)  # on busy cores, threads wait for each other at every token
     parameters.cpuparams_batch.n_threads = cores
     parameters.cpuparams.poll = parameters.cpuparams_batch.poll = 0
     parameters.hostnames = ["127.0.0.1"]
@@ -77,13 +77,13 @@ def llama(model: Path, window: int, key: str) -> Any:  # xllamacpp has no types
     if (template := template_for(model)) is not None:
         parameters.chat_template = template.read_text("utf-8")
         parameters.sampling.temp = 0.0
-        parameters.sampling.dry_multiplier = 0.8  # or it says the same thing again and again
-        parameters.sampling.dry_allowed_length = 12  # but a call may look like the one before
+        parameters.sampling.dry_multiplier = 0.8  # prevents endless repetition
+        parameters.sampling.dry_allowed_length = 12  # a tool call may resemble the one before
     return xllamacpp.Server(parameters)
 
 
 def work(metrics: str) -> Work:
-    """From the server's own account, in the text form of Prometheus."""
+    """Parse the server's metrics, which are in Prometheus text format."""
     found = dict.fromkeys(NAMES, 0.0)
     for line in metrics.splitlines():
         name, _, value = line.removeprefix("llamacpp:").partition(" ")
@@ -93,7 +93,7 @@ def work(metrics: str) -> Work:
 
 
 def watch(place: Place, model: Path, idle: float, look: Callable[[], Work]) -> None:
-    """Returns when the server is to end."""
+    """Return when the server should end."""
     pid, last, before = os.getpid(), time.monotonic(), None
     while model.is_file() and (now := _seen(place, look)) is not None:
         written = place.read()
@@ -107,7 +107,7 @@ def watch(place: Place, model: Path, idle: float, look: Callable[[], Work]) -> N
 
 
 def _seen(place: Place, look: Callable[[], Work]) -> tuple[Work, int] | None:
-    """What has been done, and when the server was last wanted; None where its file has been taken away."""
+    """Return the metrics and the time of the last use, or None if `server.json` is gone."""
     try:
         return look(), place.state.stat().st_mtime_ns
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def _seen(place: Place, look: Callable[[], Work]) -> tuple[Work, int] | None:
 
 
 def _leave(place: Place, look: Callable[[], Work], before: tuple[Work, int]) -> bool:
-    """Take the server off the books, unless somebody is just coming. They hold the same lock."""
+    """Delete `server.json` and return True, unless a client is using the server. Clients hold the same lock."""
     if (lock := take(place.starting)) is None:
         return False
     try:
