@@ -1,4 +1,4 @@
-"""The small front door (seed C), in memory and on every store."""
+"""MessageManager, in memory and on every store."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What `MessageManager.add_message` takes: each shape is stored whole, or refused with the field that has no place."""
+"""Shapes that `MessageManager.add_message` accepts: each is stored whole, or refused with the unsupported field."""
 
 import json
 import re
