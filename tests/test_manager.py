@@ -1,4 +1,4 @@
-"""The small front door (seed C), in memory and on every store."""
+"""MessageManager, in memory and on every store."""
 
 import logging
 from collections.abc import Sequence
@@ -190,9 +190,9 @@ def test_dicts_of_the_formatters_own_provider_are_taken_too() -> None:
     assert cc.lint(manager.get_formatted_messages(), format="anthropic") == []
     function = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     assert manager.get_formatted_tools([function]) == [{"name": "f", "input_schema": {"type": "object"}}]
-    with pytest.raises(cc.InvalidMessage, match="does not say who said it"):
+    with pytest.raises(cc.InvalidMessage, match="must be a Message or a dict, got str"):
         manager.add_message("hi")  # pyright: ignore[reportArgumentType]  # what is wrong is tested
-    with pytest.raises(cc.InvalidSetting, match="is not a formatter"):
+    with pytest.raises(cc.InvalidSetting, match="expected an object with `format`"):
         cc.MessageManager("openai")  # pyright: ignore[reportArgumentType]  # what is wrong is tested
     with pytest.raises(cc.InvalidInput, match="expected Message, got dict"):
         cc.OpenAIFormatter().format([{"role": "user"}])  # pyright: ignore[reportArgumentType]  # what is wrong is tested
@@ -275,7 +275,7 @@ def test_a_limit_limits_formatters_of_ones_own() -> None:
 
 def test_what_lacks_a_method_is_not_a_formatter() -> None:
     for wrong in (object(), cc.OpenAIFormatter, "openai", None):
-        with pytest.raises(cc.InvalidSetting, match="is not a formatter"):
+        with pytest.raises(cc.InvalidSetting, match="expected an object with `format`"):
             cc.MessageManager(wrong)  # pyright: ignore[reportArgumentType]  # what is wrong is tested
     manager = cc.MessageManager(cc.OpenAIFormatter())
     with pytest.raises(cc.InvalidSetting, match="it has no method get_system_prompt"):

@@ -1,4 +1,4 @@
-"""What `MessageManager.add_message` takes: each shape is stored whole, or refused with the field that has no place."""
+"""Shapes that `MessageManager.add_message` accepts: each is stored whole, or refused with the unsupported field."""
 
 import json
 import re
@@ -124,7 +124,7 @@ def test_calls_without_ids_do_not_share_one() -> None:
 def test_a_result_without_id_needs_a_call_that_waits() -> None:
     manager = cc.MessageManager(cc.GeminiFormatter())
     answer = {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"output": "1"}}}]}
-    with pytest.raises(cc.InvalidMessage, match="no call of that name waits"):
+    with pytest.raises(cc.InvalidMessage, match="no open call has that name"):
         manager.add_message(answer)
     assert manager.messages == []
 

@@ -1,7 +1,7 @@
-"""Everything one model call is about to see: a sealed prefix, and a tail that passes still work on.
+"""The content of one model call: a sealed prefix, and a tail that the passes work on.
 
-A pass takes a draft and returns a new one. It touches the tail only; where what was shown cannot be extended it says so
-in `epoch`, and what the new epoch keeps of the prefix stands in `kept`.
+A pass takes a draft and returns a new one. It changes the tail only. If the prefix cannot be extended, a pass sets
+`epoch` to the reason, and `kept` to the items of the prefix that the new epoch keeps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,33 +22,33 @@ from contextc.tokens import Counter
 
 Strategy: TypeAlias = Literal["chunked", "oldest"]
 Mark: TypeAlias = Literal["head", "previous", "end"]
-"""Where a cache point stands: behind the head, behind what the request before ended with, at the end."""
+"""Position of a cache breakpoint: after the head, after the end of the previous request, or at the end."""
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a caller wants it: the settings of a compiler."""
+    """The options of a compiler."""
 
     strategy: Strategy = "chunked"
     high: float = 1.0
     low: float = 0.7
-    """Past `high` of what is available a cut goes down to `low` of it, and stays there for many steps."""
+    """Above `high` of the available tokens, the context is trimmed to `low` of them."""
     decay: bool = True
     recent: float = 0.25
-    """The share of what is available, at the end, in which results do not decay."""
+    """Share of the available tokens, at the end, in which results are not replaced by stubs."""
     oversized: float = 0.25
-    """A result above this share of what is available is shown by its head and its tail."""
+    """A result above this share of the available tokens is shortened to its head and tail."""
     failed: Literal["exclude", "annotate"] = "exclude"
     placement: Literal["tail", "head"] = "tail"
     refresh: int = 20_000
-    """A dynamic fragment is sent again, when a turn begins, where its latest copy lies more tokens back than this."""
+    """At the start of a turn, a dynamic fragment is sent again if its latest copy is more tokens back than this."""
     static_change: Literal["update", "new session"] = "update"
     keep_media: int = 2
     fetch: bool = True
-    """Whether the tool that fetches left-out results is among the tools."""
+    """True if `fetch_result` is added to the tools."""
     reasoning: Policy = "native"
     policy: Literal["", "seed_b"] = ""
-    """`seed_b`: single messages are dropped from the front, the reserve is the model's longest output, and reasoning is
-    joined into the text.
+    """`seed_b`: drop single messages from the front, reserve the model's maximum output, and join reasoning into the
+    text.
     """
 
     @property
@@ -57,22 +57,22 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Entry(NamedTuple):
-    """An item, and what is shown for it."""
+    """An item, and the message rendered for it."""
 
     item: Item
     message: Message
 
 
 class Left(Struct, frozen=True):
-    """Something of the log that a model is not shown, and why."""
+    """A message of the log that is left out, and why."""
 
     place: int
     why: str
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """Where the tokens go. `used` is what the messages take; `measured` says that a provider's own figure stands behind
-    it.
+    """The token budget of a request. `used` are the tokens of the messages. `measured` is True if they are based on a
+    provider's own figure.
     """
 
     window: int
@@ -85,23 +85,23 @@ class Budget(Struct, frozen=True, kw_only=True):
     exact: bool = False
     measured: bool = False
     overhead: int = 0
-    """What the provider counts on this channel beyond our own count, and no correction explains; part of `used`."""
+    """Tokens that the provider counts on this channel beyond what calibration explains; part of `used`."""
     wanted: int = 0
-    """What the messages would have taken, where they were cut down."""
+    """Tokens of the messages before they were trimmed, if they were."""
 
     @property
     def available(self) -> int:
-        """For everything from the first message to the newest."""
+        """Tokens available for messages."""
         return max(0, (self.limit or self.window) - self.system - self.tools - self.reserve - self.margin)
 
     @property
     def room(self) -> int:
-        """For the whole input: system prompt, tools and messages."""
+        """Tokens available for the whole input: system prompt, tools and messages."""
         return max(0, (self.limit or self.window) - self.reserve - self.margin)
 
     @property
     def input(self) -> int:
-        """What the whole request takes."""
+        """Tokens of the whole request."""
         return self.system + self.tools + self.used
 
     def corrected(self, total: int) -> "Budget":
@@ -116,12 +116,12 @@ class Budget(Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float:
-        """How much of what is available is used; 1.0 is full."""
+        """Used share of the available tokens; 1.0 is full."""
         return self.used / self.available if self.available else 1.0
 
 
 def spread(total: int, counted: Sequence[int]) -> list[int]:
-    """Return `total` in parts that are to each other as those that were counted; the parts add up to it."""
+    """Divide `total` in proportion to `counted`. The parts add up to `total`."""
     whole = sum(counted)
     if not whole:
         return [*[0] * (len(counted) - 1), total] if counted else []
@@ -130,6 +130,8 @@ def spread(total: int, counted: Sequence[int]) -> list[int]:
 
 
 class Draft(Struct, frozen=True, kw_only=True):
+    """The content of one model call while it is compiled."""
+
     provider: Provider
     counter: Counter
     options: Options
@@ -144,30 +146,30 @@ class Draft(Struct, frozen=True, kw_only=True):
     sealed: Sequence[Sealed]
     standing: Standing
     log: tuple[tuple[int, Message], ...]
-    """What the log has that was not shown: place and message; what the model produced itself comes first."""
+    """Messages that were not sent yet, with their places; the model's own last reply comes first."""
     unread: int = 0
     """The seq up to which the log was not read, because it is too far back to fit."""
     opening: int = 0
-    """The place of what opened the turn, where the log holds it although it was not read up to there."""
+    """Place of the message that opened the turn, if the log contains it although it is in the unread part."""
     late: Mapping[int, Message] = {}
-    """Messages that were hidden when they came, by place."""
+    """Messages that were hidden when they arrived, by place."""
     counts: Mapping[int, int] = {}
-    """Tokens of messages of the log by place, where they were counted before."""
+    """Known token counts of messages in the log, by place."""
     unanswered: Mapping[str, int] = {}
-    """Calls that stand while the results they were shown with are gone, with the places of their messages."""
+    """Calls whose results were removed while the calls remain, with the places of their messages."""
     pins: frozenset[int] = frozenset()
     summary: Summary | None = None
     compacted: bool = False
-    """That summary is newer than what was shown, and is to be shown now."""
+    """True if the summary is newer than the one that was sent, and must be used now."""
     factor: float = 1.0
 
     points: int = 0
-    """How many cache points are left to set: what the model takes, less those of the caller."""
+    """Number of cache breakpoints that may still be set: the model's maximum minus those of the caller."""
     anew: bool = False
-    """Rows were encoded otherwise than they would be now, so none is taken over."""
+    """True if the encoder has changed, so no encoded row can be reused."""
     tail: tuple[Entry, ...] = ()
     new: int = 0
-    """How many entries of the tail are input, and not the agent's own words or a dynamic block."""
+    """Number of entries of the tail that are input, without the agent's own messages and dynamic blocks."""
     left: tuple[Left, ...] = ()
     remarks: tuple[str, ...] = ()
     budget: Budget
@@ -175,4 +177,4 @@ class Draft(Struct, frozen=True, kw_only=True):
     epoch: str = ""
     kept: tuple[Item, ...] | None = None
     changed: int = -1
-    """The index in `kept` from which the prefix is another than before; -1 where that is still to be found."""
+    """Index in `kept` from which the prefix differs from the previous one; -1 if not determined yet."""

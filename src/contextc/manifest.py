@@ -1,7 +1,7 @@
-"""The account of one request: what went in, what stayed out and why, what it takes, and what it shares with the last.
+"""The manifest of a request: what it contains, what was left out and why, its tokens, and its shared prefix.
 
-Stored with every commit, and only as far as it is new: the rows of the ledger say the rest, which is read when somebody
-asks. A manifest that was not committed yet knows the same from memory.
+Only what is new is stored with a commit. The rest is read from the ledger on demand. A manifest that is not committed
+yet has the same content from memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +18,8 @@ WIDTH = 60
 
 
 class Fragment(Struct, frozen=True, kw_only=True):
+    """A prompt fragment of a request."""
+
     id: str
     lifecycle: str
     shown: bool
@@ -26,7 +28,7 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
 
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is stored of a request. `rows` is the last row of its ledger; `layout` is there where an epoch or a fork
+    """The stored part of a manifest. `rows` is the last row of its ledger; `layout` is set where an epoch or a fork
     begins.
     """
 
@@ -40,20 +42,20 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     chain: str
     marks: tuple[Mark, ...] = ()
     added: int = 0
-    """How many rows were new with this request; of a resumed session, those that went out."""
+    """Number of rows that this request added; for a resumed session, the rows that were sent."""
     session: str = ""
-    """The session that was resumed; `gave` is what the provider calls the one it went on in."""
+    """The session that was resumed. `gave` is the session id that the provider returned."""
     gave: str = ""
     new: int = 0
     fragments: tuple[Fragment, ...] = ()
-    """Where an epoch or a fork begins: the fragments of its prompt."""
+    """The fragments of the prompt, set where an epoch or a fork begins."""
     left: tuple[Left, ...] = ()
     skipped: int = 0
-    """How many more messages were not read, because they are too far back to fit."""
+    """Number of further messages that were not read, because they are too far back to fit."""
     remarks: tuple[str, ...] = ()
     budget: Budget
     shared: int = 0
-    """Tokens of the prefix that is the same as in the request before."""
+    """Tokens of the prefix that the previous request had too."""
     shared_bytes: int = 0
     signed_lost: int = 0
     branch: int = 0
@@ -61,44 +63,44 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     time: int = 0
     usage: Usage | None = None
     partial: bool = False
-    """The provider counted a part of the input only, so its figure is not what the request took."""
+    """True if the provider counted only a part of the input, so its figure is not the size of the request."""
     produced: tuple[int, ...] = ()
 
     @property
     def figures(self) -> Budget:
-        """The budget by the provider's own total where it gave one, spread over all parts; else as it was estimated."""
+        """The budget, distributed according to the provider's own total; if it reported none, as estimated."""
         if self.usage is None or not self.usage.input or self.partial:
             return self.budget
         return self.budget.corrected(self.usage.input)
 
     @property
     def shared_tokens(self) -> int:
-        """`shared`, corrected as all other figures are."""
+        """`shared`, corrected like all other figures."""
         counted = self.budget.input
         return self.shared * self.figures.input // counted if counted else self.shared
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """One message or inserted text: shown or not, as what, and why."""
+    """One message or inserted text: whether it was included, in which form, and why."""
 
     seq: int
     kind: str
     role: str
     shown: bool
     sent: bool = True
-    """Whether it went out with this request. On resume the session holds what went before."""
+    """True if it was sent with this request. A resumed session has earlier content already."""
     tokens: int = 0
     why: str = ""
     text: str = ""
-    """As the model read it; of what was not shown, as it is stored."""
+    """The text as the model read it; for a message that was left out, the stored text."""
     original: str = ""
-    """As it is stored, where the model read something else."""
+    """The stored text, if the model read a different one."""
 
 
 class Manifest:
-    """The account of a request, in figures, as a table (`str`) and as JSON (`as_json`).
+    """The account of a request: as figures, as a table (`str`) and as JSON (`as_json`).
 
-    In the table `+` is what was sent, `=` what the session held already, `-` what was left out.
+    In the table, `+` was sent, `=` was in the session already, `-` was left out.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class Manifest:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Everything that was shown, in order, then what was left out. Read from the ledger at the first look."""
+        """All items in order, then what was left out. Read from the ledger on first use."""
         if self._lines is None:
             self._lines = tuple(self._read())
         return self._lines
@@ -133,12 +135,12 @@ class Manifest:
 
     @property
     def why(self) -> str:
-        """Why this request begins an epoch; empty where it extends the one before."""
+        """The reason why this request begins an epoch; empty if it extends the previous one."""
         return self.record.why
 
     @property
     def budget(self) -> Budget:
-        """By the provider's own total, where it gave one."""
+        """The budget, by the provider's own total if it reported one."""
         return self.record.figures
 
     def as_json(self) -> JSONObject:
@@ -171,7 +173,7 @@ class Manifest:
             f"input {budget.input:,} tokens ({how}): system {budget.system:,}, tools {budget.tools:,}, messages "
             f"{budget.used:,} of {budget.available:,} available ({budget.share:.0%}); reserve {budget.reserve:,}",
             *(
-                [f"overhead {budget.overhead:,} tokens: the provider counts so many more than are sent"]
+                [f"overhead {budget.overhead:,} tokens: counted by the provider beyond what is sent"]
                 if budget.overhead
                 else []
             ),

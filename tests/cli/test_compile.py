@@ -270,7 +270,8 @@ def test_what_defines_no_tool_is_not_taken_for_one(run: Run, tmp_path: Path, con
     failed = run("compile", *arguments, text='{"role": "user", "parts": [{"type": "text", "text": "hi"}]}')
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.startswith("error: --tools chat.json: ")
-    assert "defines no tool. Write objects with a name, a description and parameters." in failed.stderr
+    assert "expected a tool definition, got " in failed.stderr
+    assert "Write objects with a name, a description and parameters." in failed.stderr
 
 
 def test_without_a_model_the_one_is_meant_that_was_asked_before(run: Run, tmp_path: Path) -> None:

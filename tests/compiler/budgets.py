@@ -1,4 +1,4 @@
-"""Conversations of a known size, on a compiler with a small window: what the tests of budgets and cuts share."""
+"""Helpers for tests of budgets and trimming: conversations of a known size, on a compiler with a small window."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ def compiler_for(window: int = 4_000, output: int = 500, *, options: JSONObject 
 
 
 def words(count: int, name: str = "") -> str:
-    """A text of about so many tokens."""
+    """Return a text of about this many tokens."""
     return " ".join([name, *(f"word{index % 7}" for index in range(count // 2))]).strip()
 
 
@@ -37,7 +37,7 @@ def say(
     budget: int | None = None,
     tools: Sequence[cc.Tool] = (),
 ) -> cc.Compiled:
-    """Append messages, and have them answered."""
+    """Append messages, and commit a reply to them."""
     compiler.store.extend("c", messages)
     compiled = compiler.compile("c", budget=budget, tools=tools)
     compiler.begin(compiled)

@@ -1,6 +1,6 @@
-"""What must be true after every success: the provider's memory, the ledger and the log say the same.
+"""Oracle for session tests: after every success, the provider's memory, the ledger and the log must agree.
 
-The judge reads the log and the rows of the ledger by itself, and has its own short idea of what an agent sees.
+It reads the log and the ledger rows itself, and has its own short definition of what an agent sees.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ class Judge(World):
         assert not told, f"{told} was redacted, and is sent again"
 
     def ledger(self, channel: Channel) -> tuple[Standing, list[Item], list[bytes]]:
-        """What the rows say: where the channel stands, its items, and their wire messages as blocks."""
+        """Return the state of the channel, its items, and their wire messages as blocks."""
 
         def work(tx: Transaction) -> tuple[Standing, list[Item], list[bytes]]:
             standing = book.stood(tx, channel)
@@ -88,7 +88,7 @@ class Judge(World):
             assert last.endswith(self.dynamic), "the dynamic fragments are not what the model was told last"
 
     def check_static(self, compiled: Compiled, items: Sequence[Item], head: JSONObject) -> None:
-        """The instructions that hold are the last the model was told."""
+        """Check that the instructions in force are the last ones that were sent."""
         static = self.statics[self.agent]
         told = [encode(head).decode()]
         told += [item.text for item in items if item.kind == "update"]
@@ -132,7 +132,7 @@ class Judge(World):
         assert not strays, f"{[(where >> SEQ_BITS, where & SEQ_MASK) for where in strays]} is not on the line"
 
     def is_running(self, message: Message, log: dict[int, Message]) -> bool:
-        """Whether it belongs to another run of this agent, one that has not come to an answer."""
+        """Return True if a message belongs to another run of this agent that has not ended."""
         run = self.runs[self.agent]
         if run is None or message.run is None or message.run == run or message.author != self.agent:
             return False
@@ -156,7 +156,7 @@ class Judge(World):
         return found
 
     def check_marks(self, items: Sequence[Item], memory: Sequence[bytes]) -> None:
-        """Every word of what was shown is in the provider's memory once."""
+        """Check that everything that was sent is in the provider's memory once."""
         told = marks(memory)
         assert not [mark for mark, count in told.items() if count > 1], f"told twice: {told}"
         everything = self.everything()
@@ -182,13 +182,13 @@ class Judge(World):
             assert not missing, f"{missing} of message {message.seq} is in the ledger, and the model was not told"
 
     def everything(self) -> dict[int, Message]:
-        """Every message there is, on whichever line, by its place."""
+        """Return every message of all branches by place."""
         rows = self.store.read(lambda tx: tx.rows("SELECT place, body FROM message"))
         return {where: from_json(body) for where, body in rows}
 
 
 def leading(log: dict[int, Message]) -> set[int]:
-    """The places of the system messages that a conversation begins with: they are part of its prompt."""
+    """Return the places of the system messages at the start of a conversation. They are part of its prompt."""
     found: set[int] = set()
     for where, message in log.items():
         if message.role != "system" or message.audience is not None:

@@ -1,7 +1,7 @@
-"""Recorded conversations, played again through a compiler, step by step; and what two requests have in common.
+"""Replay recorded conversations through a compiler step by step, and compare requests.
 
-People's words and results of tools are appended, the model's words are committed as its replies, so that a compiler
-sees a conversation grow as it does in life.
+User messages and tool results are appended, and the model's messages are committed as replies. So a compiler sees a
+conversation grow as in production.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -92,9 +92,9 @@ def replay(
     budget: int | None = None,
     usage: Callable[[cc.Compiled, Message], cc.Usage | None] = lambda compiled, reply: None,
 ) -> Iterator[cc.Compiled]:
-    """Every request on the way, each before its reply is committed.
+    """Yield every request, each before its reply is committed.
 
-    `fragments` says those of the nth request; `usage` what the provider says of a request and its reply.
+    `fragments` returns those of the nth request; `usage` returns what the provider reports for a request and its reply.
     """
     waiting: list[Message] = []
     number = 0
@@ -144,7 +144,7 @@ def _content(content: JSON) -> list[JSON]:
 
 
 def _is_mark(block: JSON) -> bool:
-    """Whether a block is a cache mark and nothing else."""
+    """Return True if a block is only a cache breakpoint."""
     names = set(cast(JSONObject, block)) if isinstance(block, dict) else set[str]()
     return bool(names) and names <= set(MARKS)
 
@@ -156,5 +156,5 @@ def _unmarked(value: JSON) -> JSON:
 
 
 def begins_with(later: Sequence[bytes], earlier: Sequence[bytes]) -> bool:
-    """Whether the one request is the other one, with more behind it."""
+    """Return True if one request is a prefix of the other."""
     return len(later) >= len(earlier) and list(later[: len(earlier)]) == list(earlier)

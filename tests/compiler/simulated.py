@@ -1,9 +1,9 @@
-"""Providers that remember what they were sent, and complain.
+"""Simulated providers that remember what they were sent, and raise if it is wrong.
 
-`SessionProvider` keeps a session's memory itself, as Claude Code, Codex and `previous_response_id` do. It complains
-about a full context in an existing session, a delta onto a memory that is not where the ledger thinks it is, and words
-it was told before. It can fail before or after it kept a prompt, and lose a session. `StatelessProvider` complains if
-a request does not begin as the one before it did. Neither knows anything of the compiler but the requests it makes.
+`SessionProvider` keeps a session's memory, as Claude Code, Codex and `previous_response_id` do. It rejects a full
+context in an existing session, a delta to a memory that is not at the ledger's position, and content that it already
+has. It can fail before or after it stored a prompt, and lose a session. `StatelessProvider` rejects a request that does
+not begin like the previous one. Both depend only on the requests that the compiler makes.
 """
 
 import re
@@ -27,11 +27,11 @@ Failure: TypeAlias = Literal["", "before", "after", "lost"]
 
 
 class Complaint(AssertionError):
-    """The provider was sent what it must not be sent."""
+    """The provider was sent something that it must not be sent."""
 
 
 class ProviderDown(Exception):
-    """A call failed. What the session kept of it, nobody says."""
+    """A call failed. It is unknown how much of it the session kept."""
 
 
 class SessionGone(Exception):
@@ -86,7 +86,7 @@ def head_of(compiled: Compiled) -> JSONObject:
 
 
 def reply_messages(formatter: Formatter, produced: Sequence[cc.Message]) -> list[JSONObject]:
-    """What the model said, as the provider writes it down for itself."""
+    """Return the model's reply in the form that the provider stores."""
     together: list[cc.Message] = []
     for message in produced:
         if message.role == "tool" and together and together[-1].role == "tool":

@@ -1,4 +1,4 @@
-"""A conversation with a provider that keeps sessions, which the tests of sessions share."""
+"""Helpers for session tests: a conversation with a provider that keeps sessions."""
 
 import contextc as cc
 from contextc.compiler import Compiled
@@ -22,7 +22,7 @@ def plain() -> Provider:
 
 
 def said(compiled: Compiled) -> list[str]:
-    """Who says what in a request, a line a block."""
+    """Return role and text of each block of a request."""
     lines: list[str] = []
     for message in compiled.params["messages"]:
         for block in message["content"]:

@@ -21,27 +21,27 @@ def compiler() -> cc.MessageCompiler:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"budget": "8000"}, "budget='8000': give a whole number"),
-        ({"budget": -1}, "budget=-1"),
-        ({"budget": True}, "budget=True"),
-        ({"output": 0}, "output=0"),
-        ({"output": "5"}, "output='5'"),
-        ({"system_prompt": ["x"]}, "system_prompt is a list"),
-        ({"settings": [1]}, "settings is a list"),
-        ({"settings": {"messages": []}}, "messages is what is compiled"),
+        ({"budget": "8000"}, "budget must be a positive number of tokens, got '8000'"),
+        ({"budget": -1}, "budget .*, got -1"),
+        ({"budget": True}, "budget .*, got True"),
+        ({"output": 0}, "output .*, got 0"),
+        ({"output": "5"}, "output .*, got '5'"),
+        ({"system_prompt": ["x"]}, "system_prompt must be a string, got list"),
+        ({"settings": [1]}, "settings must be a dict, got list"),
+        ({"settings": {"messages": []}}, "messages is written by the compiler"),
         ({"settings": {"api_key": "x"}}, "api_key belongs to the call"),
         ({"agent": None}, "cannot name a agent"),
         ({"fragments": cc.PromptFragment("a", "b")}, "One fragment is not a list"),
-        ({"tools": READ}, "A Tool is not a list of tools"),
-        ({"tools": "read"}, "A str is not a list of tools"),
-        ({"tools": [7]}, "A int is not a tool"),
+        ({"tools": READ}, "tools must be a list of tools, got Tool"),
+        ({"tools": "read"}, "tools must be a list of tools, got str"),
+        ({"tools": [7]}, "expected a tool or a function, got int"),
         ({"tools": [print]}, "The tool print takes"),
-        ({"tools": [READ, READ]}, "two tools 'read'"),
-        ({"tools": [cc.Tool(name="")]}, "A tool needs a name"),
-        ({"tools": [{"foo": 1}]}, "no tool of anthropic"),
-        ({"edit": (1, "x"), "dry_run": True}, "edit is a pair"),
-        ({"edit": (1, cc.user("x"))}, "for dry_run=True"),
-        ({"edit": (1, cc.user("x")), "rewind": 1, "dry_run": True}, "not for both"),
+        ({"tools": [READ, READ]}, "two tools have the name 'read'"),
+        ({"tools": [cc.Tool(name="")]}, "name must be a non-empty string, got ''"),
+        ({"tools": [{"foo": 1}]}, "expected a tool definition of anthropic"),
+        ({"edit": (1, "x"), "dry_run": True}, "edit must be a pair"),
+        ({"edit": (1, cc.user("x"))}, "require dry_run=True"),
+        ({"edit": (1, cc.user("x")), "rewind": 1, "dry_run": True}, "cannot be combined"),
     ],
 )
 def test_compile_says_what_is_wrong(compiler: cc.MessageCompiler, asked: dict[str, Any], says: str) -> None:
@@ -86,10 +86,10 @@ def test_options_are_checked_where_they_are_given(options: dict[str, Any]) -> No
 def test_a_compiler_needs_a_store_and_a_provider() -> None:
     store: Any = cc.open_store("memory:")
     for wrong in (None, cc.model("claude-sonnet-4-5"), 3):
-        with pytest.raises(cc.InvalidInput, match="is not a provider"):
+        with pytest.raises(cc.InvalidInput, match="provider must be a Provider"):
             cc.MessageCompiler(store, wrong)  # pyright: ignore[reportArgumentType]
     address: Any = "sqlite:///chat.db"
-    with pytest.raises(cc.InvalidInput, match="is not a store"):
+    with pytest.raises(cc.InvalidInput, match="store must be a Store"):
         cc.MessageCompiler(address, CLAUDE)
     with pytest.raises(cc.InvalidSetting, match='Did you mean "anthropic:claude-sonnet-4-5"'):
         cc.MessageCompiler(store, "anthropc:claude-sonnet-4-5")
@@ -109,11 +109,11 @@ def test_commit_says_what_is_wrong(compiler: cc.MessageCompiler) -> None:
     compiler.begin(compiled)
     wrong: Any = {"input": 1}
     mistakes: list[tuple[str, dict[str, Any]]] = [
-        ("no reply to commit", {}),
-        ("A user message is no reply", {"reply": cc.user("x")}),
-        ("usage is a dict", {"reply": cc.assistant("x"), "usage": wrong}),
-        ("session_id is a int", {"reply": cc.assistant("x"), "session_id": 5}),
-        ("produced is a list of messages", {"produced": [wrong]}),
+        ("No reply to commit", {}),
+        ("reply must be an assistant message, got a user message", {"reply": cc.user("x")}),
+        ("usage must be a Usage, got dict", {"reply": cc.assistant("x"), "usage": wrong}),
+        ("session_id must be a string, got int", {"reply": cc.assistant("x"), "session_id": 5}),
+        ("produced must be a list of messages", {"produced": [wrong]}),
         ("not a reply of anthropic", {"reply": {"choices": []}}),
     ]
     for says, given in mistakes:

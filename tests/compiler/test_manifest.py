@@ -340,8 +340,8 @@ def test_requests_are_logged_content_only_at_debug_and_keys_never(caplog: pytest
         return caplog.text
 
     quiet, verbose = turn(logging.INFO), turn(logging.DEBUG)
-    assert "demo: request 1 for assistant on openai-chat:gpt-4o" in quiet
-    assert "came to nothing" in quiet
+    assert "demo: began request 1 for assistant on openai-chat:gpt-4o" in quiet
+    assert "aborted request 1" in quiet
     assert "my answer" not in quiet
     assert "my question" not in quiet
     assert "my answer" in verbose

@@ -35,4 +35,4 @@ def test_a_broken_draft_is_refused_also_without_asserts(options: tuple[str, ...]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(said) == 3
     assert said[0].startswith("Draft: its messages must fit in ")
-    assert all(line.startswith("Draft: each message must stand in it once") for line in said[1:])
+    assert all(line.startswith("Draft: each message must occur once") for line in said[1:])

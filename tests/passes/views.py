@@ -1,4 +1,4 @@
-"""The log with the eyes of an agent: a conversation as `coder` sees it, which the tests of the view share."""
+"""Helpers for tests of the agent view: a conversation as the agent `coder` sees it."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ class Talk:
 
 
 def seen(*log: cc.Message) -> list[Said]:
-    """Role and content of each message shown."""
+    """Return role and content of each message that is sent."""
     return said(Talk(*log).shown())
 
 

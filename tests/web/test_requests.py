@@ -105,7 +105,7 @@ def test_a_request_that_goes_on_breaks_nothing(client: TestClient, store: cc.Sto
     assert 0 < shared["bytes"] < shared["of_bytes"]
     first = Asking(client, life).request(1)["shared"]
     assert (first["tokens"], first["bytes"], first["broke"]["where"]) == (0, 0, "")
-    assert first["broke"]["why"] == "This is the first request: there was none before it."
+    assert first["broke"]["why"] == "This is the first request of its channel."
 
 
 @pytest.mark.parametrize("spec", FORMATS)
@@ -160,7 +160,7 @@ def test_what_broke_the_prefix_is_named_where_it_broke(client: TestClient, store
     assert "something else" in json.dumps(body[key][int(index)])
     assert unmarked(before[: int(index)]) == unmarked(body[key][: int(index)])
     assert prompted["where"] == "system"
-    assert prompted["why"] == "The system prompt is another one than before."
+    assert prompted["why"] == "The system prompt changed."
     assert "poet" in json.dumps(at(ask.raw(f"requests/{life.channel}/4/body").json(), prompted["path"]))
     assert tooled["where"] == "tools"
     assert tooled["line"] == 0

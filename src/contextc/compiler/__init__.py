@@ -1,4 +1,4 @@
-"""From a stored conversation to exactly what one model should see, and from its answer back to the record."""
+"""Compile stored conversations into model requests, and store the replies."""
 
 from contextc.compiler.compiled import Compiled, Cost
 from contextc.compiler.compiler import Attempt, MessageCompiler

@@ -1,4 +1,4 @@
-"""Past requests: their manifests read again, and their bytes built again from the ledger."""
+"""Past requests: load their manifests, and rebuild their bytes from the ledger."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ TOO_FAR_BACK = "too far back to fit"
 
 
 class _LeftOut(Struct, frozen=True):
-    """What is looked at of a record where only that is asked for, which is half the work."""
+    """The left-out messages of a record. Decoding only these takes half the time of decoding the whole record."""
 
     left: tuple[Left, ...] = ()
 
@@ -42,25 +42,26 @@ _left_from_json = msgspec.json.Decoder(_LeftOut).decode
 
 
 class Past(Struct, frozen=True, kw_only=True):
-    """A request as the store has it."""
+    """A committed request as loaded from the store."""
 
     number: int
     record: Record
     rows: list[Sealed]
     fragments: tuple[Fragment, ...] = ()
-    """Those its epoch began with."""
+    """The prompt fragments with which its epoch began."""
     fetchable: bool = True
 
 
 def formatter_of(store: Store, channel: Channel) -> Formatter:
-    """The format that a channel was last spoken to in, as its provider wants it."""
+    """Return the formatter that the channel's last request used, as its provider needs it."""
     return provider_of(store, channel).formatter
 
 
 def provider_of(store: Store, channel: Channel) -> Provider:
-    """Whom a channel speaks to, in the format it was last spoken to in and with the window that was counted with.
+    """Return the provider of a channel, with the format and the window of its last request.
 
-    Of facts that only its program gave, those are known that the ledger shows: it has a directory, and sessions.
+    Facts that only the sending program configured are restored as far as the ledger implies them: a directory and
+    sessions.
     """
 
     def work(tx: Transaction) -> tuple[Standing, int]:
@@ -80,7 +81,7 @@ def provider_of(store: Store, channel: Channel) -> Provider:
 
 
 def records(store: Store, channel: Channel) -> list[Record]:
-    """What was stored of every request of a channel, oldest first."""
+    """Return the stored records of all requests of a channel, oldest first."""
 
     def work(tx: Transaction) -> list[Record]:
         found = book.find(tx, channel)
@@ -90,13 +91,13 @@ def records(store: Store, channel: Channel) -> list[Record]:
 
 
 def spent(channel: Channel, record: Record) -> float | None:
-    """What a request cost in dollars, where its usage and the model's prices are known."""
+    """Return the cost of a request in dollars; None if its usage or the model's prices are unknown."""
     known = model_of(channel) if record.usage is not None else None
     return cost(known, record.usage) if known is not None and record.usage is not None else None
 
 
 def model_of(channel: Channel) -> Model | None:
-    """What is known of a channel's model; None where that is nothing."""
+    """Return the channel's model; None if it is unknown."""
     try:
         return model(channel.model)
     except UnknownModel:
@@ -104,7 +105,7 @@ def model_of(channel: Channel) -> Model | None:
 
 
 def explain(store: Store, channel: Channel, request: int | None = None) -> Manifest:
-    """The manifest of a request that was committed; by default of the last."""
+    """Return the manifest of a committed request; by default of the last one."""
     past = store.read(lambda tx: _past(tx, channel, request))
 
     def lines() -> list[Line]:
@@ -135,7 +136,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
 
 
 def _produced(tx: Transaction, number: int, request: int) -> tuple[int, ...]:
-    """Return the places of what a request was answered with."""
+    """Return the places of the messages that a request produced."""
     found = book.manifests(tx, number, request, last=1)
     return record_from_json(found[0]).produced if found else ()
 
@@ -143,10 +144,10 @@ def _produced(tx: Transaction, number: int, request: int) -> tuple[int, ...]:
 def left_out(
     store: Store, channel: Channel, branch: int, tip: int, request: int, items: Sequence[Item]
 ) -> dict[int, str]:
-    """What a request does not show of the line that ends at `tip`, by place, with the reason.
+    """Return the messages of a branch up to `tip` that a request leaves out, by place, with the reason.
 
-    `items` are what it shows. What requests before it have left out keeps the reason that was given there. What stands
-    at the beginning as system messages is in the system prompt.
+    `items` are the items of the request. A reason that an earlier request recorded is kept. System messages at the
+    start of the branch are not listed, because they are in the system prompt.
     """
     shown = shown_places(items)
     summed_up = max([item.place & SEQ_MASK for item in items if item.kind == "summary"], default=0)
@@ -182,7 +183,7 @@ def _reason(seq: int, edge: int, summed_up: int) -> str:
 
 
 def _lead(tx: Transaction, missing: Sequence[int], edge: int) -> set[int]:
-    """The system messages with which the line begins, or goes on behind a context edge."""
+    """Return the places of the system messages at the start of the branch, or right after a context edge."""
     first = [where for where in missing if edge < where & SEQ_MASK <= edge + LEADING]
     messages = messages_at(tx, first)
     lead: set[int] = set()
@@ -195,7 +196,7 @@ def _lead(tx: Transaction, missing: Sequence[int], edge: int) -> set[int]:
 
 
 def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int | None = None) -> bytes:
-    """The bytes of a request that was committed, as they went out."""
+    """Return the bytes of a committed request, exactly as they were sent."""
 
     def work(tx: Transaction) -> tuple[Past, bytes, bytes | None]:
         past = _past(tx, channel, request)
@@ -204,7 +205,7 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
         head = book.head(tx, past.number, bytes.fromhex(past.record.head))
         if head is None:
             raise InvalidInput(
-                f"Request {past.record.request} of {channel}: something in its system prompt was redacted since."
+                f"Request {past.record.request} of {channel} cannot be rebuilt: its system prompt was redacted since."
             )
         return past, head, whole
 
@@ -212,7 +213,10 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
     record = past.record
     if whole is not None:
         if not whole:
-            raise InvalidInput(f"Request {record.request} of {channel} was sent in another form, which was redacted.")
+            raise InvalidInput(
+                f"Request {record.request} of {channel} cannot be rebuilt: it was replaced before sending, and the "
+                "replacement was redacted since."
+            )
         return whole
     _check(past, channel)
     rows = past.rows[len(past.rows) - record.added :] if record.mode == "resume" else past.rows
@@ -222,7 +226,7 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
 
 
 def as_held(store: Store, channel: Channel, formatter: Formatter, request: int) -> bytes:
-    """A request as the model had it before it: where only news went into a session, with all that this held by then."""
+    """Return a request as the model saw it: for a resumed session, including everything that the session held."""
 
     def work(tx: Transaction) -> tuple[Past, bytes | None]:
         past = _past(tx, channel, request)
@@ -237,7 +241,9 @@ def as_held(store: Store, channel: Channel, formatter: Formatter, request: int) 
 
 
 def _chunks(formatter: Formatter, record: Record, rows: Sequence[Sealed]) -> list[bytes]:
-    """The wire messages of these rows, with the cache points of a request; taken apart only where rows replace some."""
+    """Return the wire messages of the rows with the cache breakpoints of a request. Decode them only where rows replace
+    some.
+    """
     old = len(rows) - record.added
     if not any([row.row.drop for row in rows]) or record.mode == "resume":
         chunks = [row.chunk for row in rows]
@@ -271,7 +277,7 @@ def _past(tx: Transaction, channel: Channel, request: int | None) -> Past:
 
 
 def located(tx: Transaction, channel: Channel, request: int | None = None) -> tuple[int, Record]:
-    """The number of a channel, and the record of one of its requests; by default of the last that was answered."""
+    """Return the number of a channel and the record of one of its requests; by default of the last answered one."""
     found = book.find(tx, channel)
     last = book.manifests(tx, found.number, last=1) if found else []
     if found is not None and request is not None and request > UNANSWERED:
@@ -291,7 +297,7 @@ def located(tx: Transaction, channel: Channel, request: int | None = None) -> tu
 
 
 def laid_out(tx: Transaction, number: int, wanted: Record) -> tuple[tuple[Stretch, ...], Record]:
-    """The rows that a request is made of, as ranges, and the record of the request with which its epoch began."""
+    """Return the row ranges of a request, and the record of the first request of its epoch."""
     start = epoch_start(tx, number, wanted)
     layout: tuple[Stretch, ...] = start.layout or ()
     layout = with_rows(layout, number, start.rows + 1, wanted.rows) if start is not wanted else layout
@@ -299,7 +305,7 @@ def laid_out(tx: Transaction, number: int, wanted: Record) -> tuple[tuple[Stretc
 
 
 def epoch_start(tx: Transaction, channel: int, wanted: Record) -> Record:
-    """The record of the request with which the epoch began."""
+    """Return the record of the first request of the epoch."""
     upto = wanted.request
     while wanted.layout is None and upto > 0:
         some = [record_from_json(body) for body in book.manifests(tx, channel, upto, last=AT_ONCE)]
@@ -311,10 +317,12 @@ def epoch_start(tx: Transaction, channel: int, wanted: Record) -> Record:
 
 
 def _check(past: Past, channel: Channel) -> None:
-    """What is stored must be what was sent, to the byte."""
+    """Verify that the stored rows are the bytes that were sent."""
     if chained("", [row.chunk for row in past.rows]) == past.record.chain:
         return
     what = f"Request {past.record.request} of {channel}"
     if any(not row.chunk for row in past.rows):
-        raise InvalidInput(f"{what} held something that was redacted since, and cannot be built again.")
-    raise StoreCorrupt(f"{what}: what is stored of it is not what was sent. Run `contextc doctor`.")
+        raise InvalidInput(f"{what} cannot be rebuilt: some of its content was redacted since.")
+    raise StoreCorrupt(
+        f"{what}: the stored rows do not match the hash of what was sent", fix="Verify the store, or restore a backup."
+    )

@@ -1,7 +1,7 @@
-"""What a caller asks for, with what the store says about it.
+"""The arguments of a compilation, resolved against the store.
 
-`Terms` is what follows from the caller's words alone: hashes, tokens of head and tools, the budget. From step to step
-they say the same, so their terms are made once and used for many requests (`prepared.py`).
+`Terms` depend on the caller's arguments only: hashes, tokens of head and tools, the budget. The arguments rarely change
+from step to step, so `prepared.py` caches the terms.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,38 +32,40 @@ SMALL_WINDOW, MARGIN = 1_024, 256
 
 
 class Tools(NamedTuple):
-    """The tools of a request: ours with the one that fetches results, as they are sent, their hash and their tokens."""
+    """The tools of a request as they are sent, including `fetch_result`; their hash and their tokens."""
 
     tools: tuple[AnyTool, ...]
     hash: str
     tokens: int
     given: tuple[AnyTool, ...]
-    """As the caller gave them."""
+    """The tools as the caller passed them."""
     marks: int = 0
-    """How many cache points they came with."""
+    """Number of cache breakpoints that the caller's tools contain."""
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What is the same for all requests in which the same is asked for."""
+    """Values that all requests with the same arguments share."""
 
     prompt: Prompt
     tools: Tools
     names: tuple[str, ...]
-    """Of the tools, in the order they are shown."""
+    """Names of the tools, in the order they are sent."""
     fetchable: bool
     settings: JSONObject
     given: bytes
-    """The settings in one spelling."""
+    """The caller's settings as canonical JSON."""
     output: int | None
     formatter: Formatter
     head: Head
     budget: Budget
     audiences: frozenset[str]
     points: int
-    """How many cache points are left to set."""
+    """Number of cache breakpoints that may still be set."""
 
 
 class Ask(Struct, frozen=True, kw_only=True):
+    """The input of one compilation: arguments, terms, and the loaded channel."""
+
     provider: Provider
     counter: Counter
     options: Options
@@ -81,9 +83,9 @@ class Ask(Struct, frozen=True, kw_only=True):
     again: bool = False
     dry_run: bool = False
     left_out: Callable[[Sight, Sequence[Item]], Mapping[int, str]]
-    """What requests before this one left out, by place."""
+    """Return what earlier requests left out, by place, with the reason."""
     elsewhere: Standing | None = None
-    """Where the channel stands that this agent's conversation went to last, if nothing was shown on this one yet."""
+    """State of the channel that this agent used last, if this channel has no request yet. Set for dry runs only."""
 
 
 def tool_name(tool: AnyTool) -> str:
@@ -93,7 +95,7 @@ def tool_name(tool: AnyTool) -> str:
 def budget_of(
     model: Model, options: Options, *, system: int, tools: int, budget: int | None, output: int | None, exact: bool
 ) -> Budget:
-    """Where the tokens go before any message is counted. `budget` is what the caller lets the whole input take."""
+    """Return the budget before any message is counted. `budget` is the caller's limit for the whole input."""
     window = model.window
     wanted = output if output is not None else min(model.output, OUTPUT)
     reserve = min(wanted, LONGEST_OUTPUT, window // 2)
@@ -103,6 +105,8 @@ def budget_of(
     limit = None
     if budget is not None:
         if budget <= 0:
-            raise InvalidInput(f"budget={budget}: give the tokens the whole input may take.")
+            raise InvalidInput(
+                "budget must be a positive number of tokens", got=budget, fix="Pass the limit for the whole input."
+            )
         limit, reserve, margin = min(budget, window), 0, 0
     return Budget(window=window, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, exact=exact)

@@ -1,7 +1,6 @@
-"""From a draft to the rows of the ledger: items are encoded a segment at a time, and joined onto what is sealed.
+"""Encode a draft into ledger rows, one segment at a time, and join them to the sealed rows.
 
-Without a new epoch only the tail is encoded. Where an epoch begins, rows that come through it unchanged are taken over
-as they are, and only the others are encoded anew.
+Without a new epoch only the tail is encoded. A new epoch reuses its unchanged rows and encodes the others again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from contextc.prompts.prompt import BETWEEN
 
 REPLIES = ("assistant", "model")
 NOTHING: frozenset[int] = frozenset()
-HELD = "held"  # in the place of what a session holds, with which nothing is merged
+HELD = "held"  # role of a placeholder for the session's content, so that nothing is merged into it
 
 
 class NewRow(NamedTuple):
@@ -37,25 +36,27 @@ class NewRow(NamedTuple):
 
 
 class Fetched(NamedTuple):
+    """Messages by place, and the bytes of their media by blob name."""
+
     messages: Mapping[int, Message]
     blobs: Mapping[str, bytes]
 
 
 Fetch: TypeAlias = Callable[[Sequence[int], Sequence[Message]], Fetched]
-"""Reads messages by their places, and the bytes of their media and of those given."""
+"""Loads messages by place, and the bytes of their media and of the media of the given messages."""
 
 
 class Assembled(Struct, frozen=True):
-    """The rows a request adds to the ledger."""
+    """The rows that a request adds to the ledger."""
 
     new: tuple[NewRow, ...]
     order: tuple[Sealed | int, ...] | None = None
-    """Where an epoch begins: all its rows; a number is an index into `new`. None: `new` follows what is sealed."""
+    """All rows of a new epoch, in order; an integer is an index into `new`. None if `new` follows the sealed rows."""
     notes: tuple[Note, ...] = ()
 
 
 class _Rows:
-    """Encodes slices of entries one after the other, each joined onto the one before."""
+    """Encodes slices of entries one after the other, and joins each to the one before."""
 
     def __init__(
         self,
@@ -67,13 +68,15 @@ class _Rows:
         *,
         ours: bool,
     ) -> None:
-        """`ours`: we set the cache points, so those that messages came with go."""
+        """Create an encoder. With `ours`, contextc sets the cache breakpoints, so those in the messages are removed."""
         self.formatter, self.settings, self.ours = formatter, settings, ours
         self.used, self.end, self.ending = used, end, ending
         self.notes: list[Note] = []
 
     def add(self, entries: Sequence[Entry], blobs: Mapping[str, bytes], held: frozenset[int] = NOTHING) -> NewRow:
-        """`held` are the places of messages that a session knows already: they are in the row, and not sent."""
+        """Encode entries as one row. `held` are places of messages that a session has already: part of the row, but not
+        sent.
+        """
         formatter, spelled = self.formatter, self.formatter.spelling.id
         paired = formatter.paired(_in_blocks(entries), taken=self.used)
         messages = paired.messages
@@ -103,7 +106,7 @@ class _Rows:
         return NewRow(row, joined(wire), wire)
 
     def _joined(self, encoded: Sequence[Encoded]) -> tuple[int, list[JSONObject]]:
-        """How many wire messages before are replaced, and the messages that come instead and after."""
+        """Return the number of preceding wire messages that are replaced, and the wire messages that follow."""
         formatter = self.formatter
         first = next((each.messages[0] for each in encoded if each.messages), None)
         if first is None:
@@ -119,7 +122,7 @@ class _Rows:
 
 
 def _in_blocks(entries: Sequence[Entry]) -> list[Message]:
-    """The messages of entries. Dynamic fragments that stand side by side are one message: a block."""
+    """Return the messages of entries, with adjacent dynamic fragments merged into one message."""
     messages: list[Message] = []
     before = None
     for item, message in entries:
@@ -133,7 +136,7 @@ def _in_blocks(entries: Sequence[Entry]) -> list[Message]:
 
 
 def _without(messages: Iterable[Message], held: Sequence[Message]) -> list[Message]:
-    """Paired messages without those that are held, and without the results in them."""
+    """Return the paired messages without the held ones, and without the results in them."""
     uids = {message.uid for message in held}
     ids = {result.call_id for message in held for result in message.tool_results}
     found: list[Message] = []
@@ -153,7 +156,7 @@ def _tool_name(messages: Iterable[Message], call_id: str) -> str:
 
 
 def slices(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """The entries, cut before each reply of the model."""
+    """Yield the entries in slices that start at each reply of the model."""
     start = 0
     for index, entry in enumerate(entries):
         if index > start and entry.item.role == "assistant":
@@ -164,7 +167,7 @@ def slices(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 def assemble(draft: Draft, formatter: Formatter, used: set[str], settings: JSONObject, fetch: Fetch) -> Assembled:
-    """The rows of a draft. `used` are the ids of calls in what is sealed."""
+    """Return the rows of a draft. `used` are the call ids in the sealed rows."""
     if draft.kept is None:
         return _tail(draft, formatter, used, settings, fetch)
     return _epoch(draft, formatter, settings, fetch)
@@ -189,7 +192,7 @@ def _tail(draft: Draft, formatter: Formatter, used: set[str], settings: JSONObje
         blobs = fetch((), [message for _, message in draft.tail]).blobs
     new: list[NewRow] = []
     for entries in slices(draft.tail):
-        if len(new) == 1:  # the ids of what is sealed belong to others
+        if len(new) == 1:  # copy: `used` is shared with the cache entry of the channel
             rows.used = {*used, *new[0].row.ids}
         new.append(rows.add(entries, blobs, held))
         if len(new) > 1:
@@ -229,7 +232,7 @@ def _epoch(draft: Draft, formatter: Formatter, settings: JSONObject, fetch: Fetc
                 rows.used.update(part.row.ids)
                 rows.end, rows.ending = part.row.end, lambda part=part: listed(part.chunk)
                 continue
-            part = part.row.items  # what was to stand before it turned out to be nothing
+            part = part.row.items  # the part before it was encoded to nothing, so the row cannot be reused
             known |= fetch([item.place for item in part if item.kind == "message" and item.place], ()).messages
         entries = [Entry(item, rendered(item, known.get(item.place), fetchable=draft.fetchable)) for item in part]
         order.append(len(new))
@@ -249,14 +252,14 @@ def _item_slices(items: tuple[Item, ...]) -> Iterator[tuple[Item, ...]]:
 
 
 def _is_same(own: tuple[Item, ...], items: tuple[Item, ...]) -> bool:
-    """Whether these are the very items of a row. Equal ones are not enough: an edit that is only asked about stands in
-    the place of what it edits.
+    """Return True if these are the identical items of a row. Equality is not enough: in a dry run, an edited message
+    has the place of the message that it replaces.
     """
     return len(own) == len(items) and all(map(is_, own, items))
 
 
 def _may_follow(sealed: Sealed, end: str, *, first: bool) -> bool:
-    """Whether a row can stand after what ends so without being merged into it."""
+    """Return True if a row can follow a wire message of role `end` without being merged into it."""
     if sealed.row.items[0].role != "assistant":
         return first
     return bool(end) and end not in REPLIES
@@ -284,7 +287,7 @@ def blob_names(messages: Iterable[Message]) -> list[str]:
 
 
 def chained(before: str, chunks: Iterable[bytes]) -> str:
-    """The hash of a sequence of chunks, from the hash of those before it."""
+    """Return the hash of a sequence of chunks, starting from the hash of the preceding ones."""
     for chunk in chunks:
         before = blake2b(before.encode() + blake2b(chunk, digest_size=16).digest(), digest_size=16).hexdigest()
     return before

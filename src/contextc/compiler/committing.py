@@ -1,6 +1,6 @@
-"""What a commit is made of: checks that nothing has moved on, then the rows, the channel and the manifest.
+"""The steps of a commit: check that nothing changed since the compile, then write rows, channel state and manifest.
 
-Functions over the transaction that stores the reply too: all of it happens, or nothing.
+All functions run in the transaction that stores the reply, so a commit is atomic.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,16 +25,12 @@ from contextc.store.places import SEQ_BITS, SEQ_MASK, UNANSWERED, find, find_hea
 from contextc.store.places import Head as Tip
 from contextc.tokens import HIGHEST, LOWEST, Counter
 
-MOVED_ON = (
-    "the channel has moved on (another request was committed, its session was given up, or something was redacted)"
-)
+MOVED_ON = "the channel changed (another request was committed, its session was invalidated, or content was redacted)"
 SHORTENED = "the provider shortened its own history"
 
 
 class Spot(NamedTuple):
-    """Where a reply goes: the end of its conversation, the channel's number and version, and the request that is on its
-    way there.
-    """
+    """Position for a reply: the tip of its conversation, the channel's number and version, and the open attempt."""
 
     at: Tip
     number: int
@@ -43,7 +39,7 @@ class Spot(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where a channel stands after a commit, and the rows it was given."""
+    """The state of a channel after a commit, and the rows that were added."""
 
     number: int
     version: int
@@ -52,11 +48,10 @@ class Written(NamedTuple):
 
 
 def at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]) -> Message | None:
-    """The short way for the usual commit: the one reply goes right behind what was compiled, in a statement that itself
-    checks that the conversation still ends there, on the same line.
+    """Append a single reply with one statement that also checks that the conversation still ends where it was compiled.
 
-    The channel's version is checked where that is written. None, and nothing written, where the conversation has moved,
-    where more than a row is needed, or where more must be known.
+    This is the fast path of a commit. The channel's version is checked when its state is written. Returns None, and
+    writes nothing, if the conversation has changed or if more than one row is needed.
     """
     sight = compiled.sight
     if len(entries) != 1 or not sight.channel or compiled.provider.session_resumption or tx.dialect.lock:
@@ -73,7 +68,7 @@ def at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]) 
 
 
 def spot(tx: Transaction, compiled: Compiled) -> Spot:
-    """Where the reply goes now, if what was shown still stands; else `StaleCompile`."""
+    """Return the position for the reply. Raises `StaleCompile` if what was sent is no longer on the current branch."""
     at = find_head(tx, compiled.channel.conversation, True)
     if at is None:
         raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was deleted")
@@ -83,10 +78,9 @@ def spot(tx: Transaction, compiled: Compiled) -> Spot:
 
 
 def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int, book.OpenAttempt | None]:
-    """Return the channel's number, its version and the request on its way, and keep other writers off the row until the
-    transaction ends. A channel without a row gets one.
+    """Return the channel's number, its version and its open attempt, and lock the row until the transaction ends.
 
-    Raises `StaleCompile` where the channel has moved since it was compiled.
+    Creates the row if there is none. Raises `StaleCompile` if the channel changed since it was compiled.
     """
     found = book.find(tx, compiled.channel, lock=True)
     if found is None and (number := book.create(tx, compiled.channel, Standing())):
@@ -100,14 +94,14 @@ def row_of(tx: Transaction, compiled: Compiled) -> tuple[int, int, book.OpenAtte
 
 
 def still_open(compiled: Compiled, attempt: book.OpenAttempt | None) -> book.OpenAttempt | None:
-    """What a session may have kept of requests that ran beside this one."""
+    """Return the attempt that stays open after the commit, because a session may contain its prompt."""
     if attempt is None or not compiled.provider.session_resumption:
         return None
     return attempt if attempt.token != compiled.token or attempt.doubtful else None
 
 
 def found(tx: Transaction, compiled: Compiled, at: Tip, there: Sequence[Message]) -> list[Message]:
-    """Messages that were streamed into the conversation, as they are there."""
+    """Return the stored form of messages that were streamed into the conversation."""
     conversation = compiled.channel.conversation
     spots = [find(tx, conversation, at, message.id) for message in there]
     stored = messages_at(tx, [place(spot.branch, spot.seq) for spot in spots])
@@ -115,7 +109,7 @@ def found(tx: Transaction, compiled: Compiled, at: Tip, there: Sequence[Message]
 
 
 def _check_line(tx: Transaction, compiled: Compiled, at: Tip) -> None:
-    """What was shown must still be on the conversation's line."""
+    """Raise `StaleCompile` if what was sent is no longer on the conversation's current branch."""
     was = compiled.sight.at
     if (at.branch, at.revision) == (was.branch, was.revision):
         return
@@ -134,7 +128,7 @@ def _check_line(tx: Transaction, compiled: Compiled, at: Tip) -> None:
 
 
 def _is_redacted(tx: Transaction, compiled: Compiled) -> bool:
-    """Whether the rows about to be written hold words that are gone from the record."""
+    """Return True if the new rows contain content that has been redacted."""
     wanted = [item.place for row in compiled.assembled.new for item in row.row.items if item.place]
     return any(message.redacted for message in messages_at(tx, wanted).values())
 
@@ -155,7 +149,7 @@ def write(
     head_is_stored: bool,
     left: book.OpenAttempt | None,
 ) -> Written:
-    """Write the rows, the channel and the manifest; what the channel was shown, as it is now."""
+    """Write the rows, the channel state and the manifest. Returns the new state of the channel."""
     assembled, record = compiled.assembled, compiled.record
     first = compiled.standing.rows + 1
     last = first + len(assembled.new) - 1
@@ -172,7 +166,7 @@ def write(
         requests=record.request,
         rows=last,
         layout=layout,
-        branch=compiled.sight.at.branch,  # as it was compiled: what happened since is looked at by the next
+        branch=compiled.sight.at.branch,  # as compiled: the next request handles what happened since
         revision=compiled.sight.at.revision,
         produced=items,
         answered=compiled.standing.answered if final is None else not final.tool_calls,
@@ -207,9 +201,9 @@ def write(
 
 
 def keep_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) -> int:
-    """Store a request that was not answered, beside the ledger, so that it can be looked at; and return its number.
+    """Store a request without an answer beside the ledger, for inspection, and return its number.
 
-    Returns 0 where it is not stored, because something in it is gone from the record.
+    Returns 0 if it is not stored, because some of its content has been deleted or redacted.
     """
     found = book.find(tx, compiled.channel)
     if found is None or compiled.sight.channel not in (0, found.number) or not _is_whole(tx, compiled, found.version):
@@ -245,7 +239,7 @@ def keep_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
 
 
 def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
-    """Whether everything in a request is still in the record as it was sent."""
+    """Return True if all content of a request is still stored as it was sent."""
     items = [item for row in compiled.assembled.new for item in row.row.items]
     wanted = {item.place for item in items if item.place} | set(compiled.sight.lead)
     messages = messages_at(tx, list(wanted))
@@ -255,8 +249,9 @@ def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
 
 
 def measured(compiled: Compiled, usage: Usage | None) -> int:
-    """The input as the provider counted it; 0 where it did not say, or says less than there was because it may leave
-    out what it had in its cache.
+    """Return the input tokens that the provider counted; 0 if it reported none.
+
+    A figure below our estimate also counts as none if the provider may exclude cached tokens.
     """
     if usage is None or (usage.input < compiled.estimated and not compiled.formatter.counts_all_input):
         return 0
@@ -264,11 +259,13 @@ def measured(compiled: Compiled, usage: Usage | None) -> int:
 
 
 def overhead_after(compiled: Compiled, usage: Usage | None) -> int:
-    """Return the overhead of the channel after a request: what the provider counted beyond all that a correction of our
-    count explains. It stays as it was while that explains the rest.
+    """Return the channel's overhead after a request: the tokens that the provider counted beyond what calibration
+    explains.
+
+    The overhead stays unchanged while calibration explains the difference.
     """
     before, real, counted = compiled.standing.overhead, measured(compiled, usage), compiled.estimated
-    if not real or compiled.replaced or compiled.provider.runs_tools:  # a program's own prompt is in its figure
+    if not real or compiled.replaced or compiled.provider.runs_tools:  # its figure includes its own prompt
         return before
     if counted * LOWEST <= real - before <= counted * HIGHEST:
         return before
@@ -276,7 +273,7 @@ def overhead_after(compiled: Compiled, usage: Usage | None) -> int:
 
 
 def shown_after(compiled: Compiled, written: Written, stored: Sequence[Message], end: Tip) -> Shown:
-    """The channel as it is in memory, now that the transaction is over."""
+    """Return the in-memory entry of the channel after the transaction."""
     number, version, standing, sealed = written
     order = compiled.assembled.order
     if order is None and compiled.sight.shown.number == number:
@@ -289,7 +286,7 @@ def shown_after(compiled: Compiled, written: Written, stored: Sequence[Message],
 
 
 def _since(compiled: Compiled, stored: Sequence[Message], end: Tip) -> Since | None:
-    """What the next look begins with; None where more has come to the conversation than the reply."""
+    """Return the tail with which the next load begins; None if more than the reply was appended to the conversation."""
     at = compiled.sight.at
     if (at.branch, at.revision, at.seq + len(stored)) != (end.branch, end.revision, end.seq):
         return None
@@ -302,7 +299,7 @@ def _since(compiled: Compiled, stored: Sequence[Message], end: Tip) -> Since | N
 def _produced(
     compiled: Compiled, counter: Counter, stored: Sequence[Message], branch: int, usage: Usage | None
 ) -> tuple[Item, ...]:
-    """What the model said, as it will be shown to it again."""
+    """Return the items of the reply, as later requests will send it."""
     provider = compiled.formatter.provider
     replies = sum([message.role == "assistant" for message in stored])
     items: list[Item] = []
@@ -324,7 +321,7 @@ def _produced(
 def done_before(
     tx: Transaction, compiled: Compiled, entries: Sequence[chain.Entry]
 ) -> tuple[list[Message], Shown, Tip] | None:
-    """What an earlier try of the same commit left, whose answer was lost on the way."""
+    """Return the result of an earlier try of this commit that succeeded although its confirmation was lost."""
     at = find_head(tx, compiled.channel.conversation, True)
     found = book.find(tx, compiled.channel)
     standing = book.stood(tx, compiled.channel)
@@ -338,7 +335,7 @@ def done_before(
 
 
 def _layout(sealed: Iterable[Sealed]) -> tuple[Stretch, ...]:
-    """The rows as ranges. Places that follow each other are of one channel, which never has a row 0."""
+    """Return the rows as ranges. Consecutive places belong to one channel, because no channel has a row 0."""
     layout: list[Stretch] = []
     start = end = 0
     for each in sealed:

@@ -1,4 +1,4 @@
-"""One compilation: from what the store says to a compiled request. It reads, decides, and writes nothing."""
+"""One compilation: from the loaded channel to a compiled request. It writes nothing."""
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ REPLACED = "the request before it was replaced"
 
 
 def compiled_from(ask: Ask) -> Compiled:
+    """Compile a request: decide whether a new epoch begins, run the passes, and assemble the rows."""
     sight = ask.sight
     standing = sight.standing
     why, resume, revert = _session(ask)
@@ -35,14 +36,16 @@ def compiled_from(ask: Ask) -> Compiled:
     resume = resume and not why
     draft = _draft(ask, why=why, resume=resume, changed=changed, compacted=compacted)
     passed = _passed(draft)
-    if resume and passed.epoch:  # it cannot be extended after all, so the whole context goes into a new session
+    if resume and passed.epoch:  # a pass began an epoch, so the whole context is sent into a new session
         why, resume, revert = passed.epoch, False, None
         passed = _passed(_draft(ask, why=why, resume=False, changed=-1, compacted=compacted))
     return _compiled(ask, passed, revert if resume else None)
 
 
 def _session(ask: Ask) -> tuple[str, bool, str | None]:
-    """Why a stateful provider needs a new session, whether one is resumed, and where it must go back to first."""
+    """Return why a stateful provider needs a new session, whether one is resumed, and the cursor it must go back to
+    first.
+    """
     provider, sight = ask.provider, ask.sight
     if not provider.session_resumption:
         return "", False, None
@@ -141,14 +144,14 @@ def _compiled(ask: Ask, draft: Draft, revert: str | None) -> Compiled:
 
 
 def _is_unanswered(draft: Draft) -> bool:
-    """Whether an epoch begins with words that wait for an answer: the one they had was branched away."""
+    """Return True if a new epoch ends with input whose answer is on another branch."""
     said = (item for item in reversed(draft.kept or ()) if item.kind in ("message", "late"))
     last = next(said, None)
     return last is not None and last.role != "assistant"
 
 
 def _standing(ask: Ask, draft: Draft, assembled: Assembled) -> Standing:
-    """Where the channel will stand, once this is committed."""
+    """Return the state of the channel after this request is committed."""
     standing, sight = draft.standing, ask.sight
     epoch = standing.epoch
     if draft.epoch and not sight.why and epoch == sight.standing.epoch:
@@ -181,7 +184,7 @@ def _standing(ask: Ask, draft: Draft, assembled: Assembled) -> Standing:
 
 
 def _summed_up(ask: Ask, draft: Draft, standing: Standing) -> int:
-    """The place up to which a summary was shown, or was looked at and found not worth it."""
+    """Return the place up to which a summary was used, or was considered and rejected."""
     if draft.kept is None:
         return standing.summary
     if draft.compacted and ask.summary is not None:
@@ -190,7 +193,7 @@ def _summed_up(ask: Ask, draft: Draft, standing: Standing) -> int:
 
 
 def _shrunk(ask: Ask, draft: Draft, standing: Standing) -> int:
-    """The reserve, where it had to shrink for this epoch: as long as that lasts, no more is asked for."""
+    """Return the reserve if it had to shrink for this epoch, else 0. Later requests of the epoch do not exceed it."""
     if draft.kept is None:
         return standing.reserve
     return draft.budget.reserve if draft.budget.reserve < ask.terms.budget.reserve else 0

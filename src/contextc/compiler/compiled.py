@@ -1,7 +1,7 @@
-"""One compiled request: the keyword arguments of the vendor's own SDK call, the same as bytes, and its account.
+"""A compiled request: its parameters, its bytes, and its manifest.
 
-What is sealed is shared with other requests of the channel: read `params`, don't write it, or take `copy()`. Bytes and
-arguments are put together when somebody asks for them.
+Sealed content is shared with other requests of the channel: treat `params` as read-only, or use `copy()`. Bytes and
+parameters are built on first use.
 """
 
 import os
@@ -23,14 +23,14 @@ from contextc.providers import Provider
 from contextc.tools import NativeTool, Tool
 
 Mode: TypeAlias = Literal["full", "resume"]
-HERE: JSONObject = {"role": "system", "here": "the messages"}  # stands where the messages go
-SESSION = "<the session>"  # stands where the name of a session goes
+HERE: JSONObject = {"role": "system", "here": "the messages"}  # placeholder for the messages
+SESSION = "<the session>"  # placeholder for the session id
 MARKED_KEPT = 8
 _HERE, _SESSION = encode(HERE), encode(SESSION)
 
 
 class HeadParts(NamedTuple):
-    """Everything of a request that is not a message, with a gap where they go, and one for the name of a session."""
+    """Everything of a request except its messages, with placeholders for the messages and for the session id."""
 
     key: str
     body: JSONObject
@@ -51,12 +51,12 @@ class HeadParts(NamedTuple):
         return {name: session if value == SESSION else value for name, value in body.items()} if session else body
 
     def bytes(self, chunks: list[bytes], session: str | None) -> bytes:
-        """The request, from chunks of its messages; empty ones are passed over."""
+        """Return the request as bytes, built from chunks of its messages. Empty chunks are skipped."""
         before, after = self.before, self.after
         if session and _SESSION in before + after:
             before, after = (each.replace(_SESSION, encode(session)) for each in (before, after))
         chunks = [chunk for chunk in chunks if chunk]
-        if not chunks:  # no message follows a system prompt that stands among them
+        if not chunks:  # the system prompt is the only message
             return before.removesuffix(b",") + after
         parts = [b","] * (2 * len(chunks) + 1)
         parts[0], parts[-1], parts[1::2] = before, after, chunks
@@ -64,7 +64,7 @@ class HeadParts(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a request loses of what the one before it had: tokens that a prompt cache held, and signed reasoning."""
+    """The loss compared with the previous request: tokens in a prompt cache, and signed reasoning."""
 
     cached_tokens_lost: int
     cached_tokens_kept: int
@@ -73,7 +73,7 @@ class Cost(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What is told about a request that was compiled."""
+    """The record, the manifest and the cost of a compiled request."""
 
     record: Record
     manifest: Manifest
@@ -81,7 +81,7 @@ class Account(NamedTuple):
 
 
 class Compiled:
-    """Exactly what one model should see. `is_new` is False where there is nothing to send."""
+    """A request for one model. `is_new` is False if there is nothing to send."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Compiled:
         self.tools = tools
         self.fresh_counts: dict[bytes, int] = {}
         self.token = os.urandom(8).hex()
-        """By which the attempt to send it knows itself again."""
+        """Random token that identifies the attempt to send it."""
         self._tell, self._opening = account, opening
         self._account: Account | None = None
         self.replaced = False
@@ -119,7 +119,7 @@ class Compiled:
 
     @property
     def cursor(self) -> str:
-        """Where the session stands that it goes on with, in the provider's words."""
+        """The provider's position in the session that this request resumes."""
         session = self.sight.standing.session
         return session.cursor if self.session_id and session is not None else ""
 
@@ -129,7 +129,7 @@ class Compiled:
 
     @property
     def account(self) -> Account:
-        """What is told about it, made when somebody asks."""
+        """The record, the manifest and the cost, built on first use."""
         if self._account is None:
             self._account = self._tell()
         return self._account
@@ -144,7 +144,7 @@ class Compiled:
 
     @property
     def cost(self) -> Cost:
-        """What it loses of what the request before it had."""
+        """The loss compared with the previous request."""
         return self.account.cost
 
     @property
@@ -154,44 +154,42 @@ class Compiled:
 
     @property
     def estimated(self) -> int:
-        """The whole input in tokens by our own count, which is what a provider's figure corrects."""
+        """Tokens of the whole input by our own count. The provider's figure calibrates it."""
         draft = self.draft
         messages = self.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
         return self.standing.above + messages
 
     @property
     def opening(self) -> JSONObject:
-        """System prompt, tools and settings as a session begins with them, also where this request goes on with one and
-        does not say them again.
-        """
+        """System prompt, tools and settings with which the session began, also for a request that resumes it."""
         head = self._opening()
         return {name: value for name, value in head.body.items() if name != head.key}
 
     @property
     def params(self) -> JSONObject:
-        """The request as plain data: what the API takes, and with it most SDKs; see `arguments`."""
+        """The request as plain data, as the API and most SDKs accept it; see `arguments`."""
         if self._params is None:
             self._params = self.head.params(self._messages(), self.session_id)
         return self._params
 
     @property
     def arguments(self) -> JSONObject:
-        """Keyword arguments for the vendor's own SDK call: `params`, unless that SDK has other names (google-genai)."""
+        """Keyword arguments for the vendor's SDK call: `params`, unless that SDK uses other names (google-genai)."""
         return self.formatter.arguments(self.params, self.provider.asks_for)
 
     @property
     def body(self) -> bytes:
-        """The same request as JSON bytes."""
+        """The request as JSON bytes."""
         if self._body is None:
             self._body = self.head.bytes(self._chunks(), self.session_id)
         return self._body
 
     def replace(self, params: JSONObject) -> None:
-        """Send this in place of what was compiled. It is stored whole, and the request after it begins an epoch."""
+        """Send `params` instead of the compiled request. They are stored, and the next request begins an epoch."""
         self._params, self._body, self.replaced = params, encode(params), True
 
     def copy(self) -> JSONObject:
-        """`params`, for those who want to change something in it."""
+        """Return a deep copy of `params`, which may be changed."""
         return deepcopy(self.params)
 
     def _messages(self) -> list[JSONObject]:
@@ -220,7 +218,7 @@ class Compiled:
 
     def _chunks(self) -> list[bytes]:
         new, order, marks = self.assembled.new, self.assembled.order, self.draft.marks
-        if any(row.row.drop for row in new):  # rows that replace some of what stood before them
+        if any(row.row.drop for row in new):  # rows that replace preceding wire messages
             return [joined(self._messages())]
         if order is not None:
             chunks = [new[each].chunk if isinstance(each, int) else each.chunk for each in order]
@@ -239,7 +237,7 @@ class Compiled:
             chunks[index] = marked_chunk(self.formatter, chunks[index])
 
 
-@lru_cache(MARKED_KEPT)  # what ends one request is marked in the next one too
+@lru_cache(MARKED_KEPT)  # the last chunk of a request is marked in the next one too
 def marked_chunk(formatter: Formatter, chunk: bytes) -> bytes:
     messages = listed(chunk)
     last = formatter.marked(messages[-1])
@@ -249,7 +247,7 @@ def marked_chunk(formatter: Formatter, chunk: bytes) -> bytes:
 def with_marks(
     formatter: Formatter, marks: tuple[Mark, ...], messages: list[JSONObject], before: int
 ) -> list[JSONObject]:
-    """The messages with cache points; `before` of them were in the request before."""
+    """Return the messages with cache breakpoints. The first `before` of them were in the previous request."""
     at = ([before - 1] if "previous" in marks and before else []) + (
         [len(messages) - 1] if "end" in marks and messages else []
     )

@@ -1,7 +1,7 @@
-"""The only way to a request: a draft, the passes, the formatter, a manifest; then begin, and commit or abort.
+"""MessageCompiler: compile a request, begin it, then commit or abort it.
 
-`compile` changes nothing. `begin` stores the attempt before a byte leaves. `commit` appends what the model produced,
-with its ledger and manifest, in one transaction, or raises and leaves everything as it was.
+`compile` writes nothing. `begin` stores the attempt before anything is sent. `commit` appends what the model produced
+together with ledger and manifest in one transaction, or raises and changes nothing.
 """
 
 import logging
@@ -37,17 +37,17 @@ from contextc.store.leases import check as check_lease
 from contextc.store.places import Head as Tip
 from contextc.tokens import Calibration, Counter, counter, keep, save_calibration
 
-if TYPE_CHECKING:  # with it come event loops
+if TYPE_CHECKING:  # importing it loads asyncio
     from contextc.toolbox import Toolable
 
 log = logging.getLogger("contextc.compiler")
-SECRET = re.compile(r"(?i)(?<![a-z0-9])(?:sk-|bearer\s+|aiza|key[-_])[\w.*-]{6,}")  # errors quote what they refused
-EVERY_SAMPLE = 20  # after so many, a calibration is written only where it has moved
+SECRET = re.compile(r"(?i)(?<![a-z0-9])(?:sk-|bearer\s+|aiza|key[-_])[\w.*-]{6,}")  # error texts may quote keys
+EVERY_SAMPLE = 20  # after this many samples, a calibration is stored only if it changed
 HEADS_KEPT = 1_000
 
 
 class MessageCompiler:
-    """Compiles conversations of one store for one provider. Cheap to make: what it keeps warm belongs to the store."""
+    """Compiles conversations of one store for one provider. Cheap to create, because its caches belong to the store."""
 
     def __init__(self, store: Store, provider: Provider | str, **options: object) -> None:
         door.check_store(store)
@@ -55,7 +55,7 @@ class MessageCompiler:
         self.provider = door.as_provider(provider)
         self.options = door.as_options(options)
         if self.provider.keeps_static and self.options.placement == "head":
-            self.options = replace(self.options, placement="tail")  # a session would never see it there
+            self.options = replace(self.options, placement="tail")  # a session keeps its first head
         model = self.provider.model
         self.counter: Counter = counter(model.tokenizer, provider=self.provider.formatter.provider, model=model.name)
         self._heads: dict[object, HeadParts] = {}
@@ -87,11 +87,11 @@ class MessageCompiler:
         rewind: Reference | None = None,
         upcoming: Sequence[Message] = (),
     ) -> Compiled:
-        """What one model should see now. Nothing is stored, and nothing is sent.
+        """Compile the request that one model gets now. Nothing is stored, and nothing is sent.
 
-        `budget` caps the whole input; by default it is the model's window, less a reserve for the answer. `dry_run`
-        only asks what it would cost, also after an `edit` or a `rewind` that has not happened, or with `upcoming`
-        messages that are not stored yet.
+        `budget` limits the whole input; the default is the model's window minus a reserve for the answer. `dry_run`
+        compiles without the intention to send, also after an `edit` or a `rewind` that is not stored, or with
+        `upcoming` messages.
         """
         door.check_ask(
             agent=agent,
@@ -150,7 +150,7 @@ class MessageCompiler:
     def begin(
         self, compiled: Compiled, *, lease: Lease | None = None, also: Callable[[Transaction], None] | None = None
     ) -> None:
-        """Store the attempt, before a byte leaves. `also` is done in the same transaction."""
+        """Store the attempt before the request is sent. `also` runs in the same transaction."""
         self._check(compiled)
         if not compiled.is_new:
             raise NothingNew(compiled.channel.conversation, compiled.channel)
@@ -176,7 +176,7 @@ class MessageCompiler:
         in_company = lease is not None or also is not None
         if in_company or not book.begin_alone(self.store, sight.channel, sight.version, attempt, seen):
             self.store.write(work, repeatable=True)
-        log.info("%s: request %d for %s begins", *_named(compiled))
+        log.info("%s: began request %d for %s", *_named(compiled))
 
     def commit(
         self,
@@ -192,13 +192,12 @@ class MessageCompiler:
         lease: Lease | None = None,
         also: Callable[[Transaction, list[Message]], None] | None = None,
     ) -> list[Message]:
-        """Store what the model answered, with everything that was shown to it, in one transaction.
+        """Store the model's reply, together with everything that was sent, in one transaction.
 
-        `reply` is what the vendor's SDK returned, its JSON, or a message; `produced` is more than one message. One that
-        is in the conversation already, because it was streamed into it, is not stored again. `session_id` and `cursor`
-        are a stateful provider's own names for its session and where it stands; `shortened` says that it has shortened
-        its own history on the way. `notes` are told by the manifest. `also` is given what was stored, and done in the
-        same transaction.
+        `reply` is what the vendor's SDK returned, its JSON, or a message; `produced` is for more than one message. A
+        message that was already streamed into the conversation is not stored again. `session_id` and `cursor` are a
+        stateful provider's names for its session and its position; set `shortened` if the provider shortened its own
+        history. `notes` appear in the manifest. `also` receives the stored messages and runs in the same transaction.
         """
         self._check(compiled)
         door.check_reply(reply, produced, usage, session_id)
@@ -274,17 +273,18 @@ class MessageCompiler:
         self._warm.put(compiled.channel, shown)
         self.store.ends_at(compiled.channel.conversation, end)
         log.info(
-            "%s: request %d for %s is stored, %s in epoch %d", *_named(compiled), compiled.mode, compiled.standing.epoch
+            "%s: stored request %d for %s (%s, epoch %d)", *_named(compiled), compiled.mode, compiled.standing.epoch
         )
         for message in stored if log.isEnabledFor(logging.DEBUG) else ():
-            log.debug("%s: message %d says: %s", compiled.channel.conversation, message.seq, message.text)
+            log.debug("%s: text of message %d: %s", compiled.channel.conversation, message.seq, message.text)
         return stored
 
     def abort(self, compiled: Compiled, error: BaseException | str = "aborted", *, usage: Usage | None = None) -> int:
-        """Close the attempt. The ledger does not move; what a session may have kept of it is dealt with by the next.
+        """Close the attempt. The ledger does not change; the next request handles what a session may have kept of this
+        one.
 
-        `usage` is what the provider counted, where it did. Returns the number under which `explain` and `rebuild` show
-        the request; 0 where it is not kept, because something in it was deleted or redacted meanwhile.
+        `usage` is what the provider counted, if anything. Returns the number under which `explain` and `rebuild` find
+        the request; 0 if it is not stored, because some of its content was deleted or redacted meanwhile.
         """
         self._check(compiled)
         said = SECRET.sub("***", error if isinstance(error, str) else f"{type(error).__name__}: {error}")
@@ -295,44 +295,45 @@ class MessageCompiler:
                 return 0
             attempt = book.attempt_of(found.attempt)
             if tx.again and attempt is not None and attempt.token == compiled.token and attempt.kept:
-                return attempt.kept  # the try before was stored; only the answer was lost
+                return attempt.kept  # the previous try was committed, and only its confirmation was lost
             kept = committing.keep_unanswered(tx, compiled, usage)
             book.fail(tx, found.number, compiled.token, said[:2000], kept)
             return kept
 
         kept = self.store.write(work, repeatable=True)
-        log.info("%s: request %d for %s came to nothing", *_named(compiled))
+        log.info("%s: aborted request %d for %s", *_named(compiled))
         return kept
 
     @contextmanager
     def attempt(self, compiled: Compiled, *, lease: Lease | None = None) -> Generator["Attempt"]:
-        """Begin; then commit inside the block, or have it aborted when the block ends without."""
+        """Begin a request. Commit it inside the block; a block that ends without a commit aborts it."""
         self.begin(compiled, lease=lease)
         attempt = Attempt(self, compiled, lease)
         try:
             yield attempt
         except BaseException as error:
             if not attempt.committed:
-                with suppress(ContextcError):  # why the block failed is worth more
+                with suppress(ContextcError):  # the error of the block is more important
                     self.abort(compiled, error)
             raise
         if not attempt.committed:
             self.abort(compiled, "the attempt ended without a reply")
 
     def compact(self, conversation: str, summarize: Summarizer, **asked: Any) -> Compaction | None:
-        """Have what is old in a conversation summed up, as one agent sees it; the next request then begins with that.
+        """Summarize the old part of a conversation as one agent sees it. The next request begins with the summary.
 
-        `summarize` gets the messages and the summary before them, and returns a text; it may call a model. `asked` is
-        what `compile` is called with, because that decides what is old. None where there is nothing to sum up.
+        `summarize` receives the messages and the previous summary, and returns a text; it may call a model. `asked` are
+        arguments of `compile`, which decide what is old. Returns None if there is nothing to summarize.
         """
         if not callable(summarize):
             raise InvalidInput(
-                f"A {type(summarize).__name__} cannot sum up. Give a function of messages and a summary."
+                f"summarize must be callable, got {type(summarize).__name__}",
+                fix="Pass a function of the messages and the previous summary.",
             )
         return completed(self.compaction(conversation, **asked), summarize)
 
     def compaction(self, conversation: str, **asked: Any) -> Steps:
-        """Return the steps of a compaction, for callers that make its summaries elsewhere: on an event loop, say."""
+        """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop."""
         now = self.compile(conversation, dry_run=True, **asked)
         reader = MessageCompiler(self.store, endless(self.provider), **asdict(self.options))
         reader._reader.since_summary = True
@@ -342,13 +343,13 @@ class MessageCompiler:
 
     @property
     def factor(self) -> float:
-        """By how much our counts for this model are multiplied, as its provider's own figures have taught."""
+        """Calibration factor for this model's token counts, learned from the usage that its provider reports."""
         return self._reader.factor
 
     # ── past requests, left-out results ───────────────────────────────────────────────────────────────────────────────
 
     def channel(self, conversation: str, *, agent: str = DEFAULT_AGENT, directory: str | None = None) -> Channel:
-        """The channel that `compile` with these arguments speaks on."""
+        """Return the channel that `compile` uses for these arguments."""
         where = os.path.realpath(directory or ".") if self.provider.directory_bound else ""
         return Channel(conversation, agent, self.provider.name, self.provider.asks_for, where)
 
@@ -360,7 +361,7 @@ class MessageCompiler:
         agent: str = DEFAULT_AGENT,
         directory: str | None = None,
     ) -> Manifest:
-        """The account of a request that was committed; by default of the last."""
+        """Return the manifest of a committed request; by default of the last one."""
         self.store.conversation(conversation)
         return account.explain(self.store, self.channel(conversation, agent=agent, directory=directory), request)
 
@@ -372,13 +373,13 @@ class MessageCompiler:
         agent: str = DEFAULT_AGENT,
         directory: str | None = None,
     ) -> bytes:
-        """The bytes of a request that was committed, as they went out; by default of the last."""
+        """Return the bytes of a committed request exactly as they were sent; by default of the last one."""
         self.store.conversation(conversation)
         channel = self.channel(conversation, agent=agent, directory=directory)
         return account.rebuild(self.store, channel, self.provider.formatter, request)
 
     def fetch(self, conversation: str, call: ToolCall, *, agent: str = DEFAULT_AGENT) -> str:
-        """What `fetch_result` returns to the model for its call: results of the agent's own tools, and no others'."""
+        """Return the result of the model's `fetch_result` call. Only results of the agent's own tools are available."""
         given = call.arguments
         return fetch_result(
             self.store, conversation, agent, given.get("id"), given.get("offset", 0), given.get("length", LONGEST)
@@ -388,16 +389,20 @@ class MessageCompiler:
 
     def _check(self, compiled: Compiled) -> None:
         if not isinstance(compiled, Compiled):
-            raise InvalidInput(f"A {type(compiled).__name__} is not what compile returned.")
+            raise InvalidInput(
+                f"compiled must be a Compiled, got {type(compiled).__name__}", fix="Pass what compile() returned."
+            )
         if compiled.provider is not self.provider and compiled.provider != self.provider:
             raise InvalidInput(
-                f"This was compiled for {compiled.channel}, by another compiler. Commit it with that one."
+                f"This request was compiled for {compiled.channel} by another compiler", fix="Commit it with that one."
             )
         if compiled.dry_run:
-            raise InvalidInput("This was compiled with dry_run=True, and is not to be sent. Compile again without it.")
+            raise InvalidInput(
+                "This request was compiled with dry_run=True and must not be sent", fix="Compile again without dry_run."
+            )
 
     def _session_of(self, reply: object) -> str | None:
-        """The session that a reply belongs to, where it says so itself."""
+        """Return the session id that a reply contains; None if there is none."""
         field = self.provider.session_field
         if not field or reply is None or isinstance(reply, Message):
             return None
@@ -410,8 +415,8 @@ class MessageCompiler:
         return formatter.spelling.named(formatter.decode_reply(reply), compiled.tools)
 
     def _learned(self, compiled: Compiled, usage: Usage | None) -> Calibration | None:
-        """The calibration after this request; None where it has not moved enough to be written."""
-        if self.provider.runs_tools:  # its own prompt is in the figure, and is no error of ours
+        """Return the calibration after this request; None if it has not changed enough to be stored."""
+        if self.provider.runs_tools:  # its figure includes its own prompt
             return None
         counted = committing.measured(compiled, usage)
         if not counted or self._reader.calibration is None or compiled.replaced:
@@ -424,7 +429,7 @@ class MessageCompiler:
 
 
 class Attempt:
-    """A request that has begun. Commit it, or leave the block and it is aborted."""
+    """A request that has begun. Commit it; otherwise it is aborted at the end of the block."""
 
     def __init__(self, compiler: MessageCompiler, compiled: Compiled, lease: Lease | None) -> None:
         self.compiler, self.compiled, self.lease = compiler, compiled, lease

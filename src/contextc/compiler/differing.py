@@ -1,8 +1,7 @@
-"""What a request has that the one before it had not, and the other way round: field by field, message by message.
+"""The differences between two requests, field by field and message by message.
 
-The same is folded: a run of equal messages is one hunk, however long. Messages are compared as their bytes, and taken
-apart only where they differ; then their lines are compared, as a person would print them. What is long is cut, and says
-so, because nobody reads a difference of ten thousand messages.
+A run of equal messages is folded into one hunk. Messages are compared as bytes; those that differ are formatted as JSON
+and compared line by line. Long output is truncated, and `cut` reports that.
 """
 
 from bisect import bisect_left
@@ -17,17 +16,17 @@ from msgspec import Raw, Struct
 from contextc.errors import InvalidRequest
 
 Kind: TypeAlias = Literal["same", "added", "removed"]
-MOST_LINES = 4_000  # of all hunks
-MOST_COMPARED = 2_000  # lines of one message; longer ones are told whole
-WIDEST = 4_000  # characters of a line
+MOST_LINES = 4_000  # lines of all hunks
+MOST_COMPARED = 2_000  # lines of one message; longer ones are not compared line by line
+WIDEST = 4_000  # characters per line
 CONTEXT = 3
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _elements = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Hunk(Struct, frozen=True, kw_only=True):
-    """A run of one kind. `path` is where it stands in the request; `count` how many lines or messages are the same, of
-    which none, or those around a change, are given.
+    """A run of lines or messages of one kind. `path` is its position in the request. `count` is its length; equal lines
+    are omitted except for some context around a change.
     """
 
     kind: Kind
@@ -37,7 +36,7 @@ class Hunk(Struct, frozen=True, kw_only=True):
 
 
 class Difference(NamedTuple):
-    """`unchanged` is how many bytes of the newer one stood in the older one too. `cut`: there is more than is told."""
+    """`unchanged` is the number of bytes that both requests have. `cut` is True if the output was truncated."""
 
     hunks: list[Hunk]
     unchanged: int
@@ -45,11 +44,11 @@ class Difference(NamedTuple):
 
 
 def difference(before: bytes, after: bytes) -> Difference:
-    """What differs between two requests. Raises `InvalidRequest` where one is no JSON object."""
+    """Return the differences between two requests. Raises `InvalidRequest` if one of them is not a JSON object."""
     try:
         old, new = _fields(before), _fields(after)
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"this is no request: {error}.") from None
+        raise InvalidRequest(f"request must be a JSON object: {error}", fix="Pass a whole request.") from None
     telling = _Telling()
     for name in dict.fromkeys([*new, *old]):
         telling.field(name, old.get(name), new.get(name))
@@ -57,7 +56,7 @@ def difference(before: bytes, after: bytes) -> Difference:
 
 
 class _Telling:
-    """Hunks in their order, up to as many lines as anybody wants to read."""
+    """Collects hunks in order, up to a maximum number of lines."""
 
     def __init__(self) -> None:
         self.hunks: list[Hunk] = []
@@ -112,7 +111,7 @@ class _Telling:
                 self._tell("added", path, new[start:end])
 
     def _around(self, path: str, lines: list[str]) -> None:
-        """Lines that are the same: those next to a change, and a fold between them."""
+        """Add unchanged lines: those next to a change, and a fold between them."""
         shown = lines if len(lines) <= 2 * CONTEXT + 1 else [*lines[:CONTEXT], "…", *lines[-CONTEXT:]]
         self.told += len(shown)
         self.hunks.append(Hunk(kind="same", path=path, lines=shown, count=len(lines)))
@@ -137,10 +136,10 @@ def _printed(value: bytes) -> list[str]:
 
 
 def _common(before: Sequence[bytes], after: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
-    """Runs that both have, in order: where each begins in the one and in the other, and how long it is.
+    """Yield the common runs of both sequences, in order: start in the first, start in the second, length.
 
-    What begins and ends alike is found first. Between them, what both have exactly once and in the same order holds
-    the two together; runs grow from there. So the work follows the lengths, and not their product.
+    The common prefix and suffix are found first. Between them, elements that both contain exactly once, in the same
+    order, are anchors, and runs grow from there. So the time is linear in the lengths, not in their product.
     """
     start = next((n for n, (one, two) in enumerate(zip(before, after, strict=False)) if one != two), None)
     start = min(len(before), len(after)) if start is None else start
@@ -152,7 +151,7 @@ def _common(before: Sequence[bytes], after: Sequence[bytes]) -> Iterator[tuple[i
     old, new = before[start : len(before) - end], after[start : len(after) - end]
     done = at = 0
     for one, two in _anchors(old, new):
-        if one < done or two < at:  # inside a run that was told
+        if one < done or two < at:  # inside a run that was already yielded
             continue
         back = 0
         while one - back > done and two - back > at and old[one - back - 1] == new[two - back - 1]:
@@ -167,13 +166,15 @@ def _common(before: Sequence[bytes], after: Sequence[bytes]) -> Iterator[tuple[i
 
 
 def _anchors(old: Sequence[bytes], new: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Places of what stands once in each, as many of them as are in the same order in both."""
+    """Return positions of elements that occur once in each sequence: the longest list that is in the same order in
+    both.
+    """
     counts = Counter(old), Counter(new)
     places = {each: index for index, each in enumerate(new) if counts[1][each] == 1}
     pairs = [(n, places[each]) for n, each in enumerate(old) if counts[0][each] == 1 and each in places]
-    ends: list[int] = []  # of rising runs of each length, the least last place
-    at: list[int] = []  # and which pair it is
-    before: list[int] = []  # the pair before each in its run
+    ends: list[int] = []  # per length of an increasing run: its smallest last position
+    at: list[int] = []  # the index of that pair
+    before: list[int] = []  # per pair: the index of its predecessor in the run
     for index, (_, place) in enumerate(pairs):
         length = bisect_left(ends, place)
         ends[length : length + 1] = [place]

@@ -1,4 +1,4 @@
-"""What a caller may give to a compiler. What is wrong is said here, before anything is read or stored."""
+"""Validate the arguments of a compiler before anything is read or stored."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -20,12 +20,14 @@ from contextc.tools import NativeTool, Tool
 
 TRANSPORT = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 OURS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
-"""What a compiler writes itself. `model` may be set: some endpoints know a model under several names."""
+"""Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
 
 
 def check_store(store: object) -> None:
     if not isinstance(store, AnyStore):
-        raise InvalidInput(f'A {_kind(store)} is not a store. Open one: cc.open_store("sqlite:///chat.db").')
+        raise InvalidInput(
+            f"store must be a Store, got {_kind(store)}", fix='Open one: cc.open_store("sqlite:///chat.db").'
+        )
 
 
 def as_provider(given: object) -> Provider:
@@ -33,7 +35,10 @@ def as_provider(given: object) -> Provider:
         return provider_named(given)
     if isinstance(given, Provider):
         return given
-    raise InvalidInput(f'A {_kind(given)} is not a provider. Write "anthropic:claude-opus-5-5", or cc.provider(…).')
+    raise InvalidInput(
+        f"provider must be a Provider or a string, got {_kind(given)}",
+        fix='Pass "anthropic:claude-opus-5-5", or cc.provider(…).',
+    )
 
 
 def as_options(given: Mapping[str, object]) -> Options:
@@ -41,15 +46,18 @@ def as_options(given: Mapping[str, object]) -> Options:
     try:
         options = msgspec.convert(dict(given), Options)
     except msgspec.ValidationError as error:
-        raise InvalidSetting(f"MessageCompiler: {error}. Its options are {names}.") from None
+        raise InvalidSetting(f"MessageCompiler: {error}", fix=f"Valid options are {names}.") from None
     if not 0 < options.low < options.high <= 1:
         raise InvalidSetting(
-            f"low={options.low}, high={options.high}: a cut goes from high down to low, above 0, up to 1."
+            f"MessageCompiler: require 0 < low < high <= 1, got low={options.low}, high={options.high}."
         )
     if not (0 <= options.recent <= 1 and 0 < options.oversized <= 1 and options.keep_media >= 0):
-        raise InvalidSetting("recent and oversized are shares between 0 and 1, and keep_media is a number of messages.")
+        raise InvalidSetting(
+            f"MessageCompiler: require 0 <= recent <= 1, 0 < oversized <= 1 and keep_media >= 0, got "
+            f"recent={options.recent}, oversized={options.oversized}, keep_media={options.keep_media}."
+        )
     if options.refresh < 0:
-        raise InvalidSetting(f"refresh: expected a number of tokens, got {options.refresh}. Give 0 or more.")
+        raise InvalidSetting("refresh: expected a number of tokens", got=options.refresh, fix="Pass 0 or more.")
     return options
 
 
@@ -68,28 +76,36 @@ def check_ask(
     check_name(agent, "agent")
     if system_prompt is not None and not isinstance(system_prompt, str):
         raise InvalidInput(
-            f"system_prompt is a {_kind(system_prompt)}. Give a text, or fragments=[cc.PromptFragment(…)]."
+            f"system_prompt must be a string, got {_kind(system_prompt)}",
+            fix="Pass a string, or fragments=[cc.PromptFragment(…)].",
         )
     for name, value in (("budget", budget), ("output", output)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InvalidInput(f"{name}={value!r}: give a whole number of tokens above 0.")
+            raise InvalidInput(f"{name} must be a positive number of tokens", got=value, fix="Pass an integer above 0.")
     if settings is not None and not isinstance(settings, dict):
-        raise InvalidInput(f"settings is a {_kind(settings)}. Give a dict, in the words of the provider's API.")
+        raise InvalidInput(
+            f"settings must be a dict, got {_kind(settings)}", fix="Use the field names of the provider's API."
+        )
     for name in cast(JSONObject, settings or {}):
         if name in TRANSPORT:
             raise InvalidInput(
-                f"{name} belongs to the call and not to a request, which is stored: give it to the vendor's SDK."
+                f"settings: {name} belongs to the call, not to the request, which is stored",
+                fix="Pass it to the vendor's SDK.",
             )
         if name in OURS:
-            raise InvalidInput(f"settings: {name} is what is compiled, and cannot be set.")
+            raise InvalidInput(f"settings: {name} is written by the compiler and cannot be set", fix="Remove it.")
     if (edit is not None or rewind is not None) and not dry_run:
-        raise InvalidInput("edit and rewind are for dry_run=True: store.edit and store.rewind do it for real.")
+        raise InvalidInput(
+            "edit and rewind require dry_run=True", fix="To change the conversation, use store.edit or store.rewind."
+        )
     if upcoming and not dry_run:
-        raise InvalidInput("upcoming is for dry_run=True. Append the messages to the store to have them sent.")
+        raise InvalidInput("upcoming requires dry_run=True", fix="To send the messages, append them to the store.")
     if edit is not None and rewind is not None:
-        raise InvalidInput("Ask for an edit or for a rewind, not for both at once.")
+        raise InvalidInput("edit and rewind cannot be combined", fix="Pass one of them.")
     if edit is not None and not _is_edit(edit):
-        raise InvalidInput('edit is a pair: the message that is replaced, and the new one. Write (3, cc.user("…")).')
+        raise InvalidInput(
+            "edit must be a pair of the replaced message and the new message", fix='Write (3, cc.user("…")).'
+        )
 
 
 def _is_edit(edit: object) -> bool:
@@ -97,8 +113,9 @@ def _is_edit(edit: object) -> bool:
 
 
 def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
-    """The tools as ours; a dict is read as OpenAI's chat writes a tool, or as the formatter's own provider does. Of a
-    function that is a tool, what the model is told of it.
+    """Return the tools as `Tool` or `NativeTool`. A dict may be in OpenAI's chat format or in the provider's own.
+
+    A function that is a tool is replaced by its definition.
     """
     if type(tools) in (list, tuple) and all([_is_sound(tool) for tool in cast(list[object], tools)]):
         read = cast(Sequence[AnyTool], tools)
@@ -106,14 +123,17 @@ def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
         return ()
     elif isinstance(tools, Tool | NativeTool | str | Mapping) or not isinstance(tools, Iterable):
         kind = type(cast(object, tools)).__name__
-        raise InvalidInput(f"A {kind} is not a list of tools. Write [cc.Tool(name=…, description=…, parameters=…)].")
+        raise InvalidInput(
+            f"tools must be a list of tools, got {kind}",
+            fix="Write [cc.Tool(name=…, description=…, parameters=…)].",
+        )
     else:
         read = [as_tool(tool, formatter) for tool in cast(Iterable[object], tools)]
     names = [tool_name(tool) for tool in read]
     if len({*names}) < len(names):
         twice = next((name for index, name in enumerate(names) if name and name in names[:index]), None)
         if twice is not None:
-            raise InvalidInput(f"There are two tools {twice!r}. Give one of them another name.")
+            raise InvalidInput(f"tools: two tools have the name {twice!r}", fix="Rename one of them.")
     return read
 
 
@@ -127,46 +147,60 @@ def as_tool(tool: object, formatter: Formatter) -> AnyTool:
         try:
             (tool,) = tool_formatter(plain, formatter).decode_tools([plain])
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise InvalidInput(f"This dict is no tool of {formatter.name}: {str(plain)[:200]}") from None
+            raise InvalidInput(
+                f"tools: expected a tool definition of {formatter.name} or OpenAI's chat",
+                got=plain,
+                fix="Write cc.Tool(name=…, description=…, parameters=…).",
+            ) from None
     if isinstance(tool, NativeTool):
         return tool
     if not isinstance(tool, Tool):
         tool = _told_of(tool)
     if not isinstance(tool.name, str) or not tool.name.strip():
-        raise InvalidInput("A tool needs a name, by which the model calls it.")
+        raise InvalidInput("Tool: name must be a non-empty string", got=tool.name, fix="Name the tool.")
     if not isinstance(tool.parameters, dict):
         raise InvalidInput(
-            f"Tool {tool.name!r}: parameters is a {_kind(tool.parameters)}, and should be a JSON schema."
+            f"Tool {tool.name!r}: parameters must be a JSON schema, got {_kind(tool.parameters)}", fix="Pass a dict."
         )
     return tool
 
 
 def _told_of(tool: object) -> Tool:
-    """A function, a FunctionTool, or a Tool with its function."""
+    """Return the definition of a function, of a FunctionTool, or of a Tool with its function."""
     if not callable(tool) and not isinstance(tool, tuple):
         raise InvalidInput(
-            f"A {_kind(tool)} is not a tool. Give a function, or write cc.Tool(name=…, description=…, parameters=…)."
+            f"tools: expected a tool or a function, got {_kind(tool)}",
+            fix="Pass a function, or cc.Tool(name=…, description=…, parameters=…).",
         )
-    from contextc.toolbox import as_tools as functions  # with it come event loops, which nobody else here needs
+    from contextc.toolbox import as_tools as functions  # importing it loads asyncio
 
-    (made,) = functions(cast(Any, [tool])).values()  # whatever it is, the toolbox says what is wrong with it
+    (made,) = functions(cast(Any, [tool])).values()  # raises InvalidInput if it is not a tool
     return made.tool
 
 
 def check_reply(reply: object, produced: object, usage: object, session_id: object) -> None:
     if usage is not None and not isinstance(usage, Usage):
-        raise InvalidInput(f"usage is a {_kind(usage)}. Write cc.Usage(input=…, output=…), or leave it to the reply.")
+        raise InvalidInput(
+            f"usage must be a Usage, got {_kind(usage)}",
+            fix="Pass cc.Usage(input=…, output=…), or omit it to use that of the reply.",
+        )
     if session_id is not None and not isinstance(session_id, str):
-        raise InvalidInput(f"session_id is a {_kind(session_id)}. Give the provider's own name for its session.")
+        raise InvalidInput(
+            f"session_id must be a string, got {_kind(session_id)}", fix="Pass the provider's own session id."
+        )
     if produced is not None and (
         not isinstance(produced, list | tuple)
         or any(not isinstance(each, Message) for each in cast(Sequence[object], produced))
     ):
-        raise InvalidInput("produced is a list of messages: what the model said and what its own tools returned.")
+        raise InvalidInput(
+            "produced must be a list of messages", fix="Pass the model's messages and the results of its own tools."
+        )
     if reply is None and produced is None:
-        raise InvalidInput("There is no reply to commit. Give what the vendor's SDK returned, or abort the attempt.")
+        raise InvalidInput("No reply to commit", fix="Pass what the vendor's SDK returned, or abort the attempt.")
     if isinstance(reply, Message) and reply.role != "assistant":
-        raise InvalidInput(f"A {reply.role} message is no reply of a model. Append it to the store.")
+        raise InvalidInput(
+            f"reply must be an assistant message, got a {reply.role} message", fix="Append it to the store."
+        )
 
 
 def _kind(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The other end of `fetch_result`: a result that was left out or shortened, read from the record."""
+"""Execute the tool `fetch_result`: load a tool result that was left out of a request or shortened."""
 
 import re
 
@@ -12,7 +12,9 @@ LONGEST = 20_000
 def fetch_result(
     store: Store, conversation: str, agent: str, name: object, offset: object = 0, length: object = LONGEST
 ) -> str:
-    """A stretch of a result, as text for the model. What a model got wrong is said to it, and raises nothing."""
+    """Return a section of a tool result as text for the model. Invalid arguments produce a text that explains the
+    error.
+    """
     match = NAME.fullmatch(name.strip()) if isinstance(name, str) else None
     if match is None:
         return f"{name!r} is no id of a result. Ids look like r57, and stand in the line that says what was left out."

@@ -1,5 +1,6 @@
-"""What stands around the messages: system prompt, tools, settings. Its hashes, and what becomes of the prefix where one
-of them changes; made once for as long as nothing in it changes.
+"""The head of a request: system prompt, tools and settings.
+
+Computes its hashes, decides whether a change breaks the prefix, and caches the encoded parts.
 """
 
 from hashlib import blake2b
@@ -34,7 +35,7 @@ def hashes(formatter: Formatter, options: Options, prompt: Prompt, tools: Tools,
 
 
 def broken(ask: Ask, old: Head, resume: bool) -> str:
-    """Why the prefix cannot stay as it was; empty where it can."""
+    """Return the reason why the prefix cannot be extended; empty if it can."""
     new = ask.terms.head
     if new.encoder != old.encoder:
         return NEW_ENCODER
@@ -53,7 +54,7 @@ def head_parts(ask: Ask, budget: Budget, *, resume: bool, marked: bool) -> HeadP
     output, formatter = terms.output, terms.formatter
     bare = resume and not provider.resends_head
     length = None
-    if output is not None:  # what was asked for, as long as the window has room for it
+    if output is not None:  # the requested length, if the window has room for it
         length = output if budget.input + output <= budget.window else budget.reserve or output
     elif formatter.needs_length:
         length = budget.reserve or min(provider.model.output, OUTPUT)
@@ -79,7 +80,7 @@ def head_parts(ask: Ask, budget: Budget, *, resume: bool, marked: bool) -> HeadP
 
 
 def _over(ours: JSONObject, theirs: JSONObject) -> JSONObject:
-    """Our settings with the caller's, which win; also inside an object that both speak of."""
+    """Return our settings overridden by the caller's, merged inside objects that both contain."""
     both: JSONObject = {**ours, **theirs}
     for name in ours.keys() & theirs.keys():
         if isinstance(ours[name], dict) and isinstance(theirs[name], dict):

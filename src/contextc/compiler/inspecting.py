@@ -1,8 +1,7 @@
-"""One request looked at closely, whether it was sent or is foretold: its items, what of them was sent before, where its
-budget goes by kind, and its lines a page at a time.
+"""One request in detail, sent or previewed: its items, the prefix it shares, its budget by kind, its lines by page.
 
-What is read follows what is asked: a page of lines reads the messages of that page, and no bytes that went out. Texts
-are as the model read them. Figures are the provider's where it gave any, spread over all parts.
+A page of lines loads the messages of that page only, and never the wire bytes. Texts are as the model read them. Token
+figures are the provider's if it reported any, distributed over all parts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,15 +29,15 @@ from contextc.store import Store
 from contextc.store.base import Transaction
 from contextc.store.places import SEQ_BITS, SEQ_MASK, lineage, stretches
 
-AT_ONCE = 500  # lines that a search reads at once
+AT_ONCE = 500  # lines that a search loads per batch
 
 
 class Inspected(Struct, frozen=True, kw_only=True):
-    """A request with what it shows. The first `shared` items stand in the prefix that the request before had too;
-    `size` is the bytes of all its messages.
+    """A request with its items. The first `shared` items are in the prefix that the previous request had too. `size` is
+    the bytes of all its messages.
 
-    `left_out` and `read` are asked when somebody looks: what is not shown, by place, with the reason; messages by their
-    places. `was_sent` says of a place whether it was there for the request before.
+    `left_out` and `read` load on demand: the messages that are left out, by place, with the reason; messages by place.
+    `was_sent` reports whether the previous request already covered a place.
     """
 
     channel: Channel
@@ -54,28 +53,28 @@ class Inspected(Struct, frozen=True, kw_only=True):
 
     @property
     def hidden(self) -> list[int]:
-        """The places of what is not shown, in order."""
+        """The places of the messages that are left out, in order."""
         places = shown_places(self.items)
         return sorted([where for where in self.left_out() if where not in places], key=lambda where: where & SEQ_MASK)
 
     @property
     def reduced(self) -> list[int]:
-        """The numbers of the lines that are shown as a stub or shortened."""
+        """The numbers of the lines whose result is a stub or shortened."""
         return [index for index, item in enumerate(self.items) if is_reduced(item)]
 
     @property
     def budget(self) -> Budget:
-        """By the provider's own total, where it gave one."""
+        """The budget, by the provider's own total if it reported one."""
         return self.record.figures
 
     @property
     def tokens(self) -> list[int]:
-        """What each item takes; together they are what the budget says of messages."""
+        """The tokens of each item. Their sum is what the budget has for messages."""
         return spread(self.budget.used, [item.tokens for item in self.items])
 
     @property
     def shared_tokens(self) -> int:
-        """What the prefix takes that the request before had too, as its lines are counted: prompt, tools, messages."""
+        """The tokens of the shared prefix, counted like the lines: system prompt, tools and messages."""
         if not self.record.shared:
             return 0
         above = self.budget.system + self.budget.tools
@@ -83,10 +82,10 @@ class Inspected(Struct, frozen=True, kw_only=True):
 
 
 class Parts(Struct, frozen=True, kw_only=True):
-    """Where the tokens of a window go, or of the limit below it: together they are all of it.
+    """Distribution of the tokens of a window, or of the limit below it. The parts add up to all of it.
 
-    `history` was sent before, `new` was not; `dynamic` are fragments that were rendered for a request. What a request
-    takes beyond its room, it takes from the margin, then from the reserve.
+    `history` was sent before, `new` was not; `dynamic` are fragments rendered for a request. A request that exceeds its
+    room uses the margin first, then the reserve.
     """
 
     system: int
@@ -100,9 +99,9 @@ class Parts(Struct, frozen=True, kw_only=True):
 
 
 class PagedLine(NamedTuple):
-    """A line with its number in the account, the message it tells of, and what it cost; None where nobody knows.
+    """A line with its number in the manifest, the uid of its message, and its cost; None if that is unknown.
 
-    `sent` are the parts that the model read, and `original` those that are stored, where they are others.
+    `sent` are the parts that the model read. `original` are the stored parts, if they differ.
     """
 
     number: int
@@ -115,7 +114,7 @@ class PagedLine(NamedTuple):
 
 
 class Paged(NamedTuple):
-    """Some lines, whether more follow, and with which `after` those begin."""
+    """A page of lines, whether more follow, and the `after` value of the next page."""
 
     lines: list[PagedLine]
     more: bool
@@ -126,7 +125,7 @@ class Paged(NamedTuple):
 
 
 def inspected(store: Store, channel: Channel, request: int | None = None) -> Inspected:
-    """A request that was committed; by default the last. Raises `UnknownRequest`."""
+    """Load a committed request; by default the last one. Raises `UnknownRequest`."""
 
     def work(tx: Transaction) -> Inspected:
         number, record = located(tx, channel, request)
@@ -151,7 +150,7 @@ def inspected(store: Store, channel: Channel, request: int | None = None) -> Ins
 
 
 def foretold(store: Store, compiled: Compiled) -> Inspected:
-    """A request that was compiled and not committed."""
+    """Inspect a request that was compiled and not committed."""
     record, draft, assembled = compiled.record, compiled.draft, compiled.assembled
     sealed, order = compiled.sight.shown.sealed, assembled.order
     if order is None:
@@ -164,7 +163,7 @@ def foretold(store: Store, compiled: Compiled) -> Inspected:
                 (n for n, (one, two) in enumerate(zip(order, sealed, strict=False)) if one is not two), len(order)
             )
             shared = sum([len(each.row.items) for each in sealed[:rows]])
-            # An edit that is only asked about may look like what it edits, and is not the same.
+            # Compare by identity: in a dry run, an edited message may equal the message that it replaces.
             shared += _alike(items[shared:], sealed[rows].row.items, is_) if rows < len(sealed) else 0
     known = dict(draft.log)
 
@@ -210,14 +209,15 @@ def _record_before(tx: Transaction, number: int, request: int) -> Record | None:
 def _shared(
     tx: Transaction, number: int, record: Record, before: Record | None, rows: Sequence[tuple[int, Row, int]]
 ) -> int:
-    """How many items, from the first, the request before had too: those of rows in the same places, and of the row in
-    which the two part, as many as it begins with in both.
+    """Return the number of leading items that the previous request had too.
+
+    These are the items of rows at the same places, and the equal leading items of the first row that differs.
     """
     if not record.why:
         return _items(rows[: len(rows) - record.added])
     if not record.shared or record.why == NEW_ENCODER:
         return 0
-    if before is None:  # of a fork: what it began with is its parent's
+    if before is None:  # a fork: its first rows are its parent's
         ends = accumulate(size for *_, size in rows)
         return _items(rows[: sum(end <= record.shared_bytes for end in ends)])
     theirs = list(_places(laid_out(tx, number, before)[0]))
@@ -235,7 +235,7 @@ def _items(rows: Sequence[tuple[int, Row, int]]) -> int:
 
 
 def _alike(mine: Sequence[Item], theirs: Sequence[Item], same: Callable[[object, object], bool]) -> int:
-    """How many items, from the first, are the same."""
+    """Return the number of leading items that are the same."""
     pairs = enumerate(zip(mine, theirs, strict=False))
     return next((index for index, (one, other) in pairs if not same(one, other)), min(len(mine), len(theirs)))
 
@@ -247,7 +247,7 @@ def _places(layout: Iterable[Stretch]) -> Iterable[int]:
 
 
 def _line_of(tx: Transaction, before: Record | None) -> Callable[[int], bool]:
-    """Whether a place is on the line of the conversation as the request before saw it."""
+    """Return a function that reports whether a place is on the conversation's branch as the previous request saw it."""
     ends: dict[int, tuple[int, int]] = {}
     if before is not None:
         ends = {branch: (first, last) for branch, first, last in stretches(lineage(tx, before.branch), 0, before.tip)}
@@ -263,7 +263,7 @@ def _line_of(tx: Transaction, before: Record | None) -> Callable[[int], bool]:
 
 
 def parts_of(seen: Inspected) -> Parts:
-    """The budget of a request by kind."""
+    """Return the budget of a request by kind."""
     counted = {"dynamic": 0, "history": 0, "new": 0}
     for index, (item, tokens) in enumerate(zip(seen.items, seen.tokens, strict=True)):
         counted[_kind(seen, index, item)] += tokens
@@ -271,7 +271,7 @@ def parts_of(seen: Inspected) -> Parts:
 
 
 def is_news(seen: Inspected, index: int, item: Item) -> bool:
-    """Whether an item was never sent on its channel before."""
+    """Return True if an item was never sent on its channel before."""
     return _kind(seen, index, item) == "new"
 
 
@@ -285,7 +285,7 @@ def _kind(seen: Inspected, index: int, item: Item) -> str:
 
 
 def parted(budget: Budget, *, dynamic: int, history: int, new: int) -> Parts:
-    """The whole window by kind. What the messages take by the budget is shared out as it was counted."""
+    """Return the whole window by kind. The budget's tokens for messages are distributed in proportion to our count."""
     total, used = dynamic + history + new, budget.used
     shares = [used * each // total if total else 0 for each in (dynamic, history, new)]
     shares[max(range(3), key=lambda index: (shares[index], index == 1))] += used - sum(shares)
@@ -309,10 +309,10 @@ def parted(budget: Budget, *, dynamic: int, history: int, new: int) -> Parts:
 
 
 def page(seen: Inspected, *, after: int = 0, limit: int = 200, only: str = "", search: str = "") -> Paged:
-    """Some lines of a request. `only` is "shown", "left" (what is not shown, and what is shown shortened), or all.
+    """Return a page of lines. `only` is "shown", "left" (left out or shortened), or empty for all.
 
-    Lines are numbered through: what is shown in its order, then what is not. `after` is how many to pass over. With
-    `search`, those alone that have these words in what the model read, whatever the case.
+    Lines are numbered: first what was sent, in order, then what was left out. `after` is the number of lines to skip.
+    `search` selects the lines whose text contains it, regardless of case.
     """
     end = len(seen.items)
     hidden = [] if only == "shown" or (not only and not search and after + limit < end) else seen.hidden
@@ -338,7 +338,7 @@ def _searched(line: Line) -> str:
 
 
 def _lines(seen: Inspected, numbers: Sequence[int], hidden: Sequence[int]) -> list[PagedLine]:
-    """These lines of a request; `hidden` are the places of what it does not show."""
+    """Return these lines of a request; `hidden` are the places of what it leaves out."""
     end = len(seen.items)
     shown = [number for number in numbers if number < end]
     left = [hidden[number - end] for number in numbers if number >= end]
@@ -378,12 +378,13 @@ def _costs(seen: Inspected) -> Sequence[float | None]:
 
 
 def item_costs(model: Model, tokens: Sequence[int], above: int, usage: Usage | None) -> list[float]:
-    """What each of these took of the input's price, in dollars, behind `above` tokens of system prompt and tools.
+    """Return the share of each item in the price of the input, in dollars. `above` are the tokens before the first
+    item.
 
-    A provider says how much it read from its cache and how much it wrote there, and both are prefixes: so what stands
-    before the end of the one was read, what stands before the end of the other written. Without usage all is new.
+    A provider reports how much it read from its cache and how much it wrote there. Both are prefixes, so an item before
+    the end of the one was read, and an item before the end of the other was written. Without usage, all is new.
     """
-    assert model.price is not None, "who asks has looked"
+    assert model.price is not None, "checked by the caller"
     price = model.price
     if price.long is not None and usage is not None and usage.input > price.above:
         price = price.long

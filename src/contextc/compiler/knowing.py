@@ -1,8 +1,7 @@
-"""What somebody on the other end of a channel knows of a conversation, and what is news: its ledger, told to people.
+"""The content of a conversation that a channel's provider has already, and the content that is new to it.
 
-Known is what was shown and answered: the rows of the epoch, and the model's last reply, which a session holds without
-having been sent it. News is what the next request would show that the last one did not; what an earlier one had shown,
-before the conversation went on from elsewhere, is news that was seen before.
+Known is what was sent and answered: the rows of the epoch, and the model's last reply, which a session holds without
+being sent it. News is what the next request would add. News may have been sent before, on another branch.
 """
 
 from collections.abc import Sequence, Set
@@ -24,7 +23,7 @@ from contextc.store.base import Transaction
 
 
 class Epoch(NamedTuple):
-    """A time in which the ledger only grew: the request it began with, why, and the rows it came to."""
+    """A period in which the ledger only grew: its first request, the reason it began, and its number of rows."""
 
     epoch: int
     request: int
@@ -34,8 +33,8 @@ class Epoch(NamedTuple):
 
 
 class Knowledge(NamedTuple):
-    """`acknowledged`: what is known is still held, by the session or, where there is none, by being sent each time.
-    `before` are the places of news that an earlier request has shown, on another branch.
+    """`acknowledged`: what is known is still held by the session, or is sent with every request if there is no session.
+    `before` are the places of news that an earlier request sent on another branch.
     """
 
     session: str
@@ -48,7 +47,7 @@ class Knowledge(NamedTuple):
 
 
 def epochs(store: Store, channel: Channel) -> list[Epoch]:
-    """The epochs of a channel, the first one first."""
+    """Return the epochs of a channel, oldest first."""
     found: list[Epoch] = []
     for record in records(store, channel):
         if record.why or not found:
@@ -63,7 +62,7 @@ def _length(layout: Sequence[tuple[int, int, int]] | None) -> int:
 
 
 def knowledge(store: Store, channel: Channel) -> Knowledge:
-    """What is known on a channel, and what is news to it. Raises `UnknownRequest` where nothing was ever shown."""
+    """Return what is known on a channel, and what is news. Raises `UnknownRequest` if the channel has no request."""
 
     def work(tx: Transaction) -> tuple[Standing, bool]:
         found = book.find(tx, channel)
@@ -88,7 +87,7 @@ def knowledge(store: Store, channel: Channel) -> Knowledge:
 
 
 def _shown_before(store: Store, channel: Channel, places: Set[int]) -> frozenset[int]:
-    """Those of some places that a request of this channel has shown, or had as its answer, at any time."""
+    """Return those places that any earlier request of this channel sent, or received as its answer."""
 
     def work(tx: Transaction) -> frozenset[int]:
         number, record = located(tx, channel, None)
@@ -101,7 +100,7 @@ def _shown_before(store: Store, channel: Channel, places: Set[int]) -> frozenset
 
 
 def _ahead(store: Store, channel: Channel) -> Inspected | None:
-    """The next request; None where it cannot be told."""
+    """Return the next request; None if it cannot be previewed."""
     last = last_budget(store, channel)
     with suppress(ContextOverflow, InvalidSetting):
         compiled = preview(
@@ -117,6 +116,6 @@ def _ahead(store: Store, channel: Channel) -> Inspected | None:
 
 
 def told(store: Store, items: Sequence[Item]) -> list[Line]:
-    """What these show, in words."""
+    """Return the manifest lines of these items."""
     places = [item.place for item in items if item.place]
     return lines_of(items, {}, lambda _: store.read(lambda tx: messages_at(tx, places)))

@@ -1,7 +1,7 @@
-"""What a compiler reads before it compiles: the channel, what is new in the log, summaries, tokens counted before.
+"""Everything that is read before a compilation: the channel, new messages, summaries, cached token counts.
 
-It reads on one consistent view of the store, and writes nothing. The next step of a channel that this handle knows
-takes a short way: one statement (`ledger.look.look_on`).
+All reads use one consistent snapshot of the store and write nothing. The next step of a channel that this handle used
+last takes a fast path with one statement (`ledger.look.look_on`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from contextc.tokens import Calibration, Counter, known, load_calibration
 
 
 class Seen(NamedTuple):
-    """What the store says, and the tokens of what is new."""
+    """The loaded channel, its summary, and the tokens of new messages."""
 
     sight: Sight
     summary: Summary | None
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
     fresh: dict[bytes, int]
 
     def followed_by(self, messages: Sequence[Message]) -> "Seen":
-        """Return the same with messages behind it that are not stored."""
+        """Return the same with unsaved messages appended."""
         at, log = self.sight.at, list(self.sight.log)
         for seq, message in enumerate(messages, at.seq + 1):
             log.append((place(at.branch, seq), replace(admit(replace(message, uid="", time=0)).message, seq=seq)))
@@ -40,13 +40,13 @@ class Seen(NamedTuple):
 
 
 class Reader:
-    """Reads a store for one provider. `calibration` is None until something was read."""
+    """Reads a store for one provider. `calibration` is None until the first read."""
 
     def __init__(self, store: Store, provider: Provider, counter: Counter, warm: Warm) -> None:
         self.store, self.provider, self.counter, self._warm = store, provider, counter, warm
         self.calibration: Calibration | None = None
         self.since_summary = False
-        """Whether what the latest summary stands for is left unread, because only what came after it is wanted."""
+        """True if messages that the latest summary covers are not read."""
 
     @property
     def factor(self) -> float:
@@ -55,12 +55,12 @@ class Reader:
     def seen(
         self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
     ) -> Seen:
-        """What the store says about a channel now, or would say after an edit or a rewind."""
+        """Load a channel as it is now, or as it would be after an edit or a rewind."""
         as_it_is = edit is None and rewind is None
         return (self._next(channel) if as_it_is else None) or self._look(channel, runs, edit, rewind)
 
     def _next(self, channel: Channel) -> Seen | None:
-        """The short way for the next step of a channel; None where the whole look is needed."""
+        """Load the next step of a channel by the fast path; None if the full load is needed."""
         if self.calibration is None or (sight := look_on(self.store, self._warm, channel)) is None:
             return None
         counts, fresh = dict[int, int](), dict[bytes, int]()
@@ -76,7 +76,7 @@ class Reader:
         counted: dict[int, int] = {}
 
         def seen_tokens(where: int, message: Message) -> int:
-            """What a message may take, as far as that can be told before all are read."""
+            """Return the tokens that a message may take, as far as known before all messages are read."""
             if message.redacted or message.status != "sent" or message.audience not in (None, channel.agent):
                 return 0
             if message.author in (None, channel.agent) or message.role == "user":
@@ -115,7 +115,7 @@ class Reader:
         return seen if edit is None else seen.followed_by([edit[1]])
 
     def elsewhere(self, channel: Channel, sight: Sight) -> Standing | None:
-        """Where the same agent's conversation went last, if it never went here."""
+        """Return the state of the channel that this agent used last, if it never used this one."""
         if sight.standing.requests or sight.standing.layout:
             return None
         channels = self.store.read(lambda tx: book.channels(tx, channel.conversation))
@@ -125,10 +125,9 @@ class Reader:
     def _counts(
         self, tx: Transaction, sight: Sight, counted: Mapping[int, int] = {}
     ) -> tuple[Mapping[int, int], dict[bytes, int]]:
-        """Tokens of new messages by their place, and of those by their hash that were never counted before. `counted`
-        are those that were counted while reading.
+        """Return the tokens of new messages by place, and newly counted tokens by content hash.
 
-        Only where counting is work: an estimate costs less than looking it up.
+        `counted` are counts made while reading. Estimates are not cached: computing one is cheaper than looking it up.
         """
         if not self.counter.exact or not sight.log:
             return counted, {}
@@ -141,7 +140,7 @@ class Reader:
         return {where: found[name] for where, name in names.items()}, fresh
 
     def fetch(self, places: Sequence[int], also: Sequence[Message]) -> Fetched:
-        """Messages by their places, and the bytes of their media and of those given."""
+        """Return messages by place, and the bytes of their media and of the media of `also`."""
 
         def work(tx: Transaction) -> Fetched:
             messages = messages_at(tx, places)

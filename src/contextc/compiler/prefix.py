@@ -1,7 +1,8 @@
-"""Where a request stops being the one before it, and why: in its system prompt, tools, settings, or at a message.
+"""The first difference between a request and the previous one, and its reason.
 
-Compared is what the rows of the ledger say, without cache points, because they move along with every request and break
-nothing. The reason is the one that was recorded, told in whole sentences.
+The difference is in the system prompt, in the tools, in the settings, or at a message. The rows of the ledger are
+compared without cache breakpoints, which move with every request and do not break the prefix. The reason is the one
+that was recorded, as a sentence.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,28 +22,29 @@ from contextc.store import Store
 from contextc.store.base import Transaction
 
 WORDS = {
-    "first request": "This is the first request: there was none before it.",
-    "forked": "The conversation was forked, and what its parent was shown is not all on its line.",
-    "over budget": "It no longer fitted into its budget, so older messages were cut away or shortened.",
-    "compaction": "A summary took the place of what was said before.",
-    "edited or branched away": "The conversation was edited, or went on from an earlier message.",
-    "cleared": "The context was cleared: what was said before is no longer shown.",
-    "redacted": "Something that was shown was removed from the conversation.",
-    "system prompt changed": "The system prompt is another one than before.",
-    "tools changed": "The tools are others than before, or stand in another order.",
-    "reasoning settings changed": "Settings have changed with which a provider's cache does not outlive a change.",
-    "new encoder version": "This version of contextc writes the format otherwise than the one before.",
-    "the request before it was replaced": "The request before was sent in another form than it was compiled to.",
-    "no session": "There is no session to go on with, so a new one is told everything.",
-    "an earlier prompt may be in the session": "A prompt that failed may be in the session, so a new one is begun.",
+    "first request": "This is the first request of its channel.",
+    "forked": "The conversation was forked, and its branch does not contain everything that its parent sent.",
+    "over budget": "The request exceeded its budget, so older messages were dropped or shortened.",
+    "compaction": "A summary replaced older messages.",
+    "edited or branched away": "The conversation was edited, or continued from an earlier message.",
+    "cleared": "The context was cleared: earlier messages are no longer sent.",
+    "redacted": "Content that was sent before has been redacted.",
+    "system prompt changed": "The system prompt changed.",
+    "tools changed": "The tools, or their order, changed.",
+    "reasoning settings changed": "Settings changed that invalidate a provider's cache.",
+    "new encoder version": "This version of contextc encodes the format differently than the previous one.",
+    "the request before it was replaced": "The previous request was replaced before it was sent.",
+    "no session": "There is no session to resume, so a new session gets the whole context.",
+    "an earlier prompt may be in the session": "A failed prompt may be in the session, so a new session begins.",
 }
 _listed = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Break(Struct, frozen=True, kw_only=True):
-    """Where the prefix broke: "system", "tools", "settings", or "message 12", which `path` says as the request has it;
-    "" where it did not. `why` is a sentence, and "" where there is nothing to say. `same` is how many bytes the
-    messages have that are the same in both; None where they were not compared.
+    """Position at which the prefix broke: "system", "tools", "settings", or "message 12"; "" if it did not break.
+
+    `path` is the same as a path in the request. `why` is a sentence or "". `same` is the number of bytes of messages
+    that both requests have; None if they were not compared.
     """
 
     where: str = ""
@@ -52,14 +54,14 @@ class Break(Struct, frozen=True, kw_only=True):
 
 
 class _Wire(Struct, frozen=True):
-    """A request as it is compared: what stands around its messages, and those."""
+    """A request in the form that is compared: its head and its messages."""
 
     head: bytes | None
     messages: list[bytes]
 
 
 def break_of(store: Store, channel: Channel, formatter: Formatter, request: int) -> Break:
-    """Where a request that was sent stops being the one before it."""
+    """Return where a sent request first differs from the previous one."""
 
     def work(tx: Transaction) -> Break:
         number, record = located(tx, channel, request)
@@ -78,7 +80,7 @@ def break_of(store: Store, channel: Channel, formatter: Formatter, request: int)
 
 
 def break_ahead(store: Store, compiled: Compiled) -> Break:
-    """Where a request that was only compiled would stop being the one before it."""
+    """Return where a request that was only compiled would first differ from the previous one."""
     record, assembled = compiled.record, compiled.assembled
     if not record.why or record.request == 1:
         return Break(why=told(record.why) if record.why else "")
@@ -94,7 +96,7 @@ def break_ahead(store: Store, compiled: Compiled) -> Break:
 
 
 def told(why: str) -> str:
-    """A recorded reason as a sentence."""
+    """Return a recorded reason as a sentence."""
     return WORDS.get(why) or f"{why[:1].upper()}{why[1:].rstrip('.')}."
 
 
@@ -109,7 +111,7 @@ def _head(tx: Transaction, number: int, record: Record) -> bytes | None:
 
 
 def _messages(rows: Iterable[Sealed | NewRow]) -> list[bytes]:
-    """The wire messages of rows, each as its bytes."""
+    """Return the wire messages of rows, each as bytes."""
     found: list[bytes] = []
     for each in rows:
         if each.row.drop:
@@ -130,19 +132,19 @@ def _compared(formatter: Formatter, before: _Wire, now: _Wire, why: str) -> Brea
             return Break(where=where, path=_path(formatter, heads, names), why=said)
     at = first_difference(before.messages, now.messages)
     same = sum(map(len, now.messages[:at]))
-    if at in (len(before.messages), len(now.messages)):  # one of them goes on where the other ends
+    if at in (len(before.messages), len(now.messages)):  # one is a prefix of the other
         return Break(why=said, same=same)
     return Break(where=f"message {at + lead}", path=f"{formatter.messages_key}[{at + lead}]", why=said, same=same)
 
 
 def first_difference(before: Sequence[bytes], now: Sequence[bytes]) -> int:
-    """How many of these, from the first, are the same."""
+    """Return the number of leading elements that are the same."""
     pairs = enumerate(zip(before, now, strict=False))
     return next((index for index, (one, other) in pairs if one != other), min(len(before), len(now)))
 
 
 def _differs(formatter: Formatter, before: Request, now: Request) -> str:
-    """What stands before the messages and is another, as far as a prefix does not outlive it."""
+    """Return the part of the head that differs and breaks the prefix; empty if none does."""
     if before.system != now.system:
         return "system"
     if before.tools != now.tools:
@@ -156,7 +158,7 @@ def _around(formatter: Formatter, head: JSONObject) -> Request:
 
 
 def _path(formatter: Formatter, heads: Sequence[JSONObject], names: Collection[str]) -> str:
-    """The first field of a request, of those that count, which is another."""
+    """Return the first field, among `names`, that differs."""
     before, now = heads
     name = next((name for name in now if name in names and before.get(name) != now[name]), "")
     return f"{name}[0]" if name == formatter.messages_key else name

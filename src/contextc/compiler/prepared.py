@@ -1,7 +1,7 @@
-"""What is made once and used for many requests: prompts, tools and their tokens, as they are for one provider.
+"""Caches of prompts, tools, token counts and terms for one provider.
 
-Tools are kept by their content, because a caller may change a schema in place. What cannot be changed is kept by its
-identity, and is held, so that no identity is used twice. The caches are small, and are emptied when they are full.
+Tools are cached by content, because a caller may change a schema in place. Immutable objects are cached by identity,
+and are referenced, so that no identity is reused. The caches are small and are cleared when full.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +40,8 @@ def keep(cache: dict[object, T], key: object, value: T) -> T:
 
 
 class Prepared:
+    """Prepares prompts, tools and terms of requests, and caches them."""
+
     def __init__(self, store: Store, provider: Provider, counter: Counter, options: Options) -> None:
         self.store, self.provider, self.counter, self.options = store, provider, counter, options
         self._given: dict[object, Sequence[AnyTool]] = {}
@@ -51,10 +53,10 @@ class Prepared:
         self._terms: dict[object, Terms] = {}
 
     def given_tools(self, tools: object) -> Sequence[AnyTool]:
-        """Return the tools as ours: private copies, checked once for as long as their content is the same.
+        """Return the caller's tools as validated private copies, cached by content.
 
-        A schema may be changed in place, so the content is compared, as it is written: a comparison of values would
-        miss another order of keys, or `1` in the place of `true`.
+        A schema may be changed in place, so the encoded content is compared. A comparison of values would miss another
+        order of keys, or `1` in place of `true`.
         """
         given = cast(Sequence[object], tools)
         is_ours = type(tools) in (list, tuple) and all(
@@ -63,9 +65,9 @@ class Prepared:
         read = cast(Sequence[AnyTool], given) if is_ours else as_tools(tools, self.provider.formatter)
         try:
             content = encode(read)
-        except (TypeError, ValueError, OverflowError, RecursionError):  # no JSON: refused where it is written
+        except (TypeError, ValueError, OverflowError, RecursionError):  # not JSON: encoding the request raises
             return as_tools(tools, self.provider.formatter) if is_ours else read
-        last, found = self._last  # spares the hash of a long text from step to step
+        last, found = self._last  # avoids hashing a long text at every step
         if content == last:
             return found
         if (kept := self._given.get(content)) is None:
@@ -75,8 +77,8 @@ class Prepared:
         return kept
 
     def tools(self, tools: Sequence[AnyTool], order: Sequence[str], stand_in: Tool | None) -> Tools:
-        """The tools as the model is told about them: in the order they were shown before, with the one that fetches; or
-        what stands in for them.
+        """Return the tools as they are sent: in the order of the previous request, with `fetch_result`; or `stand_in`
+        if there are none.
         """
         key = (tuple([id(tool) for tool in tools]), tuple(order), stand_in is None)
         if (found := self._tools.get(key)) is not None:
@@ -102,7 +104,7 @@ class Prepared:
         budget: int | None,
         output: int | None,
     ) -> Terms:
-        """What follows from these, for as long as the same is asked for, in whichever conversation."""
+        """Return the terms of these arguments. They are cached across conversations."""
         given = canonical(settings) if settings else b""
         key = (id(prompt), id(tools), channel.agent, channel.directory, given, budget, output)
         if (found := self._terms.get(key)) is not None:
@@ -151,7 +153,7 @@ class Prepared:
         surroundings: Surroundings | None,
         directory: str | None,
     ) -> Prompt:
-        """The fragments as they read now. Renderers run here, before compiling."""
+        """Render the fragments. Renderers run here, before compiling."""
         if isinstance(fragments, Prompt) and not system_prompt:
             return fragments
         key = (system_prompt, *map(id, fragments)) if isinstance(fragments, list | tuple) else None
@@ -186,7 +188,7 @@ class Prepared:
         return PromptBuilder([PromptFragment("system_prompt", system_prompt, priority=0), *builder.fragments])
 
     def with_lead(self, prompt: Prompt, lead: Mapping[int, Message]) -> Prompt:
-        """The prompt, behind the system messages that the conversation itself begins with."""
+        """Return the prompt, preceded by the system messages with which the conversation begins."""
         key = (id(prompt), *lead)
         if (found := self._leads.get(key)) is not None:
             return found[1]
@@ -195,6 +197,6 @@ class Prepared:
         return keep(self._leads, key, (prompt, replace(prompt, static=leading.static + prompt.static)))[1]
 
     def _todos(self, channel: Channel) -> tuple[Todo, ...]:
-        with suppress(InvalidInput):  # a conversation that is not there yet has none
+        with suppress(InvalidInput):  # the conversation may not exist yet
             return tuple(self.store.todos(channel.conversation, channel.agent))
         return ()

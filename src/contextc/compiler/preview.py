@@ -1,9 +1,8 @@
-"""The next request, foretold without the program that will make it.
+"""Preview the next request of a channel without the program that will send it.
 
-A program gives its system prompt, its tools and its settings with every call; somebody who only looks at the store has
-none of them. What the last request had stands in the ledger, so that is taken where nothing else is given, and the
-prefix is then the one that the program's own next request would have. Dynamic fragments cannot be foretold: a program
-renders them afresh.
+A program passes its system prompt, tools and settings with every call, and a reader of the store does not have them.
+The ledger has those of the last request. They are used as defaults, so the prefix is the one that the program's next
+request would have. Dynamic fragments cannot be previewed, because the program renders them again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,12 +38,12 @@ from contextc.tools import NativeTool, Tool
 SHORT = 80
 LENGTH = "max_output_tokens"
 NO_TOOL = frozenset(("role", "parts", "message", "messages", "contents", "input", "conversation"))
-"""What messages, requests and exported lines have, and the definition of a tool has not."""
+"""Fields that messages, requests and exported lines have, and a tool definition does not."""
 MADE = {"user": user, "assistant": assistant, "system": system}
 
 
 class PromptAsShown(Prompt, frozen=True):
-    """A system prompt read back from a request: of its fragments only the text and the hash of them all are known."""
+    """A system prompt decoded from a request. Only the text of its fragments and their common hash are known."""
 
     shown: str = ""
 
@@ -54,14 +53,14 @@ class PromptAsShown(Prompt, frozen=True):
 
 
 class Head(Struct, frozen=True):
-    """What a request has besides its messages, as `compile` takes it."""
+    """Everything of a request except its messages, in the form of arguments of `compile`."""
 
     prompt: Prompt = Prompt()
     tools: tuple[Tool | NativeTool, ...] = ()
     settings: JSONObject = {}
     output: int | None = None
     fetch: bool = True
-    """Whether the tool that fetches left-out results is among the tools."""
+    """True if `fetch_result` is among the tools."""
 
 
 def preview(
@@ -79,8 +78,10 @@ def preview(
     rewind: int | None = None,
     **options: object,
 ) -> Compiled:
-    """What one model would see now, or after an `edit` (a message's seq and its new text) or a `rewind`. What is not
-    given is as it was in the last request. It is not to be sent.
+    """Compile the next request as a dry run, optionally after an `edit` (a message's seq and its new text) or a
+    `rewind`.
+
+    Arguments that are not given are taken from the last request. The result must not be sent.
     """
     channel = MessageCompiler(store, provider).channel(conversation, agent=agent, directory=directory)
     head = last_head(store, channel, provider) or Head()
@@ -105,8 +106,8 @@ def preview(
 def channels_of(
     store: Store, conversation: str, *, agent: str | None = None, directory: str | None = None
 ) -> list[Channel]:
-    """Whom a conversation was shown to; where nobody has answered yet, whom it was tried on."""
-    store.conversation(conversation)  # that there is one
+    """Return the channels of a conversation that have an answered request; if none has, all of its channels."""
+    store.conversation(conversation)  # raises UnknownConversation
     found = [
         (channel, standing.requests > 0)
         for _, channel, standing, _ in store.read(lambda tx: book.channels(tx, conversation))
@@ -116,7 +117,7 @@ def channels_of(
 
 
 def last_budget(store: Store, channel: Channel) -> Budget | None:
-    """The figures of the last request, the window that its program counted with among them; None without one."""
+    """Return the budget of the channel's last request, including its window; None if there is none."""
 
     def work(tx: Transaction) -> bytes | None:
         found = book.find(tx, channel)
@@ -127,7 +128,7 @@ def last_budget(store: Store, channel: Channel) -> Budget | None:
 
 
 def last_request(store: Store, conversation: str) -> tuple[Channel, Record] | None:
-    """The newest request of a conversation, whoever it went to; None where there was none."""
+    """Return the newest request of a conversation on any channel; None if there is none."""
 
     def work(tx: Transaction) -> list[tuple[Channel, bytes]]:
         found = [(number, channel) for number, channel, *_ in book.channels(tx, conversation)]
@@ -138,7 +139,7 @@ def last_request(store: Store, conversation: str) -> tuple[Channel, Record] | No
 
 
 def last_head(store: Store, channel: Channel, provider: Provider) -> Head | None:
-    """System prompt, tools and settings as they were sent last; None where nothing was."""
+    """Return system prompt, tools and settings of the last request; None if there is none."""
 
     def work(tx: Transaction) -> tuple[Standing, bytes, str] | None:
         found = book.find(tx, channel)
@@ -170,14 +171,14 @@ def last_head(store: Store, channel: Channel, provider: Provider) -> Head | None
 
 
 def _as_given(tools: tuple[Tool | NativeTool, ...], name: str) -> tuple[Tool | NativeTool, ...]:
-    """The tools as they were before a format wrote them: without a cache point, or a strictness nobody asked for."""
+    """Return the tools as they were before encoding: without cache breakpoints and strictness that the format added."""
     bare = tuple([replace(tool, extra=None) if isinstance(tool, Tool) else tool for tool in tools])
     loose = tuple([replace(tool, strict=None) if isinstance(tool, Tool) else tool for tool in bare])
     return next((each for each in (tools, bare, loose) if hash_tools(each) == name), tools)
 
 
 def _without_length(settings: JSONObject, provider: Provider) -> JSONObject:
-    """The settings without what says how long the answer may be, wherever the format keeps that."""
+    """Return the settings without the maximum output length, wherever the format keeps it."""
     table = provider.formatter.settings
     places = [place for place, field in table.also.items() if field == LENGTH] + [table.places.get(LENGTH, LENGTH)]
     kept = deepcopy(settings)
@@ -191,7 +192,7 @@ def _without_length(settings: JSONObject, provider: Provider) -> JSONObject:
 
 
 def read_tools(content: Iterable[object], own: Formatter) -> tuple[Tool | NativeTool, ...]:
-    """Tool definitions as somebody wrote them down, ours or a provider's: one, a list, or a request that has some."""
+    """Parse tool definitions, ours or a provider's: a single one, a list, or a request that contains some."""
     found: list[Tool | NativeTool] = []
     for each in content:
         value = cast(JSONObject, each).get("tools", each) if isinstance(each, dict) else each
@@ -210,18 +211,18 @@ def _tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
         return (msgspec.convert(tool, Tool),)
     try:
         return tool_formatter(tool, own).decode_tools([tool])
-    except (InvalidRequest, KeyError, TypeError, AttributeError) as error:  # a decoder trusts the shape that it reads
+    except (InvalidRequest, KeyError, TypeError, AttributeError) as error:  # decoders do not validate
         raise InvalidInput(_no_tool(tool)) from error
 
 
 def _no_tool(definition: object) -> str:
     said = encode(definition).decode(errors="replace")
     said = said if len(said) <= SHORT else said[: SHORT - 1] + "…"
-    return f"{said} defines no tool. Write objects with a name, a description and parameters."
+    return f"expected a tool definition, got {said}. Write objects with a name, a description and parameters."
 
 
 def edited(store: Store, conversation: str, seq: int, text: str) -> Message:
-    """A message that says something else in the same role. What it shows beside its words stays."""
+    """Return a copy of a message with another text in the same role. Its media are kept."""
     found = (
         store.load(conversation, after=seq - 1, upto=seq) if 1 <= seq <= store.conversation(conversation).length else []
     )
@@ -229,6 +230,8 @@ def edited(store: Store, conversation: str, seq: int, text: str) -> Message:
         raise UnknownMessage(conversation, seq)
     (message,) = found
     if message.role not in MADE:
-        raise InvalidInput(f"Message {seq} is a tool's result, and has no text to edit. Edit one of another role.")
+        raise InvalidInput(
+            f"Message {seq} is a tool result and cannot be edited", fix="Edit a user, assistant or system message."
+        )
     media = [part for part in message.parts if isinstance(part, Media)]
     return replace(MADE[message.role]([Text(text), *media]), author=message.author, recipients=message.recipients)

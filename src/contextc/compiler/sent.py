@@ -1,7 +1,7 @@
-"""The text of every line of a request as the model read it, beside the text that is stored.
+"""The text of each item of a request as the model read it, beside the stored text.
 
-A result may have been sent as a stub or shortened, a user's words escaped, a reply without its reasoning, an old part
-of the conversation as a summary. Everything that shows a request to a person takes its texts from here.
+A result may have been sent as a stub or shortened, a user message escaped, a reply without its reasoning, old messages
+as a summary. Everything that displays a request takes its texts from here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,10 @@ _FETCH = FETCH.name.encode()
 
 
 class Sent(NamedTuple):
-    """One line: what the model read, and the stored message it was made from.
+    """One item: the message that the model read, and the stored message it was rendered from.
 
-    `original` is None where the two are the same, or where no message is behind the line. `text` and `original_text`
-    say both in one string each.
+    `original` is None if the two are equal, or if the item has no stored message. `text` and `original_text` are both
+    as plain text.
     """
 
     message: Message
@@ -35,7 +35,7 @@ class Sent(NamedTuple):
 
 
 def as_sent(item: Item, message: Message | None, *, fetchable: bool = True) -> Sent:
-    """Return what a model read for an item. `fetchable`: the request had the tool that fetches left-out results."""
+    """Return what a model read for an item. `fetchable`: the request had the tool `fetch_result`."""
     if message is not None and item.kind == "message" and message.redacted:
         return Sent(message, None)
     shown = rendered(item, message, fetchable=fetchable)
@@ -46,10 +46,10 @@ def as_sent(item: Item, message: Message | None, *, fetchable: bool = True) -> S
 def sent_lines(
     items: Iterable[Item], messages: Mapping[int, Message], *, fetchable: bool = True
 ) -> list[tuple[Item, Sent]]:
-    """Return every item of a request with what the model read for it. `messages` are those of the log, by place."""
+    """Return every item of a request with what the model read for it. `messages` are the stored messages by place."""
     return [(item, as_sent(item, messages.get(item.place), fetchable=fetchable)) for item in items]
 
 
 def is_fetchable(head: bytes | None) -> bool:
-    """Whether a request with this head offers the tool that fetches results. One whose head is gone is taken to."""
+    """Return True if a request with this head has the tool `fetch_result`. A missing head counts as True."""
     return head is None or _FETCH in head

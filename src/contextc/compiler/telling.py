@@ -1,6 +1,6 @@
-"""The account of a request that was just compiled, made when somebody asks: its record, its manifest, what it costs.
+"""Build the record, the manifest and the cost of a compiled request on demand, and the lines of any manifest.
 
-And what the lines of any manifest say: every message and inserted text, shown or not, as what, and why.
+A line describes one message or inserted text: whether it was sent, in which form, and why.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ REVERTED = "the session goes back to where it stood: the request before this one
 def account_of(
     ask: Ask, draft: Draft, standing: Standing, assembled: Assembled, head: HeadParts, session: str
 ) -> Account:
-    """The account of a request. `standing` is where the channel stands once it is committed."""
+    """Build the account of a request. `standing` is the state of the channel after its commit."""
     sight = ask.sight
     shared, shared_bytes, lost = _shared(sight, assembled, standing)
     whole = standing.above + (standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept]))
@@ -37,7 +37,7 @@ def account_of(
             [item.bare for each in sight.shown.sealed for item in each.row.items]
         )
     fragments = _fragments(ask, draft)
-    first = not sight.standing.requests  # a fork's begins with rows of its parent's, and no epoch
+    first = not sight.standing.requests  # a fork begins with rows of its parent, without a new epoch
     record = Record(
         request=sight.standing.requests + 1,
         mode="resume" if draft.resume else "full",
@@ -62,7 +62,7 @@ def account_of(
         branch=sight.at.branch,
         tip=sight.at.seq,
     )
-    if ask.elsewhere is not None:  # nothing was shown here yet: what another channel holds is of no use
+    if ask.elsewhere is not None:  # the first request here: another channel's cache is lost
         lost, signed = ask.elsewhere.above + ask.elsewhere.tokens, _not_taken_along(ask)
     price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
     manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.used), fragments)
@@ -84,7 +84,7 @@ def _remarks(ask: Ask, draft: Draft, assembled: Assembled) -> tuple[str, ...]:
 
 
 def _not_taken_along(ask: Ask) -> int:
-    """How many messages have signed reasoning of somebody else's."""
+    """Return the number of messages with signed reasoning of another provider."""
     own = ask.provider.formatter.provider
     signed = [
         {part.provider for part in message.parts if type(part) is Reasoning and (part.signature or part.data)}
@@ -94,7 +94,7 @@ def _not_taken_along(ask: Ask) -> int:
 
 
 def _skipped(sight: Sight) -> int:
-    """How many messages of the log were not read, because they are too far back to fit."""
+    """Return the number of messages that were not read, because they are too far back to fit."""
     if not sight.unread:
         return 0
     read = {where for where, _ in sight.log} | set(sight.lead)
@@ -102,7 +102,7 @@ def _skipped(sight: Sight) -> int:
 
 
 def _shared(sight: Sight, assembled: Assembled, standing: Standing) -> tuple[int, int, int]:
-    """Tokens and bytes of the prefix that the request before had too, and the tokens of it that are lost; by our own
+    """Return the tokens and the bytes of the prefix that the previous request had too, and the lost tokens, by our own
     count.
     """
     before, head = sight.shown.standing, standing.head
@@ -173,10 +173,10 @@ def lines_of(
     used: int | None = None,
     fetchable: bool = True,
 ) -> list[Line]:
-    """Everything shown, as the model read it, then what was not shown. `used` is what all that is shown takes: each
-    line has its share of it; without it, what we counted.
+    """Return the lines of all items as the model read them, then those of what was left out.
 
-    A session held the first `held` items before this request, and what it produced itself, by place.
+    `used` is the total of the items' tokens, distributed over the lines; without it, lines have our own count. The
+    first `held` items, and those at the places in `produced`, were in the session before this request.
     """
     items = list(items)
     places = shown_places(items)
@@ -195,7 +195,9 @@ def lines_of(
 
 
 def shown_places(items: Iterable[Item]) -> set[int]:
-    """The places of the messages that are shown; a summary stands at the place of a message that is not."""
+    """Return the places of the messages that are sent. A summary is excluded: its place is that of a message it
+    replaces.
+    """
     return {item.place for item in items if item.kind != "summary"}
 
 
@@ -225,12 +227,12 @@ def left_line(where: int, message: Message | None, why: str) -> Line:
 
 
 def is_reduced(item: Item) -> bool:
-    """Whether a result is shown as a stub, or by its head and its tail."""
+    """Return True if a result is a stub, or shortened to its head and tail."""
     return item.decayed or bool(item.limit)
 
 
 def _how(item: Item) -> str:
-    """What is not as it was said."""
+    """Return how an item differs from its stored message."""
     notes = [
         f"as {item.prefix.strip()}" if item.prefix else "",
         "result left out, can be fetched" if item.decayed else "",

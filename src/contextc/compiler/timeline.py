@@ -1,4 +1,4 @@
-"""All requests of a conversation in the order they were answered, each with the turn and the step it was made for."""
+"""All requests of a conversation in the order of their answers, each with its turn and step."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,9 +21,10 @@ BLOCK = 512
 
 
 class Moment(NamedTuple):
-    """One request. `turn` and `step` are None where it was made by hand; `cost` where it is not known.
+    """One request. `turn` and `step` are None if no executor made it; `cost` is None if it is unknown.
 
-    `uids` name what it produced, in order: other than a seq, a uid is of one branch. One that is gone has none: "".
+    `uids` are the uids of the messages it produced, in order. Unlike a seq, a uid belongs to one branch. A message that
+    no longer exists has "".
     """
 
     channel: Channel
@@ -35,13 +36,13 @@ class Moment(NamedTuple):
 
 
 class _Named(msgspec.Struct):
-    """Of a message, its name."""
+    """The uid of a message. Other fields are not decoded."""
 
     uid: str
 
 
 def timeline(store: Store, conversation: str, only: Channel | None = None, *, with_uids: bool = True) -> list[Moment]:
-    """What was asked in a conversation, oldest first; on one channel or on all. Raises `UnknownConversation`."""
+    """Return the requests of a conversation, oldest first, of one channel or all. Raises `UnknownConversation`."""
 
     def work(tx: Transaction) -> tuple[list[tuple[Channel, list[Record]]], dict[int, str]]:
         asked = [
@@ -69,7 +70,7 @@ def timeline(store: Store, conversation: str, only: Channel | None = None, *, wi
 
 
 def _uids(tx: Transaction, places: Iterable[int]) -> dict[int, str]:
-    """The names of messages by their places. One that cannot be read has none, and hides no other."""
+    """Return the uids of messages by place. Unreadable messages are skipped."""
     wanted, found, decoder = list(places), dict[int, str](), msgspec.json.Decoder(_Named)
     for start in range(0, len(wanted), BLOCK):
         some = wanted[start : start + BLOCK]
@@ -81,7 +82,7 @@ def _uids(tx: Transaction, places: Iterable[int]) -> dict[int, str]:
 
 
 def _steps(store: Store, conversation: str) -> dict[tuple[object, ...], list[StepRecord]]:
-    """The steps by whose they are and which request they made."""
+    """Return the steps by agent, provider, model and request number."""
     agents = {turn.number: turn.agent for turn in store.turns(conversation)}
     found: dict[tuple[object, ...], list[StepRecord]] = {}
     for step in store.steps(conversation):
@@ -91,7 +92,7 @@ def _steps(store: Store, conversation: str) -> dict[tuple[object, ...], list[Ste
 
 
 def _step(made_for: dict[tuple[object, ...], list[StepRecord]], channel: Channel, record: Record) -> StepRecord | None:
-    """The step of a request: the one whose reply it has, since tries that failed had the same number."""
+    """Return the step of a request: the one that has its reply, because failed attempts had the same request number."""
     steps = made_for.get((channel.agent, channel.provider, channel.model, record.request), [])
     said = {where & SEQ_MASK for where in record.produced}
     return next((step for step in reversed(steps) if step.seq in said), None)

@@ -1,8 +1,8 @@
-"""Requests that were not answered to their end: stopped by a person, refused, broken off, or lost with their process.
+"""Requests without a complete answer: cancelled, refused, interrupted, or lost with their process.
 
-The ledger holds none of them, because nobody knows what of such a request a model has taken in. Their steps are in the
-store all the same, and a channel has the last of its own that is still open; so they can be told. What was sent is kept
-beside the ledger, except where its process ended before it could be, or where it was redacted since.
+The ledger does not contain them, because it is unknown how much of such a request the model received. Their steps are
+stored, and a channel has its last open attempt. The request is stored beside the ledger, unless its process ended
+before that, or it has been redacted since.
 """
 
 import re
@@ -20,15 +20,17 @@ from contextc.store import Store
 from contextc.store.turns import StepRecord, TurnRecord
 
 CANCELLED = "cancelled"
-WORDS = {CANCELLED: "It was stopped.", "": "Why is no longer known."}
-OPEN = "No answer is stored; it may still be on its way."
+WORDS = {CANCELLED: "It was stopped.", "": "The reason is unknown."}
+OPEN = "No answer is stored. The request may still be in progress."
 CLASS = re.compile(r"[A-Z]\w*: (?=.)", re.DOTALL)
 
 
 class Unanswered(NamedTuple):
-    """One such request, or one try of it. `request` is the number it would have had, and `seq` and `uid` the message
-    that has what came of the answer; `time` is when it left. `number` is the number under which it can be looked at.
-    What nobody knows is None: of a request that was made by hand, everything but what its channel knows.
+    """One request without an answer, or one attempt of it.
+
+    `request` is the number it would have had. `seq` and `uid` identify the message with the partial answer. `time` is
+    when it was sent. `number` is the number under which it can be inspected. Unknown values are None: for a request
+    that no executor made, only the channel's data is known.
     """
 
     channel: Channel
@@ -45,9 +47,10 @@ class Unanswered(NamedTuple):
 
 
 def unanswered(store: Store, conversation: str, only: Channel | None = None) -> list[Unanswered]:
-    """Those of a conversation, oldest first; on one channel or on all. Raises `UnknownConversation`.
+    """Return the unanswered requests of a conversation, oldest first, of one channel or all. Raises
+    `UnknownConversation`.
 
-    What is still running is none of them.
+    Requests that are still running are not included.
     """
     turns = {turn.number: turn for turn in store.turns(conversation)}
     steps = store.steps(conversation)
@@ -90,13 +93,13 @@ def unanswered(store: Store, conversation: str, only: Channel | None = None) -> 
 
 
 def total_cost(store: Store, conversation: str) -> float | None:
-    """What a conversation has cost in dollars; None where that is known of nothing in it."""
+    """Return the cost of a conversation in dollars; None if no cost is known."""
     moments = timeline(store, conversation, with_uids=False)
     return summed_cost(moments, unanswered(store, conversation), store.turns(conversation))
 
 
 def summed_cost(moments: Iterable[Moment], lost: Iterable[Unanswered], turns: Iterable[TurnRecord]) -> float | None:
-    """What all of these cost together: answered or not, and the summaries that turns had made on the way."""
+    """Return the total cost of answered and unanswered requests, and of the summaries made during turns."""
     known = [(each.turn, each.cost) for each in (*moments, *lost) if each.cost is not None]
     by_turn: dict[int | None, float] = {}
     for turn, cost in known:
@@ -113,7 +116,9 @@ def _price(channel: Channel, usage: Usage | None) -> float | None:
 
 
 def _channel(known: Sequence[tuple[Channel, OpenAttempt | None]], step: StepRecord, agent: str) -> Channel | None:
-    """The channel of a step, which does not say its directory: of several, the one where that request is open."""
+    """Return the channel of a step. A step has no directory, so of several channels the one with that open request is
+    used.
+    """
     names = (agent, step.provider, step.model)
     same = [(channel, open) for channel, open in known if (channel.agent, channel.provider, channel.model) == names]
     is_open = (channel for channel, open in same if open is not None and open.request == step.request)
@@ -121,5 +126,5 @@ def _channel(known: Sequence[tuple[Channel, OpenAttempt | None]], step: StepReco
 
 
 def _said(error: str) -> str:
-    """Why it ended, without the name of our exception."""
+    """Return the reason of an error, without the name of our exception class."""
     return WORDS.get(error) or CLASS.sub("", error, count=1)

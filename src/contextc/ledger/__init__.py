@@ -1,1 +1,1 @@
-"""What a model has been shown: items, the rows they make, and the standing of a channel."""
+"""The ledger: what was sent on each channel. Items, the rows they form, and the state of a channel."""

@@ -1,6 +1,6 @@
-"""The ledger in the store: channels, the rows of what was shown, heads, requests on their way, manifests.
+"""The ledger in the store: channels, rows, request heads, attempts and manifests.
 
-Functions over a transaction, as everything in a store is. What a commit writes follows what is new.
+Functions over a transaction. The cost of a commit depends on what is new only.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ from contextc.store.reading import read_all, read_as
 
 
 class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A request that has left, or was about to: into which session, and the hashes of head and rows."""
+    """A request that was sent, or was about to be: its session, and the hashes of its head and rows."""
 
     request: int
     token: str = ""
@@ -37,15 +37,15 @@ class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
     chain: str = ""
     error: str = ""
     doubtful: bool = False
-    """Another request was on its way when this one began, and may have reached the session too."""
+    """True if another request was open when this one began, and may have reached the session too."""
     kept: int = 0
-    """The number under which it can be looked at, since it failed; 0 where it cannot."""
+    """The number under which a failed request can be inspected; 0 if it cannot."""
 
 
 _encode = Encoder().encode
 _decode = Decoder(OpenAttempt).decode
 _skip = Decoder(Raw).decode
-SHOWN = "What a model was shown"
+SHOWN = "A ledger row"
 
 FIND = (
     "SELECT number, version, state, attempt FROM channel"
@@ -54,7 +54,7 @@ FIND = (
 
 
 class Found(NamedTuple):
-    """A channel's number and version, its standing as it is stored, and the request on its way."""
+    """A channel's number and version, its encoded state, and its encoded attempt."""
 
     number: int
     version: int
@@ -69,25 +69,29 @@ def find(tx: Transaction, channel: Channel, *, lock: bool = False) -> Found | No
 
 
 def stood(tx: Transaction, channel: Channel) -> Standing | None:
+    """Return the state of a channel; None if the channel does not exist."""
     found = find(tx, channel)
     return standing_of(channel.conversation, found.state) if found else None
 
 
 def standing_of(conversation: str, state: bytes) -> Standing:
-    return read_as(standing_from_json, state, f"Where a model stands in {conversation!r}")
+    """Decode the state of a channel. Raises `StoreCorrupt`."""
+    return read_as(standing_from_json, state, f"The state of a channel of {conversation!r}")
 
 
 def load_rows(tx: Transaction, layout: Iterable[Stretch]) -> list[Sealed]:
-    """The rows of an epoch, in order."""
+    """Return the rows of an epoch, in order."""
     return [Sealed(where, row, wire) for where, row, wire in _rows(tx, layout, "wire")]
 
 
 def load_items(tx: Transaction, layout: Iterable[Stretch]) -> list[tuple[int, Row, int]]:
-    """The rows of an epoch without what went out: the place of each, what it shows, and the bytes it took."""
+    """Return the rows of an epoch without their wire form: place, row, and number of wire bytes."""
     return _rows(tx, layout, "length(wire)")
 
 
-def _rows(tx: Transaction, layout: Iterable[Stretch], what: str) -> list[tuple[int, Row, Any]]:  # as the column has it
+def _rows(
+    tx: Transaction, layout: Iterable[Stretch], what: str
+) -> list[tuple[int, Row, Any]]:  # Any: the type of the column
     rows = [
         row
         for channel, first, last in layout
@@ -97,7 +101,7 @@ def _rows(tx: Transaction, layout: Iterable[Stretch], what: str) -> list[tuple[i
             place(channel, last),
         )
     ]
-    # all at once: half the time
+    # decoding all rows at once takes half the time
     decoded = read_as(lambda given: rows_from_json(b"[%b]" % b",".join(given)), [items for _, items, _ in rows], SHOWN)
     return [(where, row, found) for (where, _, found), row in zip(rows, decoded, strict=True)]
 
@@ -115,7 +119,7 @@ def write_rows(tx: Transaction, channel: int, first: int, rows: Sequence[tuple[R
 
 
 def create(tx: Transaction, channel: Channel, standing: Standing) -> int:
-    """A new channel at version 1; 0 where another writer made it first."""
+    """Create a channel at version 1 and return its number; 0 if another writer created it first."""
     row = tx.row(
         "INSERT INTO channel (conversation, agent, provider, model, directory, version, state)"
         " VALUES (?, ?, ?, ?, ?, 1, ?) ON CONFLICT DO NOTHING RETURNING number",
@@ -126,7 +130,7 @@ def create(tx: Transaction, channel: Channel, standing: Standing) -> int:
 
 
 def advance(tx: Transaction, number: int, version: int, standing: Standing, *, left: OpenAttempt | None = None) -> bool:
-    """Write where a channel stands now, and what is still on its way; False where it is no longer at `version`."""
+    """Write the state of a channel and its open attempt. Returns False if it is no longer at `version`."""
     return (
         tx.run(
             "UPDATE channel SET version = version + 1, state = ?, attempt = ? WHERE number = ? AND version = ?",
@@ -149,7 +153,7 @@ def head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
 
 
 def keep_replaced(tx: Transaction, channel: int, request: int, body: bytes) -> None:
-    """Store a request whole, because it is not what its rows say."""
+    """Store a whole request that differs from its rows."""
     tx.run("INSERT INTO replaced (place, body) VALUES (?, ?)", place(channel, request), body)
 
 
@@ -163,7 +167,7 @@ def keep_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> No
 
 
 def manifests(tx: Transaction, channel: int, upto: int = UNANSWERED, *, last: int | None = None) -> list[bytes]:
-    """The manifests of a channel up to a request, newest first; the last few of them, or all."""
+    """Return the manifests of a channel up to a request, newest first; the last few of them, or all."""
     rows = tx.rows(
         "SELECT body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC"
         + (f" LIMIT {last}" if last is not None else ""),
@@ -174,7 +178,7 @@ def manifests(tx: Transaction, channel: int, upto: int = UNANSWERED, *, last: in
 
 
 def unanswered(tx: Transaction, channel: int, number: int | None = None) -> tuple[int, bytes] | None:
-    """A request that was not answered, by its number; by default the last one that was kept, with its number."""
+    """Return an unanswered request by its number; by default the last stored one, with its number."""
     low, high = (UNANSWERED + 1, SEQ_MASK) if number is None else (number, number)
     row = tx.row(
         "SELECT place, body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
@@ -185,25 +189,27 @@ def unanswered(tx: Transaction, channel: int, number: int | None = None) -> tupl
 
 
 def next_unanswered_row(tx: Transaction, channel: int) -> int:
-    """The number of the next row of a request that was not answered."""
+    """Return the next free row number for unanswered requests."""
     low, high = place(channel, UNANSWERED + 1), place(channel, SEQ_MASK)
     row = tx.row("SELECT max(place) FROM shown WHERE place BETWEEN ? AND ?", low, high)
     return (row[0] & SEQ_MASK) + 1 if row and row[0] is not None else UNANSWERED + 1
 
 
 def _checked(body: bytes) -> bytes:
-    """The body, which is JSON at least: whoever asked for it knows what else it should be."""
+    """Return the body if it is valid JSON. The caller decodes it."""
     _skip(body)
     return bytes(body)
 
 
 def begin(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
+    """Store the attempt of a channel."""
     tx.run("UPDATE channel SET attempt = ? WHERE number = ?", _encode(attempt), number)
 
 
 def begin_alone(store: Store, number: int, version: int, attempt: OpenAttempt, seen: OpenAttempt | None) -> bool:
-    """The same in one statement, where the channel still stands at `version`, with nothing on its way but what was
-    `seen`; False where it could not be done so.
+    """Store the attempt with one statement, if the channel is at `version` and has no other attempt than `seen`.
+
+    Returns False if that is not the case.
     """
     sql = "UPDATE channel SET attempt = ? WHERE number = ? AND version = ? AND (attempt IS NULL OR attempt = ?)"
     before = b"" if seen is None else _encode(seen)
@@ -211,8 +217,9 @@ def begin_alone(store: Store, number: int, version: int, attempt: OpenAttempt, s
 
 
 def fail(tx: Transaction, number: int, token: str, error: str, kept: int = 0) -> None:
-    """Note why a request failed, and the number under which it was kept. What a session may have taken in of it is not
-    known, so the attempt stays.
+    """Record why a request failed, and the number under which it was stored.
+
+    It is unknown how much of it a session received, so the attempt stays open.
     """
     row = tx.row(f"SELECT attempt FROM channel WHERE number = ?{tx.dialect.lock}", number)
     attempt = attempt_of(row[0]) if row else None
@@ -221,10 +228,11 @@ def fail(tx: Transaction, number: int, token: str, error: str, kept: int = 0) ->
 
 
 def attempt_of(stored: bytes | None) -> OpenAttempt | None:
-    return None if stored is None else read_as(_decode, stored, "A request on its way")
+    return None if stored is None else read_as(_decode, stored, "The open attempt of a channel")
 
 
 def channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, Standing, OpenAttempt | None]]:
+    """Return number, name, state and attempt of all channels of a conversation."""
     rows = tx.rows(
         "SELECT number, agent, provider, model, directory, state, attempt FROM channel WHERE conversation = ?"
         " ORDER BY number",

@@ -1,8 +1,8 @@
-"""What was shown: one item for each message or inserted text, with how it was rendered.
+"""The items of a ledger: one per message or inserted text, with how it was rendered.
 
-An item says all that is needed to show the same thing again: whose words, under which role and prefix, how much of a
-long result, with or without media and reasoning. What becomes true later (a second person joins, a limit changes) makes
-new items look otherwise, and never those that were shown. Items are stored with every request, so they are small.
+An item has everything that is needed to render the same text again: role, prefix, how much of a long result, with or
+without media and reasoning. Later changes (a second person joins, a limit changes) affect new items only. Items are
+stored with every request, so they are small.
 """
 
 from collections.abc import Iterable
@@ -13,9 +13,9 @@ from msgspec import Struct
 from contextc.messages import Role
 
 Kind: TypeAlias = Literal["message", "dynamic", "update", "summary", "notice", "late"]
-"""A message of the log; or what was inserted: a dynamic fragment, a changed system prompt where
-a session keeps its old one, a summary of what came before, a line that says
-what was left out, a result that came after another had been made up in its place."""
+"""A message of the log, or inserted text: a dynamic fragment; a changed system prompt in a session that keeps its old
+one; a summary; a notice about what was left out; a result that arrived after a placeholder had been sent.
+"""
 
 
 class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
@@ -23,44 +23,46 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
     "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h",
 }):  # fmt: skip
-    """One thing shown. `place` is the message's; 0 where it is none."""
+    """One message or inserted text of a request. `place` is the message's place; 0 if there is none."""
 
     place: int = 0
     role: Role = "user"
     tokens: int = 0
     kind: Kind = "message"
     opens: bool = False
-    """A person speaks, and a turn begins."""
+    """True if a person speaks and a turn begins."""
     prefix: str = ""
     text: str = ""
     limit: int = 0
-    """Results longer than this are shown by their head and their tail."""
+    """Results longer than this are shortened to their head and tail."""
     decayed: bool = False
-    """Results are shown as a line that says how to fetch them."""
+    """True if results are replaced by a stub that tells how to fetch them."""
     bare: bool = False
-    """Shown without its reasoning."""
+    """True if sent without its reasoning."""
     blind: bool = False
-    """Shown with a line in place of each picture."""
+    """True if each media part is replaced by a description."""
     failed: bool = False
-    """The message was cut off, and says so."""
+    """True if the message is incomplete, and its text states that."""
     signed: bool = False
-    """It holds reasoning that its provider vouches for."""
+    """True if it contains reasoning that its provider signed."""
     media: bool = False
-    """It holds pictures, sounds or documents."""
+    """True if it contains images, audio, video or documents."""
     only: tuple[str, ...] = ()
-    """Of several results, those for these calls; the others stand elsewhere, or nowhere."""
+    """If set, only the results for these call ids are included."""
     inline: bool = False
-    """Shown with its reasoning joined into the text."""
+    """True if its reasoning is joined into the text."""
     results: int = 1
-    """How many results it holds, where it holds any."""
+    """Number of tool results, if it has any."""
     fragment: str = ""
-    """The id of the dynamic fragment that this is a copy of. Blocks of older versions hold several, and name none."""
+    """Id of the dynamic fragment that this is a copy of. Blocks of older versions contain several fragments and have no
+    id.
+    """
     hash: str = ""
-    """The hash of that fragment's text; empty where the fragment is withdrawn."""
+    """Hash of the fragment's text; empty if the fragment is withdrawn."""
 
 
 class Copy(NamedTuple):
-    """The latest copy of a dynamic fragment in an epoch: the hash of its text, and the tokens shown before it."""
+    """The latest copy of a dynamic fragment in an epoch: the hash of its text, and the number of tokens before it."""
 
     hash: str
     at: int
@@ -80,11 +82,11 @@ def latest_copies(items: Iterable[Item]) -> dict[str, Copy]:
 
 
 class Row(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A segment of the ledger: its items, and what must be known of its wire form.
+    """A segment of the ledger: its items, and facts about its wire form.
 
-    `drop` says how many wire messages before it were replaced when it was joined on. `ids` are the ids of its calls, as
-    they were written; `open` those of them that got a result of ours, with the tool's name. `end` is the role of its
-    last wire message. `held`: a session knew some of it already, so that its wire form does not say all of it.
+    `drop` is the number of preceding wire messages that it replaced. `ids` are the ids of its calls as they were sent;
+    `open` are those that got a placeholder result, with the tool's name. `end` is the role of its last wire message.
+    `held`: a session had some of it already, so its wire form is incomplete.
     """
 
     items: tuple[Item, ...]
@@ -95,4 +97,4 @@ class Row(Struct, frozen=True, omit_defaults=True, gc=False):
     end: str = ""
     held: bool = False
     gone: bool = False
-    """Words in it were redacted, so its wire form was taken away."""
+    """True if some of its content was redacted, so its wire form was removed."""

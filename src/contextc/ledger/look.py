@@ -1,8 +1,8 @@
-"""What the store says about a channel now: what it was shown, and what the log has that it was not.
+"""Load a channel: what was sent on it, and which messages are new.
 
-Where nothing but appends happened, this is three short queries, whatever the length of the history; for the next step
-of a channel that this handle has just written it is one (`look_on`). After an edit, a rewind, a clear or a redaction
-the items that were shown are held against the current line, and those that are no longer on it are taken out.
+If only appends happened, this takes three short queries, regardless of the length of the history. The next step of a
+channel that this handle has just written takes one (`look_on`). After an edit, a rewind, a clear or a redaction, the
+sent items are compared with the current branch, and those that are no longer on it are removed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ from contextc.store.reading import UNREADABLE, as_id, read_messages
 
 BLOCK = 512
 SOME = 32
-AUTHOR = b'],"author":'  # behind the parts of a stored message
+AUTHOR = b'],"author":'  # follows the parts of a stored message
 BEGINS_WITH_CALL = b'{"role":"assistant","parts":[{"type":"tool_call"'
 LEADING = 8
 FOLLOWING = (
@@ -35,37 +35,40 @@ FOLLOWING = (
     " WHERE h.number = ? AND h.version = ? AND h.attempt IS NULL AND c.number = ? AND c.branch = ? AND c.revision = ?"
     f" AND m.place > ? AND m.place <= ? ORDER BY m.place LIMIT {BLOCK}"
 )
-"""What follows a place, as long as channel and conversation are as they were."""
+"""Messages after a place, on condition that channel and conversation are unchanged."""
 
 
 class Sight(Struct, frozen=True, kw_only=True):
+    """A channel as loaded from the store: its state, what was sent, and what is new."""
+
     at: Head
     channel: int
-    """The channel's number; 0 where it has none yet."""
+    """The channel's number; 0 if it has no row yet."""
     version: int
     shown: Shown
     standing: Standing
-    """Where the channel stands on the current line."""
+    """State of the channel on the current branch."""
     log: tuple[tuple[int, Message], ...]
     unread: int
     opening: int = 0
-    """The place of what opened the turn, where that is among what was not read and stands in the log all the same."""
+    """Place of the message that opened the turn, if it is in the part that was not read and is in `log` nevertheless.
+    """
     late: dict[int, Message]
     kept: tuple[Item, ...] | None
-    """What is left of the items, where some were taken out."""
+    """The remaining items, if some were removed."""
     why: str
-    """Why some were taken out."""
+    """The reason why some were removed."""
     unanswered: dict[str, int] = {}
-    """Calls of which only the results were taken out, each with the place of its message."""
+    """Calls whose results were removed while the calls remain, each with the place of its message."""
     pins: frozenset[int]
     lead: dict[int, Message]
-    """The system messages that the conversation begins with, by place: they are part of its prompt."""
+    """System messages at the start of the conversation, by place. They are part of the system prompt."""
     attempt: book.OpenAttempt | None
-    """A request that was never answered."""
+    """A request that was not answered."""
 
     @property
     def has_calls(self) -> bool:
-        """Whether there are calls in what was shown, or in what is new."""
+        """True if what was sent, or what is new, contains tool calls."""
         return bool(self.shown.used) or any(message.tool_calls for _, message in self.log)
 
 
@@ -80,10 +83,10 @@ def look(
     upto: int | None = None,
     since: Summary | None = None,
 ) -> Sight:
-    """`room` is the window in tokens, and `enough` says of messages, read from the end backwards, whether they fill it.
+    """Load a channel. `room` is the window in tokens; `enough` reports whether messages, read backwards, fill it.
 
-    `runs` says which runs the caller speaks of. `upto` looks at the conversation as if it ended there. `since` is a
-    summary whose messages are not read: the cost then follows what came after it.
+    `runs` identifies the caller's runs. `upto` loads the conversation as if it ended there. `since` is a summary whose
+    messages are not read, so the cost depends on what came after it.
     """
     at = head(tx, channel.conversation)
     if upto is not None and upto < at.seq:
@@ -97,7 +100,7 @@ def look(
             why = "forked"
     first = standing.seen if since is None else max(standing.seen, since.anchor & SEQ_MASK)
     log, unread = _log(tx, at, first, enough)
-    if since is not None and _is_torn(log):  # a result came after the summary, its call before it
+    if since is not None and _is_torn(log):  # a call is before the summary, its result after it
         since, (log, unread) = None, _log(tx, at, standing.seen, enough)
     if since is not None and not unread and first > standing.seen:
         standing, unread = replace(standing, humans=since.humans), first
@@ -138,10 +141,10 @@ def look(
 
 
 def look_on(store: Store, warm: Warm, channel: Channel) -> Sight | None:
-    """The short way for the next step: one statement, where this handle stored the last request of the channel, and
-    nothing has happened since but that messages were appended.
+    """Load the next step of a channel with one statement, if this handle stored its last request and only appends
+    followed.
 
-    The statement itself checks that. None where it is otherwise, or where there is nothing new.
+    The statement itself checks that. Returns None if other changes happened, or if nothing is new.
     """
     shown = warm.last(channel)
     if shown is None or (since := shown.since) is None or shown.standing.waiting:
@@ -153,7 +156,7 @@ def look_on(store: Store, warm: Warm, channel: Channel) -> Sight | None:
         return None
     try:
         new = [(where, from_json(body)) for where, _, body in rows]
-    except UNREADABLE:  # the long way says what is wrong with which
+    except UNREADABLE:  # the full load raises an error that names the message
         return None
     return Sight(
         at=Head(number, since.at.tree, branch, revision, seq + len(rows), as_id(rows[-1][1])),
@@ -173,16 +176,14 @@ def look_on(store: Store, warm: Warm, channel: Channel) -> Sight | None:
 
 
 def may_have_overlays(at: Head) -> bool:
-    """False where nothing but appends ever happened; a fork begins at revision 0, and has what its parent has."""
+    """Return False if only appends ever happened. A fork begins at revision 0 and inherits from its parent."""
     return bool(at.revision) or at.branch != at.tree
 
 
 def _shown(
     tx: Transaction, warm: Warm, channel: Channel, at: Head
 ) -> tuple[int, int, Shown, bool, book.OpenAttempt | None]:
-    """The channel's number and version, what it was shown, whether it has that from a conversation it was forked from,
-    and what was never answered.
-    """
+    """Return number, version, cache entry, whether the entry was inherited by a fork, and the open attempt."""
     found = book.find(tx, channel)
     attempt = book.attempt_of(found.attempt) if found else None
     if found is not None:
@@ -193,7 +194,7 @@ def _shown(
         if standing.requests:
             rows = book.load_rows(tx, standing.layout)
             if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
-                rows, standing = [], _without_rows(standing)  # it stood on a conversation that was deleted
+                rows, standing = [], _without_rows(standing)  # its parent conversation was deleted
             shown = Shown.of(number, version, standing, rows)
             warm.put(channel, shown)
             return number, version, shown, False, attempt
@@ -207,7 +208,7 @@ def _shown(
 
 
 def _without_rows(standing: Standing) -> Standing:
-    """A channel whose ledger is gone: everything is to be shown again, in a new session."""
+    """Return the state of a channel whose ledger is gone: everything is sent again, in a new session."""
     lost = "the conversation it was forked from was deleted"
     return replace(
         standing,
@@ -224,7 +225,7 @@ def _without_rows(standing: Standing) -> Standing:
 
 
 def _parent(tx: Transaction, channel: Channel, at: Head) -> Standing | None:
-    """The standing of the same channel in the conversation this one was forked from."""
+    """Return the state of the same channel in the conversation from which this one was forked."""
     for branch, _ in lineage(tx, at.branch)[1:]:
         row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
         if row is None or row[0] is None or row[0] == channel.conversation:
@@ -236,9 +237,9 @@ def _parent(tx: Transaction, channel: Channel, at: Head) -> Standing | None:
 
 
 def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[Standing, tuple[Item, ...] | None, str]:
-    """The standing, and the items, as far as they are on the current line; None where all of them are.
+    """Return the state and the items, restricted to the current branch; None for the items if all of them are on it.
 
-    Where something had been cut away for want of room, and there is room now, the log is read again from its edge.
+    If something was trimmed for lack of room, and there is room now, the log is read again from its edge.
     """
     standing = shown.standing
     edge = edge_of(tx, at.branch, at.seq)
@@ -246,7 +247,7 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[S
     here = {branch: (max(first, edge + 1), last) for branch, (first, last) in line.items()}
 
     def stands(item: Item) -> bool:
-        if item.kind != "message" and not item.text:  # its words were redacted
+        if item.kind != "message" and not item.text:  # its text was redacted
             return False
         return not item.place or _within(here, item.place)
 
@@ -267,7 +268,7 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[S
     kept = _on_line(items, stands)
     standing = replace(standing, fragments=latest_copies(kept))
     blanked = any(each.row.gone for each in sealed)
-    if standing.session is not None and not blanked:  # what a session said itself is in no row yet
+    if standing.session is not None and not blanked:  # the session's last reply is in no row yet
         said = messages_at(tx, [item.place for item in standing.produced])
         blanked = any(message.redacted for message in said.values())
     gone = len(kept) < len(items) or len(standing.produced) < len(shown.standing.produced)
@@ -289,7 +290,7 @@ def _on_this_line(tx: Transaction, shown: Shown, at: Head, room: int) -> tuple[S
 
 
 def _unanswered(tx: Transaction, shown: Shown, kept: Sequence[Item]) -> dict[str, int]:
-    """Calls that still stand while results they were shown with do not, each with the place of its message."""
+    """Return calls that remain while results sent with them do not, each with the place of its message."""
     stands = {id(item) for item in kept}
     rows = [each.row.items for each in shown.sealed if each.row.ids]
     torn = [items for items in rows if any(item.role == "tool" and id(item) not in stands for item in items)]
@@ -309,7 +310,7 @@ def _lead(
     log: tuple[tuple[int, Message], ...],
     unread: int,
 ) -> dict[int, Message]:
-    """The system messages that the conversation begins with, or goes on with behind a context edge, by place."""
+    """Return the system messages at the start of the conversation, or right after a context edge, by place."""
     if standing.lead is not None:
         if len(shown.lead) != len(standing.lead):
             shown.lead = messages_at(tx, standing.lead)
@@ -324,7 +325,7 @@ def _lead(
 
 
 def _on_line(items: Iterable[Item], stands: Callable[[Item], bool]) -> list[Item]:
-    """The items that stand; what was inserted goes with the message it was shown behind."""
+    """Return the items that remain. Inserted text is removed together with the message that it followed."""
     kept: list[Item] = []
     before = True
     for item in items:
@@ -343,8 +344,9 @@ def _within(line: dict[int, tuple[int, int]], where: int) -> bool:
 def _log(
     tx: Transaction, at: Head, seen: int, enough: Callable[[Sequence[tuple[int, Message]]], bool]
 ) -> tuple[tuple[tuple[int, Message], ...], int]:
-    """The messages after `seen`, with their places; and the seq up to which they were not read, because what comes
-    after fills the window.
+    """Return the messages after `seen`, with their places, and the seq up to which they were not read.
+
+    Messages are not read if those after them fill the window; the seq is 0 if all were read.
     """
     if at.seq - seen <= BLOCK:
         return tuple(_between(tx, at, seen, at.seq)), 0
@@ -360,7 +362,7 @@ def _log(
 
 
 def _is_torn(log: Iterable[tuple[int, Message]]) -> bool:
-    """Whether there is a result whose call does not stand before it."""
+    """Return True if there is a result whose call does not precede it."""
     calls: set[str] = set()
     for _, message in log:
         if any([result.call_id not in calls for result in message.tool_results]):
@@ -372,7 +374,7 @@ def _is_torn(log: Iterable[tuple[int, Message]]) -> bool:
 def _needed(
     tx: Transaction, seen: int, unread: int, pins: frozenset[int], opening: tuple[int, Message] | None
 ) -> list[tuple[int, Message]]:
-    """Of what was not read, what must be shown all the same: pinned messages, and what opened the turn."""
+    """Return the unread messages that must be sent nevertheless: pinned messages, and the one that opened the turn."""
     wanted = [where for where in pins if seen < where & SEQ_MASK <= unread]
     found = messages_at(tx, wanted) | ({opening[0]: opening[1]} if opening else {})
     return sorted(found.items(), key=lambda each: each[0] & SEQ_MASK)
@@ -381,7 +383,7 @@ def _needed(
 def _opening(
     tx: Transaction, at: Head, agent: str, standing: Standing, unread: int, log: Sequence[tuple[int, Message]]
 ) -> tuple[int, Message] | None:
-    """The message that opened the turn which is still going; None where it was read, or shown before."""
+    """Return the message that opened the current turn; None if it was read, or sent before."""
 
     def is_final(message: Message) -> bool:
         return message.role == "assistant" and message.author in (None, agent) and not message.tool_calls
@@ -410,13 +412,13 @@ def _opening(
 def _last_reply(
     tx: Transaction, agent: str, branch: int, first: int, last: int, is_final: Callable[[Message], bool]
 ) -> int | None:
-    """Return the seq of the last message of a stretch that ended a turn of this agent.
+    """Return the seq of the last message in a range that ended a turn of this agent.
 
-    A turn may be as long as the history, so the database sorts out by the bytes of a row what cannot be one: messages
-    with calls, and replies of other agents. It compares the beginning of every row with the role, which is cheap.
+    A turn may be as long as the history. So the database excludes other rows by their bytes: messages with calls, and
+    replies of other agents. It compares the beginning of each row with the role, which is cheap.
     """
     contains = "position(? in body)" if tx.dialect.name == "postgres" else "instr(body, ?)"
-    sql = (  # the first comparison decides for most rows: the names of all other roles sort behind it
+    sql = (  # the first comparison excludes most rows: all other roles sort after "assistant"
         "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body < ? AND body >= ?"
         f" AND NOT (body >= ? AND body < ?) AND {contains} = 0 AND ({contains} = 0 OR {contains} > 0)"
         f" ORDER BY place DESC LIMIT {SOME}"
@@ -443,7 +445,7 @@ def _last_reply(
 
 
 def _role_bounds(role: str) -> tuple[bytes, bytes]:
-    """The bounds between which the stored messages of a role are: they begin with it."""
+    """Return the bounds of the stored bodies of a role. A body begins with its role."""
     return b'{"role":"%b"' % role.encode(), b'{"role":"%b#' % role.encode()
 
 
@@ -455,7 +457,7 @@ def _between(tx: Transaction, at: Head, after: int, upto: int) -> list[tuple[int
         place(at.branch, after + 1),
         place(at.branch, upto),
     )
-    if len(rows) < upto - after:  # it reaches into branches before this one
+    if len(rows) < upto - after:  # the range begins on a parent branch
         rows = [
             row
             for branch, first, last in stretches(lineage(tx, at.branch), after, upto)
@@ -469,7 +471,7 @@ def _between(tx: Transaction, at: Head, after: int, upto: int) -> list[tuple[int
 
 
 def messages_at(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
-    """Messages by their places."""
+    """Return messages by place."""
     wanted, found = list(places), dict[int, Message]()
     for start in range(0, len(wanted), BLOCK):
         some = wanted[start : start + BLOCK]

@@ -1,7 +1,7 @@
-"""Summaries in the store: each stands for everything an agent sees up to one message, its anchor.
+"""Summaries in the store. Each replaces everything that an agent sees up to one message, its anchor.
 
-A summary is written once, and only where none stands at that anchor yet. It holds on every line that runs through the
-anchor, so a fork has it too, and an edit before it leaves it behind.
+A summary is written once, if there is none at that anchor. It applies to every branch that contains the anchor. So a
+fork has it too, and an edit before the anchor makes it inapplicable.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,19 @@ from contextc.store.reading import read_as
 
 
 class Summary(NamedTuple):
-    """A summary that stands ready: in the place of everything this agent sees up to the place `anchor`."""
+    """A stored summary of everything that an agent sees up to the place `anchor`."""
 
     anchor: int
     text: str
     tokens: int
     humans: tuple[str, ...] = ()
-    """The authors of what people said up to the anchor."""
+    """Authors of the user messages up to the anchor."""
     opening: int | None = 0
-    """The place of the message that opened the turn which was still going at the anchor; 0 where none was, None where
-    that is not known.
-    """
+    """Place of the message that opened the turn in progress at the anchor; 0 if there was none, None if unknown."""
 
 
 class Overlay(Struct, frozen=True, kw_only=True):
-    """A summary as it is stored, with what the next one must know of the messages before it without reading them."""
+    """The stored form of a summary, with what the next one needs from the messages before it."""
 
     text: str
     made_by: str = ""
@@ -44,7 +42,7 @@ _decode = Decoder(Overlay).decode
 
 
 def latest(tx: Transaction, agent: str, at: Head, count: Callable[[str], int]) -> Summary | None:
-    """The newest summary whose anchor is on the current line."""
+    """Return the newest summary whose anchor is on the current branch."""
     for branch, first, last in reversed([*stretches(lineage(tx, at.branch), 0, at.seq)]):
         row = tx.row(
             "SELECT anchor, body FROM overlay WHERE tree = ? AND agent = ? AND anchor BETWEEN ? AND ?"
@@ -61,7 +59,7 @@ def latest(tx: Transaction, agent: str, at: Head, count: Callable[[str], int]) -
 
 
 def keep(tx: Transaction, at: Head, agent: str, anchor: int, overlay: Overlay) -> bool:
-    """Write a summary; False where one stands at that anchor already."""
+    """Store a summary. Returns False if there is one at that anchor already."""
     made = tx.run(
         "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         at.tree,

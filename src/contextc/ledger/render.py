@@ -1,4 +1,4 @@
-"""An item and its message become what a model is shown. Pure, and the same for ever: the item says how."""
+"""Render an item and its message as the message that a model gets. Deterministic: the item determines the form."""
 
 from collections.abc import Collection
 
@@ -32,7 +32,7 @@ FETCH = Tool(
 
 
 def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> Message:
-    """What is shown for an item: its text, or its message in the item's role, with as much of it as the item says."""
+    """Return the message for an item: its text, or its stored message in the item's role and form."""
     if message is None or item.kind != "message":
         return Message(role=item.role, parts=(Text(item.text),))
     if message.redacted:
@@ -45,7 +45,7 @@ def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> 
     ):
         return message
     parts = message.parts
-    if message.role == "assistant" and (item.role != "assistant" or item.prefix):  # a prefix: another agent's words
+    if message.role == "assistant" and (item.role != "assistant" or item.prefix):  # a prefix marks another agent
         parts = tuple([part for part in parts if type(part) is Text or type(part) is Media])
     if item.inline or item.bare:
         message = replayed_for_all(replace(message, parts=parts), "inline" if item.inline else "drop")
@@ -74,7 +74,7 @@ def rendered(item: Item, message: Message | None, *, fetchable: bool = True) -> 
 
 
 def is_harmless(message: Message) -> bool:
-    """Whether nothing in a message's texts has to be escaped."""
+    """Return True if no text of a message needs escaping."""
     return all([type(part) is not Text or escape(part.text) == part.text for part in message.parts])
 
 
@@ -119,24 +119,24 @@ def _media(result: ToolResult) -> str:
 
 
 def _name(seq: int, number: int) -> str:
-    """The id under which a result is fetched: its message, and which of several results in it."""
+    """Return the id of a result for `fetch_result`: the message's seq, and the number of the result in it."""
     return f"r{seq}" if number == 1 else f"r{seq}.{number}"
 
 
 def replaying(item: Item, message: Message, policy: Policy) -> Item:
-    """The item with what becomes of its message's reasoning."""
+    """Return the item with the reasoning policy applied."""
     if policy == "native" or item.role != "assistant" or not has_thoughts(message):
         return item
     return replace(item, inline=policy == "inline", bare=policy == "drop", signed=False)
 
 
 def answering(parts: tuple[AnyPart, ...], ids: Collection[str]) -> tuple[AnyPart, ...]:
-    """The parts, with those results alone that answer these calls."""
+    """Return the parts, restricted to results for these call ids."""
     return tuple([part for part in parts if type(part) is not ToolResult or part.call_id in ids])
 
 
 def shown_parts(message: Message) -> bool:
-    """Whether anything of a message is for a model: hints alone are not."""
+    """Return True if a message has any part for a model. User notices alone do not count."""
     return any(type(part) is not Hint and not (type(part) is Text and not part.text) for part in message.parts)
 
 
@@ -154,7 +154,7 @@ def has_media(message: Message) -> bool:
 
 
 def has_reasoning(message: Message, provider: str) -> bool:
-    """Whether it holds anything that its provider vouches for, and wants back as it was."""
+    """Return True if a message has reasoning that this provider signed and expects back unchanged."""
     for part in message.parts:
         if type(part) is Reasoning and part.provider == provider and (part.signature or part.data):
             return True

@@ -1,4 +1,4 @@
-"""The sessions that stateful providers keep of our conversations: which there are, and which are no longer good."""
+"""SessionManager: list and invalidate the sessions that stateful providers keep of conversations."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from contextc.store.base import DEFAULT_AGENT, Transaction
 
 
 class KnownSession(Struct, frozen=True, kw_only=True):
-    """A session as we know it: whose, and what it holds. `id` is empty where there is none, and `lost` says why."""
+    """The session of a channel. `id` is empty if there is none, and `lost` is the reason."""
 
     channel: Channel
     id: str = ""
@@ -20,18 +20,18 @@ class KnownSession(Struct, frozen=True, kw_only=True):
     requests: int = 0
     epoch: int = 0
     unanswered: bool = False
-    """A request left, or was about to, and no reply was stored; `error` says why, if that is known."""
+    """True if a request was begun and no reply was stored; `error` is the reason, if known."""
     error: str = ""
 
 
 class SessionManager:
-    """Looks after the sessions of one store."""
+    """Lists and invalidates the sessions of one store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def sessions(self, conversation: str) -> list[KnownSession]:
-        """Every channel of a conversation, with the session it has."""
+        """Return every channel of a conversation with its session."""
 
         def work(tx: Transaction) -> list[KnownSession]:
             return [
@@ -53,23 +53,33 @@ class SessionManager:
     def session(
         self, conversation: str, *, provider: str, model: str, agent: str = DEFAULT_AGENT, directory: str = ""
     ) -> KnownSession | None:
-        """The session of one channel; None where nothing was ever shown on it."""
+        """Return the session of one channel; None if the channel does not exist."""
         wanted = Channel(conversation, agent, provider, model, directory)
         return next((each for each in self.sessions(conversation) if each.channel == wanted), None)
 
     def invalidate(self, channel: Channel, why: str) -> None:
-        """Say that a provider no longer has a session, or that it is not to be used: the next request is a full one."""
+        """Mark a session as unusable, for example because the provider no longer has it. The next request is a full
+        one.
+        """
         if not why.strip():
-            raise InvalidInput("Say why the session is no longer good: it stands in the manifest of the next request.")
+            raise InvalidInput(
+                "why must be a non-empty string", got=why, fix="Pass the reason; the next manifest contains it."
+            )
 
         if not isinstance(channel, Channel):
-            raise InvalidInput("Name the channel, as `sessions` lists it: each has a `channel`.")
+            raise InvalidInput(
+                f"channel must be a Channel, got {type(channel).__name__}",
+                fix="Pass the `channel` of an entry that `sessions` returns.",
+            )
 
         def work(tx: Transaction) -> bool:
             found = book.find(tx, channel)
             standing = book.stood(tx, channel)
             if found is None or standing is None:
-                raise InvalidInput(f"Conversation {channel.conversation!r} has nothing on {channel}.")
+                raise InvalidInput(
+                    f"Conversation {channel.conversation!r}: channel {channel} not found",
+                    fix="Pass the `channel` of an entry that `sessions` returns.",
+                )
             return book.advance(tx, found[0], found[1], replace(standing, session=None, lost=why))
 
         while not self.store.write(work):  # a request was committed in between

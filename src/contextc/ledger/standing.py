@@ -1,4 +1,4 @@
-"""Where a channel stands: what it has read of the log, which rows make its epoch, what its session holds."""
+"""Channels and their state: the position in the log, the rows of the epoch, the session."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from contextc.ledger.items import Copy, Item, Row
 
 
 class Channel(NamedTuple):
-    """Whom a conversation is shown to: another model, or another directory, is another channel."""
+    """One conversation as one agent, provider, model and directory sees it."""
 
     conversation: str
     agent: str
@@ -23,7 +23,7 @@ class Channel(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A run of rows of one channel. A fork begins with stretches of the channel it was forked from."""
+    """A range of rows of one channel. A fork begins with ranges of its parent's rows."""
 
     channel: int
     first: int
@@ -31,7 +31,7 @@ class Stretch(NamedTuple):
 
 
 class Head(Struct, frozen=True, omit_defaults=True):
-    """Hashes of what comes before the messages. Where one changes, so does the prefix."""
+    """Hashes of what precedes the messages. A change of one of them changes the prefix."""
 
     static: str = ""
     tools: str = ""
@@ -40,8 +40,8 @@ class Head(Struct, frozen=True, omit_defaults=True):
 
 
 class Session(Struct, frozen=True, omit_defaults=True):
-    """A provider's own memory of the conversation: its name for it, and the place in it that is known to hold
-    everything shown (`cursor`, in the provider's words, where it has any).
+    """A provider's own memory of the conversation. `cursor` is the provider's position after everything sent, if it has
+    one.
     """
 
     id: str
@@ -49,72 +49,74 @@ class Session(Struct, frozen=True, omit_defaults=True):
 
 
 class Standing(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """All that a channel needs to go on. Written whole with every commit, so it does not grow with the history."""
+    """The state of a channel. It is written whole with every commit, so its size does not depend on the history."""
 
     requests: int = 0
     rows: int = 0
     epoch: int = 0
     layout: tuple[Stretch, ...] = ()
     tokens: int = 0
-    """Of all rows of the epoch, by our count."""
+    """Tokens of all rows of the epoch, by our count."""
     branch: int = 0
     revision: int = 0
     seen: int = 0
     """The seq up to which the log was read."""
     edge: int = 0
-    """The seq behind which the context was cleared: what stands before it was not shown, or is no longer."""
+    """The seq after which the context was cleared. Messages up to it are not sent."""
     waiting: tuple[int, ...] = ()
-    """Places of messages that are hidden now, and may not stay so."""
+    """Places of messages that are hidden now and may become visible."""
     pending: dict[str, str] = {}
-    """Calls that were cut away before their results came, with their tools: the results are told when they come."""
+    """Calls that were trimmed before their results arrived, with their tools. The results are sent when they arrive."""
     runs: str = ""
-    """Which run the last request was for, and which the caller said were going: while both stay, the hidden stay so."""
+    """The run of the last request, and the caller's running runs. While both are unchanged, hidden messages stay
+    hidden.
+    """
     going: tuple[str, ...] = ()
     """Runs of this agent that have begun and not ended."""
     produced: tuple[Item, ...] = ()
-    """What the model answered last: shown with the next request, and known to a session already."""
+    """The model's last reply. It is part of the next request; a session has it already."""
     head: Head = Head()
     tools: tuple[str, ...] = ()
-    """The names of the tools in the order they were shown, because another order is another prefix."""
+    """Names of the tools in the order they were sent, because another order is another prefix."""
     chain: str = ""
-    """The hash of all rows of the epoch."""
+    """Hash of all rows of the epoch."""
     size: int = 0
-    """The bytes of all rows of the epoch."""
+    """Bytes of all rows of the epoch."""
     above: int = 0
-    """The tokens of the system prompt and the tools, by our count."""
+    """Tokens of the system prompt and the tools, by our count."""
     dynamic: str = ""
-    """Set by older versions, which sent all dynamic fragments as one block: such a block stands in this epoch."""
+    """Set by older versions, which sent all dynamic fragments as one block, if this epoch contains such a block."""
     fragments: dict[str, Copy] = {}
     """The latest copy of each dynamic fragment in this epoch, by its id."""
     answered: bool = True
-    """Whether the last turn has ended."""
+    """True if the last turn has ended."""
     turn: int = 0
     humans: tuple[str, ...] = ()
     lead: tuple[int, ...] | None = None
-    """Places of the system messages that the conversation begins with: they are part of its prompt."""
+    """Places of the system messages at the start of the conversation. They are part of the system prompt."""
     reserve: int = 0
-    """What is kept free for the answer in this epoch, where that had to shrink."""
+    """Tokens reserved for the answer in this epoch, if the reserve had to shrink."""
     cut: bool = False
-    """Something between the context edge and the first item is not shown, for want of room."""
+    """True if something between the context edge and the first item is left out for lack of room."""
     summary: int = 0
-    """The place up to which a summary stands for what was said."""
+    """The place up to which a summary replaces the messages."""
     session: Session | None = None
     lost: str = ""
-    """Why there is no session any more."""
+    """The reason why there is no session any more."""
     input: int = 0
-    """What the provider counted as the input of the last request of this epoch; 0 where it did not say."""
+    """Input tokens of the epoch's last request as the provider counted them; 0 if it reported none."""
     overhead: int = 0
-    """What the provider counts on this channel beyond our count, and more than a correction factor explains."""
+    """Tokens that the provider counts on this channel beyond our count and beyond what calibration explains."""
     replaced: bool = False
-    """Somebody sent another request in place of the one that was compiled, so the prefix is not what the rows say."""
+    """True if another request was sent instead of the compiled one, so the prefix is not that of the rows."""
     again: bool = False
-    """The provider stopped in the middle and is to be asked again, with nothing new (`pause_turn`)."""
+    """True if the provider paused and must be called again without new input (`pause_turn`)."""
     shortened: bool = False
-    """The session has shortened its own history with the last request: what was said of old may be gone."""
+    """True if the session shortened its own history with the last request, so old content may be missing."""
 
 
 class Sealed(Struct, frozen=True, gc=False):
-    """A row of the ledger with its wire messages, as bytes joined by commas. `place` is channel * 2^32 + number."""
+    """A stored row with its wire messages, as bytes joined by commas. `place` is channel * 2^32 + number."""
 
     place: int
     row: Row
@@ -128,7 +130,7 @@ rows_from_json = msgspec.json.Decoder(list[Row]).decode
 
 
 def with_rows(layout: tuple[Stretch, ...], channel: int, first: int, last: int) -> tuple[Stretch, ...]:
-    """A layout that goes on with rows of a channel."""
+    """Return the layout extended by rows of a channel."""
     if last < first:
         return layout
     if layout and layout[-1].channel == channel and layout[-1].last == first - 1:

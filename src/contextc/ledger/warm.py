@@ -1,8 +1,8 @@
-"""Sealed segments, kept in memory while a store is open, so that a step costs what is new.
+"""In-memory cache of sealed rows by channel, so that the cost of a step depends on what is new only.
 
-`Shown` is a channel as it stood at one version. Its lists are shared with later versions of the same channel and only
-ever appended to; `count` says how much of them belongs to this one. The cache on a store holds the channels used last,
-up to a number of bytes, and forgets the others: they are read again from the ledger.
+`Shown` is a channel at one version. Later versions of the same channel share its lists, which only grow; `count` is the
+length that belongs to this version. The cache of a store holds the most recently used channels up to a number of bytes.
+Others are read again from the ledger.
 """
 
 import threading
@@ -22,12 +22,12 @@ from contextc.store import Store
 from contextc.store.places import Head
 
 BYTES_KEPT = 64_000_000
-ROW_BYTES = 400  # about what a row takes beside its wire form
-AT_ONCE = 24  # so many rows are joined one by one; those before them were joined once
+ROW_BYTES = 400  # estimated memory of a row besides its wire form
+AT_ONCE = 24  # maximum number of rows that are not yet joined into the front chunk
 
 
 class _Flat:
-    """The wire messages of sealed rows as plain data, taken apart when somebody asks; `ends` is where each row ends."""
+    """The wire messages of sealed rows as plain data, decoded on demand. `ends` has the end of each row."""
 
     __slots__ = ("ends", "lock", "messages")
 
@@ -46,7 +46,7 @@ class _Flat:
 
 
 class _First(Sequence[Sealed]):
-    """The first rows of a list that others append to. It copies nothing: a step looks at the last row alone."""
+    """The first rows of a growing list, without a copy: most steps read the last row only."""
 
     __slots__ = ("_count", "_rows")
 
@@ -73,8 +73,9 @@ class _First(Sequence[Sealed]):
 
 
 class Since(NamedTuple):
-    """The conversation behind what was shown, as the last commit left it: where it ended, what the model had just
-    said, and what else was looked up and stays as it is for as long as the revision does.
+    """The tail of the conversation after the last commit: its tip, the last reply, pins and summary.
+
+    All of it stays valid while the conversation's revision is unchanged.
     """
 
     at: Head
@@ -84,7 +85,7 @@ class Since(NamedTuple):
 
 
 class Shown:
-    """The rows of a channel's epoch at one version. `since` is None where only the store knows what came after it."""
+    """The rows of a channel's epoch at one version. `since` is None if the tail must be read from the store."""
 
     __slots__ = (
         "_chunks",
@@ -117,7 +118,7 @@ class Shown:
     def of(
         cls, number: int, version: int, standing: Standing, rows: Sequence[Sealed], before: Sequence[Sealed] = ()
     ) -> "Shown":
-        """`before` are rows already put in their place."""
+        """Create an entry from rows. `before` are rows whose replacements are already applied."""
         if not any([each.row.drop for each in rows]):
             return cls(number, version, standing, [*before, *rows])
         sealed = list(before)
@@ -129,7 +130,7 @@ class Shown:
 
     @property
     def weight(self) -> int:
-        """About the bytes it may come to take: the rows, joined again, and as plain data."""
+        """Estimated bytes of memory: the rows, their joined form, and their plain data."""
         return 4 * self.size
 
     @property
@@ -137,7 +138,7 @@ class Shown:
         return _First(self._sealed, self.count)
 
     def next(self, version: int, standing: Standing, rows: Sequence[Sealed]) -> "Shown":
-        """The same channel one commit later. It shares what came before, or copies it where a row replaces some."""
+        """Return the channel one commit later. It shares the existing rows, or copies them if a row replaces some."""
         if self.count != len(self._sealed) or any(each.row.drop for each in rows):
             return Shown.of(self.number, version, standing, rows, self.sealed)
         later = Shown.__new__(Shown)
@@ -154,7 +155,7 @@ class Shown:
         return later
 
     def chunks(self) -> list[bytes]:
-        """The wire messages of these rows, in few pieces; the last row is one of its own."""
+        """Return the wire messages of these rows in few chunks. The last row is a separate chunk."""
         rows, front = self._front
         if self.count - rows > AT_ONCE:
             rows = self.count - 1
@@ -163,7 +164,7 @@ class Shown:
         return [front, *self._chunks[rows : self.count]] if front else self._chunks[rows : self.count]
 
     def messages(self) -> list[JSONObject]:
-        """All wire messages of these rows, in a list of its own. Read the messages, don't write them."""
+        """Return all wire messages of these rows in a new list. The messages themselves are shared and read-only."""
         return self._flat.upto(self._sealed, self.count)
 
 
@@ -176,7 +177,7 @@ def joined(messages: Sequence[JSONObject]) -> bytes:
 
 
 def take_back(sealed: list[Sealed], drop: int) -> None:
-    """Remove wire messages at the end, which the next row brings along in another form."""
+    """Remove wire messages at the end, which the next row replaces."""
     for index in range(len(sealed) - 1, -1, -1):
         inside = listed(sealed[index].chunk)
         rest = inside[: max(0, len(inside) - drop)]
@@ -187,7 +188,7 @@ def take_back(sealed: list[Sealed], drop: int) -> None:
 
 
 class Warm:
-    """The channels of one store that were used last."""
+    """The most recently used channels of one store."""
 
     def __init__(self, limit: int = BYTES_KEPT) -> None:
         self.limit = limit
@@ -200,7 +201,7 @@ class Warm:
         return found if found is not None and found.number == number and found.version == version else None
 
     def last(self, channel: Channel) -> Shown | None:
-        """The channel as this handle saw it last; others may have moved it on since."""
+        """Return the channel as this handle last used it. Other writers may have changed it since."""
         return self._kept.get(channel)
 
     def put(self, channel: Channel, shown: Shown) -> None:
@@ -214,7 +215,7 @@ class Warm:
                 self._size -= oldest.weight
 
     def clear(self) -> None:
-        """Forget everything: the next compile reads the ledger."""
+        """Remove all entries. The next compile reads the ledger."""
         with self._lock:
             self._kept.clear()
             self._size = 0
@@ -224,7 +225,7 @@ _STORES: WeakKeyDictionary[Store, Warm] = WeakKeyDictionary()
 
 
 def warm(store: Store) -> Warm:
-    """What is kept for a store."""
+    """Return the cache of a store."""
     found = _STORES.get(store)
     if found is None:
         found = _STORES[store] = Warm()

@@ -1,4 +1,4 @@
-"""MessageManager: a history in memory or on a store, in the shape that a vendor's own SDK takes."""
+"""MessageManager: a message history in memory or in a store, formatted for a vendor's SDK."""
 
 from contextc.manager.manager import MessageManager
 from contextc.manager.own_format import HistoryFormatter

@@ -1,6 +1,6 @@
-"""A history that messages are added to, and that is formatted for a vendor's own SDK.
+"""MessageManager: add messages to a history, and format it for a vendor's SDK.
 
-It lives in memory, or on any store. The formatter may be changed at any time, because a history does not depend on it.
+The history is in memory or in a store. It does not depend on the formatter, which may be changed at any time.
 """
 
 import logging
@@ -39,11 +39,11 @@ log = logging.getLogger("contextc.manager")
 
 ENDLESS = 1 << 40
 Call = ToolCall | Mapping[str, Any]
-"""A call as we have it, or as OpenAI writes it: `{"id": …, "function": {"name": …, "arguments": "…"}}`."""
+"""A tool call as `ToolCall`, or as OpenAI writes it: `{"id": …, "function": {"name": …, "arguments": "…"}}`."""
 
 
 class MessageManager:
-    """A history that is handed to one vendor's SDK, or to another's."""
+    """A message history that can be formatted for any vendor's SDK."""
 
     def __init__(
         self,
@@ -55,16 +55,18 @@ class MessageManager:
         store: Store | None = None,
         conversation: str = "conversation",
     ) -> None:
-        """`formatter` is one of ours, or any object with `format` and `get_system_prompt`.
+        """Create a history. `formatter` is a `Formatter`, or any object with `format` and `get_system_prompt`.
 
-        `max_tokens` caps everything that is sent: system prompt, tools and messages. `model` says by whose tokens.
-        `store` and `conversation` say where the history is kept; by default in memory.
+        `max_tokens` limits everything that is sent: system prompt, tools and messages. `model` selects the tokenizer.
+        `store` and `conversation` select where the history is stored; the default is memory.
         """
         if max_tokens is not None and (
             isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1
         ):
             raise InvalidSetting(
-                f"max_tokens={max_tokens!r}: give the tokens that system prompt and messages may take."
+                "max_tokens must be a positive number of tokens",
+                got=max_tokens,
+                fix="Pass the limit for system prompt, tools and messages.",
             )
         self._system_prompt = system_prompt or None
         self._tools: tuple[Tool | NativeTool, ...] = ()
@@ -79,7 +81,7 @@ class MessageManager:
 
     @property
     def formatter(self) -> HistoryFormatter:
-        """The formatter, which may be set at any time."""
+        """The formatter. It can be set at any time."""
         return self._formatter
 
     @formatter.setter
@@ -88,25 +90,26 @@ class MessageManager:
         if lacking or isinstance(formatter, type):
             why = f"it has no method {' and no method '.join(lacking)}" if lacking else "it is a class"
             raise InvalidSetting(
-                f"formatter: {formatter!r} is not a formatter, {why}. Give one such as cc.OpenAIFormatter(), or an "
-                "object with `format` and `get_system_prompt`."
+                f"formatter: expected an object with `format` and `get_system_prompt`, got {formatter!r}: {why}",
+                fix="Pass a formatter such as cc.OpenAIFormatter().",
             )
         self._store_held()
         self._formatter = formatter
         self._form = formatter if isinstance(formatter, Formatter) else PlainFormatter()
 
     def add_message(self, message: Message | Mapping[str, Any]) -> Message:
-        """Add a message of ours, or a dict, and return the last message that was stored.
+        """Add a `Message` or a dict, and return the last message that was stored.
 
         A dict is in the shape of the formatter's own provider, of OpenAI's chat, or of chat with `toolCalls` and
         `toolCallId`. One dict may become several messages: results and the text beside them, the steps of a
-        `UIMessage`. All of it is stored, or `InvalidMessage` names the field that has no place. A reasoning item of
-        the Responses API is stored with the item after it, which it belongs to; until then the message has no `id`.
+        `UIMessage`. All of it is stored, or `InvalidMessage` names the unsupported field. A reasoning item of the
+        Responses API is stored together with the item after it, which it belongs to; until then the message has no
+        `id`.
         """
         if isinstance(message, Message):
             return self._add([message])
         if isinstance(message, str):
-            raise InvalidMessage('a text alone does not say who said it. Write add_user_message("…").')
+            raise InvalidMessage("message must be a Message or a dict, got str", fix='Use add_user_message("…").')
         plain = as_json(message)
         form = self._form if self._form is self._formatter else None
         found = read(plain, form, self._known_calls(), self._held)
@@ -153,7 +156,7 @@ class MessageManager:
         return self.add_message(tool_result(tool_call_id, name, result, is_error=is_error))
 
     def add_reply(self, reply: object) -> Message:
-        """Add what a model answered: the reply of the vendor's own SDK, or its JSON."""
+        """Add a model's reply: the object that the vendor's SDK returned, or its JSON."""
         form = self._full("read replies")
         return self._add([form.spelling.named(form.decode_reply(reply), self._tools)])
 
@@ -166,10 +169,11 @@ class MessageManager:
         return self._system_prompt
 
     def get_formatted_messages(self) -> list[Any]:
-        """The history in the formatter's shape, within the limit: the `messages` of that vendor's own SDK call.
+        """Return the history in the formatter's shape, within the limit: the `messages` argument of that vendor's SDK
+        call.
 
-        Where it does not all fit, whole turns are left out, oldest first; `ContextOverflow` where even the last does
-        not fit. `explain` says what was left out. Read what you get, don't write: it is shared with the next.
+        If it does not fit, whole turns are left out, oldest first. Raises `ContextOverflow` if the last one alone does
+        not fit. `explain` lists what was left out. Treat the result as read-only: it is shared with the next one.
         """
         try:
             self._sent = self._compiled()
@@ -185,9 +189,10 @@ class MessageManager:
         return messages
 
     def explain(self) -> Manifest:
-        """What `get_formatted_messages` returns now: every message, whether it is in there, and why not.
+        """Return the manifest of what `get_formatted_messages` returns now: every message, whether it is included, and
+        why not.
 
-        `str()` of it is a table; `lines` has it as data, `record.remarks` what was changed on the way.
+        `str()` of it is a table, `lines` is the same as data, `record.remarks` lists what was changed.
         """
         try:
             return self._compiled().manifest
@@ -211,11 +216,11 @@ class MessageManager:
         return self._form.name if self._form is self._formatter else type(self._formatter).__name__
 
     def _full(self, what: str) -> Formatter:
-        """The formatter, where it is a full one."""
+        """Return the formatter if it is a `Formatter`; else raise `InvalidSetting`."""
         if self._form is self._formatter:
             return self._form
         raise InvalidSetting(
-            f"formatter: {self._name} cannot {what}, it is not a cc.Formatter. Subclass cc.Formatter to do this."
+            f"formatter: {self._name} cannot {what}, because it is not a cc.Formatter", fix="Subclass cc.Formatter."
         )
 
     def _add(self, messages: Sequence[Message]) -> Message:
@@ -225,36 +230,38 @@ class MessageManager:
         for message in stored:
             self._calls.add(message)
             log.info("added message %d: %s", message.seq, message.role)
-            log.debug("message %d says: %s", message.seq, message.text)
+            log.debug("text of message %d: %s", message.seq, message.text)
         self._calls_at = stored[-1].id if alone else ""
         return stored[-1]
 
     def _follows(self, message: Message) -> bool:
-        """Whether a stored message comes right after those whose calls are known."""
+        """Return True if a stored message directly follows those whose calls are known."""
         if not self._calls_at:
             return message.seq == 1
         return chain_id(bytes.fromhex(self._calls_at), content_of(message)).hex() == message.id
 
     def _store_held(self) -> None:
-        """Store what waited for an item that did not come."""
+        """Store items that were held back for an item that did not come."""
         held, self._held = self._held, []
         if held:
             self._add(self._form.decode_request(held).messages)
 
     def _stored(self, messages: Sequence[Message]) -> list[Message]:
-        """Append messages, all or none; an answer to what was handed out last, with what that was."""
+        """Append messages, all or none. An answer to the last formatted request is committed together with that
+        request.
+        """
         sent, self._sent = self._sent, None
         if sent is not None and messages[0].role == "assistant" and sent.is_new and self._compiler is not None:
             try:
                 return self._compiler.commit(sent, produced=messages)
-            except StaleCompile:  # another one wrote in between
+            except StaleCompile:  # another writer was faster
                 pass
         if len(messages) == 1:
             return [self._store.append(self._conversation, messages[0])]
         return self._store.extend(self._conversation, messages)
 
     def _known_calls(self) -> Calls:
-        """The calls of the history, read again where somebody else wrote to it."""
+        """Return the calls of the history. Read them again if another writer changed it."""
         try:
             stands = self._store.conversation(self._conversation)
         except UnknownConversation:
@@ -265,18 +272,18 @@ class MessageManager:
         return self._calls
 
     def get_formatted_system_prompt(self) -> str | None:
-        """The system prompt, where the format has a place of its own for it; it is among the messages elsewhere.
+        """Return the system prompt if the format has a field for it; None if it is among the messages.
 
-        System messages that the history begins with are part of it.
+        System messages at the start of the history are part of it.
         """
         leading = takewhile(lambda message: message.role == "system", self.messages)
         texts = [*(message.text for message in leading), self._system_prompt or ""]
         return self._formatter.get_system_prompt("\n\n".join(text for text in texts if text.strip()) or None)
 
     def get_formatted_tools(self, tools: Iterable[Tool | NativeTool | Mapping[str, Any]]) -> list[JSONObject]:
-        """The tools in the formatter's shape. Calls in later replies name them as you did.
+        """Return the tools in the formatter's shape. Calls in later replies use the names given here.
 
-        A dict is read as OpenAI's chat writes a tool, or as the formatter's own provider does.
+        A dict may be in OpenAI's chat format or in that of the formatter's own provider.
         """
         form = self._full("write tools")
         self._tools = tuple(
@@ -286,7 +293,7 @@ class MessageManager:
         return form.encode_tools(self._tools)
 
     def reset(self) -> None:
-        """Begin anew. On a store, what was said stays in the record."""
+        """Clear the history. In a store, the old messages are kept."""
         self._store_held()
         if gone := self.messages:
             self._store.reset(self._conversation)
@@ -295,7 +302,7 @@ class MessageManager:
 
     @property
     def messages(self) -> list[Message]:
-        """What was said since the beginning, or since the last reset."""
+        """The messages since the beginning, or since the last reset."""
         held = self._form.decode_request(self._held).messages if self._held else ()
         try:
             edge = self._store.conversation(self._conversation).edge
@@ -305,7 +312,7 @@ class MessageManager:
 
 
 def _spoken(formatter: Formatter, model_name: str | None) -> Provider:
-    """A provider that is nothing but a formatter, and a window without end where no model is named."""
+    """Return a provider with only a formatter, and an unlimited window if no model is named."""
     known = model(model_name) if model_name else Model(name="", house="", window=ENDLESS, output=0, tokenizer="unknown")
     facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
     return Provider(name=formatter.provider, model=facts, format=formatter.name, asks_for=known.name, speaks=formatter)

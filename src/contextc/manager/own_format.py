@@ -1,7 +1,7 @@
-"""Formatters that a caller wrote: any object with `format` and `get_system_prompt`.
+"""Custom formatters: any object with `format` and `get_system_prompt`.
 
-The compiler encodes a history segment by segment, and such an object encodes all of it at once. So the compiler works
-with `PlainFormatter`, which writes our own messages as JSON. What it kept is read back and given to the object.
+The compiler encodes a history segment by segment, and such an object encodes all of it at once. So the compiler uses
+`PlainFormatter`, which writes messages as JSON. The result is decoded and passed to the object.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,19 +20,19 @@ from contextc.tools import Tool
 
 @runtime_checkable
 class HistoryFormatter(Protocol):
-    """What a `MessageManager` needs of its formatter. Every `Formatter` is one."""
+    """The interface that `MessageManager` requires of a formatter. Every `Formatter` has it."""
 
     def format(self, history: Sequence[Message], system_prompt: str | None) -> list[Any]:
         """Return the messages of a request. Every call in `history` is followed by its result."""
         ...
 
     def get_system_prompt(self, system_prompt: str | None) -> str | None:
-        """Return the system prompt where it has a place of its own; None where `format` puts it into the messages."""
+        """Return the system prompt if it has a field of its own; None if `format` includes it in the messages."""
         ...
 
 
 class PlainFormatter(Formatter):
-    """Our own messages as JSON, one for one."""
+    """Encodes messages as JSON, one for one."""
 
     name: ClassVar[str] = "contextc"
     spelling: ClassVar[Speller] = Speller("contextc")
@@ -76,7 +76,7 @@ def read_message(wire: JSONObject) -> Message:
 
 
 def _filled(part: AnyPart, blobs: Mapping[str, bytes]) -> AnyPart:
-    """The part with the bytes of its media, where the store gave them."""
+    """Return the part with the bytes of its media, if the store has them."""
     if isinstance(part, Media) and part.blob is not None and part.blob in blobs:
         return replace(part, data=blobs[part.blob], blob=None)
     if isinstance(part, ToolResult) and not isinstance(part.content, str):

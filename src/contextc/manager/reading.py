@@ -1,7 +1,7 @@
-"""Read one dict as messages: all of it, or an error that names the field that cannot be kept.
+"""Convert one dict to messages, or raise an error that names the unsupported field.
 
 A dict may be in the shape of the formatter's own provider, of OpenAI's chat, or of chat with camel-case names
-(`toolCalls`, `toolCallId`). The shapes are tried in this order. A shape fits where it has a place for every field.
+(`toolCalls`, `toolCallId`). The shapes are tried in this order. A shape matches if it supports every field.
 """
 
 import re
@@ -21,16 +21,18 @@ from contextc.messages import AnyPart, Message, Reasoning, ToolCall, ToolResult
 from contextc.pairing import open_calls
 
 CHAT = "openai_chat"
-NAMED = re.compile(r"(?:nothing here is called |the field |there is no )?`(\w+)`")
-"""How a finding names the field that is wrong."""
+NAMED = re.compile(
+    r"(?:nothing here is called |(?:the |unknown |unexpected |no )?field |there is no |unknown )?`(\w+)`"
+)
+"""Matches the name of the invalid field in the message of a finding."""
 REPLY = {"usage", "stop_reason", "choices", "candidates", "output"}
-"""What whole replies have."""
+"""Fields of whole replies."""
 UNKNOWN = ("", "unknown")
-"""What decoders write for an id or a name that is not given."""
+"""Values that decoders write for a missing id or name."""
 
 
 class Calls:
-    """The calls of a history: their names by id, and those that have no result yet."""
+    """The calls of a history: their names by id, and those without a result."""
 
     def __init__(self, history: Sequence[Message] = ()) -> None:
         self.names = {call.id: call.name for message in history for call in message.tool_calls}
@@ -44,7 +46,7 @@ class Calls:
 
 
 class _Misfit(NamedTuple):
-    """Why a dict does not have the shape of a format. `nearly`: only its unknown fields are wrong."""
+    """The reason why a dict does not match a format. `nearly` is True if only unknown fields are wrong."""
 
     form: Formatter
     finding: Finding
@@ -52,14 +54,14 @@ class _Misfit(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The messages of a dict, and the format that it is in."""
+    """The messages of a dict, and its format."""
 
     messages: list[Message]
     form: Formatter
 
     @property
     def waits(self) -> bool:
-        """Whether nothing of it can be sent without the dict after it: a reasoning item, which belongs to the next."""
+        """True if nothing of it can be sent without the next dict: a reasoning item, which belongs to the next item."""
         parts = [part for message in self.messages for part in message.parts]
         return (
             bool(parts)
@@ -69,10 +71,10 @@ class Read(NamedTuple):
 
 
 def read(given: JSONObject, form: Formatter | None, calls: Calls, before: Sequence[JSONObject] = ()) -> Read:
-    """The messages of one dict, with the ids and names of `calls` where the dict leaves them out.
+    """Return the messages of one dict, with ids and names from `calls` if the dict omits them.
 
-    `form` is the format of the provider; None where only OpenAI's chat is understood. `before` are dicts in that format
-    that waited for this one, and are read with it.
+    `form` is the provider's format; None if only OpenAI's chat is supported. `before` are held-back dicts in that
+    format, which are read together with this one.
     """
     if problem := check(given, ""):
         raise InvalidMessage(problem[1], field=problem[0].removeprefix("."))
@@ -87,13 +89,13 @@ def read(given: JSONObject, form: Formatter | None, calls: Calls, before: Sequen
         request = each.decode_request([*(before if each is form else ()), shaped])
         messages = [*([request.system] if request.system is not None else []), *request.messages]
         if not messages:
-            raise InvalidMessage("the message says nothing.", field=content_field(given))
+            raise InvalidMessage("the message is empty", field=content_field(given), fix="Add content.")
         return Read(list(_completed(messages, shaped, each, calls)), each)
     raise _refused(given, misfits)
 
 
 def read_call(given: JSONObject) -> ToolCall:
-    """A call as OpenAI's chat writes it, or with `name` and `arguments` beside its `id`."""
+    """Convert a call in the shape of OpenAI's chat, or with `name` and `arguments` beside its `id`."""
     ((message,), _) = read({"role": "assistant", "tool_calls": [given]}, None, Calls())
     (call,) = message.tool_calls
     return call
@@ -105,19 +107,21 @@ def _shapes(form: Formatter | None) -> list[Formatter]:
         return [chat]
     if form.name == CHAT:
         return [form]
-    return [form, chat] if form.rules.rules else [chat, form]  # without rules it would take everything
+    return [form, chat] if form.rules.rules else [chat, form]  # a format without rules accepts everything
 
 
 def _without_camel(given: JSONObject) -> JSONObject:
     for camel, name in CAMEL.items():
         if given.get(camel) is not None and given.get(name) is not None:
-            raise InvalidMessage(f"`{camel}` and `{name}` are the same field. Give one of them.", field=camel)
+            raise InvalidMessage(f"`{camel}` and `{name}` are the same field", field=camel, fix="Pass one of them.")
     wire = {CAMEL.get(name, name): value for name, value in given.items() if name not in CAMEL or value is not None}
     return wire if wire.keys() != given.keys() else given
 
 
 def _as_chat(wire: JSONObject) -> JSONObject:
-    """The dict as chat writes it, also where parts are plain texts, and arguments or results are objects."""
+    """Return the dict in the shape of OpenAI's chat, converting plain-text parts and arguments or results that are
+    objects.
+    """
     wire, content = dict(wire), cast(object, wire.get("content"))
     if wire.get("role") in ("tool", "function") and not isinstance(content, str) and not _are_parts(content):
         wire["content"] = "" if content is None else encode(cast(JSON, content)).decode()
@@ -156,7 +160,7 @@ def _as_chat_call(call: JSON) -> JSON:
 
 
 def _refused(given: JSONObject, misfits: list[_Misfit]) -> InvalidMessage:
-    """The error about the shape that fits best: all but its unknown fields, else the one whose fault is deepest."""
+    """Return the error for the shape that matches best: only unknown fields are wrong, else the deepest error."""
     finding = max(misfits, key=lambda each: (each.nearly, len(each.finding.path))).finding
     path = finding.path[1:]
     if (named := NAMED.match(finding.message)) and path[-1:] != (named[1],):
@@ -166,7 +170,7 @@ def _refused(given: JSONObject, misfits: list[_Misfit]) -> InvalidMessage:
     names = " or ".join(dict.fromkeys(each.form.name for each in misfits))
     reply = " Add a whole reply with add_reply." if REPLY & given.keys() else ""
     return InvalidMessage(
-        f"{finding.message} Give the message in the shape of {names}.{reply}",
+        f"{finding.message} Use the message format of {names}.{reply}",
         field=field or ("role" if "role" in given else "message"),
     )
 
@@ -176,7 +180,7 @@ def content_field(given: JSONObject) -> str:
 
 
 def _completed(messages: Sequence[Message], wire: JSONObject, form: Formatter, calls: Calls) -> Iterator[Message]:
-    """The messages with ids and names for what the dict left out, from the calls that wait for a result."""
+    """Yield the messages with missing ids and names filled in from the calls that have no result."""
     written = set(_texts(wire))
     names: ChainMap[str, str] = ChainMap({}, calls.names)
     waiting = list(calls.open)
@@ -203,7 +207,7 @@ def _completed(messages: Sequence[Message], wire: JSONObject, form: Formatter, c
 def _answer(
     result: ToolResult, written: set[str], form: Formatter, waiting: Sequence[ToolCall], renamed: dict[str, str]
 ) -> ToolResult:
-    """The result with the id of the call that it answers: its own, that of a call of its name, or of the only one."""
+    """Return the result with the id of its call: its own, that of an open call with its name, or of the only one."""
     call_id = renamed.get(result.call_id, result.call_id)
     if call_id in written or call_id in renamed.values():
         alike = [call.id for call in waiting if call.id == call_id or form.spelling.id(call.id) == call_id]
@@ -211,18 +215,18 @@ def _answer(
     fits = [call for call in waiting if result.name in (*UNKNOWN, call.name)]
     if not fits:
         raise InvalidMessage(
-            f"the result of {result.name or 'a tool'} has no id, and no call of that name waits for a result. Add the "
-            "message with the call first.",
+            f"the result of {result.name or 'a tool'} has no call id, and no open call has that name",
             field="name",
+            fix="Add the message with the call first.",
         )
     return replace(result, call_id=fits[0].id, name=fits[0].name)
 
 
 def _free(call_id: str, names: ChainMap[str, str]) -> str:
-    """An id that no call has, made from one that a decoder made: `call_1` becomes `call_7`."""
+    """Return an unused id based on one that a decoder created: `call_1` becomes `call_7`."""
     stem, _, digits = call_id.rpartition("_")
     stem = stem if digits.isdigit() else call_id
-    number = sum(map(len, names.maps)) + 1  # mostly free already
+    number = sum(map(len, names.maps)) + 1  # usually unused
     while f"{stem}_{number}" in names:
         number += 1
     return f"{stem}_{number}"

@@ -1,4 +1,4 @@
-"""What happens to a draft, in order: each pass is a function from a draft to a draft."""
+"""The passes of a compilation, in order. Each is a function from a draft to a draft."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,7 +1,7 @@
-"""Reads the log with one agent's eyes: what it sees, as whose words, with calls and results grouped.
+"""Select and render the new messages as one agent sees them, and group tool calls with their results.
 
-Comes first, so that nothing later counts what is hidden. Only what is new in the log is looked at; what was shown keeps
-its form, also where a second person has joined since.
+Runs first, so that later passes do not count hidden messages. Only new messages are processed. What was sent keeps its
+form, even if a second person has joined since.
 
     The log                                As agent `coder` sees it
     user ann      "Build it."              user       Build it.
@@ -26,8 +26,8 @@ from contextc.models.find import entry_of
 from contextc.store.places import SEQ_MASK
 
 NAMELESS = ""
-MADE_UP = 40  # about what a result takes that says there is none
-TAGGED = 12  # about what the tags around a system message take
+MADE_UP = 40  # estimated tokens of a placeholder result
+TAGGED = 12  # estimated tokens of the tags around a system message
 
 
 def choose_view(draft: Draft) -> Draft:
@@ -35,8 +35,8 @@ def choose_view(draft: Draft) -> Draft:
 
 
 def _results_alone(draft: Draft) -> Draft | None:
-    """The short way for the usual step of an agent: its reply, which is an item already, and the results of all its
-    calls, each a text that is shown as it is. None where the log holds anything else.
+    """Handle the usual step of an agent: its reply, and plain text results of all its calls. None if the log has
+    anything else.
     """
     standing, log = draft.standing, draft.log
     if draft.late or standing.answered or len(standing.produced) != 1 or not log:
@@ -64,7 +64,7 @@ def _results_alone(draft: Draft) -> Draft | None:
 
 
 def _is_plain(message: Message, draft: Draft) -> bool:
-    """Whether it is the agent's own, of this run or of none, and nothing keeps it from being shown as it is."""
+    """Return True if a message is the agent's own, of this run or of none, and can be sent as it is."""
     return (
         (message.author is None or message.author == draft.agent)
         and (message.run is None or (message.run == draft.run and message.run in draft.standing.going))
@@ -90,7 +90,7 @@ def _seen(draft: Draft) -> Draft:
             view.see(where, message)
         else:
             view.waiting.append(where)
-    for where, message in draft.log[:needed]:  # they stand alone: what came between them is not known
+    for where, message in draft.log[:needed]:  # isolated: the messages between them were not read
         view.answered = draft.standing.answered
         if where not in produced:
             view.see(where, message)
@@ -103,7 +103,7 @@ def _seen(draft: Draft) -> Draft:
 
 
 def _unread(draft: Draft) -> int:
-    """How many messages at the front of the log are from the part of it that was not read."""
+    """Return the number of messages at the start of the log that are from the unread part."""
     if not draft.unread:
         return 0
     return sum([where & SEQ_MASK <= draft.unread for where, _ in draft.log])
@@ -146,7 +146,7 @@ class _View:
         )
 
     def note_run(self, message: Message) -> None:
-        """Follow which runs of this agent have begun and ended."""
+        """Track which runs of this agent have begun and ended."""
         run = message.run
         if run is None or not self._is_own(message):
             return
@@ -157,12 +157,12 @@ class _View:
             self.going.append(run)
 
     def see(self, where: int, message: Message) -> None:
-        """Add a message as it is seen, or say why it is not."""
+        """Add a message as the agent sees it, or record why it is hidden."""
         if self._is_as_said(message) and self._added(where, message):
             return
         why = self._hidden(where, message)
         if why:
-            if where not in self.draft.late:  # it was said when it came
+            if where not in self.draft.late:  # the reason was recorded when it arrived
                 self.left.append(Left(where, why))
             return
         own = self._is_own(message)
@@ -192,8 +192,10 @@ class _View:
         self.add(replaying(item, message, self.draft.options.replay), message)
 
     def _is_as_said(self, message: Message) -> bool:
-        """Whether a message is of the usual kind, shown as it was said: the agent's own words, calls and results, or
-        those of the only person there is. What it says is right for `_added` alone; all others take the long way.
+        """Return True if a message can be sent as it is: the agent's own text, calls and results, or those of the only
+        person.
+
+        Valid for `_added` only. All other messages are handled by `see`.
         """
         role = message.role
         if (
@@ -225,7 +227,7 @@ class _View:
         return True
 
     def _added(self, where: int, message: Message) -> bool:
-        """Add a message as it was said; False where it is too long for that."""
+        """Add a message as it is. Returns False if it is too long."""
         role = message.role
         tokens = self.draft.counts.get(where)
         if tokens is None:
@@ -270,17 +272,17 @@ class _View:
         return message.role in ("assistant", "tool")
 
     def _is_foreign(self, message: Message) -> bool:
-        """Whether another model signed its reasoning: over a past as that one was shown it."""
+        """Return True if another model signed the reasoning, for a context that this model did not see."""
         mine = self.draft.provider.asks_for
         wrote = {part.model for part in message.parts if type(part) is Reasoning and part.model} - {mine}
         return any((entry_of(name) or name) != (entry_of(mine) or mine) for name in wrote)
 
     def _is_note(self, message: Message) -> bool:
-        """Whether the agent told itself something. What it called stays its own call."""
+        """Return True if the agent addressed a message to itself. A message with calls does not count."""
         return message.role == "assistant" and self.agent in message.recipients and not message.tool_calls
 
     def _hidden(self, where: int, message: Message) -> str:
-        """Why a message is not shown; empty where it is."""
+        """Return why a message is hidden; empty if it is not."""
         if message.redacted:
             return "redacted"
         if message.status == "pending":
@@ -331,9 +333,9 @@ class _View:
         return all(kind in self.media for kind in kinds)
 
     def _grouped(self, entries: list[Entry]) -> list[Entry]:
-        """The entries with every result behind the call it answers; what stood between comes after the group.
+        """Return the entries with every result after its call. Messages between the two move behind the group.
 
-        Results whose calls were shown with one of ours are told as a new message: the past is not edited.
+        A result whose call was sent with a placeholder becomes a new message, because what was sent is never changed.
         """
         if _in_order(entries):
             return entries
@@ -349,7 +351,7 @@ class _View:
             if not results:
                 stays[index] = [entry]
                 if entry.item.role == "assistant":
-                    home.clear()  # what comes after another reply cannot join them any more
+                    home.clear()  # results after another reply cannot be attached any more
                 continue
             callers: dict[int, list[str]] = {}
             for result in results:
@@ -374,7 +376,9 @@ class _View:
         ]  # fmt: skip
 
     def _missing(self) -> dict[str, str]:
-        """Calls that were shown with a result of ours, and whose own was not told since; with their tools."""
+        """Return calls that were sent with a placeholder result and whose own result was not sent since, with their
+        tools.
+        """
         kept = self.draft.kept
         stands = None if kept is None else {id(item) for item in kept}
         items = [item for each in self.draft.sealed for item in each.row.items] if kept is None else kept
@@ -393,7 +397,7 @@ class _View:
         return self.pending | missing | {name: "" for name in self.draft.unanswered}
 
     def _home(self) -> dict[str, int]:
-        """Calls of the last reply that is kept, where the results they had are gone: others may still join them."""
+        """Return calls of the last kept reply whose results were removed. New results can still be attached to them."""
         last = next((item.place for item in reversed(self.draft.kept or ()) if item.role == "assistant"), 0)
         return {name: where for name, where in self.draft.unanswered.items() if where == last}
 
@@ -405,7 +409,7 @@ class _View:
         return Entry(Item(place=item.place, kind="late", text=text, tokens=self.draft.counter.message(told)), told)
 
     def _part_of(self, entry: Entry, ids: list[str]) -> Entry:
-        """The entry with those of its results alone that answer these calls."""
+        """Return the entry restricted to the results for these call ids."""
         item, message = entry
         if len(ids) == len(message.tool_results):
             return entry
@@ -416,7 +420,7 @@ class _View:
 
 
 def _with_made_up(entries: list[Entry]) -> list[Entry]:
-    """The entries, each counted with the results that will be made up for calls in it that have none."""
+    """Return the entries, counted with the placeholder results of their unanswered calls."""
     kinds = [type(part) for _, message in entries for part in message.parts]
     if (calls := kinds.count(ToolCall)) == 0 or calls == kinds.count(ToolResult):
         return entries
@@ -429,7 +433,7 @@ def _with_made_up(entries: list[Entry]) -> list[Entry]:
 
 
 def _called(name: str) -> str:
-    """A name as it stands in a prefix, which it cannot end."""
+    """Return a name in a form that cannot close a prefix."""
     return "@" + " ".join(name.split()).replace("[", "(").replace("]", ")")
 
 
@@ -438,7 +442,7 @@ def _late(tool: str, call_id: str) -> str:
 
 
 def _limit(shown: Message, tokens: int, draft: Draft) -> int:
-    """The length in characters above which a result takes more than so many tokens; 0 where none does."""
+    """Return the maximum length in characters for results above this number of tokens; 0 if there are none."""
     lengths = [
         (len(result.text), counted)
         for result in shown.tool_results

@@ -1,11 +1,11 @@
-"""Keeps a request within its budget. Where it does not fit, a new epoch begins, and everything that makes room happens
-there together: old results decay, a summary takes the place of what it sums up, whole turns go, oldest first, and
-inside one long turn its oldest steps.
+"""Keep a request within its budget. If it does not fit, begin a new epoch and trim the context there.
 
-A cut goes down to the low mark and stays there for many steps, so that the prefix, and with it the provider's cache,
-survives. Calls and results are already grouped, and no cut falls inside a group. The new message, pinned messages, the
-latest summary and the step that waits for an answer are never dropped; if these alone are too much, nothing is sent.
-A message that was too much, and was never answered, is the new one only until the next one comes.
+Trimming happens in this order: old tool results are replaced by stubs, a summary replaces what it covers, whole turns
+are dropped (oldest first), then the oldest steps of one long turn. It goes down to the low mark, so that the prefix,
+and with it the provider's cache, is stable for many steps. Calls and results are already grouped and are never
+separated. The new message, pinned messages, the latest summary and the step that waits for an answer are never dropped.
+If these alone do not fit, nothing is sent. A message that is too long, and was never answered, is protected only until
+the next one comes.
 
     Before (available 1,000)            After (low mark 700)
     user       Find the bug.     50     user       Find the bug.                        50
@@ -29,7 +29,7 @@ from contextc.messages import Message, Text, ToolResult
 from contextc.store.places import SEQ_MASK
 from contextc.tokens import next_input
 
-DECAYED = 48  # what the line that stays takes at least
+DECAYED = 48  # minimum tokens of a stub
 EXAMPLE = (
     "[The result of some_tool, 100,000 characters, was left out to save room. Call fetch_result with id "
     '"r9999" to read it.]'
@@ -54,7 +54,9 @@ def fit_budget(draft: Draft) -> Draft:
 
 
 def _measured(draft: Draft, tail: int) -> Draft:
-    """The draft with what its messages take: by the provider's own figure for the last request, where it gave one."""
+    """Return the draft with the tokens of its messages, based on the provider's figure for the last request if there is
+    one.
+    """
     before = draft.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
     budget, last = replace(draft.budget, overhead=draft.standing.overhead), draft.standing.input
     if last and not draft.epoch:
@@ -104,7 +106,7 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
 
 
 def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
-    """Calls that are cut away without their results, which may still come."""
+    """Return trimmed calls whose results may still arrive."""
     places = {item.place for item in kept}
     answered = {result.call_id for entry in draft.tail for result in entry.message.tool_results}
     opened = [(each.row.items, each.row.open) for each in draft.sealed if each.row.open]
@@ -128,18 +130,18 @@ def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
 
 
 def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
-    """A new epoch keeps only the latest copy of each dynamic fragment, and none of those that were withdrawn. Its head
-    says what an update said in a session.
+    """Return the items of a new epoch with only the latest copy of each dynamic fragment, without withdrawn ones and
+    updates.
 
-    On a branch or a fork so many items at the front are as they were: the cache, and reasoning that is bound to them,
-    outlives it.
+    An update is dropped because the new head contains it. On a branch or a fork, the first `as_it_was` items are
+    unchanged, so that the cache and bound reasoning stay valid.
     """
     copies = [item for item in items if item.kind == "dynamic"]
     latest = {item.fragment: item for item in copies}
     in_front = {item.fragment for item in items[:as_it_was]}
 
     def stays(item: Item) -> bool:
-        if not item.fragment:  # a block of an older version, with all fragments of its time
+        if not item.fragment:  # a block of an older version with all fragments
             return item is copies[-1]
         return item is latest[item.fragment] and (bool(item.hash) or item.fragment in in_front)
 
@@ -151,7 +153,7 @@ def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
 
 
 def _fewer_media(items: list[Item], keep: int) -> list[Item]:
-    """A new epoch keeps the bytes of the most recent media only."""
+    """Return the items with only the most recent media. Older media are replaced by descriptions."""
     shown = [index for index, item in enumerate(items) if item.media and not item.blind]
     old = set(shown[: len(shown) - keep] if keep else shown)
     return [replace(item, blind=True) if index in old else item for index, item in enumerate(items)] if old else items
@@ -165,7 +167,7 @@ def _first_difference(before: Sequence[Item], after: Sequence[Item]) -> int:
 
 
 def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
-    """Which items stay: those that are pinned, and with one of a call and its results all of them."""
+    """Return which items must stay: pinned ones, and with them the whole group of a call and its results."""
     held = [index for index, item in enumerate(items) if item.place in pins or item.kind in ("summary", "dynamic")]
     if not held:
         return [False] * len(items)
@@ -175,7 +177,7 @@ def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
 
 
 class _Slot(Struct, gc=False):
-    """One item on its way through the cut."""
+    """One item during trimming."""
 
     item: Item
     pinned: bool
@@ -183,14 +185,14 @@ class _Slot(Struct, gc=False):
 
 
 class _Room:
-    """Makes room, in order. Works on tokens as we count them; `factor` is what they are really worth."""
+    """Trims items in order. It uses tokens by our count; `factor` converts them to the provider's."""
 
     def __init__(self, draft: Draft, items: list[Item], factor: float) -> None:
         self.draft, self.options, self.factor = draft, draft.options, factor
         self.slots = [_Slot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
         self.budget = draft.budget
         self.overhead = ceil(self.budget.overhead / factor)
-        """What the provider counts beyond our messages, as if we had counted it: no cut makes it smaller."""
+        """The provider's overhead in tokens by our count. Trimming does not reduce it."""
         self.total = self.overhead + sum([item.tokens for item in items])
         self.left: list[Left] = []
 
@@ -227,9 +229,9 @@ class _Room:
         return [slot.item for slot in self.slots if not slot.gone]
 
     def _set_aside(self) -> None:
-        """Of messages that wait for one answer, leave out those that cannot even be shown beside the latest.
+        """Of several messages that wait for one answer, drop those that do not fit beside the latest one.
 
-        Before anything else is cut, which would be in vain. Another of them then opens the turn.
+        This happens before any other trimming, which would not help. Another of the messages then opens the turn.
         """
         said = {where for where, message in self.draft.log if message.role == "user"}
         start = self._turns()[-1]
@@ -260,7 +262,9 @@ class _Room:
             self.total += tokens
 
     def _mark(self) -> int:
-        """How far down a cut goes. Where what must stay leaves little above the low mark, half of the rest is kept."""
+        """Return the target of trimming. If what must stay leaves little room above the low mark, half of the rest is
+        kept.
+        """
         room = int(self.budget.available / self.factor)
         if self.options.strategy != "chunked":
             return room
@@ -271,12 +275,12 @@ class _Room:
         return low if must < low * 3 // 4 else max(low, must + (room - must) // 2)
 
     def _staying(self) -> tuple[int, int]:
-        """Where the step begins that waits for an answer, and what opened the turn."""
+        """Return the index of the step that waits for an answer, and of the message that opened the turn."""
         steps = self._steps()
         return steps[-1] if steps else len(self.slots) - 1, self.turns[-1]
 
     def _shorten(self) -> None:
-        """Results that are too large for this window, though they were not for the one they were shown in."""
+        """Shorten results that are too large for this window, although they were not for an earlier one."""
         most = int(self.budget.available * self.options.oversized / self.factor)
         if most <= DECAYED:
             return
@@ -292,11 +296,11 @@ class _Room:
                 self.total -= item.tokens - slot.item.tokens
 
     def _turns(self) -> list[int]:
-        """Where each turn begins; the first of them with what stands before any."""
+        """Return the start of each turn. The first one includes everything before it."""
         return [0, *(index for index, slot in enumerate(self.slots) if slot.item.opens and index)]
 
     def _steps(self) -> list[int]:
-        """Where the steps of the current turn begin."""
+        """Return the start of each step of the current turn."""
         start = self.turns[-1]
         return [index for index in range(start, len(self.slots)) if self.slots[index].item.role == "assistant"]
 
@@ -320,8 +324,10 @@ class _Room:
                 self.total -= item.tokens - tokens
 
     def _is_over(self) -> bool:
-        """Whether a summary was not enough. Without one a cut goes down to its mark, also where fewer dynamic blocks
-        would do for this once: the next request would be over again.
+        """Return True if more than a summary is needed.
+
+        Without a summary, trimming always goes down to its mark, even if dropping dynamic blocks would be enough for
+        this request. The next request would exceed the budget again.
         """
         if not (self.draft.compacted or self.draft.unread):
             return True
@@ -371,7 +377,7 @@ class _Room:
             if self.total + tokens * dropped <= target:
                 break
             for slot in unit:
-                if slot.item.kind != "dynamic":  # the latest, as it stands since: nobody would show it again
+                if slot.item.kind != "dynamic":  # the latest copy would not be sent again
                     dropped = self._drop(slot, "its step was cut away") or dropped
         if dropped:
             start = next((index for index in range(self.turns[-1], len(self.slots)) if self.slots[index].gone), 0)
@@ -382,8 +388,10 @@ class _Room:
             self.total += tokens
 
     def _units(self, steps: Sequence[int]) -> Iterator[tuple[Sequence[_Slot], int]]:
-        """What may go inside the current turn, oldest first, and how far down: texts before its first step, its steps,
-        and at last what came after the last reply, except for what opened the turn and the newest message.
+        """Yield what may be dropped inside the current turn, oldest first, with the target size.
+
+        First texts before its first step, then its steps, last what came after the last reply. The message that opened
+        the turn and the newest message are excluded.
         """
         newest = max((index for index, slot in enumerate(self.slots) if slot.item.place), default=0)
         first = steps[0] if steps else len(self.slots)
@@ -404,7 +412,7 @@ class _Room:
                 yield unit, room
 
     def _drop_single(self) -> None:
-        """Seed B's literal rule: single messages, from the front, until it fits; the newest stays."""
+        """Drop single messages from the front until the request fits, and keep the newest (policy `seed_b`)."""
         room = int(self.budget.available / self.factor)
         newest = max((index for index, slot in enumerate(self.slots) if slot.item.place), default=0)
         for slot in self.slots[:newest]:
@@ -425,4 +433,4 @@ class _Room:
         budget = self.budget
         over = int(self.total * self.factor) - budget.available
         if over > 0 and budget.reserve > SMALLEST_RESERVE:
-            self.budget = replace(budget, reserve=SMALLEST_RESERVE)  # at once, so that the next steps fit too
+            self.budget = replace(budget, reserve=SMALLEST_RESERVE)  # in one step, so that the next requests fit too

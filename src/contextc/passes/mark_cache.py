@@ -1,7 +1,7 @@
-"""Sets cache points: behind the head, behind what the request before ended with, and at the end.
+"""Set cache breakpoints: after the head, after the end of the previous request, and at the end.
 
-These are the places a provider's cache looks at first, they are the same from step to step, and there are never more
-than it takes; what is too short to be cached gets none. Comes behind the budget, because marks are positions.
+A provider's cache checks these positions first, and they are stable from step to step. There are never more than the
+provider allows, and none if the request is too short to be cached. Runs after the budget, because marks are positions.
 
     Before                     After
     system     You are …       system     You are …   ●

@@ -1,9 +1,9 @@
-"""Puts the dynamic fragments that are due at the tail, in one block.
+"""Insert the dynamic fragments that are due at the tail, in one block.
 
-A fragment is due when the model has no copy of its present text in this epoch. At the start of a turn it is due again
-where its latest copy lies far back; a session gets all of them at every turn. A copy that takes the place of another
-says so, and a fragment that has become empty is withdrawn. Once shown they stay where they were shown, so the prefix
-holds. Comes before the budget, so that they are counted.
+A fragment is due if this epoch has no copy of its current text. At the start of a turn it is also due if its latest
+copy is far back; a session gets all fragments at every turn. A copy that replaces another one is marked as updated, and
+a fragment that has become empty is withdrawn. Copies are never moved, so the prefix is stable. Runs before the budget,
+so that they are counted.
 
     Before                              After
     user       What is left to do?      user       What is left to do?
@@ -49,7 +49,7 @@ def place_fragments(draft: Draft) -> Draft:
 
 
 def _due(draft: Draft, *, begins: bool, now: int) -> list[Item]:
-    """Return the copies that the tail gets, and the withdrawals. `now` is how many tokens stand before them."""
+    """Return the copies and withdrawals that are due. `now` is the number of tokens before them."""
     shown, every = draft.standing.fragments, begins and draft.provider.session_resumption
     due: list[Item] = []
     for fragment in draft.prompt.dynamic:
@@ -70,7 +70,7 @@ def _due(draft: Draft, *, begins: bool, now: int) -> list[Item]:
 
 
 def _with(draft: Draft, items: Sequence[Item]) -> Draft:
-    """Add inserted texts to the tail, marked as ours where a session takes no system message."""
+    """Append inserted texts to the tail, marked as ours if a session accepts no system message."""
     marked = draft.resume and not draft.provider.system_in_session
     entries: list[Entry] = []
     for item in items:

@@ -1,7 +1,7 @@
-"""Closes the draft: what must be true of a tail, whatever the log held. It changes nothing.
+"""Check the invariants of a draft. This pass changes nothing.
 
-A broken promise here is a defect of ours, and is raised before a byte leaves. It raises by itself, because `assert`
-is gone under `python -O`.
+A violation is a defect of contextc and is raised before anything is sent. It does not use `assert`, which `python -O`
+removes.
 """
 
 from collections.abc import Sequence
@@ -24,4 +24,4 @@ def verify(draft: Draft) -> Draft:
 def _check_once(items: Sequence[Item]) -> None:
     shown = [(item.place, item.only) for item in items if item.place and item.kind == "message"]
     if len(shown) != len(set(shown)):
-        raise InternalError("Draft: each message must stand in it once, got one that is there twice")
+        raise InternalError("Draft: each message must occur once, got a duplicate")
