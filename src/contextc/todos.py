@@ -1,8 +1,8 @@
-"""Todos: what an agent means to do in a conversation, and the tool with which a model keeps its own list.
+"""Todos: the list of an agent's tasks in a conversation, and the tool with which a model updates it.
 
-They are state, not messages: the list is stored beside the conversation, and a prompt fragment shows it afresh at every
-turn. A todo is one line. Its number is its place in the list and its name. Nothing here raises because of what a model
-wrote: a call that makes no sense is answered in words the model can act on.
+Todos are state, not messages: the list is stored beside the conversation, and a prompt fragment contains the current
+list at every turn. A todo is one line. Its number is its position in the list and its id. Invalid arguments of a model
+do not raise: the result of the call describes the problem.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ MAX_TODOS = 200
 
 
 class Todo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing to do. `number` counts from 1 in the list of one agent in one conversation."""
+    """One task. `number` counts from 1 in the list of one agent in one conversation."""
 
     number: int
     text: str
@@ -30,7 +30,7 @@ class Todo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class TodoChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be different about todo `number`; None leaves it as it is."""
+    """A change of todo `number`. A field of None stays unchanged."""
 
     number: int
     state: TodoState | None = None
@@ -38,7 +38,7 @@ class TodoChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class KeepsTodos(Protocol):
-    """What `apply_todo_call` needs of a store."""
+    """The part of a store that `apply_todo_call` uses."""
 
     def todos(self, conversation: str, agent: str = ...) -> list[Todo]: ...
 
@@ -48,9 +48,9 @@ class KeepsTodos(Protocol):
 
 
 def check_text(text: object) -> str:
-    """The one line a todo's text comes to: white space becomes single spaces."""
+    """Return a todo's text as one line, with single spaces."""
     if not isinstance(text, str):
-        raise InvalidInput(f"a {type(text).__name__} is not the text of a todo. Give one line of text.")
+        raise InvalidInput(f"text of a todo must be a string, got {type(text).__name__}.")
     line = " ".join(well_formed(text).split())
     if not line:
         raise InvalidInput("The text of a todo is blank. Say what is to be done.")
@@ -79,10 +79,10 @@ def check_count(count: int) -> None:
 
 
 def numbered(todos: Iterable[object]) -> list[Todo]:
-    """A whole new list: texts, which are open, and todos, which keep their state. It is numbered in this order."""
+    """Return a new list, numbered in this order. Strings become open todos; todos keep their state."""
     if isinstance(todos, str | Todo) or not isinstance(todos, Iterable):
         raise InvalidInput(
-            f"a {type(todos).__name__} is not a list of todos. Write [text, …], or use `add_todo` for one."
+            f"todos must be a list, got {type(todos).__name__}", fix="Pass [text, …], or use `add_todo` for one todo."
         )
     found: list[Todo] = []
     for number, each in enumerate(todos, 1):
@@ -96,7 +96,7 @@ def numbered(todos: Iterable[object]) -> list[Todo]:
 
 
 def list_todos(todos: Sequence[Todo]) -> str:
-    """The list as a model reads it: what was dropped is left out, and a finished list is one line."""
+    """Return the list as text for a model. Dropped todos are omitted, and a finished list is one line."""
     if not todos:
         return ""
     if all(todo.state in ("done", "dropped") for todo in todos):
@@ -157,10 +157,10 @@ class _Call(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def apply_todo_call(store: KeepsTodos, conversation: str, agent: str, arguments: object) -> str:
-    """Do what a call of `TODO_TOOL` asks for, all of it or nothing, and say how the list stands now.
+    """Apply a call of `TODO_TOOL` atomically, and return the updated list as text.
 
-    What is wrong with the arguments is said in the answer. What is wrong with the store, or with the conversation's
-    name, is raised: no model could help it.
+    Problems with the arguments are described in the returned text. Problems with the store or the conversation's name
+    are raised, because the model cannot correct them.
     """
     store.todos(conversation, agent)
     try:

@@ -1,4 +1,4 @@
-"""A tool as a model is told about it."""
+"""Tool definitions as they are sent to a model."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from contextc.messages import Extra
 
 
 class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A function a model may call. `parameters` is the JSON Schema of its arguments; `strict` holds the model to it."""
+    """A function a model may call. `parameters` is the JSON Schema of its arguments; `strict` enforces the schema."""
 
     name: str
     description: str = ""
@@ -17,7 +17,7 @@ class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
 
 
 class NativeTool(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A tool that only one provider has, and runs itself: passed on to it as it is, and to nobody else."""
+    """A tool that one provider defines and runs itself. It is sent unchanged, and only to that provider."""
 
     provider: str
     data: JSONObject

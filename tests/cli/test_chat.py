@@ -99,15 +99,15 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
         (["-m", "nonsense", "hi"], "the model has no default provider"),
         (["-m", "local:foo", "--window", "8000", "hi"], "the local model is SmolLM2"),
         (["-m", "local", "--url", "http://127.0.0.1:1", "hi"], "--model myserver:MODEL --url"),
-        (["--url", "http://127.0.0.1:1/v1", "hi"], "--url is about a model, and none is named"),
-        (["--window", "5000", "hi"], "--window is about a model, and none is named"),
-        (["--key", "GROQ_API_KEY", "hi"], "--key is about a model, and none is named"),
-        (["-m", "replay:empty.jsonl", "--url", "http://127.0.0.1:1/v1", "hi"], "leave out --url"),
+        (["--url", "http://127.0.0.1:1/v1", "hi"], "url requires a model, got none"),
+        (["--window", "5000", "hi"], "window requires a model, got none"),
+        (["--key", "GROQ_API_KEY", "hi"], "key requires a model, got none"),
+        (["-m", "replay:empty.jsonl", "--url", "http://127.0.0.1:1/v1", "hi"], "Omit url and key"),
         (["-m", "replay:empty.jsonl", "--window", "-5", "hi"], "--window -5: give a number above 0"),
         (["-m", "replay:empty.jsonl", "--output", "0", "hi"], "--output 0: give a number above 0"),
         (["-m", "replay:empty.jsonl", "--budget", "0", "hi"], "--budget 0: give a number above 0"),
         (["-m", "replay:none.jsonl", "hi"], "cannot read the file"),
-        (["-m", "replay:none.jsonl?speed=3", "hi"], "there are format, window"),
+        (["-m", "replay:none.jsonl?speed=3", "hi"], "Use format, window"),
         (["-m", "replay:empty.jsonl", "hi", "-p", "ho"], "One of the two is enough"),
         (["-m", "replay:empty.jsonl", "--continue", "-c", "x", "hi"], "One of the two is enough"),
         (["-m", "replay:empty.jsonl", "--continue", "hi"], "no conversation in this store"),
@@ -150,7 +150,7 @@ def test_a_failure_that_passes_is_told_and_tried_again(tmp_path: Path) -> None:
 def test_with_nothing_configured_it_is_the_local_model_and_says_so(tmp_path: Path) -> None:
     asked = chat(tmp_path, "hi", CONTEXTC_LOCAL_MODEL=str(tmp_path / "none.gguf"))
     assert asked.returncode == 2
-    assert "No model is configured, so this is SmolLM2-135M-Instruct on this machine" in asked.stderr
+    assert "No model is configured: using SmolLM2-135M-Instruct on this machine" in asked.stderr
     assert asked.stdout == ""
     configured = recorded(tmp_path / "a.jsonl", says("Hello."))
     asked = chat(tmp_path, "hi", CONTEXTC_MODEL=configured)

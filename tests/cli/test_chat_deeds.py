@@ -54,7 +54,7 @@ def test_a_change_that_does_not_fit_is_shown_by_itself(root: Path) -> None:
     what, lines = told(root, "Edit", {"file_path": "/elsewhere/b.txt", "old_string": "x", "new_string": "y"})
     assert (what, lines) == ("Edit: change /elsewhere/b.txt", ["@@ -1 +1 @@", "-x", "+y"])
     _, lines = told(root, "edit_file", {"path": "a.txt", "old": "vier", "new": "four"})
-    assert lines == ["(it would fail: the old text is there 0 times)", "@@ -1 +1 @@", "-vier", "+four"]
+    assert lines == ["(it would fail: the old text occurs 0 times)", "@@ -1 +1 @@", "-vier", "+four"]
 
 
 def test_changes_of_several_files_each_have_their_difference(root: Path) -> None:
@@ -65,7 +65,7 @@ def test_changes_of_several_files_each_have_their_difference(root: Path) -> None
     what, lines = told(root, "apply_patch", {"changes": changes, "reason": "tidy up"})
     assert what == "apply_patch: change 2 files"
     assert lines == [
-        *("@ update a.txt, which becomes b.txt", "@@ -1 +1 @@", "-x", "+⟨U+001B⟩[2J"),
+        *("@ update a.txt, moved to b.txt", "@@ -1 +1 @@", "-x", "+⟨U+001B⟩[2J"),
         *("@ add c.txt", "new", "(reason: tidy up)"),
     ]
 
@@ -109,10 +109,10 @@ def test_of_several_edits_each_shows_both_texts_whole(root: Path) -> None:
     _, lines = told(root, "MultiEdit", {"file_path": "a.txt", "edits": edits})
     assert lines == [
         *("@ edit 1 of 3", "@@ -1 +1 @@", "-two", "+zwei"),
-        *("@ edit 2 of 3, at every place", "@@ -1,12 +1,12 @@"),
+        *("@ edit 2 of 3, every occurrence", "@@ -1,12 +1,12 @@"),
         *[f" line {number}" for number in range(11)],
         *("-line 11", "+line 11!"),
-        *("@ edit 3 of 3", "(the new text is the old one)", " three"),
+        *("@ edit 3 of 3", "(the new text equals the old one)", " three"),
     ]
 
 

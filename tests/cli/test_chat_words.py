@@ -112,7 +112,7 @@ def test_what_is_asked_about_is_what_would_be_done(tmp_path: Path) -> None:
     changed = asks(tmp_path, "edit_file", {"path": "a.txt", "old": "two", "new": "2"})
     assert changed == ["@@ -1,3 +1,3 @@", " one", "-two", "+2", " "]
     assert asks(tmp_path, "edit_file", {"path": "a.txt", "old": "three", "new": "3"}) == [
-        "(it would fail: the old text is there 0 times)",
+        "(it would fail: the old text occurs 0 times)",
         "@@ -1 +1 @@",
         "-three",
         "+3",

@@ -147,7 +147,7 @@ def test_a_request_that_is_no_json_is_refused_by_its_cause(store: cc.Store, valu
     """The error names the callback that returned it, and is one of ours."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]), on_prepare_messages=gives({"messages": value}))
 
-    with pytest.raises(cc.InvalidInput, match="on_prepare_messages: the returned request must be JSON, got "):
+    with pytest.raises(cc.InvalidInput, match="on_prepare_messages: the returned request cannot be encoded as JSON: "):
         asyncio.run(played(executor, "demo"))
     assert is_free(store)
 

@@ -144,7 +144,7 @@ def test_what_another_agent_says_to_others_is_no_input(message: cc.Message) -> N
     store, provider, executor = spoken()
     store.append("demo", message)
     assert asyncio.run(played(executor, "demo", None)) == []
-    with pytest.raises(InvalidInput, match="no input of a turn"):
+    with pytest.raises(InvalidInput, match="role must be"):
         asyncio.run(played(executor, "demo", message))
     assert len(provider.requests) == 1
 

@@ -133,7 +133,7 @@ def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:
         on_prepare_messages=lambda request, step: "no",  # pyright: ignore[reportArgumentType]
     )
 
-    with pytest.raises(InvalidInput, match="returned a str"):
+    with pytest.raises(InvalidInput, match="must return a dict or None, got str"):
         asyncio.run(played(executor, "demo"))
 
     assert provider.bodies == []

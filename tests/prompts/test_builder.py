@@ -103,9 +103,9 @@ def test_tool_definitions_are_hashed_as_they_go_out() -> None:
 def test_two_fragments_of_one_id_are_refused_and_none_is_taken() -> None:
     """Guarantee 15.1."""
     builder = PromptBuilder([PromptFragment("a", "one")])
-    with pytest.raises(cc.InvalidInput, match=r"two prompt fragments 'a'\. Give one of them another id"):
+    with pytest.raises(cc.InvalidInput, match=r"Prompt fragment 'a' already exists\. Use another id"):
         builder.add(PromptFragment("b", "two"), PromptFragment("a", "three"))
-    with pytest.raises(cc.InvalidInput, match="two prompt fragments 'b'"):
+    with pytest.raises(cc.InvalidInput, match="Prompt fragment 'b' already exists"):
         builder.add(PromptFragment("b", "two"), PromptFragment("b", "three"))
     assert builder.render().static_text == "one"
 
@@ -113,17 +113,17 @@ def test_two_fragments_of_one_id_are_refused_and_none_is_taken() -> None:
 def test_a_fragment_that_is_none_is_refused_where_it_is_made() -> None:
     """Guarantee 15.1."""
     for id in ("", " ", "a\nb", "x" * 129, 5):
-        with pytest.raises(cc.InvalidInput, match="cannot name a prompt fragment"):
+        with pytest.raises(cc.InvalidInput, match="id must have 1 to 128 printable characters, got"):
             PromptFragment(id, "text")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match="'a': a int is neither a text nor a function"):
+    with pytest.raises(cc.InvalidInput, match="'a': text must be a string or a function that returns one, got int"):
         PromptFragment("a", 5)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match=r"'a': 'sometimes' is no lifecycle\. Use static, or dynamic"):
+    with pytest.raises(cc.InvalidInput, match=r"'a': lifecycle must be .*, got 'sometimes'"):
         PromptFragment("a", "text", "sometimes")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match="priority '1' is no whole number"):
+    with pytest.raises(cc.InvalidInput, match="priority must be an integer, got '1'"):
         PromptFragment("a", "text", priority="1")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match="a str is not a prompt fragment"):
+    with pytest.raises(cc.InvalidInput, match="must contain only PromptFragment, got str"):
         PromptBuilder().add("text")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match=r"Write \[fragment\]"):
+    with pytest.raises(cc.InvalidInput, match=r"Pass \[fragment\]"):
         PromptBuilder(PromptFragment("a", "text"))  # pyright: ignore[reportArgumentType]
 
 
@@ -147,9 +147,9 @@ def test_a_renderer_that_returns_no_text_is_named() -> None:
     async def late(around: Surroundings) -> str:
         return around.agent
 
-    with pytest.raises(FragmentFailed, match="'a': its renderer returned a int where a text or None belongs"):
+    with pytest.raises(FragmentFailed, match="'a': its renderer must return a string or None, got int"):
         PromptBuilder([PromptFragment("a", lambda _: 5)]).render()  # pyright: ignore[reportArgumentType]
-    with pytest.raises(FragmentFailed, match="'b': its renderer is an async function"):
+    with pytest.raises(FragmentFailed, match="'b': its renderer must be a synchronous function"):
         PromptBuilder([PromptFragment("b", late)]).render()  # pyright: ignore[reportArgumentType]
 
 
@@ -169,7 +169,7 @@ def test_a_moment_in_a_static_text_is_warned_of(text: str) -> None:
     """OpenHands software-agent-sdk#3690: a timestamp at the head of the prompt breaks the cache."""
     (warning,) = PromptBuilder([PromptFragment("head", text)]).render().warnings
     assert (warning.fragment, warning.code) == ("head", "moment-in-static")
-    assert "make it a dynamic fragment" in warning.message
+    assert "Make it a dynamic fragment" in warning.message
     assert PromptBuilder([PromptFragment("head", text, "dynamic")]).render().warnings == ()
 
 

@@ -58,7 +58,7 @@ def test_todos_may_come_before_the_first_message(store: cc.Store) -> None:
     ("text", "said"),
     [
         (" \n", "is blank. Say what"),
-        (5, "a int is not the text of a todo"),
+        (5, "text of a todo must be a string, got int"),
         ("a\0b", "NUL character. Leave it out"),
         ("x" * (MAX_TEXT + 1), "2,001 characters and the limit is 2,000"),
     ],
@@ -92,7 +92,7 @@ def test_other_bad_input_is_refused(store: cc.Store) -> None:
     for number in (0, -1, True, 1 << 80, "1"):
         with pytest.raises(cc.InvalidInput, match="They count from 1"):
             store.set_todo("demo", number, state="done")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(cc.InvalidInput, match=r"a str is not a list of todos\. Write \[text"):
+    with pytest.raises(cc.InvalidInput, match=r"todos must be a list, got str\. Pass \[text"):
         store.replace_todos("demo", "one")
     with pytest.raises(cc.InvalidInput, match="cannot name a agent"):
         store.add_todo("demo", "a", agent="")

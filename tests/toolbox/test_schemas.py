@@ -271,7 +271,9 @@ def test_strict_requires_every_property_and_closes_every_object() -> None:
 
 
 def test_strict_refuses_what_is_open() -> None:
-    with pytest.raises(cc.InvalidInput, match=r"everything\.table: strict allows no open types.* Name the fields"):
+    with pytest.raises(
+        cc.InvalidInput, match=r"everything\.table: strict does not allow open types.* Define the fields"
+    ):
         cc.tool(everything, strict=True)
 
 
@@ -300,15 +302,15 @@ def refused() -> Iterator[tuple[Callable[..., object], str]]:
 
     def ünicode(name: str) -> None: ...
 
-    yield stars, r"The tool stars takes \*names, which a model cannot be told. Name each parameter"
-    yield more, r"The tool more takes \*\*names.*give the schema yourself"
-    yield bare, "The parameter 'name' of the tool bare has no type. Write one, such as `name: str`"  # pyright: ignore[reportUnknownVariableType]
-    yield foreign, r"foreign\.value: Iterator is not a type that a model's JSON can become. Use str, int"
-    yield recursive, r"recursive\.node\.children\[\]: Node holds itself.* Use a flat list"
-    yield keys, r"keys\.table: the keys of a JSON object are text. Use dict\[str"
-    yield lost, r"The tool lost: its type hints cannot be resolved \(name 'Nowhere' is not defined\). Import"  # pyright: ignore[reportUnknownVariableType]
-    yield ünicode, "'ünicode' is no name for a tool: providers take up to 64 letters.*name="
-    yield lambda: None, "A lambda has no name"
+    yield stars, r"Tool stars: \*names cannot be described in a JSON schema. Name each parameter"
+    yield more, r"Tool more: \*\*names.*pass the schema"
+    yield bare, "Tool bare: parameter 'name' has no type hint. Add one, such as `name: str`"  # pyright: ignore[reportUnknownVariableType]
+    yield foreign, r"foreign\.value: type Iterator cannot be described in a JSON schema. Use str, int"
+    yield recursive, r"recursive\.node\.children\[\]: Node is recursive.* Use a flat list"
+    yield keys, r"keys\.table: keys of a JSON object must be strings. Use dict\[str"
+    yield lost, r"Tool lost: type hints cannot be resolved \(name 'Nowhere' is not defined\). Import"  # pyright: ignore[reportUnknownVariableType]
+    yield ünicode, "name must have up to 64 letters.*got 'ünicode'.*name="
+    yield lambda: None, "a lambda has no name"
 
 
 @pytest.mark.parametrize(("function", "words"), list(refused()))

@@ -97,7 +97,7 @@ def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
     """Guarantee 11.7: whatever kind its words claim to be of."""
     ((_, say),) = evaluate([saying("hint", kind="hint", at=("mid_step",))], Moment(when="mid_step"), {}).says
     assert say.kind == "hint"
-    with pytest.raises(InvalidInput, match="only people can be spoken to"):
+    with pytest.raises(InvalidInput, match="at='mid_step' requires kind='hint'"):
         saying("x", at=("mid_step",))
 
 
@@ -105,25 +105,28 @@ def test_a_trigger_for_people_never_speaks_to_a_model() -> None:
     ("failing", "reason"),
     [
         (Raising(name="bad"), "It raised ZeroDivisionError: division by zero"),
-        (Trigger(name="bad"), "It raised NotImplementedError: Trigger has no method `check`"),
-        (Returning(name="bad", result="words"), "`check` returned a str, not a pair of a Say (or None) and a state."),
-        (Returning(name="bad", result=("words", NOTHING)), "It says a str. Return a Say, or None for nothing."),
+        (Trigger(name="bad"), "It raised NotImplementedError: Trigger must implement `check`"),
+        (Returning(name="bad", result="words"), "`check` must return a pair of a Say (or None) and a state, got str."),
+        (Returning(name="bad", result=("words", NOTHING)), "message must be a Say or None, got str."),
         (
             Returning(name="bad", result=(None, [1])),
-            "Its state is a list. Return a dict that JSON can hold; {} for nothing.",
+            "state must be a dict, got list. Return a JSON-compatible dict, {} for no state.",
         ),
         (Returning(name="bad", result=(None, {"at": {1}})), "state.at: a set is not JSON. Use dict, list, str, …"),
         (
             Returning(name="bad", result=(None, {"x": "y" * 20_000})),
-            "Its state has 20,008 bytes and the limit is 16,384.",
+            "state must have at most 16,384 bytes, got 20,008.",
         ),
         (
             Returning(name="bad", result=(Say(text=" "), NOTHING)),
-            "It says a Say without words. Return None for nothing.",
+            "Say: text must not be blank. Return None for no message.",
         ),
-        (Returning(name="bad", result=(Say(text=cast(str, 7)), NOTHING)), "It says a Say without words."),
-        (Returning(name="bad", result=(Say(text="x", stop=""), NOTHING)), "Its Say stops with ''."),
-        (Returning(name="bad", result=(Say(text="x", level=cast(int, "9")), NOTHING)), "Its Say has the level '9'"),
+        (Returning(name="bad", result=(Say(text=cast(str, 7)), NOTHING)), "Say: text must not be blank."),
+        (
+            Returning(name="bad", result=(Say(text="x", stop=""), NOTHING)),
+            "Say: stop must be a non-empty finish reason, got ''.",
+        ),
+        (Returning(name="bad", result=(Say(text="x", level=cast(int, "9")), NOTHING)), "Say: level must be an integer"),
     ],
 )
 def test_a_failing_trigger_is_reported_and_stops_no_one(failing: Trigger, reason: str) -> None:
@@ -216,19 +219,19 @@ def test_words_that_no_encoding_can_carry_are_mended() -> None:
 
 def test_two_triggers_of_one_name_are_refused() -> None:
     """Their states would be one."""
-    with pytest.raises(InvalidInput, match="two triggers 'x'"):
+    with pytest.raises(InvalidInput, match="Two triggers are named 'x'"):
         check_triggers([saying("x"), saying("x")])
-    with pytest.raises(InvalidInput, match="a function is not a trigger"):
+    with pytest.raises(InvalidInput, match="must contain only triggers, got function"):
         evaluate(cast(list[Trigger], [names]), Moment(), {})
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"name": " "}, "cannot name a trigger"),
-        ({"name": "x", "at": ("sometimes",)}, "'sometimes' is no moment"),
-        ({"name": "x", "kind": "shout"}, "'shout' is no kind"),
-        ({"name": "x", "cooldown_steps": -1}, "cannot be negative"),
+        ({"name": " "}, "name must have 1 to 128 printable characters"),
+        ({"name": "x", "at": ("sometimes",)}, "at must be one of .*, got 'sometimes'"),
+        ({"name": "x", "kind": "shout"}, "kind must be .*, got 'shout'"),
+        ({"name": "x", "cooldown_steps": -1}, "cooldowns must be 0 or more, got -1"),
     ],
 )
 def test_a_trigger_that_cannot_be_is_refused_when_it_is_made(wrong: JSONObject, said: str) -> None:

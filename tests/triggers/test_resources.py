@@ -63,7 +63,7 @@ second = evaluate([memory_trigger()], Moment(step=2, resources=read_resources), 
 print(first.failures, second.failures)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.count("psutil is missing. pip install 'contextc[resources]'") == 1
+    assert done.stdout.count("psutil is not installed. Run pip install 'contextc[resources]'") == 1
     assert done.stdout.endswith(") ()\n")
 
 

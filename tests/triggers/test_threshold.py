@@ -92,7 +92,7 @@ def test_a_value_nobody_knows_leaves_without_a_word() -> None:
 
 
 def test_leaving_above_entering_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"enters at 0\.5 and leaves below 0\.6"):
+    with pytest.raises(InvalidInput, match=r"require exit <= enter, got exit=0\.6, enter=0\.5"):
         Threshold(name="x", value=lambda _: 0, enter=0.5, exit=0.6, text="High.")
 
 

@@ -84,7 +84,7 @@ def test_an_async_function_is_refused_where_it_is_defined() -> None:
         return "too late", state
 
     for function in (later, remembering):
-        with pytest.raises(cc.InvalidInput, match="'late' is an async function"):
+        with pytest.raises(cc.InvalidInput, match="'late' must be a synchronous function"):
             cc.trigger("late")(function)  # pyright: ignore[reportArgumentType]
     play = Play(
         [
@@ -93,8 +93,11 @@ def test_an_async_function_is_refused_where_it_is_defined() -> None:
         ]
     )
     assert play.at(Moment()) == []
-    assert play.failures[0] == ("later", "It is an async function, and a trigger is a plain one.")
-    assert play.failures[1][1].startswith("It returned a coroutine.")
+    assert play.failures[0] == (
+        "later",
+        "a trigger must be a synchronous function, got an async one. Define it with `def`.",
+    )
+    assert play.failures[1][1].endswith("got coroutine.")
 
 
 def test_another_value_fails_with_the_reason() -> None:
@@ -104,15 +107,15 @@ def test_another_value_fails_with_the_reason() -> None:
 
     play = Play([seven])
     play.at(Moment())
-    assert play.failures == [("seven", "It returned a int where a text, a Say or None belongs.")]
+    assert play.failures == [("seven", "a trigger must return a string, a Say or None, got int.")]
 
 
 def test_what_cannot_be_a_trigger_is_refused_where_it_is_written() -> None:
-    with pytest.raises(InvalidInput, match="needs a name"):
+    with pytest.raises(InvalidInput, match="name must be a string, got builtin_function_or_method"):
         cc.trigger(cast(str, len))
-    with pytest.raises(InvalidInput, match="takes 0 arguments"):
+    with pytest.raises(InvalidInput, match="must take 1 or 2 arguments, got 0"):
         cc.trigger("x")(lambda: None)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    with pytest.raises(InvalidInput, match="is no moment"):
+    with pytest.raises(InvalidInput, match="at must be one of"):
         cc.trigger("x", at="now")(lambda moment: None)  # pyright: ignore[reportArgumentType]
 
 

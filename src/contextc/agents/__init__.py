@@ -1,1 +1,1 @@
-"""Agents as people use them: put together from what is configured, for the terminal and for the page."""
+"""Agents built from the configuration, for the command line and the web UI."""

@@ -1,9 +1,9 @@
-"""What a call would do, in words and line by line, as it is shown to whoever decides.
+"""Preview of a tool call for approval: a title, and the effect line by line.
 
-Of our own tools it is known what they do, and whether that would fail. What a provider's own tool does is told by the
-shape of its arguments: a command, a file with a content or with texts that change places, changes with their
-differences. Every other argument stands below, also an empty one; a call of no such shape is shown as it was written.
-Nothing is left out: what cannot be seen is spelled out, and long runs of spaces and blank lines are counted.
+The effect of the built-in tools is known, including whether they would fail. The effect of a provider's own tool is
+inferred from its arguments: a command, a file with new content or with replacements, changes with diffs. All other
+arguments follow, also empty ones. A call of any other shape is shown as JSON. Nothing is omitted: invisible characters
+are spelled out, and long runs of spaces and blank lines are counted.
 """
 
 import difflib
@@ -23,12 +23,12 @@ from contextc.toolbox.builtin.folder import Folder
 LARGEST = 1_000_000
 OURS = ("run_command", "edit_file", "write_file")
 OWN = {"edit_file": ("path", "old", "new", "replace_all"), "write_file": ("path", "content", "overwrite")}
-"""The arguments of our own tools that the difference tells."""
+"""The arguments of the built-in tools that the diff covers."""
 PATHS, OLD, NEW = ("file_path", "path", "notebook_path"), ("old_string", "old"), ("new_string", "new")
 
 
 class Deed(NamedTuple):
-    """What would be done, how it looks, and which arguments say so."""
+    """The title and the lines of a preview, and the arguments that they cover."""
 
     what: str
     lines: list[str]
@@ -36,21 +36,21 @@ class Deed(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A text that takes the place of another one, once or at every place."""
+    """A replacement of one text by another, once or at every occurrence."""
 
     old: str
     new: str
     everywhere: bool
 
     def of(self, text: str) -> str | None:
-        """Return the text with this edit; None where the old text is not at exactly as many places as it must be."""
+        """Return the edited text; None if the old text does not occur exactly once, or at all with `everywhere`."""
         places = text.count(self.old) if self.old else 0
         fits = places > 0 if self.everywhere else places == 1
         return text.replace(self.old, self.new) if fits and len(text) <= LARGEST else None
 
 
 def described(call: ToolCall, root: Path) -> tuple[str, list[str]]:
-    """What a call would do, in words and line by line."""
+    """Return the title and the lines of a call's preview."""
     given = call.arguments
     if call.name in OURS:
         deed, lead = _ours(call.name, given, root), ""
@@ -64,7 +64,7 @@ def described(call: ToolCall, root: Path) -> tuple[str, list[str]]:
     return f"{lead}{deed.what}", [*counted(deed.lines), *more]
 
 
-# ── our own tools ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── built-in tools ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _ours(name: str, given: JSONObject, root: Path) -> Deed | None:
@@ -82,7 +82,7 @@ def _edited(path: str, given: JSONObject, root: Path) -> list[str]:
     before, note = _content(path, root)
     places = before.count(old) if old else 0
     if not note and places != 1 and not (places and given.get("replace_all")):
-        note = f"the old text is there {places} times"
+        note = f"the old text occurs {places} times"
     if note or len(before) > LARGEST:
         return _failing(note) + _exchanged(old, new)
     return _difference(before, before.replace(old, new))
@@ -90,7 +90,7 @@ def _edited(path: str, given: JSONObject, root: Path) -> list[str]:
 
 def _replaced(path: str, given: JSONObject, root: Path) -> list[str]:
     before, _ = _content(path, root)
-    note = "the file is there already" if before and not given.get("overwrite") else ""
+    note = "the file already exists" if before and not given.get("overwrite") else ""
     return _failing(note) + _difference(before, str(given.get("content", "")))
 
 
@@ -98,7 +98,7 @@ def _failing(note: str) -> list[str]:
     return [f"(it would fail: {visible_line(note)})"] if note else []
 
 
-# ── a provider's own ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tools of a provider ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _command(given: JSONObject, root: Path) -> Deed | None:
@@ -112,7 +112,7 @@ def _command(given: JSONObject, root: Path) -> Deed | None:
 
 
 def _changes(given: JSONObject) -> Deed | None:
-    """Several files, each with its difference."""
+    """Return the preview of changes to several files, each with its diff."""
     changes = given.get("changes")
     if not isinstance(changes, list) or not changes:
         return None
@@ -128,10 +128,10 @@ def _changes(given: JSONObject) -> Deed | None:
 
 
 def _change(path: str, kind: JSON) -> str:
-    """One line about a file: what becomes of it."""
+    """Return the line about one file: its change, and its new name if it is moved."""
     match kind:
         case {"type": str(done), "move_path": str(new)}:
-            return f"@ {visible_line(done)} {visible_line(path)}, which becomes {visible_line(new)}"
+            return f"@ {visible_line(done)} {visible_line(path)}, moved to {visible_line(new)}"
         case {"type": str(done)} | str(done):
             return f"@ {visible_line(done)} {visible_line(path)}"
         case _:
@@ -160,7 +160,7 @@ def _file(given: JSONObject, root: Path) -> Deed | None:
 
 
 def _edit(given: JSON) -> Edit | None:
-    """Return what an edit says; None where it says more than that, or less."""
+    """Return an edit; None if its arguments are not exactly those of an edit."""
     edit = cast(JSONObject, given) if isinstance(given, dict) else {}
     old, new = ([name for name in names if isinstance(edit.get(name), str)] for names in (OLD, NEW))
     everywhere = edit.get("replace_all", False)
@@ -170,20 +170,20 @@ def _edit(given: JSON) -> Edit | None:
 
 
 def _apart(edits: list[Edit]) -> list[str]:
-    """Each edit by itself, whole: both texts, and whether it is for every place."""
+    """Return the lines of each edit separately: both texts, and whether it applies to every occurrence."""
     lines: list[str] = []
     for number, edit in enumerate(edits, 1):
         if len(edits) > 1 or edit.everywhere:
-            where = ", at every place" if edit.everywhere else ""
+            where = ", every occurrence" if edit.everywhere else ""
             lines.append(f"@ edit {number} of {len(edits)}{where}")
         lines += _exchanged(edit.old, edit.new)
     return lines
 
 
 def _exchanged(old: str, new: str) -> list[str]:
-    """Both texts, whole, as a difference."""
+    """Return both texts in full, as a diff."""
     if old == new:
-        return ["(the new text is the old one)", *[f" {line}" for line in visible(old).split("\n")]]
+        return ["(the new text equals the old one)", *[f" {line}" for line in visible(old).split("\n")]]
     return _difference(old, new, context=LARGEST)
 
 
@@ -195,7 +195,7 @@ def _written(value: JSON) -> str:
 
 
 def _content(path: str, root: Path) -> tuple[str, str]:
-    """What is in a file, and why that is not known."""
+    """Return the content of a file, or an empty text and the reason why it cannot be read."""
     try:
         return Folder(root).text(path)[1].replace("\r\n", "\n"), ""
     except ContextcError as error:
@@ -204,4 +204,4 @@ def _content(path: str, root: Path) -> tuple[str, str]:
 
 def _difference(before: str, after: str, context: int = 3) -> list[str]:
     lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=context)
-    return [visible(line) for line in list(lines)[2:]] or ["(no line would be different)"]
+    return [visible(line) for line in list(lines)[2:]] or ["(no line would change)"]

@@ -1,4 +1,4 @@
-"""An agent, put together: its model, its tools in a folder, its prompt, and what speaks between its steps."""
+"""Build an agent: its model, its tools in a folder, its prompt and its triggers."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ def made(
     approve: Approve | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> tuple[AgentExecutor, Endpoint]:
-    """An agent, and the line it speaks on, to be closed. `progress` is told what a local model does first."""
+    """Return an agent and its client, which the caller closes. `progress` gets the start-up steps of a local model."""
     told = {"progress": progress} if whom.provider.client == LOCAL and progress is not None else {}
     found = tools_of(choice(whom.provider, tools), root)
     line = endpoint(whom.provider, store=store, **whom.options, **told)
@@ -58,16 +58,18 @@ def made(
 
 
 def prompt_of(provider: Provider, tools: Sequence[FunctionTool], system: str | None) -> PromptBuilder:
-    """What a model is told of itself and its work; `system` in place of how it is configured to behave."""
+    """Return the prompt of an agent. `system` replaces the configured system prompt."""
     parts = ["behaviour", "identity", "todos", *(["project"] if tools else [])]
-    if provider.runs_tools:  # an agent itself: it knows who it is, and how to work
+    if provider.runs_tools:  # a coding agent has a system prompt of its own
         parts = ["todos"]
     return PromptBuilder().with_builtin(*parts, system_prompt=system)
 
 
 def choice(provider: Provider, wanted: Choice | None) -> Choice:
-    """The tools a model gets: those wanted, else all; but none for the local model, which is too small to use them well
-    and slow to read about them, and none for a program that has its own.
+    """Return the tools a model gets: those wanted, otherwise all.
+
+    The default is none for the local model, which is too small for tools and slow with long prompts, and none for a
+    provider that has tools of its own.
     """
     return wanted or ("none" if provider.client == LOCAL or provider.runs_tools else "all")
 

@@ -1,4 +1,4 @@
-"""Names for conversations that nobody named: by the time they were begun."""
+"""Default names of conversations, by their start time."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -6,7 +6,7 @@ from itertools import count
 
 
 def names_by_time() -> Iterator[str]:
-    """The time, then the time with a number behind it, for as long as those before are taken."""
+    """Yield the current time, then the time with a number appended, until the caller finds an unused name."""
     first = f"{datetime.now():%Y-%m-%d-%H%M%S}"
     yield first
     for number in count(2):

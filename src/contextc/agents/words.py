@@ -1,7 +1,7 @@
-"""What a model or a tool said, made safe to show: it is data, and nothing in it may style or steer what shows it.
+"""Sanitize text of models and tools for display: it is untrusted, and must not style or control the terminal or page.
 
-Two ways: `clean` for reading, where what cannot be printed is a mark; `visible` for deciding, where everything that
-cannot be seen is spelled out as ⟨U+3164⟩, and a long run of spaces is counted.
+`clean` is for reading: unprintable characters become a replacement character. `visible` is for approvals: every
+invisible character is spelled out, as ⟨U+3164⟩, and a long run of spaces is counted.
 """
 
 import re
@@ -14,35 +14,35 @@ OPEN, CLOSE = "⟨", "⟩"
 _RANGES = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x13441, 0x13442))
 _SINGLE = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u2d7f\u3164\uffa0\ufffc\U00016fe4\U0001d159"
 BLANK = frozenset(_SINGLE) | {chr(number) for first, last in _RANGES for number in range(first, last + 1)}
-"""Characters that Unicode counts as printable and that leave no ink: fillers, blanks, variation selectors, joiners."""
+"""Printable characters, according to Unicode, that are invisible: fillers, blanks, variation selectors, joiners."""
 SPACES = re.compile(" {40,}")
-"""Spaces that could push what follows them out of sight."""
+"""Spaces that could push the text after them out of view."""
 BLANK_LINES = 4
-"""Blank lines in a row from which on they are counted instead of shown."""
+"""Number of blank lines in a row from which on they are replaced by a count."""
 
 
 def clean(text: str) -> str:
-    """A text for reading: line ends and tabs stay, other characters that cannot be printed become a mark."""
+    """Return text for reading: line ends stay, tabs become spaces, other unprintable characters become U+FFFD."""
     plain = text.replace("\r\n", "\n").replace("\t", TAB)
     return "".join([each if each.isprintable() or each == "\n" else MARK for each in plain])
 
 
 def visible(text: str) -> str:
-    """Return a text for deciding: line ends stay, and every other character that cannot be seen is spelled out.
+    """Return text for approvals: line ends stay, every other invisible character is spelled out.
 
-    An opening bracket of a mark that the text itself holds is spelled out too, so that no text can imitate a mark.
+    An opening bracket ⟨ in the text is spelled out too, so that no text can imitate a spelled-out character.
     """
     spelled = "".join([each if _is_seen(each) or each == "\n" else _spelled(each) for each in text])
     return SPACES.sub(lambda run: f"{OPEN}{len(run[0]):,} spaces{CLOSE}", spelled)
 
 
 def visible_line(text: str) -> str:
-    """Return `visible` text on a single line: line ends are spelled out too."""
+    """Return `visible` text on a single line, with line ends spelled out."""
     return visible(text).replace("\n", _spelled("\n"))
 
 
 def counted(lines: Iterable[str]) -> list[str]:
-    """Return lines with each long run of blank ones, or of blank ones added or removed, as a count."""
+    """Return the lines with each long run of blank lines, also of added or removed ones, replaced by a count."""
     found: list[str] = []
     for sign, group in groupby(lines, lambda line: blank if (blank := line.strip(" ")) in ("", "+", "-") else None):
         run = list(group)

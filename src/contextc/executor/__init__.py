@@ -1,6 +1,6 @@
-"""A turn that runs: prepare, call, persist, tools, decide; with system messages in between.
+"""Run agent turns: prepare a request, call the model, store the reply, run tools, decide whether to continue.
 
-The executor is loaded when it is first used: `Limits` alone needs little of it.
+`AgentExecutor` and `Turn` are imported on first use, because `Limits` needs only a few modules.
 """
 
 from contextc.executor.limits import Limits, TurnResult

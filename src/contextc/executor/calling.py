@@ -1,8 +1,8 @@
-"""One model call: the request goes out, the reply comes in piece by piece, and what came is kept whatever happens.
+"""One model call: send the request, receive the reply as a stream, and store the received part whatever happens.
 
-Deltas are journaled and told in batches: what people see is already stored. A reply that comes at once is never
-journaled: all of it is in the transaction that commits it. A provider that runs tools by itself answers with several
-messages; they are journaled as one, results among its parts, and told as what they are.
+Deltas are journaled and published in batches, so every published event is already stored. A reply that arrives at once
+is not journaled: the transaction that commits it contains all of it. A provider that runs tools itself replies with
+several messages. They are journaled as one message with the results among its parts, and published separately.
 """
 
 import asyncio
@@ -28,35 +28,35 @@ from contextc.store import chain
 from contextc.store.streams import join
 
 FIRST_BATCH, BATCH = 0.03, 0.1
-"""Seconds after which what has come is stored: for the first piece, and from then on."""
+"""Seconds until received parts are journaled: for the first batch, and for later ones."""
 REST, LONGEST_REST = 2, 1.0
-"""A store that takes its time is left alone for so many times as long, and for so many seconds at most: where hundreds
-stream at once, each of them writes less often, and whoever begins is not kept waiting by them.
+"""Pause between batches on a slow store: a multiple of the last write's duration, and the maximum in seconds. With
+hundreds of concurrent streams each one writes less often, and new turns are not delayed.
 """
 MANY_EVENTS = 2_000
-"""How many events of a reply are read before others get their turn on the event loop."""
+"""Number of stream events after which the event loop is yielded to other tasks."""
 LARGEST = 1 << 53
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
-"""How it shows that an event is JSON, and nothing that this provider's API sends."""
+"""Exceptions that a stream reader raises for JSON that does not follow the provider's API."""
 UNNAMED = "unnamed"
 UNENDED = "No result: this was still running when the reply ended."
 RETRIES = 2
-"""How often a call is made again after a failure that may pass."""
+"""How many times a call is retried after a transient failure."""
 BACKOFF, LONGEST_WAIT = 0.5, 60.0
 
 
 def pause_before(error: ProviderFailed, tries: int) -> float:
-    """Seconds to wait before the next try: longer each time, and as long as the provider asks."""
+    """Return the seconds before the next attempt: exponential backoff, at least the provider's `retry_after`."""
     return max(error.retry_after or 0.0, BACKOFF * 2**tries * (0.5 + random.random()))
 
 
 def _named(part: AnyPart) -> AnyPart:
-    """A call of no tool in particular gets a name, by which it can be answered that there is none of it."""
+    """Return the part, a tool call without a name as `unnamed`, so that it can be answered as an unknown tool."""
     return replace(part, name=UNNAMED) if isinstance(part, ToolCall) and not part.name else part
 
 
 class Incoming:
-    """A reply on its way: what came, what of it is journaled, and what is left for the commit."""
+    """A reply that is being received: the parts so far, which of them are journaled, and the rest for the commit."""
 
     def __init__(self, record: Record, compiled: Compiled, step: int, *, directory: str = "") -> None:
         self.record, self.compiled, self.directory = record, compiled, directory
@@ -70,7 +70,7 @@ class Incoming:
             step=step,
             status="pending",
             time=chain.now_ms(),
-            finish="tool_calls" if compiled.provider.runs_tools else None,  # for whoever finds it broken off
+            finish="tool_calls" if compiled.provider.runs_tools else None,  # read when an interrupted reply is found
         )
         self._uids = {0: self.beginning.uid}
         self._at, self._answered, self.hosted = 0, False, False
@@ -81,16 +81,16 @@ class Incoming:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the model has said anything, or had a tool of ours run."""
+        """True if a part of the reply has arrived, or the provider has run one of our tools."""
         return bool(self._waiting or self._batches or self.hosted)
 
     @property
     def stream(self) -> str:
-        """The name of its journal; empty where it has none."""
+        """The uid of the journal, empty if nothing is journaled."""
         return self.beginning.uid if self._batches else ""
 
     async def receive(self, endpoint: Endpoint, host: Host | None = None) -> list[Message]:
-        """Send the request, and return the whole reply. Raises `ProviderFailed`."""
+        """Send the request and return the whole reply. Raises `ProviderFailed`."""
         compiled = self.compiled
         call = Call(
             provider=compiled.provider,
@@ -110,11 +110,11 @@ class Incoming:
                     self._take(self._read(event))
                     if self._waiting:
                         self._arrange()
-                    if not len(self.reader.events) % MANY_EVENTS:  # they may come without a pause
+                    if not len(self.reader.events) % MANY_EVENTS:  # events may arrive without a pause
                         await asyncio.sleep(0)
         except ProviderFailed as error:
             if error.kind != "transient" or self.reader.error or not self.reader.finished:
-                raise  # else the line was cut when all had been said
+                raise  # otherwise the connection was lost after the end of the reply
         finally:
             await self._settle()
         if not self.reader.finished:
@@ -124,8 +124,8 @@ class Incoming:
         return whole_reply(messages) if compiled.provider.runs_tools else messages
 
     async def told(self) -> None:
-        """Come back when what has come so far is stored, and people were told of it."""
-        for _ in range(2):  # what is being stored, then what has come since
+        """Wait until the parts received so far are stored and published."""
+        for _ in range(2):  # the batch being written, then what has arrived since
             if self._flushing is not None:
                 await asyncio.wait({self._flushing})
             self._arrange()
@@ -134,7 +134,7 @@ class Incoming:
                 self._start()
 
     def messages(self) -> list[Message]:
-        """What has come so far, as it is stored; the last one is the final answer, if that has come."""
+        """Return the messages received so far, as they are stored. The last one is the final answer, if complete."""
         try:
             said = self.reader.messages()
         except UNREADABLE as error:
@@ -158,7 +158,7 @@ class Incoming:
         return replace(message, parts=parts, author=begun.author, run=begun.run, turn=begun.turn, step=begun.step)
 
     def rest(self) -> list[Piece]:
-        """What was not journaled."""
+        """Return the parts that are not journaled."""
         return _joined(self._waiting)
 
     @property
@@ -167,8 +167,9 @@ class Incoming:
         return (self.reader.session or None) if self.compiled.provider.session_resumption else None
 
     def _take(self, parts: Sequence[AnyPart]) -> None:
-        """Parts that came, each with the name of the message it belongs to. The reader says so; else another one begins
-        after results.
+        """Queue received parts, each with the uid of its message.
+
+        The reader gives the message's index. Otherwise a new message starts after tool results.
         """
         for part in parts:
             is_result = isinstance(part, ToolResult)
@@ -186,15 +187,15 @@ class Incoming:
             return self.reader.read(event)
         except UNREADABLE as error:
             if self.reader.events and self.reader.events[-1] is event:
-                self.reader.events.pop()  # what came before it is kept
+                self.reader.events.pop()  # earlier events are kept
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> ProviderFailed:
-        what = f"what came cannot be read ({type(error).__name__}: {str(error)[:100]})"
+        what = f"the response cannot be parsed ({type(error).__name__}: {str(error)[:100]})"
         return ProviderFailed(self.compiled.provider.name, "transient", what)
 
     def _arrange(self) -> None:
-        """See to it that what waits is journaled soon."""
+        """Schedule journaling of the queued parts."""
         if self._flushing is not None and self._flushing.done():
             task, self._flushing = self._flushing, None
             task.result()
@@ -210,7 +211,7 @@ class Incoming:
             self._flushing.add_done_callback(self._flushed)
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
-        """What came while the journal was written does not wait for the next piece, which may take long."""
+        """Schedule journaling of parts that arrived during the write. The next part may take long to arrive."""
         is_well = not task.cancelled() and task.exception() is None
         if task is self._flushing and is_well and self._waiting and _without_half(_joined(self._waiting))[0]:
             self._arrange()
@@ -224,12 +225,12 @@ class Incoming:
         try:
             await durable(self.record.journal, self.beginning, number, pieces)
         except Exception:
-            self._waiting[:0] = pieces  # they are told with the end, if that can be written
+            self._waiting[:0] = pieces  # published with the end of the reply, if that can be stored
             raise
         self._took = monotonic() - began
 
     async def _settle(self) -> None:
-        """Let a journaling that has begun come to its end, and begin no other."""
+        """Wait for a write in progress, and start no other."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -240,7 +241,7 @@ class Incoming:
 
 
 class Orderly:
-    """A host who is asked for something in the middle of a reply after people have seen what came before it."""
+    """A tool host that stores and publishes the reply so far before it serves a call from the middle of it."""
 
     def __init__(self, incoming: Incoming, host: Host) -> None:
         self._incoming, self._host = incoming, host
@@ -256,8 +257,9 @@ class Orderly:
 
 
 def whole_reply(messages: list[Message]) -> list[Message]:
-    """A reply of a provider that runs tools by itself, as it is stored: every call has a result, and the last message
-    is an answer, though it may be empty.
+    """Complete the reply of a provider that runs tools itself: every call has a result, and an answer comes last.
+
+    The answer may be empty.
     """
     found: list[Message] = []
     still = [(id(message), call) for message, call in open_calls(messages)]
@@ -278,7 +280,7 @@ def whole_reply(messages: list[Message]) -> list[Message]:
 
 
 def counted(usage: Usage | None) -> Usage | None:
-    """The figures of a provider as numbers of tokens, whatever it sent."""
+    """Return the usage with valid token counts only, whatever the provider sent."""
     if usage is None:
         return None
     figures = {name: each for name, each in asdict(usage).items() if isinstance(each, int | float)}
@@ -286,12 +288,12 @@ def counted(usage: Usage | None) -> Usage | None:
 
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """Pieces of one message run together."""
+    """Join adjacent pieces of one message."""
     return [(uid, part) for uid, group in groupby(pieces, itemgetter(0)) for part in join(part for _, part in group)]
 
 
 def _without_half(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
-    """What can be told, and the first half of an emoji at its end, which waits for the other."""
+    """Split off a lone high surrogate at the end, which waits for its other half."""
     uid, last = pieces[-1]
     if not isinstance(last, Text | Reasoning) or not "\ud800" <= last.text[-1:] <= "\udbff":
         return pieces, []

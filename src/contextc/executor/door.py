@@ -1,7 +1,7 @@
-"""What a caller may give to an executor. What is wrong is said here, before a turn begins or anything is stored.
+"""Validate the arguments of an executor and of its turns, before a turn starts or anything is stored.
 
-An option is checked when the executor is made, because a turn that fails at its fifth step for a callback that takes
-the wrong arguments has already done four.
+Options are checked when the executor is created. A callback with a wrong signature would otherwise fail in the middle
+of a turn, after earlier steps have run.
 """
 
 import asyncio
@@ -23,75 +23,85 @@ Given: TypeAlias = str | Message | Sequence[str | Message] | None
 INPUT = ("user", "system")
 
 
-# ── what a turn is given ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── arguments of a turn ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def as_messages(given: Given, agent: str) -> list[Message]:
-    """What a turn of an agent is given, as messages."""
+    """Return the input of a turn as messages."""
     if given is None:
         return []
     if isinstance(given, str | Message):
         return [as_message(given, agent)]
     if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
-        raise InvalidInput(f"A {_kind(given)} is no input. Give a text, cc.user(…), or a list of these.")
+        raise InvalidInput(
+            f"input must be a string, a Message or a list of them, got {_kind(given)}",
+            fix="Pass a string, cc.user(…), or a list of these.",
+        )
     if not given:
-        raise InvalidInput("The list of messages is empty. Leave the input out to answer what waits.")
+        raise InvalidInput(
+            "input must not be an empty list", fix="Omit the input to answer what is queued or unanswered."
+        )
     return [as_message(each, agent) for each in given]
 
 
 def as_message(given: object, agent: str) -> Message:
-    """One thing that is said to an agent."""
+    """Return one input of an agent as a message."""
     if isinstance(given, str):
         given = user(given)
     if not isinstance(given, Message):
-        raise InvalidInput(f"A {_kind(given)} is no input. Give a text, or cc.user(…).")
+        raise InvalidInput(
+            f"input must be a string or a Message, got {_kind(given)}", fix="Pass a string, or cc.user(…)."
+        )
     if given.role not in INPUT and not given.is_addressed_to(agent):
         raise InvalidInput(
-            f"A message of role {given.role!r} is no input of a turn. Give a text, cc.user(…) or cc.system(…), or "
-            f"another agent's message with recipients=({agent!r},); what was said elsewhere is put into the record "
-            "with store.append."
+            'input: role must be "user" or "system"',
+            got=given.role,
+            fix="Pass a string, cc.user(…) or cc.system(…), or another agent's message with "
+            f"recipients=({agent!r},). To add a message to the history without a turn, use store.append.",
         )
     if given.role == "user" and not any(getattr(part, "text", "x").strip() for part in given.parts):
-        raise InvalidInput("The message is empty. Give a text, or leave the input out to answer what waits.")
+        raise InvalidInput(
+            "input: the message is empty", fix="Pass a text, or omit the input to answer what is queued or unanswered."
+        )
     return given
 
 
 def check_call(conversation: object, wait: object = 0) -> None:
-    """The name of a conversation, and how long to stand in line; where an event loop runs."""
+    """Check a conversation's name and the wait time, and that an event loop is running."""
     check_name(conversation)
     if not is_number(wait) or not cast(float, wait) >= 0:
-        raise InvalidInput(f"wait={wait!r}: give a number of seconds, 0 or more.")
+        raise InvalidInput("wait must be a number of seconds, 0 or more", got=wait)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         raise InvalidInput(
-            "A turn runs on an event loop, and there is none here. Call this inside an async function, which "
-            "asyncio.run(…) runs."
+            "No running event loop: a turn needs one",
+            fix="Call this inside an async function that asyncio.run(…) runs.",
         ) from None
 
 
 def check_after(after: object) -> None:
     if isinstance(after, bool) or not isinstance(after, int) or after < 0:
-        raise InvalidInput(f"after={after!r}: give the number of an event, or 0 for all of them.")
+        raise InvalidInput("after must be an event number, 0 or more", got=after, fix="Pass 0 for all events.")
 
 
-# ── what an executor is made of ───────────────────────────────────────────────────────────────────────────────────────
+# ── options of an executor ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def check_names(made: Callable[..., object], options: Mapping[str, object]) -> None:
-    """Options that nobody has."""
+    """Check that every option belongs to the executor or to its compiler."""
     unknown = [name for name in options if name not in Options.__struct_fields__]
     if unknown:
         parameters = inspect.signature(made).parameters.values()
         own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
         raise InvalidSetting(
-            f"AgentExecutor has no option {unknown[0]!r}. Its own are {', '.join(own)}; those of its compiler "
-            f"{', '.join(Options.__struct_fields__)}."
+            f"AgentExecutor has no option {unknown[0]!r}",
+            fix=f"Its options are {', '.join(own)}; its compiler's options are {', '.join(Options.__struct_fields__)}.",
         )
 
 
 def parted_tools(given: object) -> tuple[dict[str, FunctionTool], list[NativeTool]]:
-    """The tools that run here, and those that a provider runs itself."""
+    """Split tools into those that run in this process, by name, and native tools that the provider runs."""
     if isinstance(given, NativeTool):
         return {}, [given]
     is_pair = isinstance(given, tuple) and isinstance(next(iter(cast(tuple[object, ...], given)), None), Tool)
@@ -106,47 +116,53 @@ def checked_limits(given: object) -> Limits:
     if given is None:
         return Limits()
     if not isinstance(given, Limits):
-        raise InvalidSetting(f"limits is a {_kind(given)}. Give cc.Limits(steps=…, seconds=…), or leave it out.")
+        raise InvalidSetting(
+            f"limits must be a cc.Limits, got {_kind(given)}", fix="Pass cc.Limits(steps=…, seconds=…), or omit it."
+        )
     return given
 
 
 def check_endpoint(given: object) -> None:
     if given is not None and not callable(getattr(given, "stream", None)):
         raise InvalidSetting(
-            f"endpoint is a {_kind(given)}. Give an open line, as cc.endpoint(provider) makes one; or leave it out."
+            f"endpoint must be a client with a `stream` method, got {_kind(given)}",
+            fix="Pass cc.endpoint(provider), or omit it.",
         )
 
 
 def check_context(surroundings: object, run: object) -> None:
-    """The prompt context of an agent's turns, and the run its messages belong to."""
+    """Check the prompt context of an agent's turns and the run that its messages belong to."""
     if surroundings is not None and not isinstance(surroundings, Surroundings):
         raise InvalidSetting(
-            f"surroundings must be a cc.Surroundings, got {_kind(surroundings)}. Write cc.Surroundings(project=…)."
+            f"surroundings must be a cc.Surroundings, got {_kind(surroundings)}",
+            fix="Pass cc.Surroundings(project=…), or omit it.",
         )
     if run is not None and (not isinstance(run, str) or not run):
-        raise InvalidSetting(f"run must be a non-empty string, got {run!r}. Name the run, or leave it out.")
+        raise InvalidSetting("run must be a non-empty string", got=run, fix="Name the run, or omit it.")
 
 
 def check_callback(name: str, given: object, *, takes: Sequence[str], sync: bool = False) -> None:
-    """A function of so many arguments, or None."""
+    """Check that a callback is None or a function that takes these arguments."""
     if given is None:
         return
     call = f"{name}({', '.join(takes)})"
     if not callable(given):
-        raise InvalidSetting(f"{name} is a {_kind(given)}. Give a function, which is called as {call}.")
+        raise InvalidSetting(f"{name} must be callable, got {_kind(given)}", fix=f"Pass a function {call}.")
     try:
         inspect.signature(given).bind(*takes)
     except TypeError:
-        raise InvalidSetting(f"{name}: the function is called as {call}, and does not take that.") from None
-    except ValueError:  # one of C, which does not say
+        raise InvalidSetting(
+            f"{name}: the function does not accept the arguments of {call}", fix="Change its parameters."
+        ) from None
+    except ValueError:  # a function written in C without a signature
         return
     if sync and (inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(getattr(given, "__call__", None))):  # noqa: B004
-        raise InvalidSetting(f"{name} is an async function. Give a plain one.")
+        raise InvalidSetting(f"{name} must be a synchronous function, got an async one", fix="Define it with `def`.")
 
 
 def check_seconds(name: str, given: object) -> None:
     if not is_number(given) or not 0 < cast(float, given) < math.inf:
-        raise InvalidSetting(f"{name}={given!r}: give a number of seconds above 0.")
+        raise InvalidSetting(f"{name} must be a number of seconds above 0", got=given)
 
 
 def is_number(given: object) -> bool:

@@ -1,6 +1,6 @@
-"""How a turn begins, how it is steered, and how it ends.
+"""Open, steer and close a turn in the store.
 
-A turn ends in one transaction: open calls are answered, what waits opens the next turn or the lease is given back.
+A turn ends in one transaction: open calls are answered, then queued input opens the next turn or the lease is released.
 """
 
 from collections.abc import Sequence
@@ -36,31 +36,31 @@ STOPPED, FAILED = "it was cancelled", "an error"
 
 
 LOOK_BACK, AT_ONCE = 1_024, 64
-"""How far back a message to an agent is looked for, and how many messages are read at a time."""
+"""Number of messages that are searched for one addressed to the agent, and the size of one read."""
 INTERRUPTION = "it was interrupted"
 
 
 class Unstarted(NamedTuple):
-    """Calls of the last reply that were never started, by their order in it, and what there is beside them."""
+    """The calls of the last reply that were never started, by index, with their reply, results and step."""
 
     reply: Message
     calls: list[int]
     results: list[Message]
     step: StepRecord
     before: int
-    """How many calls the turn had made before this reply."""
+    """Number of calls that the turn had made before this reply."""
 
 
 class Ends(Writing):
-    """Both ends of a turn."""
+    """The transactions that open, steer and close a turn."""
 
     first_event = 0
-    """The number of the event that says the turn has begun."""
+    """The number of the turn's TurnStart event."""
 
     def open(self, given: Sequence[Message], *, resume: bool) -> None:
-        """Begin a turn with what was given, or with what waits; or go on with one that was interrupted.
+        """Open a turn with the given or queued input, or resume an interrupted one.
 
-        Where there is nothing to do, the turn has no number afterwards.
+        If there is nothing to do, the turn number stays 0.
         """
         entries = [self._entry(message) for message in given]
 
@@ -78,13 +78,13 @@ class Ends(Writing):
                 told = turns.tell(tx, number, [self._stamped(TurnStart(seq=turn.opened, resumed=True), turn)])
                 return turn, previous, [], told, states
             before: list[AnyEvent] = []
-            if previous is not None and previous.state == "interrupted":  # it is not resumed: its calls are not run
+            if previous is not None and previous.state == "interrupted":  # not resumed: its open calls are answered
                 before = [
                     self._stamped(result_event(message, 0), previous, step=message.step or 0)
                     for message in self._answers(tx, INTERRUPTION, previous)
                 ]
                 before = turns.tell(tx, number, before)
-            if entries:  # what was to steer a turn that is over was said before this
+            if entries:  # input queued to steer an earlier turn comes before this input
                 _, taken = self._taken(tx, [each for each in waiting if each.kind == "steer"])
                 opened = chain.append(tx, self.conversation, entries)[-1].seq
             elif waiting:
@@ -104,15 +104,15 @@ class Ends(Writing):
         self._hand_on([*before, *told])
 
     def close(self, finish: str, *, error: str = "", kind: FailureKind = "internal", why: str = STOPPED) -> bool:
-        """End the turn: open calls are answered, with `why` there is no result, and the lease is given back.
+        """End the turn: answer open calls, with `why` as the reason, and release the lease.
 
-        Returns True where input waits for the next turn; the lease is then kept, and the turn after this one is open.
+        Return True if queued input has opened the next turn. The lease is then kept.
         """
 
         def work(tx: Transaction) -> tuple[TurnRecord, TurnRecord | None, list[AnyEvent]]:
             number = self.lease.root
             done = turns.turns_at(tx, number, [self.turn.number]).get(self.turn.number) if tx.again else None
-            if done is not None and done.state == "finished":  # the try before was stored; only the answer was lost
+            if done is not None and done.state == "finished":  # the previous attempt was committed
                 last, holder, _ = leases.standing(tx, self.conversation, self.agent)
                 kept = last == self.lease.number and holder
                 return done, turns.last_turn(tx, number, self.agent) if kept else None, []
@@ -138,7 +138,7 @@ class Ends(Writing):
             )
             told = turns.tell(tx, number, [self._stamped(event, ended) for event in events])
             waiting = turns.queued(tx, number, self.agent) if finish not in ("cancelled", "error") else []
-            if not waiting:  # in one with the end, so that who is told of it may begin the next turn
+            if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
                 self.store.releases(tx, self.lease)
                 return ended, None, told
             opened, taken = self._taken(tx, waiting[:1])
@@ -157,7 +157,7 @@ class Ends(Writing):
         return following is not None
 
     def unstarted(self) -> Unstarted | None:
-        """The calls of the last reply of this turn that were never started; None where there are none."""
+        """Return the calls of the turn's last reply that were never started, or None."""
 
         def work(tx: Transaction) -> Unstarted | None:
             written = [
@@ -183,13 +183,13 @@ class Ends(Writing):
         return self.store.read(work)
 
     def stands(self, branch: int) -> bool:
-        """Whether what opened this turn is still in the conversation, which goes on on this branch now."""
+        """Return True if the message that opened this turn is on the conversation's current branch."""
         if branch != self._branch and self.store.read(lambda tx: self._is_on(tx, self.turn, branch)):
             self._branch = branch
         return branch == self._branch
 
     def steer(self) -> list[Message]:
-        """Take in what was sent to steer this turn; the messages it became."""
+        """Append the queued steering input to the conversation and return its messages."""
         if not self._is_steered():
             return []
 
@@ -206,13 +206,13 @@ class Ends(Writing):
         return messages
 
     def _is_steered(self) -> bool:
-        """Asked before every step, so by a single statement where the store can."""
+        """Return True if steering input is queued. Runs before every step, as a single statement if possible."""
         asked = turns.STEERED, self.lease.root, self.agent
         rows = self.store.read_one(*asked)
         return bool(rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked)))
 
     def _taken(self, tx: Transaction, waiting: Sequence[Queued]) -> tuple[int, list[AnyEvent]]:
-        """Move input that waits into the chain."""
+        """Move queued input into the conversation. Return the last seq, and the events."""
         events: list[AnyEvent] = []
         seq = 0
         for each in waiting:
@@ -223,7 +223,7 @@ class Ends(Writing):
         return seq, events
 
     def _opened(self, tx: Transaction, seq: int) -> TurnRecord:
-        """A new turn, opened by a message; by the last one where it was not given now."""
+        """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
         here = head(tx, self.conversation)
         seq = seq or here.seq
         opening = chain.messages_between(tx, here.branch, seq - 1, seq)[0]
@@ -233,11 +233,11 @@ class Ends(Writing):
         return turns.open_turn(tx, self.lease.root, turn)
 
     def _is_open(self, tx: Transaction, turn: TurnRecord) -> bool:
-        """Whether a turn was interrupted, and what opened it is still there."""
+        """Return True if a turn was interrupted and its opening message is on the current branch."""
         return turn.state == "interrupted" and self._is_on(tx, turn, head(tx, self.conversation).branch)
 
     def _is_on(self, tx: Transaction, turn: TurnRecord, branch: int) -> bool:
-        """Whether what opened a turn is on the line of a branch."""
+        """Return True if the message that opened a turn is on a branch."""
         if branch_end(tx, branch)[0] < turn.opened:
             return False
         found = chain.messages_between(tx, branch, turn.opened - 1, turn.opened)
@@ -247,18 +247,20 @@ class Ends(Writing):
         return True
 
     def _sent_by(self, opening: Message) -> None:
-        """Remember the author of the message that opened the turn, where the turn answers it."""
+        """Set the sender to the author of the opening message, if the turn answers that message."""
         if opening.role == "user" or opening.is_addressed_to(self.agent):
             self.sender = opening.author
 
     def _waited(self, tx: Transaction, message: Message) -> chain.Entry:
-        """Input as the chain takes it, whatever became of its name and its pictures while it waited."""
+        """Return queued input as an entry, renamed or with removed media replaced if necessary."""
         parts = tuple([_gone(tx, part) or part for part in message.parts])
         return branches.renamed(tx, head(tx, self.conversation).tree, self._entry(replace(message, parts=parts)))
 
     def _unanswered(self, tx: Transaction) -> int:
-        """Return the seq of what this agent has not answered, 0 where there is nothing: the last message, unless that
-        is its own reply or another agent's; or what another agent said to it since it last spoke.
+        """Return the seq of the message that this agent has not answered, 0 if there is none.
+
+        That is the last message, unless it is a reply of this agent or of another one. Otherwise it is a message that
+        another agent addressed to this one since this one's last reply.
         """
         here = head(tx, self.conversation)
         upto, first = here.seq, max(edge_of(tx, here.branch, here.seq), here.seq - LOOK_BACK)
@@ -277,7 +279,7 @@ class Ends(Writing):
         return 0
 
     def _answers(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
-        """Results for the calls of a turn that is over: of what had begun, and of what had not."""
+        """Append error results for the open calls of a turn that is over, started or not, and return them."""
         if not turn.number:
             return []
         here = head(tx, self.conversation)
@@ -302,7 +304,7 @@ class Ends(Writing):
 
 
 def _gone(tx: Transaction, part: AnyPart) -> Text | None:
-    """What stands for a picture that was taken out of the record meanwhile; None where it is there."""
+    """Return the placeholder for media that was removed from the store, None if the part is unchanged."""
     if not isinstance(part, Media) or not part.blob or tx.row("SELECT 1 FROM blob WHERE name = ?", part.blob):
         return None
     return Text(f"[{part.kind}: it was removed from the record]")

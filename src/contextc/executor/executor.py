@@ -1,7 +1,8 @@
-"""AgentExecutor: runs an agent in conversations of a store, turn by turn, on any provider that can be called.
+"""AgentExecutor: run an agent in conversations of a store, turn by turn, on any provider with a client.
 
-It decides when to call and what to do with the answer; what is sent is the compiler's alone. An executor is cheap and
-holds nothing that the store does not: any number of them, in any number of processes, may serve one conversation.
+The executor decides when to call the model and what to do with the reply. The compiler alone decides what is sent. An
+executor is cheap and keeps all its state in the store: any number of them, in any number of processes, may serve one
+conversation.
 """
 
 import asyncio
@@ -51,16 +52,19 @@ Proceed: TypeAlias = Callable[[Message, Sequence[Message]], bool]
 
 
 class AgentExecutor:
-    """An agent: a provider, its tools, what may speak between its steps, and how far it may go.
+    """An agent: a provider, its tools, its triggers and its limits.
 
-    `triggers` are none unless given; `cc.default_triggers()` are those most want. `approve` is asked before a tool that
-    needs it runs. `summarize` is how old messages are summed up before they would be left out: by the model itself, by
-    a function of messages and the summary before them, or (None) not at all. `on_prepare_messages` gets a copy of each
-    request and may return another. `should_continue` is asked after tools have run. `resources` is what reads memory
-    and CPU, where a trigger asks. A turn that begins more than `session_gap` seconds after the last one of this agent
-    begins a session. `surroundings` is the prompt context that fragments are rendered with: recipient, delegations,
-    agents, project. Without a recipient it is the author of the message that opens the turn. `run` names the run that
-    its messages belong to. Options that are not named here are the compiler's.
+    `triggers` is empty by default; `cc.default_triggers()` returns the usual ones. `approve` is called before a tool
+    that requires approval runs. `summarize` selects how old messages are summarized before they would be left out:
+    `"model"` asks the model, a function gets the messages and the previous summary, None disables summaries.
+
+    `on_prepare_messages` gets a copy of each request and may return a changed one. `should_continue` is called after
+    tools have run. `resources` reads memory and CPU usage when a trigger needs them. A turn that starts more than
+    `session_gap` seconds after this agent's previous turn starts a session.
+
+    `surroundings` is the prompt context that fragments are rendered with: recipient, delegations, agents, project. The
+    default recipient is the author of the message that opens the turn. `run` names the run that the agent's messages
+    belong to. All other options are passed to the compiler.
     """
 
     def __init__(
@@ -120,12 +124,14 @@ class AgentExecutor:
         door.check_seconds("session_gap", session_gap)
         self.session_gap = session_gap
         if isinstance(summarize, str) and summarize != "model":
-            raise InvalidSetting(f'summarize={summarize!r}: write "model", or give a function, or None for none.')
+            raise InvalidSetting(
+                'summarize must be "model", a function or None', got=summarize, fix="Pass None to disable summaries."
+            )
         if not isinstance(summarize, str):
             door.check_callback("summarize", summarize, takes=("messages", "previous"))
         self.approve, self.should_continue, self.resources = approve, should_continue, resources
         self._summarize, self._prepare = summarize, on_prepare_messages
-        self.asked: dict[str, Any] = {  # what `compile` is called with
+        self.asked: dict[str, Any] = {  # keyword arguments of `compile`
             "agent": agent,
             "fragments": fragments,
             "system_prompt": system_prompt,
@@ -144,11 +150,12 @@ class AgentExecutor:
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, conversation: str, given: Given = None, *, wait: float = 0) -> AsyncGenerator[AnyEvent, None]:
-        """Run a turn, and tell what happens. Leaving the loop early cancels the turn.
+        """Run a turn and yield its events. Leaving the loop early cancels the turn.
 
-        Without input the turn takes what waits, or answers what was not answered. `wait` is how many seconds to stand
-        in line where another turn of this agent is running. What ends the turn with an error is raised at the end.
-        Who leaves early and wants the next turn at once closes the generator first (`contextlib.aclosing`), or waits.
+        Without input the turn takes the next queued input, or answers the last unanswered message. `wait` is the number
+        of seconds to wait while another turn of this agent is running. An error that ends the turn is raised after the
+        last event. To start the next turn right after leaving early, close the generator first
+        (`contextlib.aclosing`).
         """
         turn = self.start(conversation, given, wait=wait)
         try:
@@ -161,11 +168,11 @@ class AgentExecutor:
                 await turn.wait()
 
     def start(self, conversation: str, given: Given = None, *, wait: float = 0) -> Turn:
-        """Begin a turn that runs by itself. Keep the handle: it says what happens, stops it, and has the result."""
+        """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result."""
         return self._turn(conversation, door.as_messages(given, self.agent), resume=False, wait=wait)
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
-        """Go on with a turn whose process died; where there is none, as `start` without input."""
+        """Continue a turn whose process died. Without such a turn, behave as `start` without input."""
         return self._turn(conversation, [], resume=True, wait=wait)
 
     def _turn(self, conversation: str, given: list[Message], *, resume: bool, wait: float) -> Turn:
@@ -175,30 +182,32 @@ class AgentExecutor:
         return turn
 
     async def steer(self, conversation: str, given: str | Message) -> Queued:
-        """Say something to the turn that runs: the model sees it with its next step.
+        """Queue a message for the running turn: the model sees it with its next step.
 
-        Where none runs it waits, and the next turn begins with it. A conversation that is not there is refused.
+        If no turn is running, the message stays queued and opens the next turn. Raises `UnknownConversation` if the
+        conversation does not exist.
         """
         return await self._queue(conversation, given, "steer")
 
     async def follow_up(self, conversation: str, given: str | Message) -> Queued:
-        """Say something that waits until the turn is over, and then opens the next.
+        """Queue a message that opens the next turn when the running one has ended.
 
-        Where none runs it waits for `run` or `start` without input. A conversation that is not there is made.
+        If no turn is running, the message stays queued until `run` or `start` is called without input. The conversation
+        is created if it does not exist.
         """
         return await self._queue(conversation, given, "follow-up")
 
     def watch(self, conversation: str, *, after: int = 0) -> AsyncGenerator[AnyEvent, None]:
-        """Every event of a conversation after number `after`, whoever's it is, and then those to come.
+        """Yield all events of a conversation after event number `after`, of all agents, then new ones as they occur.
 
-        One that is not there yet is waited for.
+        The conversation need not exist yet.
         """
         check_name(conversation)
         door.check_after(after)
         return watch(self.store, conversation, after)
 
     async def compact(self, conversation: str) -> Compaction | None:
-        """Have what is old summed up now, as it is done when room is short; None where there is nothing to sum up."""
+        """Summarize old messages now, as is done when the context is full. Return None if there is nothing to do."""
         steps = self.compiler.compaction(conversation, budget=self.budget, **self.asked)
         done, _ = await with_summaries(steps, self.summarize)
         if done is not None and not done.already:
@@ -206,14 +215,14 @@ class AgentExecutor:
         return done
 
     def asking(self, approve: Approve | None) -> Self:
-        """The same agent, on the same line, with somebody else to ask before a tool runs: for one conversation, say."""
+        """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
         door.check_callback("approve", approve, takes=("call", "tool"))
         other = copy(self)
         other.approve = approve
         return other
 
     async def close(self) -> None:
-        """Close the line to the provider, on this event loop."""
+        """Close this event loop's client of the provider."""
         line = self._endpoints.pop(asyncio.get_running_loop(), None)
         if line is not None:
             await line.close()
@@ -225,19 +234,19 @@ class AgentExecutor:
         await self.close()
 
     def _own_settings(self, *, has_tools: bool) -> JSONObject:
-        """What its provider has to be told, whatever is wanted."""
+        """Return the request settings that the provider always requires."""
         provider = self.provider
         prose = {} if has_tools else provider.prose_settings
         return {**provider.settings, **provider.stream_settings, **prose}
 
     def channel(self, conversation: str) -> Channel:
-        """Return the channel that its requests are sent on."""
+        """Return the channel that this agent's requests are sent on."""
         return self.compiler.channel(conversation, agent=self.agent, directory=self.directory or None)
 
     # ── for the turns ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open_endpoint(self) -> Endpoint:
-        """The line to the provider; one for each event loop."""
+        """Return the client of the provider, one for each event loop."""
         if self._given_endpoint is not None:
             return self._given_endpoint
         loop = asyncio.get_running_loop()
@@ -250,17 +259,17 @@ class AgentExecutor:
         return self._summarize is not None
 
     async def summarize(self, messages: Sequence[Message], previous: str | None) -> Summed:
-        """A summary of messages, by whoever makes them here."""
+        """Summarize messages with the configured function or with the model."""
         make = self._summarize
         if make is None or isinstance(make, str):
-            if self.provider.runs_tools:  # an agent is not given words that may say anything: a digest has to do
+            if self.provider.runs_tools:  # a coding agent could act on text in the transcript: use a digest instead
                 return Summed("")
             return await summary(await self.open_endpoint(), self.provider, messages, previous)
         made = make(messages, previous) if is_async(make) else await in_thread(make, messages, previous)
         return Summed(await made if inspect.isawaitable(made) else made)
 
     async def shown(self, compiled: Compiled, step: int) -> Compiled:
-        """The request, as `on_prepare_messages` leaves it."""
+        """Return the request after `on_prepare_messages` was applied to it."""
         if self._prepare is None:
             return compiled
         request = compiled.copy()
@@ -271,7 +280,8 @@ class AgentExecutor:
             return compiled
         if not isinstance(changed, dict):
             raise InvalidInput(
-                f"on_prepare_messages returned a {type(changed).__name__}. Return the whole request as a dict, or None."
+                f"on_prepare_messages must return a dict or None, got {type(changed).__name__}",
+                fix="Return the whole request as a dict, or None.",
             )
         try:
             compiled.replace(changed)
@@ -279,7 +289,8 @@ class AgentExecutor:
             raise
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
-                f"on_prepare_messages: the returned request must be JSON, got {described(error)}. Return JSON."
+                f"on_prepare_messages: the returned request cannot be encoded as JSON: {described(error)}",
+                fix="Return only dicts, lists, strings, numbers, booleans and None.",
             ) from error
         return compiled
 

@@ -1,7 +1,7 @@
-"""A turn that runs, seen from outside: what happens in it, how to stop it, how it ended.
+"""The handle of a running turn: its events, its cancellation and its result.
 
-It runs as a task of its own, whoever watches and however slowly. An error that ends it is told as an event, kept in
-the result, and raised to whoever follows its events.
+The turn runs in a task of its own, independent of readers. An error that ends it becomes an event, is stored in the
+result, and is raised to readers of its events.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """One turn, and those that follow it because their input was waiting when it ended.
+    """A turn, and the turns that follow it because input was queued when it ended.
 
-    `async for event in turn` tells what happens. `results` has how each of them ended, in their order.
+    `async for event in turn` yields their events. `results` holds the result of each, in order.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Turn:
         self._task.add_done_callback(self._over)
 
     def cancel(self) -> None:
-        """Stop the turn. What was said so far stays, with its status; open calls are answered."""
-        if not self._asked_to_stop:  # the second time changes nothing: the turn is being brought to its end
+        """Cancel the turn. The reply so far is stored with its status, and open calls are answered."""
+        if not self._asked_to_stop:  # a second call has no effect: the turn is ending
             self._asked_to_stop = True
             self._task.cancel()
 
@@ -59,9 +59,9 @@ class Turn:
         return self._task.done()
 
     async def begun(self) -> int:
-        """Wait until the turn is there, and return the number of its first event: 0 where there was nothing to do.
+        """Wait until the turn has started and return the number of its first event, 0 if there was nothing to do.
 
-        Raises why it could not begin: `ConversationBusy`, for one.
+        Raises the error that kept it from starting, such as `ConversationBusy`.
         """
         await self._opened.wait()
         if not self._first and self.results and (error := self.results[0].error) is not None:
@@ -71,7 +71,7 @@ class Turn:
         return self._first
 
     async def wait(self) -> TurnResult:
-        """How it ended, when it has, and those that followed it have too; how these ended is in `results`."""
+        """Wait for this turn and those that follow it, and return this turn's result. `results` has all of them."""
         await asyncio.wait({self._task})
         self._task.result()
         return self.results[0]
@@ -80,7 +80,7 @@ class Turn:
         return self.events()
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
-        """What happens, from the beginning of the turn to its end. Raises the error that ended it, if one did."""
+        """Yield the events from the start of the turn to its end. Raises the error that ended it, if any."""
         async with aclosing(self.together()) as found:
             async for events in found:
                 for event in events:
@@ -92,9 +92,9 @@ class Turn:
     async def together(
         self, *, after: int | None = None, pulse: float | None = None
     ) -> AsyncGenerator[Sequence[AnyEvent], None]:
-        """What happens, from the beginning of the turn or after an event, as `watch_together` tells it."""
+        """Yield batches of events, from the start of the turn or after an event number, as `watch_together` does."""
         inbox, look = self._inbox, self._followed or after not in (None, self._first - 1)
-        if look:  # somebody follows already, and takes what that inbox gets; or it may have missed something
+        if look:  # the inbox already has a reader, or it may have missed events
             inbox = Inbox()
             if not self._task.done():
                 self._inboxes.append(inbox)
@@ -129,7 +129,7 @@ class Turn:
     async def _run(self) -> None:
         try:
             await self._work()
-        finally:  # a lease that was not given back ends by itself: no turn runs under it any more
+        finally:  # a lease that was not released expires: no turn runs under it any more
             if self._lease is not None:
                 self.executor.store.stop_renewing(self._lease)
 
@@ -141,7 +141,7 @@ class Turn:
             if self._record is None or not self._record.turn.number:
                 self.results.append(await self._not_begun(error))
                 return
-            record, stopped = self._record, True  # it was stored all the same
+            record, stopped = self._record, True  # the turn was stored nevertheless
         if not record.turn.number:
             await self._let_go(record.lease)
             self.results.append(TurnResult(turn=0, finish="nothing to do"))
@@ -156,12 +156,12 @@ class Turn:
             raise asyncio.CancelledError
 
     async def _recorded(self) -> Record:
-        """The record of this turn, which it opens under a lease, as soon as it gets one."""
+        """Acquire the lease, waiting if necessary, then open the turn and return its record."""
         store, agent, ttl = self.executor.store, self.executor.agent, self.executor.lease_seconds
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def on_loop(call: Callable[[], None]) -> None:
-            with suppress(RuntimeError):  # the loop was closed: there is nothing to wake or to stop
+            with suppress(RuntimeError):  # the loop was closed: nothing to wake or to cancel
                 loop.call_soon_threadsafe(call)
 
         def begin(patient: bool) -> Record:
@@ -196,15 +196,15 @@ class Turn:
                     await asyncio.wait_for(woken.wait(), seconds)
 
     def _lose(self, lease: Lease) -> None:
-        """Stop what runs: another process has the turn now, and nothing of this one can be stored any more."""
+        """Cancel the turn: another process holds the lease, so this one can store nothing more."""
         if self._loop is not None and not self._task.done():
             self._loop.lost = LeaseLost(lease.conversation, lease.agent, number=lease.number)
             self._task.cancel()
 
     async def _not_begun(self, error: Exception | asyncio.CancelledError) -> TurnResult:
-        """What a turn comes to that was stopped, or failed, before it was there."""
+        """Return the result of a turn that failed or was cancelled before it was opened."""
         if self._lease is not None:
-            with suppress(ContextcError):  # why it could not begin is worth more than why this failed, too
+            with suppress(ContextcError):  # the first error matters more than this one
                 await self._let_go(self._lease)
         if isinstance(error, Exception):
             return TurnResult(turn=0, finish="error", error=error)
@@ -215,6 +215,6 @@ class Turn:
     async def _let_go(self, lease: Lease) -> None:
         try:
             await durable(self.executor.store.release, lease)
-        except asyncio.CancelledError:  # it is given back all the same
+        except asyncio.CancelledError:  # the lease is released nevertheless
             if not self._asked_to_stop:
                 raise

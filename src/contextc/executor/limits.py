@@ -1,4 +1,4 @@
-"""How far a turn may go, and how it ended."""
+"""Limits of a turn, and the result of a turn."""
 
 import math
 from dataclasses import dataclass, fields
@@ -16,11 +16,11 @@ MAX_CALLS_PER_REPLY = "max_calls_per_reply"
 
 @dataclass(frozen=True, init=False)
 class Limits:
-    """What ends a turn with a finish reason of its own, and no error. None is no limit.
+    """Limits that end a turn with a finish reason of their own, without an error. None means no limit.
 
-    `seconds` is for the whole turn, `tool_seconds` for one tool that has no limit of its own. `cost` is in US dollars.
-    `calls_per_reply` bounds the calls that are run of one reply. `parallel_tools` ends nothing: it is how many of them
-    run at a time.
+    `seconds` applies to the whole turn, `tool_seconds` to one call of a tool without its own timeout. `cost` is in US
+    dollars. `calls_per_reply` is the number of calls of one reply that are run. `parallel_tools` is the number of tools
+    that run at the same time; it does not end the turn.
     """
 
     steps: int | None = 250
@@ -45,25 +45,25 @@ class Limits:
     ) -> None:
         for name in others:
             names = ", ".join(field.name for field in fields(self))
-            raise InvalidSetting(f"Limits has no {name!r}. There are: {names}.")
+            raise InvalidSetting(f"Limits has no option {name!r}", fix=f"Its options are {names}.")
         whole = {"steps": steps, "tool_calls": tool_calls}
         whole |= {"calls_per_reply": calls_per_reply, "parallel_tools": parallel_tools}
         for name, value in whole.items():
-            self._set(name, value, int, "a whole number above 0")
+            self._set(name, value, int, "an integer above 0")
         for name, value in (("seconds", seconds), ("tool_seconds", tool_seconds), ("cost", cost)):
             self._set(name, value, int | float, "a number above 0")
 
     def _set(self, name: str, value: float | None, kind: type | UnionType, wanted: str) -> None:
         is_one = isinstance(value, kind) and not isinstance(value, bool) and value is not None and 0 < value < math.inf
         if value is not None and not is_one:
-            raise InvalidSetting(f"Limits({name}={value!r}): give {wanted}, or None for no limit.")
+            raise InvalidSetting(f"Limits: {name} must be {wanted}", got=value, fix="Pass None for no limit.")
         object.__setattr__(self, name, value)
 
 
 class TurnResult(Struct, frozen=True, kw_only=True):
-    """How a turn ended. `finish` is `stop`, `cancelled`, `error`, a limit, or what a trigger or the model said.
+    """The result of a turn. `finish` is `stop`, `cancelled`, `error`, a limit, or a trigger's or the model's reason.
 
-    `message` is the last reply; `error` what ended the turn, where something did.
+    `message` is the last reply. `error` is the exception that ended the turn, if any.
     """
 
     turn: int

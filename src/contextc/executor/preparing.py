@@ -1,9 +1,9 @@
-"""What comes before a request: input that steers, what triggers have to say, a summary where room is short.
+"""Prepare the request of a step: steering input, trigger messages, and a summary if the context is full.
 
-Synchronous, and all of it from the store. Triggers are asked before anything is cut. Those about the context's usage
-are asked last, about the request that would be sent. Where that request starts an epoch, what still holds and is no
-longer in it is said again. What is said is stored, and the request is compiled again, so that the model sees it in this
-very step.
+Synchronous, and reads only the store. Triggers are evaluated before the context is trimmed. Triggers about context
+usage are evaluated last, for the request that would be sent. If that request starts an epoch, warnings that still hold
+and are no longer in it are repeated. Trigger messages are stored and the request is compiled again, so that the model
+sees them in the same step.
 """
 
 from collections.abc import Generator, Sequence
@@ -25,25 +25,25 @@ from contextc.triggers import Moment, Say, Shown, Trigger, Verdict, When, evalua
 
 SUPERSEDED = "superseded"
 SHORTENED = "contextc.shortened"
-"""The state that holds the last request after which a provider had compacted its own session."""
+"""Name of the state with the last request after which a provider compacted its own session."""
 COMPACTED = "contextc.compacted"
-"""The state that holds the last summary after which triggers were asked."""
+"""Name of the state with the last summary for which `after_compaction` triggers ran."""
 ROUNDS = 3
-"""How often a request that starts an epoch is looked at, because what was said of it has changed it."""
+"""How many times a request that starts an epoch is evaluated again after trigger messages have changed it."""
 
 
 class Prepared(NamedTuple):
-    """A request that may leave, with states of triggers that are stored when it does; or why none may."""
+    """A request to send, with the trigger states to store with it; or the finish reason in `stop`."""
 
     compiled: Compiled
     states: dict[str, JSONObject]
     stop: str | None = None
     sums_up: bool = False
-    """Messages would be left out, and are to be summed up first."""
+    """True if messages would be left out and must be summarized first."""
 
 
 class Said(NamedTuple):
-    """What triggers about usage say of one request, and what they remember."""
+    """The messages and new states of the triggers about context usage, for one request."""
 
     says: list[tuple[Trigger, Say]]
     states: dict[str, JSONObject]
@@ -60,7 +60,7 @@ class Preparation:
         progress: Progress,
         limits: Limits,
         triggers: list[Trigger],
-        asked: dict[str, Any],  # what `compile` is called with
+        asked: dict[str, Any],  # keyword arguments of `compile`
         *,
         gap: float,
         summarizes: bool,
@@ -71,14 +71,14 @@ class Preparation:
         self._of_agent = [each for each in triggers if each.scope == "agent"]
         self._of_channel = [each for each in triggers if each.scope == "channel"]
         self._due: list[When] = []
-        """The moments of this step at which triggers about usage are asked."""
+        """The `at` values of this step for which triggers about context usage are evaluated."""
         self._todos: list[Todo] | None = None
-        """As they were when a trigger was first asked in this step."""
+        """The todos as of the first trigger evaluation in this step."""
         self._shortened = False
-        """Whether the provider compacted its own session with the request before this step."""
+        """True if the provider compacted its own session with the request before this step."""
 
     def step(self, index: int) -> Prepared:
-        """The request of a step, counted from 1."""
+        """Prepare the request of step `index`, counted from 1."""
         if index > 1:
             self.record.steer()
         self._due, self._todos, self._shortened = [], None, False
@@ -86,14 +86,14 @@ class Preparation:
         return self._asking([*whens, "before_step"], index)
 
     def after_compaction(self, index: int, done: Compaction, states: dict[str, JSONObject]) -> Prepared:
-        """The request after a summary; `states` are those of what was prepared before it, not stored yet."""
+        """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
         self.record.tell(done)
         return self._asking(["after_compaction"], index, states)
 
     def again(self, index: int, budget: int | None = None) -> Prepared:
-        """The request once more, as it is now; within a harder budget, which then holds for the rest of the turn.
+        """Prepare the request again, optionally with a smaller budget that then applies to the rest of the turn.
 
-        Where what must stay needs more than that, this one request takes what it needs.
+        If the messages that must stay need more than that budget, this one request uses what they need.
         """
         before = self.progress.budget
         self.progress.budget = budget or before
@@ -109,13 +109,13 @@ class Preparation:
         return self.settled(Prepared(compiled, {}), index)
 
     def compile(self, upcoming: Sequence[Message] = ()) -> Compiled:
-        """The request as it is now; or, only to look at, as it would be with `upcoming` messages."""
+        """Compile the request. With `upcoming` messages, compile a dry run that includes them."""
         again = self.progress.finish == "pause"
         asked: dict[str, Any] = {**self._asked, "upcoming": upcoming, "dry_run": True} if upcoming else self._asked
         return self.compiler.compile(self.record.conversation, budget=self.progress.budget, again=again, **asked)
 
     def summed_up(self) -> Generator[Wanted, str, Compaction | None]:
-        """Have what is old summed up; None where there is nothing to sum up."""
+        """Summarize old messages. Return None if there is nothing to summarize."""
         asked = {"budget": self.progress.budget, **self._asked}
         done = yield from self.compiler.compaction(self.record.conversation, **asked)
         if done is None or done.already:
@@ -123,10 +123,10 @@ class Preparation:
         return Compaction(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
 
     def settled(self, prepared: Prepared, index: int, *, sums_up: bool = False) -> Prepared:
-        """The request with what there is to say about its usage and, where it starts an epoch, what is said again.
+        """Add messages about context usage to the request and, if it starts an epoch, repeat warnings that still hold.
 
-        What is said takes room. Where an epoch starts for that, or a cut goes further, the request is looked at again;
-        `sums_up`: unless messages are summed up first.
+        These messages need tokens. If they start an epoch or trim more, the request is evaluated again. With `sums_up`
+        the method returns instead, so that messages are summarized first.
         """
         compiled, states, *_ = prepared
         if not self.triggers or not compiled.is_new:
@@ -151,7 +151,7 @@ class Preparation:
         return Prepared(compiled, states)
 
     def _said(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> Said:
-        """What is said of a request, with the figures that it will have together with that."""
+        """Return the messages about a request, with the figures that it has once they are included."""
         said = self._usage(compiled, index, before)
         for _ in range(ROUNDS if said.says else 0):
             exact = self._usage(self.compile(self.record.messages(said.says)), index, before)
@@ -164,7 +164,7 @@ class Preparation:
         return said
 
     def _usage(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> Said:
-        """What triggers of the channel say of a request and, where it starts an epoch, what is said again."""
+        """Evaluate channel triggers for a request and, if it starts an epoch, repeat warnings that still hold."""
         said = Said([], {}, [])
         shown = self._shown(compiled) if compiled.draft.epoch else None
         for when in self._due:
@@ -183,7 +183,7 @@ class Preparation:
         return said
 
     def _shown(self, compiled: Compiled) -> Shown:
-        """The messages of triggers that a request holds which starts an epoch."""
+        """Return the trigger messages in a request that starts an epoch."""
         places = [item.place for item in compiled.draft.kept or () if item.role == "system" and item.place]
         found = self.record.store.read(lambda tx: messages_at(tx, places)) if places else {}
         metas = [found[where].meta or {} for where in places if where in found]
@@ -194,7 +194,7 @@ class Preparation:
         states = dict(before or {})
         for name, mark in self._compacted(compiled):
             if self.record.states.get(name) != mark:
-                states[name] = mark  # it is said once, though the request may fail
+                states[name] = mark  # reported once, even if the request fails
                 whens = ["after_compaction", *[when for when in whens if when != "after_compaction"]]
                 self._shortened = self._shortened or name == SHORTENED
         if not self.record.stands(compiled.sight.at.branch):
@@ -219,7 +219,7 @@ class Preparation:
         return self.settled(Prepared(compiled, states), index, sums_up=self._summarizes and before is None)
 
     def _compacted(self, compiled: Compiled) -> list[tuple[str, JSONObject]]:
-        """The compactions that this request is the first to follow: the provider's own, and a new summary."""
+        """Return the compactions that precede this request: the provider's own, and a new summary."""
         standing, summary = compiled.sight.standing, compiled.draft.summary
         found: list[tuple[str, JSONObject]] = []
         if standing.shortened:
@@ -242,5 +242,5 @@ class Preparation:
 
 
 def cuts(compiled: Compiled) -> bool:
-    """Whether messages were left out to make room, that a summary could tell of."""
+    """Return True if messages were left out that a summary could cover."""
     return bool(compiled.budget.wanted and compiled.record.left)

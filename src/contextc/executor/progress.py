@@ -1,4 +1,4 @@
-"""What a turn has come to: what triggers look at, what limits count. All of it can be read again from the store."""
+"""The running totals of a turn, for triggers and limits. All of them can be restored from the store."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -17,7 +17,7 @@ LAST_STEPS = 16
 
 
 class Progress:
-    """One turn, from its first step to its last."""
+    """Usage, cost and last messages of one turn."""
 
     def __init__(self, turn: TurnRecord, budget: int | None, resources: Callable[[], Resources]) -> None:
         self._began = monotonic() - (time() - turn.started / 1000 if turn.started else 0.0)
@@ -28,23 +28,23 @@ class Progress:
         self.budget = budget
         self._resources = resources
         self.continued = 0
-        """How many replies in a row were cut off at their length."""
+        """Number of replies in a row that reached the output limit."""
 
     def read_back(self, store: Store, conversation: str, turn: TurnRecord) -> None:
-        """What the last steps were, for a turn that goes on after an interruption."""
+        """Load the last steps of a turn that is resumed after an interruption."""
         written = store.load(conversation, after=max(0, turn.opened))
         own = [message for message in written if message.turn == turn.number and message.role in ("assistant", "tool")]
         self.take(own)
         self.reply = next((message for message in reversed(own) if message.role == "assistant"), None)
 
     def spent(self, usage: Usage, model: Model) -> None:
-        """Count a call that is no step: a summary."""
+        """Add the usage of a call that is not a step, such as a summary."""
         more = cost(model, usage)
         self.usage = added(self.usage, usage)
         self.cost = None if self.cost is None or more is None else self.cost + more
 
     def with_replies(self, messages: Sequence[Message], model: Model) -> tuple[Usage, float | None]:
-        """What the turn has used and cost with one more reply, which may be several messages."""
+        """Return the turn's usage and cost with one more reply, which may be several messages."""
         usage, spent = self.usage, self.cost
         for message in messages:
             more = cost(model, message.usage) if message.usage is not None else 0.0
@@ -52,7 +52,7 @@ class Progress:
         return usage, spent
 
     def took(self, messages: Sequence[Message], model: Model) -> None:
-        """Count one reply."""
+        """Add the usage and the messages of one reply."""
         self.usage, self.cost = self.with_replies(messages, model)
         self.reply = next((message for message in reversed(messages) if message.role == "assistant"), self.reply)
         self.take(messages)
@@ -80,8 +80,10 @@ class Progress:
         results: Sequence[Message] = (),
         after_cut: bool = False,
     ) -> Moment:
-        """This moment, for triggers. `more` are tokens that came after what was compiled, and `results` those of the
-        step that is being made. The usage is that before a cut, or after it.
+        """Return the context that triggers are evaluated with.
+
+        `more` is the tokens added after compiling, `results` the tool results of the current step. With `after_cut` the
+        usage is that of the trimmed request, otherwise that before trimming.
         """
         budget = compiled.budget
         used = (budget.used if after_cut else budget.wanted or budget.used) + more

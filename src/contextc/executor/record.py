@@ -1,7 +1,7 @@
-"""What a turn writes. Each method is one transaction, under the turn's lease; what it stored is handed to watchers.
+"""Store the steps and tool results of a turn. Each method is one transaction under the turn's lease.
 
-A turn is resumed from here and from nothing else: its number, what it has counted, and its messages are in the store
-after every method.
+Stored events are published to watchers. After every method the turn's number, totals and messages are in the store, so
+a turn can be resumed from the store alone.
 """
 
 import logging
@@ -43,12 +43,12 @@ log = logging.getLogger("contextc.executor")
 
 
 class Record(Ends):
-    """One turn on paper: its ends, its steps, and the results of its tools."""
+    """The stored record of one turn: its start and end, its steps, and its tool results."""
 
     def speak(self, says: Sequence[tuple[Trigger, Say]], states: Mapping[str, JSONObject], *, step: int | None) -> None:
-        """Store what triggers say, with what they remember. `step` is the one before which it is said, if any.
+        """Store trigger messages and states. `step` is the step that the messages precede, if any.
 
-        A message for the model, an event alone for people.
+        Text of kind `system` becomes a message for the model, a `hint` only an event for people.
         """
         spoken = [(trigger, say) for trigger, say in says if say.kind == "system"]
         entries = [self._entry(message) for message in self.messages(says, step=step)]
@@ -69,7 +69,7 @@ class Record(Ends):
         self._hand_on(told)
 
     def messages(self, says: Sequence[tuple[Trigger, Say]], *, step: int | None = None) -> list[Message]:
-        """Return what triggers say to the model as messages, which are not stored yet."""
+        """Return the `system` texts of triggers as messages, without storing them."""
         return [
             system(
                 say.text,
@@ -83,7 +83,7 @@ class Record(Ends):
         ]
 
     def report(self, verdict: Verdict, *, step: int) -> None:
-        """Log the triggers that failed, and store an event for each."""
+        """Log failed triggers and store an event for each."""
         for name, failure in verdict.failures:
             log.warning("%s: trigger %s failed: %s", self.conversation, name, failure)
         if verdict.failures:
@@ -92,13 +92,13 @@ class Record(Ends):
     def step_begins(
         self, compiled: Compiled, index: int, states: Mapping[str, JSONObject]
     ) -> tuple[Callable[[Transaction], None], Callable[[], None]]:
-        """What is written together with the attempt, before a byte leaves; and what to do when that is committed."""
+        """Return the write to run with the attempt, before the request is sent, and a callback for after the commit."""
         budget, tries = compiled.budget, list[tuple[StepRecord, list[AnyEvent]]]()
 
         def also(tx: Transaction) -> None:
             number = self.lease.root
             if tx.again and tries and tries[-1][0] in turns.steps(tx, number, self.turn.number):
-                return  # the try before was stored; only the answer was lost
+                return  # the previous attempt was committed
             self._save_states(tx, number, states)
             step = StepRecord(
                 number=0,
@@ -141,10 +141,11 @@ class Record(Ends):
         calls: int,
         starting: Sequence[ToolCall],
     ) -> tuple[Callable[[Transaction, list[Message]], None], Callable[[], None]]:
-        """What is written together with the reply: its step, usage, the rest of its deltas, the tools that start; and
-        what to do when that is committed.
+        """Return the write to run with the reply, and a callback for after the commit.
+
+        The write stores the step, its usage, the remaining deltas and the tools that start.
         """
-        assert self.step is not None, "a step that ends has begun"
+        assert self.step is not None, "step_begins must run before step_ends"
         begun, tries = self.step, list[tuple[StepRecord, TurnRecord, list[AnyEvent]]]()
 
         def also(tx: Transaction, stored: list[Message]) -> None:
@@ -190,7 +191,7 @@ class Record(Ends):
         return also, ended
 
     def journal(self, beginning: Message, number: int, pieces: Sequence[Piece]) -> None:
-        """Store a batch of a reply that is still coming in, and tell of it."""
+        """Store and publish a batch of parts of a reply that is still being received."""
 
         def work(tx: Transaction) -> list[AnyEvent]:
             conversation = self._checked(tx)
@@ -205,7 +206,7 @@ class Record(Ends):
     def step_fails(
         self, partial: Sequence[Message], stream: str, error: str, rest: Sequence[Piece] = (), *, kept: int = 0
     ) -> None:
-        """Keep what came of a reply that broke off, with its status, and tell `rest`: what of it was not told yet.
+        """Store the received part of an interrupted reply with its status, and publish `rest`, its unpublished parts.
 
         `kept` is the number under which its request was stored.
         """
@@ -246,7 +247,7 @@ class Record(Ends):
         hints: Sequence[tuple[Trigger, Say]] = (),
         states: Mapping[str, JSONObject] | None = None,
     ) -> Message:
-        """Store the result of a tool, as soon as it is there; hints for people ride along, with what they remember."""
+        """Store a tool result, with user notices of `mid_step` triggers and their states."""
         parts = (result, *(Hint(say.text) for _, say in hints))
         message = Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=self._index)
         entry = self._entry(message)
@@ -266,7 +267,7 @@ class Record(Ends):
         return stored
 
     def refused(self, results: Sequence[ResultPart]) -> list[Message]:
-        """Store the results of calls that were not run, all at once."""
+        """Store the results of calls that were not run, in one transaction."""
         turn, step = self.turn.number, self._index
         entries = [
             self._entry(Message(role="tool", parts=(result,), author=self.agent, turn=turn, step=step))
@@ -285,13 +286,13 @@ class Record(Ends):
 
 
 def total_usage(messages: Sequence[Message]) -> Usage | None:
-    """What a reply took, which may be several messages; None where nothing was told."""
+    """Return the usage of a reply, which may be several messages; None if the provider reported none."""
     found = [message.usage for message in messages if message.usage is not None]
     return found[0] if len(found) == 1 else reduce(added, found, Usage()) if found else None
 
 
 def _renamed(pieces: Sequence[Piece], stored: Sequence[Message]) -> list[Piece]:
-    """Pieces of replies that were never journaled, with the names these have since they were stored."""
+    """Return pieces of replies that were never journaled, with the uids under which the replies were stored."""
     replies = [message.uid for message in stored if message.role == "assistant"]
     uids = list(dict.fromkeys(uid for uid, _ in pieces))
     names = dict(zip(uids, replies, strict=False))

@@ -1,7 +1,7 @@
-"""A summary made by a model: on any provider, in a request of its own that no ledger knows of.
+"""Summarize messages with a model, on any provider, in a separate request that is not in the ledger.
 
-The messages are told as a transcript inside a fence, because they are data and may say anything. The answer is checked
-by the compiler, which takes a plain digest in its place where it is empty or not smaller.
+The messages are sent as a transcript inside tags, because they are untrusted data. The compiler checks the summary and
+uses a plain digest instead if it is empty or not smaller.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ LONGEST_SUMMARY = 2_000
 
 
 class Summed(NamedTuple):
-    """A summary, and what it took."""
+    """A summary and its token usage."""
 
     text: str
     usage: Usage | None = None
@@ -52,9 +52,9 @@ class _Ended(NamedTuple, Generic[T]):
 async def with_summaries(
     steps: Generator[Wanted, str, T], summarize: Callable[[Sequence[Message], str | None], Awaitable[Summed]]
 ) -> tuple[T, list[Usage]]:
-    """Run a compaction: its own work on threads, the summaries here, where no thread waits for them.
+    """Run a compaction: its own work on threads, the summaries on the event loop, so that no thread waits for them.
 
-    Returns what the compaction returned, and what the summaries took.
+    Return the compaction's result and the usage of the summaries.
     """
     spent: list[Usage] = []
     reached = await durable(_advanced, steps, partial(next, steps), slots=CALLBACKS)
@@ -80,7 +80,7 @@ def _advanced(_: Generator[Wanted, str, T], go_on: Callable[[], Wanted]) -> Want
 
 
 async def summary(endpoint: Endpoint, provider: Provider, messages: Sequence[Message], previous: str | None) -> Summed:
-    """A text that stands for all of these, and for the summary before them."""
+    """Ask the model for a summary of the messages and of the previous summary."""
     formatter, model = provider.formatter, provider.model
     told = [_fenced("summary-so-far", escape(previous))] if previous else []
     most = min(LONGEST_SUMMARY, model.output, model.window // 4)
@@ -102,7 +102,7 @@ async def summary(endpoint: Endpoint, provider: Provider, messages: Sequence[Mes
             if not error.may_retry or tries == RETRIES or (error.retry_after or 0) > LONGEST_WAIT:
                 raise
             await asyncio.sleep(pause_before(error, tries))
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 async def _answered(endpoint: Endpoint, call: Call) -> Summed:
@@ -117,7 +117,7 @@ async def _answered(endpoint: Endpoint, call: Call) -> Summed:
 
 
 def _fenced(tag: str, text: str) -> str:
-    """Between tags, none of which the text itself can open or close."""
+    """Return the text between tags, with the same tags inside it escaped."""
     inside = _FENCE.sub(r"<\\", text)
     return f"<{tag}>\n{inside}\n</{tag}>"
 
@@ -138,7 +138,7 @@ def _short(text: str) -> str:
 
 
 def _fitting(text: str, others: Sequence[str], provider: Provider, room: int) -> str:
-    """The end of it, where it is too long beside the others: what came last counts most."""
+    """Return the text, or its end if it does not fit with the other texts. The newest part matters most."""
     tokens = counter(provider.model.tokenizer, provider=provider.formatter.provider, model=provider.model.name)
     used, left = tokens.text(text), room * 0.9 - sum([tokens.system(each) for each in others])
     if used <= left:

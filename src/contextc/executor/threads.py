@@ -1,10 +1,10 @@
-"""The store is synchronous, so a turn calls it on a worker thread, and always waits for the end.
+"""Run blocking store work of a turn on worker threads, and always wait for its end.
 
-How much of it runs at a time is bounded for the whole process. Work that also runs code of users (fragments, triggers)
-is counted apart: where such code blocks, the store can still be written.
+The number of threads is limited for the whole process. Work that also runs user code (fragments, triggers) has a limit
+of its own: if such code blocks, the store can still be written.
 
-A durable step that has begun is not to be left alone: who is cancelled while it runs is told so afterwards, when what
-it did is certain.
+Started work is never abandoned. A cancellation that arrives while it runs is raised afterwards, when its outcome is
+known.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ T = TypeVar("T")
 Given = TypeVarTuple("Given")
 THREADS = limit_from_environment("CONTEXTC_STORE_THREADS", 64)
 STORE, CALLBACKS, REQUESTS = Slots(THREADS), Slots(THREADS), Slots(THREADS)
-"""Work on the store alone; work that also runs code of users; requests of a web server."""
+"""Thread limits for store work, for work that also runs user code, and for requests of the web server."""
 
 
 async def durable(work: Callable[[Unpack[Given]], T], *given: *Given, slots: Slots = STORE) -> T:
-    """Run blocking work on a thread. A cancellation that comes meanwhile is raised when the work is done."""
+    """Run blocking work on a thread. A cancellation that arrives meanwhile is raised when the work is done."""
     job = _Job(lambda: work(*given), slots)
     slots.take(job.start)
     cancelled: asyncio.CancelledError | None = None
@@ -39,9 +39,9 @@ async def durable(work: Callable[[Unpack[Given]], T], *given: *Given, slots: Slo
 
 
 def stops(error: BaseException) -> bool:
-    """Whether an error ends the task or the process that it came up in, and is no failure of the code that ran.
+    """Return True if an exception ends the current task or process, rather than being a failure of the called code.
 
-    A coroutine of a user may raise CancelledError by itself, though its task was not cancelled.
+    User code may raise CancelledError itself although its task was not cancelled.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -50,7 +50,7 @@ def stops(error: BaseException) -> bool:
 
 
 async def settled(future: "asyncio.Future[Any]") -> None:
-    """Wait until something has ended, however it ends. A cancellation that comes meanwhile is raised afterwards."""
+    """Wait until a future is done, without raising its error. A cancellation meanwhile is raised afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
@@ -58,15 +58,15 @@ async def settled(future: "asyncio.Future[Any]") -> None:
         except asyncio.CancelledError as error:
             cancelled = error
     if not future.cancelled():
-        future.exception()  # it was seen
+        future.exception()  # mark it as retrieved
     if cancelled is not None:
         raise cancelled
 
 
 def afterwards(work: Callable[[], None]) -> None:
-    """Do something small when the durable work that runs on this thread has ended, on its event loop.
+    """Run a short callback on the event loop after the `durable` work on this thread has ended.
 
-    So a loop is woken once for all that one piece of work leads to. Outside of durable work it is done at once.
+    This wakes the loop once per work, not once per callback. Outside of `durable` the callback runs immediately.
     """
     job: _Job[Any] | None = getattr(_here, "job", None)
     if job is None:
@@ -79,7 +79,7 @@ _here = threading.local()
 
 
 class _Job(Generic[T]):
-    """Work on another thread, for one who waits on an event loop. `done` changes on the loop alone."""
+    """Work on another thread that an event loop awaits. `done` changes only on the loop."""
 
     __slots__ = ("_loop", "_slots", "_waiting", "_work", "afterwards", "done", "error", "value")
 
@@ -111,11 +111,11 @@ class _Job(Generic[T]):
         self._slots.give()
         try:
             self._loop.call_soon_threadsafe(self._end)
-        except RuntimeError:  # the loop was closed: nobody waits
+        except RuntimeError:  # the loop was closed: nothing awaits the work
             self._tell()
 
     def wait(self) -> "asyncio.Future[None]":
-        """What to wait for; after a cancellation it is another one."""
+        """Return the future to await, a new one after a cancellation."""
         if self._waiting.done():
             self._waiting = self._loop.create_future()
         return self._waiting

@@ -1,8 +1,8 @@
-"""The tools of one step: asked for at once, run side by side where they may, each result stored as it ends.
+"""Run the tool calls of one step, in parallel if allowed, and store each result as it arrives.
 
-A tool runs only after the reply that asks for it is stored, and is never run again: what a dead process left open is
-answered as interrupted. Nobody's yes means no. A provider that runs tools by itself calls ours in the middle of its
-reply; what has come of that is stored first.
+A tool runs only after the reply that calls it is stored, and it is never run twice: calls left open by a dead process
+are answered as interrupted. Without an approval a tool that requires one does not run. A provider that runs tools
+itself calls ours in the middle of its reply; the reply so far is stored first.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ from contextc.triggers import Moment, Trigger, Verdict, evaluate
 log = logging.getLogger("contextc.executor")
 Answer: TypeAlias = bool | str | None
 Approve: TypeAlias = Callable[[ToolCall, FunctionTool], Answer | Awaitable[Answer]]
-"""Asked before a tool with `approval` runs. True is yes; a text is no, with the reason, which the model is told
-where its provider can."""
+"""Callback before a tool with `approval` runs. True approves. A string declines with a reason, which the model gets if
+its provider supports that."""
 
 NOBODY = "Not run: this tool needs a person's approval, and nobody is there to give it."
 DECLINED = "Not run: the user declined."
@@ -43,11 +43,11 @@ PROGRESS_SECONDS = 0.25
 
 
 class Questions(ABC):
-    """An `approve` that is answered by the id of the approval: a question is open before its event is stored."""
+    """An `approve` callback that is answered by approval id. An approval is pending before its event is stored."""
 
     @abstractmethod
     def asked(self, approval: str, call: ToolCall) -> AbstractContextManager[Awaitable[Answer]]:
-        """Keep a question open for the block; what comes of it is the answer."""
+        """Keep an approval pending for the duration of the block. The awaitable resolves to the answer."""
 
     async def __call__(self, call: ToolCall, tool: FunctionTool) -> Answer:
         with self.asked(secrets.token_urlsafe(16), call) as answered:
@@ -55,7 +55,7 @@ class Questions(ABC):
 
 
 class Tools:
-    """Answers the calls of one reply."""
+    """Runs the tool calls of one reply."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Tools:
         self._before = record.turn.tool_calls if before is None else before
         self._room = None if limits.tool_calls is None else max(0, limits.tool_calls - self._before)
         self._stored, self._more = 0, 0
-        """Results that are stored, and their tokens, as far as somebody asks for them."""
+        """Number of stored results, and their tokens if `mid_step` triggers need them."""
         self._results: list[Message] = []
         self._storing = asyncio.Lock()
         at_once = limits.parallel_tools
@@ -83,20 +83,20 @@ class Tools:
         self._progress: dict[str, str] = {}
         self._running: set[str] = set()
         self.asking: set[str] = set()
-        """Calls that somebody is being asked about."""
+        """Ids of calls with a pending approval."""
         self._hosted, self._alone = 0, asyncio.Lock()
 
     def allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-        """Those that the limits of tool calls leave room for."""
+        """Return the calls that the tool call limits allow."""
         bounds = [bound for bound in (self._room, self.limits.calls_per_reply) if bound is not None]
         return calls[: min(bounds)] if bounds else calls
 
     def starting(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Those that start as soon as the reply is stored."""
+        """Return the calls that start as soon as the reply is stored."""
         return [call for call in self.allowed(calls) if not self._asks(call)]
 
     async def run(self, calls: Sequence[ToolCall], only: Collection[int] | None = None) -> list[Message]:
-        """Run them, or some of them, and return the stored results in the order of their calls."""
+        """Run the calls, or those with the indexes `only`. Return the stored results in the order of the calls."""
         found: dict[int, Message] = {}
         allowed = len(self.allowed(calls))
         wanted = range(len(calls)) if only is None else only
@@ -123,9 +123,9 @@ class Tools:
         return [found[index] for index in sorted(found)]
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
-        """Calls that run side by side: neighbours that may. One that may not runs alone, in its place.
+        """Group adjacent calls that may run in parallel. Any other call is a group of its own.
 
-        Of two that have the same id the second waits for the first: their results are told apart by their order.
+        Of two calls with the same id the second waits for the first, because only their order tells the results apart.
         """
         groups: list[list[int]] = []
         ids: set[str] = set()
@@ -147,16 +147,16 @@ class Tools:
             began = monotonic()
             result = await self.answered(call)
             storing = asyncio.ensure_future(self._in_order(result, int((monotonic() - began) * 1000)))
-            await settled(storing)  # what a tool has done is stored, also where the turn is cancelled meanwhile
+            await settled(storing)  # the result is stored even if the turn is cancelled meanwhile
             return storing.result()
 
     async def _in_order(self, result: ToolResult, took: int) -> Message:
-        """Store one result after the other, on one thread, however many come at once."""
+        """Store results one after the other, on one thread, however many arrive at once."""
         async with self._storing:
             return await durable(self._store, result, took, slots=CALLBACKS if self.hints else STORE)
 
     def _store(self, result: ToolResult, took: int) -> Message:
-        """Each is counted, and people may be told how many."""
+        """Store a result with the user notices of `mid_step` triggers."""
         if self.hints:
             self._results.append(Message(role="tool", parts=(result,), author=self.record.agent, step=self.step))
         verdict = self._hints(self._before + self._stored + 1)
@@ -199,9 +199,9 @@ class Tools:
         return tool is not None and tool.approval and not call.malformed
 
     async def hosted(self, call: ToolCall) -> ToolResult:
-        """The result of a call that a provider makes in the middle of its reply, by the rules for all tools.
+        """Run a call that a provider makes in the middle of its reply, under the same rules as other calls.
 
-        It is on paper before it runs, as far as the provider has told of it; its result is stored with the reply.
+        The call is stored before it runs, if the provider has reported it. The result is stored with the reply.
         """
         self._hosted += 1
         if self._room is not None and self._hosted > self._room:
@@ -210,14 +210,14 @@ class Tools:
         if verdict.says or verdict.states:
             await durable(lambda: self.record.speak(verdict.says, verdict.states, step=self.step))
         if not self._asks(call):
-            await durable(self.record.tell, ToolStart(id=call.id, name=call.name))  # refused, where the lease is lost
+            await durable(self.record.tell, ToolStart(id=call.id, name=call.name))  # raises if the lease is lost
         tool = self.tools.get(call.name)
         is_parallel = tool is None or (tool.parallel and not tool.approval)
         async with self._place if is_parallel else self._alone:
             return await self.answered(call)
 
     async def refusal(self, call: ToolCall, tool: FunctionTool) -> str:
-        """Why it is not run; empty where somebody said yes."""
+        """Ask for approval. Return the reason why the call must not run, empty if it was approved."""
         if self.approve is None:
             return NOBODY
         self.asking.add(call.id)
@@ -238,11 +238,11 @@ class Tools:
     async def _decided(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> Answer:
         if inspect.iscoroutinefunction(approve):
             return await approve(call, tool)
-        answer = await in_thread(approve, call, tool)  # it may wait for a person, and others run on this loop
+        answer = await in_thread(approve, call, tool)  # it may block until a person answers
         return await answer if inspect.isawaitable(answer) else answer
 
     def _hints(self, number: int) -> Verdict:
-        """What people are told in the middle of a step."""
+        """Evaluate the `mid_step` triggers, which create user notices."""
         if not self.hints:
             return Verdict()
         verdict = evaluate(self.hints, self._moment(self._more, number, tuple(self._results)), self.record.states)
@@ -250,14 +250,14 @@ class Tools:
         return verdict
 
     def _teller(self, call: ToolCall) -> Callable[[str], None]:
-        """What a tool calls to say how far it is; several words close together are one event."""
+        """Return the progress callback of a call. Reports in quick succession become one event."""
         loop = asyncio.get_running_loop()
 
         async def tell() -> None:
             await asyncio.sleep(PROGRESS_SECONDS)
             text = self._progress.pop(call.id, "")
-            if text and call.id in self._running:  # what is told after the result comes too late
-                with suppress(LeaseLost):  # the turn has ended meanwhile
+            if text and call.id in self._running:  # progress after the result is dropped
+                with suppress(LeaseLost):  # the turn has ended
                     await durable(self.record.tell, ToolProgress(id=call.id, text=text))
 
         def note(text: str) -> None:
@@ -272,9 +272,9 @@ class Tools:
 
 
 class Hosting:
-    """Serves a provider that runs tools by itself: ours are run for it, and its own are asked for.
+    """Serves a provider that runs tools itself: runs our tools for it, and asks for approval of its own.
 
-    What they gave is stored with the provider's reply, which says so.
+    The results are part of the provider's reply and are stored with it.
     """
 
     def __init__(self, tools: Tools) -> None:
@@ -288,12 +288,12 @@ class Hosting:
 
 
 def _identity(call: ToolCall) -> bytes:
-    """Exactly what would run."""
+    """Return the name and arguments of a call in canonical form, to detect a change during the approval."""
     return canonical([call.name, call.arguments])
 
 
 def _elsewhere() -> None:
-    """A provider's own tool is not run here."""
+    """Stand in for the function of a provider's own tool, which the provider runs."""
 
 
 def _refused(call: ToolCall, why: str) -> ToolResult:

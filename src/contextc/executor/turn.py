@@ -1,8 +1,8 @@
-"""One turn: prepare → call → persist → tools → decide, until the model has nothing more to ask.
+"""The loop of a turn: prepare → call → store → tools → decide, until the model makes no more tool calls.
 
-Step N is stored completely before step N+1 is prepared, and every request is compiled from the store, never from what
-is in memory. What blocks runs on a worker thread; what waits, waits here. However a turn ends, the last thing it does
-is one transaction that answers open calls and says why it ended.
+Step N is stored completely before step N+1 is prepared. Every request is compiled from the store, never from memory.
+Blocking work runs on worker threads. A turn always ends with one transaction that answers open calls and stores the
+finish reason.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("contextc.executor")
 HARDER = 0.75
 CONTINUED = 2
-"""How often in a row a reply that was cut off at its length is continued."""
+"""How many replies in a row that reached the output limit are continued."""
 
 
 class Answered(NamedTuple):
-    """A reply, and the request it answers."""
+    """A reply, with its request and the tools of its step."""
 
     incoming: Incoming
     messages: list[Message]
@@ -55,14 +55,14 @@ class Answered(NamedTuple):
 
 
 class Loop:
-    """Runs one turn after the other, on one lease, until nothing waits."""
+    """Runs turns under one lease, one after the other, until no input is queued."""
 
     def __init__(self, executor: "AgentExecutor", record: Record, results: list[TurnResult]) -> None:
         self.executor, self.record, self.results = executor, record, results
         self.cancelled = False
-        """Whether a turn was stopped; a provider may call its own end so, too."""
+        """True if a turn was cancelled. The finish reason does not tell: a provider may report `cancelled` too."""
         self.lost: LeaseLost | None = None
-        """Set by one who cancels the turn because its lease was lost."""
+        """Set before the turn is cancelled because its lease was lost."""
         self._begin()
 
     def _begin(self) -> None:
@@ -83,7 +83,7 @@ class Loop:
         )
 
     async def run(self, *, stopped: bool = False) -> None:
-        """How each of the turns ended goes to `results`; `stopped`: the first one ends before it has done anything."""
+        """Run the turns and append the result of each to `results`. With `stopped`, end the first one immediately."""
         exits: BaseException | None = None
         while True:
             finish, error, why = "error", None, FAILED
@@ -99,7 +99,7 @@ class Loop:
                     finish, error = "error", self.lost
                 else:
                     finish, why, self.cancelled = "cancelled", STOPPED, True
-            except GeneratorExit:  # the event loop is gone, and nothing can be waited for
+            except GeneratorExit:  # the event loop is closed: nothing can be awaited
                 raise
             except BaseException as failure:
                 if limit is not None and limit.expired() and isinstance(failure, TimeoutError):
@@ -113,22 +113,22 @@ class Loop:
                 follows = await self._closed(finish, error, why)
             except asyncio.CancelledError:
                 stopped = True
-                if not self._is_stored(result):  # why is lost with the cancellation: it ends again, as a stopped one
+                if not self._is_stored(result):  # the cancellation hid the error: end the turn again, as cancelled
                     continue
-                follows = self.record.turn.number != result.turn  # stopped before it does anything
-            except Exception as failure:  # what is told is what is stored
+                follows = self.record.turn.number != result.turn  # cancelled before its first step
+            except Exception as failure:  # the result reports what is stored
                 result, follows = self._result("error", failure), False
-                if not isinstance(failure, LeaseLost):  # the next one to take the turn puts right what this one left
+                if not isinstance(failure, LeaseLost):  # the next holder of the lease repairs the unfinished turn
                     await durable(self._give_up)
             self.results.append(result)
-            if exits is not None:  # the end of the turn is written; now the process may end
+            if exits is not None:  # the end of the turn is stored: the process may exit
                 raise exits
             if not follows:
                 return
             self._begin()
 
     def _is_stored(self, result: TurnResult) -> bool:
-        """Whether the end of a turn was written, which may have opened the next one."""
+        """Return True if the end of a turn was stored, which may have opened the next turn."""
         turn = self.record.turn
         return turn.number != result.turn or turn.state == "finished"
 
@@ -144,7 +144,7 @@ class Loop:
         )
 
     async def _closed(self, finish: str, error: Exception | None, why: str) -> bool:
-        """Write the end of the turn; True where another one follows."""
+        """Store the end of the turn. Return True if another turn follows."""
         said = _said(error) if error is not None else ""
         kind = _kind(error) if error is not None else "internal"
         return await durable(lambda: self.record.close(finish, error=said, kind=kind, why=why))
@@ -169,9 +169,9 @@ class Loop:
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _steps(self) -> str:
-        """Step after step; why it was over."""
+        """Run steps until the turn is over. Return the finish reason."""
         endpoint = await self.executor.open_endpoint()
-        if self.record.turn.steps:  # it goes on after an interruption
+        if self.record.turn.steps:  # the turn was interrupted and is resumed
             await durable(self.progress.read_back, self.record.store, self.record.conversation, self.record.turn)
             if (finish := await self._unstarted()) is not None:
                 return finish
@@ -190,9 +190,9 @@ class Loop:
                 return finish
 
     async def _unstarted(self) -> str | None:
-        """Run the calls of the last reply whose tools were never started: a person is asked again.
+        """Run the calls of the last reply whose tools were never started, and ask for approval again.
 
-        Returns why the turn is over; None where it goes on.
+        Return the finish reason, or None if the turn continues.
         """
         left = await durable(self.record.unstarted)
         if left is None:
@@ -208,7 +208,7 @@ class Loop:
         return self._decided([*left.results, *results])
 
     def _limit(self) -> str | None:
-        """The limit that has been reached, if one has."""
+        """Return the finish reason of the limit that was reached, or None."""
         limits, turn, spent = self.executor.limits, self.record.turn, self.progress.cost
         if limits.steps is not None and turn.steps >= limits.steps:
             return MAX_STEPS
@@ -222,7 +222,7 @@ class Loop:
         return None
 
     def _decided(self, results: list[Message]) -> str | None:
-        """Why the turn is over; None where it goes on."""
+        """Return the finish reason, or None if the turn continues."""
         reply = self.progress.reply
         assert reply is not None, "a step that was stored has a reply"
         finish = reply.finish or "stop"
@@ -237,7 +237,7 @@ class Loop:
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _answer(self, prepared: Prepared, index: int, endpoint: Endpoint) -> Answered:
-        """Send the request and get the reply: again after a failure that may pass, if nothing had been said yet."""
+        """Send the request and return the reply. Retry a transient failure if nothing of the reply had arrived."""
         compiled, states, tries, hardened = prepared.compiled, prepared.states, 0, False
         while True:
             compiled = await self.executor.shown(compiled, index)
@@ -248,7 +248,7 @@ class Loop:
                 await durable(self._begun, compiled, index, states)
                 return Answered(incoming, await incoming.receive(endpoint, Hosting(tools)), compiled, tools)
             except BaseException as error:
-                if self.record.step is before or isinstance(error, GeneratorExit):  # nothing has begun, or can be kept
+                if self.record.step is before or isinstance(error, GeneratorExit):  # not started, or cannot be stored
                     raise
                 await self._failed(compiled, incoming, error, tools)
                 if not isinstance(error, ProviderFailed) or incoming.has_begun:
@@ -256,9 +256,9 @@ class Loop:
                 if error.kind == "context" and not hardened:
                     hardened = True
                     smaller = int(compiled.budget.input * HARDER)
-                    if compiled.session_id and compiled.provider.compacts_itself:  # what it holds cannot be cut
+                    if compiled.session_id and compiled.provider.compacts_itself:  # its history cannot be trimmed
                         await durable(self._given_up, compiled, "the session has become too long for the model")
-                        smaller = min(smaller, int(compiled.estimated * HARDER))  # the rest is the program's own
+                        smaller = min(smaller, int(compiled.estimated * HARDER))  # the rest is the provider's overhead
                     prepared = await durable(self.preparation.again, index, smaller, slots=CALLBACKS)
                 elif error.kind == "session" and compiled.session_id:
                     await durable(self._given_up, compiled, "the provider no longer has the session")
@@ -272,20 +272,20 @@ class Loop:
                 compiled, states = prepared.compiled, states | prepared.states
 
     def _given_up(self, compiled: Compiled, why: str) -> None:
-        """The session is not used again: the next request is whole, in a new one."""
+        """Invalidate the session: the next request sends the whole context into a new one."""
         SessionManager(self.record.store).invalidate(compiled.channel, why)
 
     def _tools(self, compiled: Compiled | None, index: int, *, before: int | None = None) -> Tools:
-        """The tools of a step. Where its request is not at hand, because the turn was resumed, no hints are given."""
+        """Return the tools of a step. A resumed step has no compiled request, so no `mid_step` triggers run for it."""
         executor = self.executor
 
         @cache
         def reply() -> int:
-            """Tokens of the reply whose tools run: it is counted once, not with each of its results."""
+            """Return the tokens of the reply whose tools run, counted once and not with each result."""
             return sum([executor.compiler.counter.message(message) for message in self.progress.last[-1:]])
 
         def moment(more: int, number: int, results: Sequence[Message]) -> Moment:
-            assert compiled is not None, "hints are given where the request is known"
+            assert compiled is not None, "mid_step triggers need the compiled request"
             return self._between(compiled, more + reply(), number, index, results)
 
         return Tools(
@@ -306,12 +306,12 @@ class Loop:
         begun()
 
     async def _failed(self, compiled: Compiled, incoming: Incoming, error: BaseException, tools: Tools) -> None:
-        """Keep what came, with its status. The ledger does not move."""
+        """Store the part of the reply that arrived, with its status. The ledger does not change."""
         cancelled = isinstance(error, asyncio.CancelledError)
         why = "cancelled" if cancelled else _said(error)
         partial: list[Message] = []
         if incoming.has_begun:
-            with suppress(ProviderFailed):  # what was journaled is kept when the turn ends
+            with suppress(ProviderFailed):  # the journaled part is stored when the turn ends
                 partial = incoming.messages()
                 partial = _broken_off(partial, "cancelled" if cancelled else "error", why, compiled.provider)
         stream = incoming.stream if partial else ""
@@ -338,7 +338,7 @@ class Loop:
         await asyncio.sleep(seconds)
 
     async def _persisted(self, answered: Answered, index: int) -> list[Message]:
-        """Store the reply with its ledger, then run its tools; the results."""
+        """Store the reply and the ledger, then run the reply's tools. Return the tool results."""
         executor, record, progress = self.executor, self.record, self.progress
         incoming, messages, compiled, tools = answered
         *produced, message = messages
@@ -372,7 +372,7 @@ class Loop:
 
         try:
             stored = await durable(work)
-        except Exception as error:  # the conversation was changed meanwhile: what was said is kept all the same
+        except Exception as error:  # such as a concurrent change of the conversation: store the reply nevertheless
             await self._failed(compiled, incoming, error, tools)
             raise
         progress.took(stored, compiled.provider.model)
@@ -381,17 +381,17 @@ class Loop:
         return results
 
     def _between(self, compiled: Compiled, more: int, number: int, index: int, results: Sequence[Message]) -> Moment:
-        """The moment after a tool's result, for those who speak to people. `more` are tokens that came meanwhile."""
+        """Return the `mid_step` input of triggers after a tool result. `more` is the tokens added since compiling."""
         turn = replace(self.record.turn, tool_calls=number)
         todos = self.record.store.todos(self.record.conversation, turn.agent)
         return self.progress.moment(
             "mid_step", compiled, turn, self.executor.limits, step=index, todos=todos, more=more, results=results
         )
 
-    # ── summing up ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _summed_up(self, prepared: Prepared, index: int) -> Prepared:
-        """Where messages would be left out, have them summed up first, and compile again."""
+        """Summarize the messages that would be left out, then compile again."""
         done, spent = await with_summaries(self.preparation.summed_up(), self.executor.summarize)
         for usage in spent:
             self.progress.spent(usage, self.executor.provider.model)
@@ -403,9 +403,9 @@ class Loop:
 def _broken_off(
     messages: list[Message], status: Literal["cancelled", "error"], why: str, provider: Provider
 ) -> list[Message]:
-    """What came of a reply. What it had done by then is whole; its last words are not.
+    """Return the messages of an interrupted reply, the last of them marked as incomplete.
 
-    Calls of a provider that runs tools by itself may have been run: they stay, and are answered as interrupted.
+    Calls of a provider that runs tools itself may have run: they are kept, and answered as interrupted.
     """
     if not messages or messages[-1].role != "assistant":
         return messages
@@ -417,7 +417,7 @@ def _broken_off(
 
 
 def _said(error: BaseException) -> str:
-    """An exception in words that can be stored, whatever is in them."""
+    """Return an exception as text that can be stored: invalid Unicode is replaced."""
     return well_formed(described(error))
 
 

@@ -1,9 +1,8 @@
-"""Following the events of a conversation, from any number on.
+"""Watch the events of a conversation, from any event number on.
 
-What this process stores is handed to its watchers as it is stored. What another process stores is found by one thread,
-which asks the store for all watched conversations at once: a watcher of a quiet conversation costs nothing. A watcher
-that is slow keeps nobody waiting: it has an inbox of its own, and what no longer fits in is read from the store when
-its turn comes.
+Events stored by this process are delivered to its watchers directly. Events of other processes are found by one polling
+thread, which queries all watched conversations at once: a watcher of an idle conversation costs nothing. A slow watcher
+does not block others: each has an inbox, and events that do not fit into it are read from the store later.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ POLLER = "contextc-watch"
 
 
 class Hub:
-    """Who watches which conversation of a store, in this process."""
+    """The watchers of a store's conversations in this process."""
 
     def __init__(self, store: Store) -> None:
         self._store = ref(store)
@@ -37,7 +36,7 @@ class Hub:
         self._poller: threading.Thread | None = None
 
     def tell(self, conversation: str, events: Sequence[AnyEvent]) -> None:
-        """Hand on events that were stored. From any thread."""
+        """Deliver stored events to the watchers. Callable from any thread."""
         if not events:
             return
         with self._lock:
@@ -46,7 +45,7 @@ class Hub:
             inbox.put(events)
 
     def look(self, conversation: str | None = None) -> None:
-        """Have watchers look into the store, of one conversation or of all. From any thread."""
+        """Make the watchers of one or all conversations read the store. Callable from any thread."""
         with self._lock:
             found = self._watchers if conversation is None else {conversation}
             watchers = [inbox for each in found for inbox in self._watchers.get(each, ())]
@@ -69,7 +68,7 @@ class Hub:
                 self._watchers.pop(conversation, None)
 
     def _poll(self) -> None:
-        """Look for what other processes stored, as long as anything is watched."""
+        """Poll for events of other processes while a conversation is watched."""
         while True:
             time.sleep(LOOK_SECONDS)
             with self._lock:
@@ -81,8 +80,8 @@ class Hub:
             try:
                 found = store.read(lambda tx, names=tuple(watched): last_events(tx, names))
             except Exception as error:
-                if not isinstance(error, ContextcError):  # else the store is away or closed, and may be back later
-                    log.warning("looking for the events of other processes failed", exc_info=error)
+                if not isinstance(error, ContextcError):  # otherwise the store is closed, or unavailable for a while
+                    log.warning("polling for events of other processes failed", exc_info=error)
                 continue
             finally:
                 del store
@@ -92,11 +91,11 @@ class Hub:
 
 
 class Inbox:
-    """What one watcher has not seen yet. `root` is the number of the conversation it is for, where that matters."""
+    """The undelivered events of one watcher. `root` is the number of its conversation, 0 if it is not checked."""
 
     def __init__(self, root: int = 0) -> None:
         self.root, self.is_replaced = root, False
-        """Whether the conversation was deleted, or is another one of its name by now."""
+        """True if the conversation was deleted, or replaced by another of the same name."""
         self._last = -1
         self._loop = asyncio.get_running_loop()
         self._new = False
@@ -115,13 +114,13 @@ class Inbox:
         self.wake()
 
     def miss(self) -> None:
-        """Note that something came which is not here."""
+        """Record that events exist that are not in the inbox."""
         with self._lock:
             self._overflowed = True
         self.wake()
 
     def found(self, root: int, last: int) -> None:
-        """Take note of what the store holds: the conversation's number, and that of its last event."""
+        """Compare with the store: the conversation's number and the number of its last event."""
         with self._lock:
             is_new, is_replaced = last > self._last, bool(self.root) and root != self.root
             self._last, self.is_replaced = max(self._last, last), self.is_replaced or is_replaced
@@ -136,7 +135,7 @@ class Inbox:
         if here:
             self._ring()
         else:
-            with suppress(RuntimeError):  # the loop of a watcher that did not say goodbye is closed
+            with suppress(RuntimeError):  # the watcher's loop was closed without leaving the hub
                 self._loop.call_soon_threadsafe(self._ring)
 
     def _ring(self) -> None:
@@ -144,7 +143,7 @@ class Inbox:
         _answer(self._waiting, True)
 
     def take(self) -> tuple[list[AnyEvent], bool]:
-        """What has come, and whether more came than is here."""
+        """Return the events, and True if more exist than the inbox holds."""
         self._new = False
         with self._lock:
             events, self._events = self._events, []
@@ -152,7 +151,7 @@ class Inbox:
         return events, overflowed
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait for news; False where there were none for so many seconds."""
+        """Wait for new events. Return False if none came within `seconds`."""
         if self._new:
             return True
         self._waiting = waiting = self._loop.create_future()
@@ -183,7 +182,7 @@ def hub(store: Store) -> Hub:
 
 
 async def watch(store: Store, conversation: str, after: int = 0) -> AsyncGenerator[AnyEvent, None]:
-    """Every event after number `after`, in order, none twice; then those to come."""
+    """Yield every event after number `after`, in order and once, then new ones as they occur."""
     async with aclosing(watch_together(store, conversation, after)) as found:
         async for events in found:
             for event in events:
@@ -200,9 +199,10 @@ async def watch_together(
     look: bool = True,
     pulse: float | None = None,
 ) -> AsyncGenerator[Sequence[AnyEvent], None]:
-    """As `watch`, until `done`; events that are ready together come together. With `pulse`, none come after so many
-    seconds of silence, and where the watcher was woken for nothing. An `inbox` that is given is already among those the
-    hub tells; `look=False` says that it missed nothing.
+    """Yield events in batches as `watch` does, until `done` returns True.
+
+    With `pulse`, an empty batch follows after so many seconds without events, and after a wake-up without events. A
+    given `inbox` must already be registered with the hub; `look=False` means that it has missed no event.
     """
     box = inbox or Inbox()
     if inbox is None:

@@ -1,6 +1,6 @@
-"""What every page of a turn is written with: the lease that is checked, the numbers and stamps of what is told.
+"""Base of a turn's store transactions: lease check, event fields, and publishing.
 
-What was stored is handed to watchers when its transaction is over, never before.
+Events are published to watchers after their transaction was committed, never before.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ from contextc.store.base import Transaction
 from contextc.store.turns import SHORT, StepRecord, TurnRecord
 
 Piece: TypeAlias = tuple[str, AnyPart]
-"""A part of a reply that comes in, with the uid of its message."""
+"""The uid of a message, and a part of it that was received."""
 
 
 def now() -> int:
@@ -35,7 +35,7 @@ def now() -> int:
 
 
 class Writing:
-    """What is written, under one lease, of one turn. Methods are called one after the other, from any thread."""
+    """Writes of one turn under one lease. Methods are called one after the other, from any thread."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class Writing:
         self.step: StepRecord | None = None
         self.states: dict[str, JSONObject] = {}
         self._branch = 0
-        """On which the opening of the turn was last seen."""
+        """The branch on which the turn's opening message was last found."""
         self.previous: TurnRecord | None = None
         """The turn of this agent before this one."""
         self.running: set[str] = set()
-        """Calls whose tool has been started, and whose result is not stored yet."""
+        """Ids of calls whose tool has started and whose result is not stored."""
 
     def tell(self, *events: AnyEvent, step: int | None = None) -> None:
-        """Store events that belong to nothing else."""
+        """Store and publish events in a transaction of their own."""
 
         def work(tx: Transaction) -> list[AnyEvent]:
             return turns.tell(tx, self._checked(tx), [self._stamped(event, step=step) for event in events])
@@ -73,7 +73,7 @@ class Writing:
         self._hand_on(self.store.write(work))
 
     def audience(self, trigger: str) -> str:
-        """Return the agent, or the one channel of it, that a trigger's messages are for."""
+        """Return the agent or the channel that a trigger's messages are addressed to."""
         return self.channel if trigger in self._of_channel else self.agent
 
     def _read_states(self, tx: Transaction, number: int) -> dict[str, JSONObject]:
@@ -89,7 +89,7 @@ class Writing:
         return self.step.index if self.step is not None else None
 
     def _checked(self, tx: Transaction) -> int:
-        """The number of the conversation, which is locked from here on; refused where the lease has ended."""
+        """Lock the conversation and return its number. Raises `LeaseLost` if the lease has ended."""
         leases.check(tx, self.lease, self.conversation)
         return self.lease.root
 
@@ -108,7 +108,7 @@ class Writing:
 
 
 def deltas(pieces: Sequence[Piece]) -> list[AnyEvent]:
-    """Pieces of a reply as events. A result among them is of a tool that the provider ran by itself."""
+    """Return pieces of a reply as events. A result among them comes from a tool that the provider ran itself."""
     events: list[AnyEvent] = []
     for uid, part in pieces:
         match part:
@@ -128,7 +128,7 @@ def deltas(pieces: Sequence[Piece]) -> list[AnyEvent]:
 
 
 def _written(call: ToolCall) -> str:
-    """The arguments as a model writes them; a provider that runs its tools itself may tell them at once, as data."""
+    """Return the arguments as the model wrote them, or encoded if the provider sent them as data."""
     if call.raw is None and call.arguments:
         return encode(call.arguments).decode()
     return call.raw or ""

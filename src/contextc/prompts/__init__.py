@@ -1,8 +1,8 @@
-"""System prompts in pieces: fragments that stand still and fragments that change, and the builder that renders them.
+"""System prompts made of static and dynamic fragments, and the builder that renders them.
 
-Static fragments come first and are hashed, so that whoever sends them can tell whether they are still what the model
-was shown. Dynamic ones are rendered at every turn and go to the tail, in one block. Rendering is done before compiling
-and outside it: a renderer may read a file or a clock, the compiler is handed texts.
+Static fragments come first and are hashed, to detect whether they differ from what the model has received. Dynamic ones
+are rendered at every turn and sent at the end, in one block. Rendering happens before compiling: a renderer may read a
+file or a clock, the compiler gets texts only.
 """
 
 from contextc.prompts.builder import PromptBuilder

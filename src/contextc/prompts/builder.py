@@ -1,9 +1,8 @@
-"""Collects fragments and renders them.
+"""Collect prompt fragments and render them.
 
-The order is stable: static before dynamic, then by priority, then as given. What is built in steps back before a
-fragment of the user's own that has the same id. Rendering has no effect on the builder, so the same builder serves
-every turn of an execution; a static text that differs from the last time is allowed, and begins a new epoch where it
-is sent.
+The order is stable: static before dynamic, then by priority, then as given. A user's fragment replaces the built-in one
+with the same id. Rendering does not change the builder, so one builder serves every turn. A static text may differ from
+the previous rendering; it then starts a new epoch.
 """
 
 from collections.abc import Iterable
@@ -28,33 +27,36 @@ class PromptBuilder:
         self._built_in: dict[str, PromptFragment] = {}
         self._own: dict[str, PromptFragment] = {}
         if isinstance(fragments, PromptFragment | str):
-            raise InvalidInput("One fragment is not a list of fragments. Write [fragment].")
+            raise InvalidInput(
+                f"fragments must be a list of PromptFragment, got {type(fragments).__name__}", fix="Pass [fragment]."
+            )
         self.add(*fragments)
 
     def add(self, *fragments: PromptFragment) -> Self:
-        """Take in fragments, all of them or none. One with the id of a built-in fragment takes its place."""
+        """Add fragments, all of them or none. One with the id of a built-in fragment replaces it."""
         added: dict[str, PromptFragment] = {}
         for fragment in fragments:
             if not isinstance(fragment, PromptFragment):
                 raise InvalidInput(
-                    f"a {type(fragment).__name__} is not a prompt fragment. Write PromptFragment(id, text)."
+                    f"fragments must contain only PromptFragment, got {type(fragment).__name__}",
+                    fix="Write PromptFragment(id, text).",
                 )
             if fragment.id in self._own or fragment.id in added:
                 raise InvalidInput(
-                    f"There are two prompt fragments {fragment.id!r}. Give one of them another id, or join their texts."
+                    f"Prompt fragment {fragment.id!r} already exists", fix="Use another id, or join the two texts."
                 )
             added[fragment.id] = fragment
         self._own |= added
         return self
 
     def with_builtin(self, *ids: str, system_prompt: str | None = None) -> Self:
-        """Take in what is built in: those named, or all but the list of tools, which most providers are given natively.
+        """Add the named built-in fragments, or all but `tools`, since most providers support tools natively.
 
-        `system_prompt` is the text of `behaviour`, in place of the configured one; an empty one means none.
+        `system_prompt` replaces the configured text of `behaviour`. An empty string means no text.
         """
         known = {"behaviour": None, **BUILT_IN}
         if unknown := [each for each in ids if each not in known]:
-            raise InvalidInput(f"No prompt fragment {unknown[0]!r} is built in. There are: {', '.join(known)}.")
+            raise InvalidInput(f"Built-in prompt fragment {unknown[0]!r} not found", fix=f"Use {', '.join(known)}.")
         wanted = set(ids) or known.keys() - ON_REQUEST
         if system_prompt is not None or "behaviour" in wanted:
             text = default_system_prompt() if system_prompt is None else system_prompt
@@ -64,13 +66,13 @@ class PromptBuilder:
 
     @property
     def fragments(self) -> tuple[PromptFragment, ...]:
-        """The fragments in the order in which they are shown."""
+        """The fragments in the order in which they are rendered."""
         chosen = [fragment for id, fragment in self._built_in.items() if id not in self._own]
         chosen += self._own.values()
         return tuple(sorted(chosen, key=lambda fragment: (fragment.lifecycle != "static", fragment.priority)))
 
     def render(self, surroundings: Surroundings = NOWHERE) -> Prompt:
-        """Every fragment's text as it is now, without those that have none."""
+        """Render all fragments. Fragments with blank text are omitted."""
         rendered = [each for each in (_render(fragment, surroundings) for fragment in self.fragments) if each]
         static = tuple(each for each in rendered if each.lifecycle == "static")
         dynamic = tuple(each for each in rendered if each.lifecycle == "dynamic")
@@ -99,8 +101,8 @@ def _called(fragment: PromptFragment, surroundings: Surroundings) -> str:
         return text or ""
     if iscoroutine(text):
         text.close()
-        raise FragmentFailed(fragment.id, "is an async function, and a renderer is a plain one")
-    raise FragmentFailed(fragment.id, f"returned a {type(text).__name__} where a text or None belongs")
+        raise FragmentFailed(fragment.id, "must be a synchronous function, got an async one")
+    raise FragmentFailed(fragment.id, f"must return a string or None, got {type(text).__name__}")
 
 
 def _warning(fragment: Rendered) -> PromptWarning | None:
@@ -110,6 +112,6 @@ def _warning(fragment: Rendered) -> PromptWarning | None:
     return PromptWarning(
         fragment.id,
         "moment-in-static",
-        f"Static fragment {fragment.id!r} names a moment ({moment!r}). If that is the time of rendering, every call "
-        "has another prefix and no prompt cache will hit: make it a dynamic fragment.",
+        f"Static fragment {fragment.id!r} contains a timestamp ({moment!r}). If it is the time of rendering, each call "
+        "has a different prefix and the prompt cache never hits. Make it a dynamic fragment.",
     )

@@ -1,7 +1,7 @@
-"""One piece of system prompt, and what its renderer may look at.
+"""Prompt fragments, and the context that their renderers get.
 
-A fragment is a frozen value: an id, a text or a function that makes one, when it is shown, and where it stands. Its
-shape is checked when it is made, so a mistake is found on the line that made it.
+A fragment is a frozen value: an id, a text or a function that returns one, its lifecycle and its priority. It is
+validated when it is created, so that the traceback points to the mistake.
 """
 
 from collections.abc import Callable
@@ -19,21 +19,21 @@ MAX_ID = 128
 
 
 class Delegation(Struct, frozen=True, kw_only=True):
-    """Work that was handed to another agent and is not back yet."""
+    """A task given to another agent that has not returned a result."""
 
     to: str
     task: str = ""
 
 
 class AgentCard(Struct, frozen=True, kw_only=True):
-    """An agent as others are told about it, and as it is told about itself."""
+    """The name and description of an agent, for its own prompt and those of other agents."""
 
     name: str
     description: str = ""
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """What a renderer may look at: where and for whom the prompt is rendered, and how things stand."""
+    """The context of a prompt, as input of a renderer."""
 
     conversation: str = ""
     agent: str = DEFAULT_AGENT
@@ -41,23 +41,23 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     model: str = ""
     directory: str | None = None
     project: str | None = None
-    """What an agent should know of the project, as text."""
+    """Text about the project for the agent."""
     tools: tuple[Tool | NativeTool, ...] = ()
     todos: tuple[Todo, ...] = ()
     responding_to: str | None = None
     delegations: tuple[Delegation, ...] = ()
     agents: tuple[AgentCard, ...] = ()
-    """All agents there are; the one whose prompt this is may be among them."""
+    """All agents; may include the one whose prompt is rendered."""
 
 
 Renderer: TypeAlias = Callable[[Surroundings], str | None]
 
 
 class PromptFragment(Struct, frozen=True):
-    """One piece of system prompt: `PromptFragment("identity", "You are a coder.")`.
+    """One part of a system prompt: `PromptFragment("identity", "You are a coder.")`.
 
-    `static` ones are shown when a session starts, `dynamic` ones afresh at every turn. A lower `priority` comes first;
-    equals stay in the order in which they were given. A renderer that returns None, or blank text, shows nothing.
+    `static` fragments are sent when a session starts, `dynamic` ones are rendered at every turn. Fragments are ordered
+    by `priority`, lowest first, then as given. A fragment whose renderer returns None or blank text is omitted.
     """
 
     id: str
@@ -67,16 +67,17 @@ class PromptFragment(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id.strip() or len(self.id) > MAX_ID or not self.id.isprintable():
-            raise InvalidInput(f"{self.id!r} cannot name a prompt fragment: use 1 to {MAX_ID} printable characters.")
+            raise InvalidInput(f"Prompt fragment: id must have 1 to {MAX_ID} printable characters", got=self.id)
         if not isinstance(self.text, str) and not callable(self.text):
             raise InvalidInput(
-                f"Prompt fragment {self.id!r}: a {type(self.text).__name__} is neither a text nor a function that "
-                "returns one."
+                f"Prompt fragment {self.id!r}: text must be a string or a function that returns one, "
+                f"got {type(self.text).__name__}."
             )
         if self.lifecycle not in get_args(Lifecycle):
             raise InvalidInput(
-                f"Prompt fragment {self.id!r}: {self.lifecycle!r} is no lifecycle. Use static, or dynamic for what "
-                "changes from turn to turn."
+                f'Prompt fragment {self.id!r}: lifecycle must be "static" or "dynamic"',
+                got=self.lifecycle,
+                fix="Use dynamic for text that changes from turn to turn.",
             )
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):
-            raise InvalidInput(f"Prompt fragment {self.id!r}: priority {self.priority!r} is no whole number.")
+            raise InvalidInput(f"Prompt fragment {self.id!r}: priority must be an integer", got=self.priority)

@@ -1,8 +1,8 @@
-"""Finds a moment in a text that should stand still: a date and time, a clock, today's date.
+"""Find a timestamp in text that should be constant: a date with time, a time of day, today's date.
 
-A prompt that begins with the time is a new prompt at every call, and no provider's cache will ever hit it
-(OpenHands software-agent-sdk#3690). A date by itself may be a version or a deadline and a clock time an opening hour,
-so these count only shortly after words like "now" or "today", in the same sentence.
+A prompt that starts with the time differs at every call, and no provider's cache ever hits (OpenHands
+software-agent-sdk#3690). A date alone may be a version or a deadline, and a time an opening hour. They count only
+shortly after words like "now" or "today", in the same sentence.
 """
 
 import re
@@ -19,12 +19,12 @@ _CANDIDATE = re.compile(
 )
 _CUE = re.compile(r"\b(?:now|today|current(?:ly)?|as of|time|timestamp|date)\b[^\n.!?\d]{0,30}$", re.IGNORECASE)
 _REACH = 45
-_TWO_DIGITS = re.compile(r"\d\d")  # every moment has them, most lines do not
+_TWO_DIGITS = re.compile(r"\d\d")  # every timestamp has them, most lines do not
 
 
 @lru_cache(maxsize=32)
 def find_moment(text: str) -> str | None:
-    """The first moment a text names, or None."""
+    """Return the first timestamp in a text, or None."""
     return next(filter(None, (_in_line(line) for line in text.splitlines() if _TWO_DIGITS.search(line))), None)
 
 

@@ -1,7 +1,7 @@
-"""A system prompt, rendered: what is shown once, what is shown at every turn, and what looks wrong about it.
+"""A rendered system prompt: its static and dynamic fragments, and warnings about them.
 
-Equal texts have equal hashes, in any process. `static_hash` covers the static fragments one by one, because they may go
-out as one block or as several.
+Equal texts have equal hashes, in any process. `static_hash` covers the static fragments one by one, because they may be
+sent as one block or as several.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def hash_of(content: bytes) -> str:
 
 
 def hash_tools(tools: Sequence[Tool | NativeTool]) -> str:
-    """The hash of tool definitions as they go out: another order is another hash, as it is another prefix."""
+    """Return the hash of tool definitions as sent. It depends on their order, as the cached prefix does."""
     return hash_of(encode(tools))
 
 
@@ -32,7 +32,7 @@ def title_of(id: str) -> str:
 
 
 class Rendered(Struct, frozen=True):
-    """A fragment's text, as it is shown."""
+    """A fragment with its rendered text."""
 
     id: str
     text: str
@@ -46,7 +46,7 @@ class Rendered(Struct, frozen=True):
 
 
 class PromptWarning(Struct, frozen=True):
-    """Something about a fragment that is allowed and probably not meant."""
+    """A warning about a fragment that is allowed, but probably a mistake."""
 
     fragment: str
     code: str
@@ -54,7 +54,7 @@ class PromptWarning(Struct, frozen=True):
 
 
 class Prompt(Struct, frozen=True):
-    """The fragments that have something to say, in order."""
+    """The rendered fragments that are not blank, in order."""
 
     static: tuple[Rendered, ...] = ()
     dynamic: tuple[Rendered, ...] = ()
@@ -66,7 +66,7 @@ class Prompt(Struct, frozen=True):
 
     @property
     def dynamic_text(self) -> str:
-        """One block, each fragment under its heading."""
+        """The dynamic fragments as one block, each under its heading."""
         return BETWEEN.join([f"## {fragment.title}\n{fragment.text}" for fragment in self.dynamic])
 
     @property

@@ -1,4 +1,4 @@
-"""Tools as plain functions: told to a model by their hints, run with its arguments, and some built in."""
+"""Tools made from plain functions: their schemas, their execution, and the built-in tools."""
 
 from contextc.toolbox.context import ToolContext
 from contextc.toolbox.function import FunctionTool, Toolable, as_tools, tool

@@ -1,4 +1,4 @@
-"""What was wrong with a call, in words the model can act on: which field, what came, what was expected."""
+"""Error texts for invalid arguments of a tool call, for the model: the field, the value, the expected type."""
 
 import difflib
 import re
@@ -28,7 +28,7 @@ def stranger(name: str, known: Collection[str], inside: str = "") -> str:
 
 
 def strangers_inside(schema: JSONObject, value: JSON, place: str = "") -> list[str]:
-    """Fields that no class has, below the top: msgspec passes over them in dataclasses and TypedDicts."""
+    """Return errors for unknown fields in nested objects, which msgspec ignores in dataclasses and TypedDicts."""
     objects = [arm for arm in cast(list[JSONObject], schema.get("anyOf", ())) if arm.get("type") == type_name(value)]
     schema = objects[0] if len(objects) == 1 else schema
     if isinstance(value, list):
@@ -51,7 +51,7 @@ def strangers_inside(schema: JSONObject, value: JSON, place: str = "") -> list[s
 
 
 def misread(error: Exception, given: JSONObject) -> str:
-    """What msgspec says, with the value it says it of."""
+    """Return the error of msgspec with the value that it refers to."""
     problem, _, path = str(error).partition(" - at `$")
     path = path.rstrip("`")
     value: JSON = given
@@ -65,12 +65,12 @@ def misread(error: Exception, given: JSONObject) -> str:
 
 
 def type_name(value: object) -> str:
-    """What JSON Schema calls the type of a value."""
+    """Return the JSON Schema name of a value's type."""
     return TYPE_NAMES.get(type(value), "null")
 
 
 def usage(name: str, schema: JSONObject) -> str:
-    """A tool as one line: `read_file(path: string, limit?: integer)`."""
+    """Return the signature of a tool as one line: `read_file(path: string, limit?: integer)`."""
     required = cast(list[str], schema.get("required", []))
     properties = cast(JSONObject, schema.get("properties", {}))
     told = [f"{each}{'' if each in required else '?'}: {_wanted(inner)}" for each, inner in properties.items()]

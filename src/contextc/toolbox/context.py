@@ -1,7 +1,7 @@
-"""What a tool may know about the call it answers.
+"""The context of a tool call.
 
-A function that has a parameter annotated `ToolContext` is given one; the model never sees that parameter. There is one
-context for each call, because `cancelled` is the sign for that call alone.
+A function with a parameter annotated `ToolContext` gets one; the parameter is not part of the schema. Each call has its
+own context, because `cancelled` applies to that call alone.
 """
 
 import threading
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 
 def silent(_: str) -> None:
-    """Progress that nobody watches."""
+    """Ignore a progress report."""
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Where a call comes from. `cancelled` is set when nobody waits for the answer any more: a function that takes
-    long looks at it and stops. `progress` shows people a line while it runs; it may be called from any thread."""
+    """The context of one tool call.
+
+    `cancelled` is set when the result is no longer awaited: a long-running function checks it and stops. `progress`
+    shows a line to people while the function runs; it may be called from any thread.
+    """
 
     conversation: str = ""
     agent: str = "assistant"

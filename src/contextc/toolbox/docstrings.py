@@ -1,8 +1,8 @@
-"""What a docstring says of a function and of its parameters.
+"""Parse the descriptions of a function and of its parameters from a docstring.
 
-The first paragraph describes the function. Parameters are described in whichever of the usual ways the docstring uses:
-an `Args:` section, `:param path:` lines, NumPy's underlined section, or plain `path: …` lines. Only names that are
-parameters count, so a sentence with a colon in it is no description by accident.
+The first paragraph describes the function. Descriptions of parameters may be an `Args:` section, `:param path:` lines,
+NumPy's underlined section, or plain `path: …` lines. Only names of parameters are matched, so a sentence with a colon
+is not taken for a description.
 """
 
 import inspect
@@ -21,14 +21,14 @@ FIELD = re.compile(r":(param|type|returns?|rtype|raises?)\b")
 
 
 class Described(Struct, frozen=True):
-    """A docstring taken apart."""
+    """A parsed docstring."""
 
     text: str = ""
     parameters: Mapping[str, str] = {}
 
 
 def read_docstring(written: str | None, names: Collection[str]) -> Described:
-    """The first paragraph, and what is said of the parameters `names`."""
+    """Return the first paragraph and the descriptions of the parameters `names`."""
     lines = inspect.cleandoc(written or "").splitlines()
     return Described(_first_paragraph(lines, names), _parameters(lines, names))
 

@@ -1,7 +1,7 @@
-"""Tools as plain functions: what a model is told comes from the type hints and the docstring.
+"""Tools made from plain functions: the schema comes from the type hints and the docstring.
 
-`tool` makes a `FunctionTool` of a function, as a decorator or by a call; wherever tools are taken, a plain function is
-taken as well. A `FunctionTool` can still be called as the function that it is.
+`tool` makes a `FunctionTool` from a function, as a decorator or by a call. Wherever tools are accepted, a plain
+function is accepted too. A `FunctionTool` can still be called like its function.
 """
 
 import inspect
@@ -26,8 +26,8 @@ NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
     """A function that a model may call.
 
-    `timeout` is its time limit in seconds, `approval` whether a person is asked first, `parallel` whether it may run
-    beside the other calls of its step.
+    `timeout` is the time limit in seconds. With `approval` a person must approve each call. With `parallel` it may run
+    at the same time as other calls of its step.
     """
 
     tool: Tool
@@ -45,9 +45,9 @@ class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
     async def run(
         self, call: ToolCall, context: ToolContext | None = None, *, timeout: float | None = None
     ) -> ToolResult:
-        """Answer a call. What goes wrong is a result with `is_error`, in words for the model.
+        """Run a call and return its result. Errors become a result with `is_error` and a text for the model.
 
-        `timeout` counts where the tool has no limit of its own.
+        `timeout` applies if the tool has no limit of its own.
         """
         context = replace(context, call=call) if context is not None else ToolContext(call=call)
         seconds = self.timeout if self.timeout is not None else timeout
@@ -57,14 +57,14 @@ class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
         return self.function(*arguments, **named)
 
     def __get__(self, instance: object, owner: type | None = None) -> "FunctionTool":
-        """A tool that was defined as a method belongs to the object it is taken from."""
+        """Bind a tool that was defined as a method to its instance."""
         if instance is None or not self.method:
             return self
         return replace(self, function=cast(Function, self.function.__get__(instance, owner)), method=False)
 
 
 Toolable: TypeAlias = FunctionTool | Function | tuple[Tool, Function]
-"""What is taken where a tool is: a function, a FunctionTool, or a Tool with the function that answers it."""
+"""Anything accepted as a tool: a function, a FunctionTool, or a Tool with the function that runs it."""
 
 
 @overload
@@ -113,10 +113,10 @@ def tool(
     parallel: bool = True,
     strict: bool | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """Make a tool of a function: `@tool`, `@tool(timeout=5)`, `tool(function)`, or `tool(Tool(…), function)`.
+    """Make a tool from a function: `@tool`, `@tool(timeout=5)`, `tool(function)`, or `tool(Tool(…), function)`.
 
-    The last form tells the model what `Tool(…)` says, whatever the function's hints are; arguments come by their names.
-    `strict` writes the schema in the form that OpenAI and Anthropic hold a model to.
+    The last form sends the definition `Tool(…)` to the model and ignores the function's hints; arguments are passed by
+    name. `strict` writes the schema in the form that OpenAI and Anthropic enforce.
     """
     told = first if isinstance(first, Tool) else None
 
@@ -138,23 +138,23 @@ def tool(
         )
 
     if told is not None and (name, description, strict) != (None, None, None):
-        raise InvalidInput(f"The tool {told.name} is given as a Tool; name, description and strict are said there.")
+        raise InvalidInput(
+            f"Tool {told.name}: name, description and strict cannot be combined with a Tool",
+            fix="Set them in the Tool.",
+        )
     function = second if told is not None else first
     return make if function is None else make(cast(Function, function))
 
 
 def as_tools(given: Toolable | Iterable[Toolable] | Mapping[str, Toolable] | None) -> dict[str, FunctionTool]:
-    """The tools by their names, from whatever they were given as; of two with one name, neither is guessed to win."""
+    """Return the tools by name. Raises `InvalidInput` if two have the same name."""
     found: dict[str, FunctionTool] = {}
     if given is None:
         return found
     for name, each in _named(given):
         made = _made(each, name)
         if made.name in found:
-            raise InvalidInput(
-                f"There are two tools named {made.name}, and a model could not tell them apart. Rename one: "
-                "cc.tool(function, name=…)."
-            )
+            raise InvalidInput(f"Two tools are named {made.name}", fix="Rename one: cc.tool(function, name=…).")
         found[made.name] = made
     return found
 
@@ -179,11 +179,11 @@ def _made(given: object, name: str | None) -> FunctionTool:
     elif callable(given) and not isinstance(given, Tool):
         return tool(given, name=name)
     else:
-        about = f"The tool {given.name} has" if isinstance(given, Tool) else f"{given!r} is"
-        raise InvalidInput(f"{about} no function that could be run. Give a function, or (cc.Tool(…), function).")
+        about = f"Tool {given.name} has no function" if isinstance(given, Tool) else f"{given!r} is not a tool"
+        raise InvalidInput(about, fix="Pass a function, or (cc.Tool(…), function).")
     if made.method:
         raise InvalidInput(
-            f"The tool {made.name} is a method of a class. Take it from an object: tools=[thing.{made.name}]."
+            f"Tool {made.name} is an unbound method", fix=f"Pass it from an instance: tools=[thing.{made.name}]."
         )
     return made if name in (None, made.name) else replace(made, tool=replace(made.tool, name=_checked(name)))
 
@@ -199,35 +199,38 @@ def _told(
 
 def _check(function: object, timeout: float | None) -> None:
     if not callable(function):
-        raise InvalidInput(f"a {type(function).__name__} is not a function. A tool is made of something callable.")
+        raise InvalidInput(f"tool: function must be callable, got {type(function).__name__}.")
     if isinstance(function, FunctionTool):
         raise InvalidInput(
-            f"{function.name} is a tool already. Say its options where it is made, or take a changed copy: "
-            "msgspec.structs.replace(tool, timeout=…)."
+            f"{function.name} is already a tool",
+            fix="Set the options where it is created, or copy it: msgspec.structs.replace(tool, timeout=…).",
         )
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
-        raise InvalidInput(f"timeout={timeout!r} is no time limit. Give seconds, or None for none of its own.")
+        raise InvalidInput(
+            "tool: timeout must be a number of seconds above 0", got=timeout, fix="Pass None for the default limit."
+        )
 
 
 def _name_of(function: Function) -> str:
     inner = getattr(function, "func", function)  # of a functools.partial
     name = getattr(inner, "__name__", type(inner).__name__)
     if name == "<lambda>":
-        raise InvalidInput("A lambda has no name and no type hints. Write a function with def.")
+        raise InvalidInput("tool: a lambda has no name and no type hints", fix="Define the function with `def`.")
     return name
 
 
 def _checked(name: str | None) -> str:
     if name is None or not NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name!r} is no name for a tool: providers take up to 64 letters, digits, `_` and `-`, not beginning with "
-            "a digit. Give another with name=…."
+            "tool: name must have up to 64 letters, digits, `_` and `-`, and not start with a digit or `-`",
+            got=name,
+            fix="Set another with name=….",
         )
     return name
 
 
 def _is_method(function: Function) -> bool:
-    """Whether this is a function in the body of a class: it has a `self` that nobody has filled in yet."""
+    """Return True if this is a function in the body of a class, with an unbound `self`."""
     if not inspect.isfunction(function):
         return False
     first = function.__code__.co_varnames[:1]

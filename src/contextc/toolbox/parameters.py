@@ -1,8 +1,8 @@
-"""The parameters of a function: what a model is told of them, and how its arguments become values.
+"""The parameters of a function: their schema, and the conversion of a model's arguments to values.
 
-Definition and call are two moments. What cannot be told to a model (a parameter without a type, `*args`) is refused
-when the tool is defined, with the way out. What a model got wrong is said to the model when it calls: which parameter,
-what came, what was expected. A parameter that was left out is left to the function's own default.
+A parameter that cannot be described in a schema (without a type, `*args`) raises when the tool is defined. Wrong
+arguments of a call are described to the model: the parameter, the value, the expected type. An omitted argument takes
+the function's default.
 """
 
 import functools
@@ -26,7 +26,7 @@ Function: TypeAlias = Callable[..., object]
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
-    """What a function takes. `reader` is the class its arguments are converted to, `schema` what a model is told."""
+    """The parameters of a function. Arguments are converted to the class `reader`; `schema` is sent to the model."""
 
     schema: JSONObject
     description: str
@@ -39,7 +39,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     takes_more: bool = False
 
     def read(self, arguments: JSONObject) -> dict[str, object]:
-        """The values for the function's parameters, or InvalidInput in words for the model."""
+        """Return the values of the function's parameters. Raises `InvalidInput` with a text for the model."""
         given = {
             name: value
             for name, value in arguments.items()
@@ -75,14 +75,14 @@ class Parameters(Struct, frozen=True, kw_only=True):
         try:
             return msgspec.convert(given, self.reader, dec_hook=_foreign)
         except (msgspec.ValidationError, RecursionError) as first:
-            try:  # a number or a truth value that came as text is what it says
+            try:  # accept numbers and booleans written as strings
                 return msgspec.convert(given, self.reader, strict=False, dec_hook=_foreign)
             except (msgspec.ValidationError, RecursionError):
                 raise InvalidInput(misread(first, given)) from first
 
 
 def described_parameters(function: Function, name: str, *, strict: bool, method: bool) -> Parameters:
-    """The parameters of a function that is told to a model by its own hints and docstring."""
+    """Return the parameters of a function, with a schema from its type hints and docstring."""
     hints, parameters = _hints(function, name), _signature(function, name)[1 if method else 0 :]
     for each in parameters:
         _check_tellable(each, hints, name)
@@ -95,7 +95,7 @@ def described_parameters(function: Function, name: str, *, strict: bool, method:
 
 
 def given_parameters(function: Function, tool: Tool, *, method: bool) -> Parameters:
-    """The parameters of a function whose schema somebody else has written: hints convert, where there are any."""
+    """Return the parameters of a function with a given schema. Type hints, if any, convert the arguments."""
     hints, parameters = _hints(function, tool.name), _signature(function, tool.name)[1 if method else 0 :]
     contexts = tuple(each.name for each in parameters if _is_context(hints.get(each.name)))
     return _parameters(parameters, hints, contexts, tool.parameters, tool.description, tool.name)
@@ -127,12 +127,12 @@ def _parameters(
 
 
 def _reader(types: Mapping[str, object], name: str) -> type[Struct]:
-    # A hint is a value here, and its union with another is made when this runs: no type checker can follow that.
+    # A hint is a value here, and its union with another is created at run time, which type checkers cannot follow.
     fields: list[tuple[str, Any, Any]] = [(each, cast(Any, hint) | UnsetType, UNSET) for each, hint in types.items()]
     try:
         return msgspec.defstruct("Arguments", fields, kw_only=True)
     except (TypeError, ValueError, NameError) as error:
-        raise InvalidInput(f"The tool {name}: {error}.") from error
+        raise InvalidInput(f"Tool {name}: {error}.") from error
 
 
 def _field(each: inspect.Parameter, hint: object, documented: Described, name: str) -> Field:
@@ -146,12 +146,12 @@ def _field(each: inspect.Parameter, hint: object, documented: Described, name: s
 
 
 def _signature(function: Function, name: str) -> list[inspect.Parameter]:
-    """What may be given; what a `functools.partial` has fixed is nobody's to give."""
+    """Return the parameters without those that a `functools.partial` has set."""
     try:
         found = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError) as error:
         raise InvalidInput(
-            f"The tool {name}: Python does not say what {function!r} takes. Write a function with type hints around it."
+            f"Tool {name}: {function!r} has no signature", fix="Wrap it in a function with type hints."
         ) from error
     fixed = function.keywords if isinstance(function, functools.partial) else {}
     return [each for each in found if each.name not in fixed]
@@ -162,15 +162,15 @@ def _hints(function: Function, name: str) -> dict[str, object]:
         return get_type_hints(body(function), include_extras=True)
     except NameError as error:
         raise InvalidInput(
-            f"The tool {name}: its type hints cannot be resolved ({error}). Import the class at run time too, and "
-            "define it at the top of a module."
+            f"Tool {name}: type hints cannot be resolved ({error})",
+            fix="Import the class at run time too, and define it at the top level of a module.",
         ) from error
     except TypeError:
         return {}
 
 
 def body(function: Function) -> Function:
-    """The function that is run in the end: behind partials and behind an object's `__call__`."""
+    """Return the underlying function of a partial, a class or a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isclass(function):
@@ -190,13 +190,13 @@ def _check_tellable(each: inspect.Parameter, hints: Mapping[str, object], name: 
     if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
         stars = "*" if each.kind is each.VAR_POSITIONAL else "**"
         raise InvalidInput(
-            f"The tool {name} takes {stars}{each.name}, which a model cannot be told. Name each parameter, or take one "
-            f"list or dict; or give the schema yourself: cc.tool(cc.Tool(name={name!r}, parameters=…), function)."
+            f"Tool {name}: {stars}{each.name} cannot be described in a JSON schema",
+            fix="Name each parameter, or take one list or dict, or pass the schema: "
+            f"cc.tool(cc.Tool(name={name!r}, parameters=…), function).",
         )
     if each.name not in hints:
         raise InvalidInput(
-            f"The parameter {each.name!r} of the tool {name} has no type. Write one, such as `{each.name}: str`; "
-            "a model is told what to give by it."
+            f"Tool {name}: parameter {each.name!r} has no type hint", fix=f"Add one, such as `{each.name}: str`."
         )
 
 

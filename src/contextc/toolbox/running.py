@@ -1,13 +1,13 @@
-"""One call of one tool, from arguments to result. Nothing that a model or a tool does wrong is raised here.
+"""Run one call of one tool, from arguments to result. Errors of the model or of the tool become results.
 
-An async function runs on the event loop and is cancelled when its time is over. A function that is not async has a
-thread to itself, which nobody can stop: when its time is over the thread is left behind and `context.cancelled` is set,
-so that the function can stop itself. A thread that was left behind never stands in the way of the next call.
+An async function runs on the event loop and is cancelled at its timeout. A synchronous function runs on a thread of its
+own, which cannot be stopped. At its timeout the thread is abandoned and `context.cancelled` is set, so that the
+function can stop itself. An abandoned thread does not block the next call.
 
-How many threads run tools at a time is bounded for the whole process. A tool that is called while another one waits for
-it (an agent that is a tool) is not counted, so that the two cannot wait for each other.
+The number of threads that run tools is limited for the whole process. A tool that is called from within another tool
+(an agent used as a tool) is not counted, which avoids a deadlock.
 
-Whatever becomes of a call, the result is one that a store takes. Only a cancellation and a user's Ctrl-C pass through.
+The result can always be stored. Only a cancellation and a user's Ctrl-C are raised.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _in_a_tool: contextvars.ContextVar[bool] = contextvars.ContextVar("contextc_in_a
 
 
 class Outcome(Struct, frozen=True):
-    """How a function ended: with a value, or with an exception."""
+    """The value or the exception of a function call."""
 
     value: object = None
     error: BaseException | None = None
@@ -51,7 +51,7 @@ class Outcome(Struct, frozen=True):
 async def run_call(
     function: Function, parameters: Parameters, call: ToolCall, context: ToolContext, seconds: float | None
 ) -> ToolResult:
-    """Read the arguments, run the function for at most so many seconds, and say what came of it."""
+    """Convert the arguments, run the function for at most `seconds`, and return the result."""
     if call.malformed:
         return failed(call, f"{_not_json(call.raw or '')} {_expected(call, parameters)}")
     try:
@@ -77,7 +77,7 @@ def failed(call: ToolCall, words: str) -> ToolResult:
 
 
 def unknown_tool(call: ToolCall, names: Iterable[str]) -> ToolResult:
-    """The answer to a call of a tool that there is not."""
+    """Return the error result for a call of an unknown tool."""
     known = sorted(names)
     lowered = {name.lower(): name for name in known}
     alike = [lowered[each] for each in difflib.get_close_matches(call.name[:LONGEST_NAME].lower(), lowered, 3)]
@@ -89,17 +89,17 @@ def unknown_tool(call: ToolCall, names: Iterable[str]) -> ToolResult:
 
 
 def result_of(call: ToolCall, value: object) -> ToolResult:
-    """What a function returned, as the result of this call."""
+    """Return the return value of a function as the result of this call."""
     try:
         if isinstance(value, ToolResult):
             result = replace(value, call_id=call.id, name=call.name)
         else:
-            # ToolResult turns every other value into text by itself; its field is typed as what it holds afterwards.
+            # ToolResult converts every other value to text; its field has the type after that conversion.
             result = ToolResult(call_id=call.id, name=call.name, content=cast(str, value))
         if not isinstance(result.content, str):
             admit(Message(role="tool", parts=(replace(result, call_id="any", name="any"),)))
-    except Exception as error:  # an object of a user may raise anything when it is looked at
-        log.debug("tool %s, call %s returned what cannot be stored", call.name, call.id, exc_info=error)
+    except Exception as error:  # a user's object may raise any exception when it is converted
+        log.debug("tool %s, call %s: the return value cannot be stored", call.name, call.id, exc_info=error)
         why = error if isinstance(error, InvalidMessage) else described(error)
         return failed(call, f"{call.name} ran, but what it returned cannot be passed on: {why}")
     size = len(result.text)
@@ -116,10 +116,10 @@ def is_async(function: Function) -> bool:
 async def _ended(
     work: Callable[[], object], on_loop: bool, context: ToolContext, seconds: float | None
 ) -> Outcome | None:
-    """How the work ended; None where it did not in time."""
+    """Return the outcome of the work, None after a timeout."""
     loop = asyncio.get_running_loop()
     counted: AbstractAsyncContextManager[None] = nullcontext() if on_loop or _in_a_tool.get() else THREADS.taken()
-    async with counted:  # the time of a tool begins when it does
+    async with counted:  # the timeout starts when the tool does
         started = loop.time()
         waiting = loop.create_task(_on_loop(work)) if on_loop else _in_thread(work, context)
         outcome = await _within(waiting, context, seconds)
@@ -145,7 +145,7 @@ async def _within(waiting: "asyncio.Future[Outcome]", context: ToolContext, seco
 
 
 async def _stop(waiting: "asyncio.Future[Outcome]", context: ToolContext) -> None:
-    """Ask it to stop, and give it a moment to clean up. What then still runs is left behind."""
+    """Signal the cancellation, and wait `GRACE` seconds for cleanup. Abandon it if it still runs then."""
     context.cancelled.set()
     if isinstance(waiting, asyncio.Task):
         waiting.cancel()
@@ -194,7 +194,7 @@ def _in_thread(work: Callable[[], object], context: ToolContext) -> "asyncio.Fut
 
 
 def _words(error: BaseException) -> str:
-    """An exception as a model reads it. Ours speak for themselves; of the others the type says most."""
+    """Return an exception as text for the model, with its type unless it is an error of contextc."""
     kind, separator, said = described(error).partition(": ")
     if len(said) > LONGEST_ERROR:
         said = f"{said[:LONGEST_ERROR]}… [{len(said) - LONGEST_ERROR:,} characters more]"
@@ -206,7 +206,7 @@ def _expected(call: ToolCall, parameters: Parameters) -> str:
 
 
 def _not_json(written: str) -> str:
-    """Why the arguments are no JSON object, as exactly as the parser can say."""
+    """Return the reason why the arguments are not a JSON object, with the parser's error."""
     try:
         value: object = json.loads(written)
     except (ValueError, RecursionError) as error:

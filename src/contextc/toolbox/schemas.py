@@ -1,12 +1,11 @@
-"""From a type hint to the JSON Schema a model is told.
+"""Convert a type hint to a JSON Schema.
 
-Only words that every provider takes are used: type, properties, required, additionalProperties, items, enum, anyOf,
-description, default. There are no references: some providers refuse `$ref`, so classes are written out where they
-stand, and one that holds itself is refused. What those words cannot say (a minimum, a pattern, a date) is said in the
-description, and checked when a call is read.
+Only keywords that every provider accepts are used: type, properties, required, additionalProperties, items, enum,
+anyOf, description, default. There are no references, because some providers reject `$ref`: classes are written inline,
+and a recursive class is an error. Other constraints (a minimum, a pattern, a date) are part of the description, and are
+checked when a call is read.
 
-`strict` writes the form in which OpenAI and Anthropic hold a model to the schema: every property is required and no
-object is open.
+`strict` writes the form that OpenAI and Anthropic enforce: every property is required, and no object is open.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,7 +58,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
 
 def kind_of(hint: object, place: str) -> kinds.Type:
-    """What msgspec makes of a type hint; InvalidInput where it makes nothing of it."""
+    """Return the msgspec type of a type hint. Raises `InvalidInput` if msgspec does not support it."""
     try:
         return kinds.type_info(hint)
     except (TypeError, NameError) as error:
@@ -81,7 +80,7 @@ def takes_none(kind: kinds.Type) -> bool:
 
 
 def describes(hint: object) -> str:
-    """The words in `Annotated[str, "words"]`, in one arm of a union too."""
+    """Return the description in `Annotated[str, "description"]`, also in a member of a union."""
     if get_origin(hint) is Annotated:
         for note in get_args(hint)[1:]:
             said = note if isinstance(note, str) else getattr(note, "description", None)
@@ -96,7 +95,7 @@ def describes(hint: object) -> str:
 
 
 def object_schema(fields: Iterable[Field], *, strict: bool, place: str) -> JSONObject:
-    """The schema of an object with these properties and no others."""
+    """Return the schema of an object with exactly these properties."""
     return _Writer(strict).object_of(fields, place, ())
 
 
@@ -170,12 +169,12 @@ class _Writer:
                 return _described({"type": name}, f"{words} {_limits(kind, unit)}".strip())
             case _:
                 named = kind.cls.__name__ if isinstance(kind, kinds.CustomType) else type(kind).__name__
-                raise InvalidInput(f"{place}: {named} is not a type that a model's JSON can become. {WAY_OUT}")
+                raise InvalidInput(f"{place}: type {named} cannot be described in a JSON schema", fix=WAY_OUT)
 
     def open_type(self, place: str, schema: JSONObject) -> JSONObject:
         if self.strict:
             raise InvalidInput(
-                f"{place}: strict allows no open types, such as Any or dict. Name the fields in a class."
+                f"{place}: strict does not allow open types, such as Any or dict", fix="Define the fields in a class."
             )
         return schema
 
@@ -189,7 +188,7 @@ class _Writer:
 
     def dict_of(self, kind: kinds.DictType, place: str, inside: tuple[type, ...]) -> JSONObject:
         if not isinstance(kind.key_type, kinds.StrType | kinds.AnyType):
-            raise InvalidInput(f"{place}: the keys of a JSON object are text. Use dict[str, …].")
+            raise InvalidInput(f"{place}: keys of a JSON object must be strings", fix="Use dict[str, …].")
         if isinstance(kind.value_type, kinds.AnyType):
             return self.open_type(place, {"type": "object"})
         values = self.write(kind.value_type, f"{place}[…]", inside)
@@ -204,11 +203,13 @@ class _Writer:
         cls = cast(type, kind.cls)
         if cls in inside:
             raise InvalidInput(
-                f"{place}: {cls.__name__} holds itself, and not every provider takes such a schema. Use a flat list, "
-                "with ids that refer to each other."
+                f"{place}: {cls.__name__} is recursive, and not every provider accepts such a schema",
+                fix="Use a flat list, with ids that refer to each other.",
             )
         if isinstance(kind, kinds.StructType) and kind.array_like:
-            raise InvalidInput(f"{place}: {cls.__name__} is array_like. Use a Struct with names, or a tuple.")
+            raise InvalidInput(
+                f"{place}: {cls.__name__} must not be array_like", fix="Use a Struct with field names, or a tuple."
+            )
         names = [field.encode_name for field in kind.fields]
         written = cls.__doc__ or ""
         documented = read_docstring("" if written.startswith(f"{cls.__name__}(") else written, names)
@@ -231,11 +232,13 @@ class _Writer:
 
 def _check_name(name: str, place: str) -> None:
     if len(name) > 64 or not name.isascii() or not name.replace("-", "_").replace(".", "_").isidentifier():
-        raise InvalidInput(f"{place}: providers take names of up to 64 letters, digits, `_`, `-` and `.`. Rename it.")
+        raise InvalidInput(
+            f"{place}: name must have up to 64 letters, digits, `_`, `-` and `.`", got=name, fix="Rename it."
+        )
 
 
 def _described(schema: JSONObject, words: str) -> JSONObject:
-    """With these words before those that it has."""
+    """Return the schema with a text added in front of its description."""
     said = f"{words} {schema.get('description', '')}".strip()
     return {**schema, "description": said} if said else schema
 
@@ -264,7 +267,7 @@ def _any_of(arms: list[JSONObject]) -> JSONObject:
 
 
 def _without_null(schema: JSONObject) -> JSONObject:
-    """To leave a parameter out says None already; a simpler schema is understood by more models."""
+    """Return the schema without null: an omitted parameter means None, and a simpler schema suits more models."""
     arms = cast(list[JSONObject] | None, schema.get("anyOf"))
     if arms is None:
         return schema
@@ -273,7 +276,7 @@ def _without_null(schema: JSONObject) -> JSONObject:
 
 
 def _as_json(default: object) -> JSON:
-    """A default as JSON; None where there is none, or none that JSON can hold."""
+    """Return a default value as JSON; None if there is none, or if it cannot be encoded."""
     if default is NODEFAULT or default is UNSET or default is None:
         return None
     try:

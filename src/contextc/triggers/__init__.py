@@ -1,7 +1,7 @@
-"""What may speak between the steps of a turn: triggers, the moments they look at, and who of them gets to speak.
+"""Triggers: rules that add messages between the steps of a turn.
 
-Pure and synchronous all through. The executor makes the moment, calls `evaluate`, and stores the messages and the
-changed states in one transaction. One file a family: context, resources, todos, progress, limits.
+Pure and synchronous. The executor creates the moment, calls `evaluate`, and stores the messages and the changed states
+in one transaction. One module per family: context, resources, todos, progress, limits.
 """
 
 from contextc.triggers.base import Kind, Moment, Resources, Say, Scope, Threshold, Trigger, When
@@ -42,5 +42,5 @@ __all__ = [
 
 
 def default_triggers() -> list[Trigger]:
-    """Todos, context, progress and limits. Memory and CPU are added by `+ resource_triggers()`."""
+    """Return the triggers for todos, context, progress and limits. Add memory and CPU by `+ resource_triggers()`."""
     return [*todo_triggers(), *context_triggers(), *progress_triggers(), *limit_triggers()]

@@ -1,9 +1,9 @@
-"""What a trigger is: something that may speak between two steps, what it may look at, and what it says.
+"""Base types of triggers: the trigger, its input (`Moment`) and its output (`Say`).
 
-A trigger is a frozen value with a pure, synchronous `check`: it gets a moment and its own state, and returns what it
-says and its new state. It reads no clock and writes nothing. Time comes with the moment, and whoever asks stores the
-state together with the message. So the same moments give the same words, in another process too. Whether it may
-speak now (`once`, cooldown, others of its group) is decided by `evaluate`, not by the trigger.
+A trigger is a frozen value with a pure, synchronous `check`: it gets a moment and its own state, and returns a message
+and its new state. It reads no clock and writes nothing. The moment contains the time, and the caller stores the state
+together with the message. Equal moments therefore give equal messages, in another process too. `evaluate` decides
+whether a message is allowed (`once`, cooldown, other triggers of the group).
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ MAX_NAME = 128
 
 
 class Resources(Struct, frozen=True, kw_only=True):
-    """How much of the machine, or of the container, is in use: shares from 0 to 1."""
+    """The used share of the memory and CPU of the machine or container, from 0 to 1."""
 
     memory: float
     cpu: float
@@ -33,18 +33,16 @@ class Resources(Struct, frozen=True, kw_only=True):
 
 def _no_resources() -> Resources:
     raise InvalidInput(
-        "This moment says nothing about memory and CPU. Make it with "
-        "Moment(resources=contextc.triggers.read_resources, …)."
+        "Moment: resources are not set", fix="Pass Moment(resources=contextc.triggers.read_resources, …)."
     )
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """A moment of a turn, as a trigger sees it.
+    """The state of a turn at one point in time, as input of a trigger.
 
-    `step` is the one about to be made and counts from 1. `mid_step` is the moment after a tool's result, while others
-    of the same step may still run; only triggers of kind `hint` are asked then. `used` is measured before any cut; for
-    triggers of scope `channel` it is what the request takes after the cut. `share` is `used / available`. A limit that
-    is None is not set.
+    `step` is the next step, counted from 1. `mid_step` is the time after a tool result, while other tools of the step
+    may still run; only triggers of kind `hint` are evaluated then. `used` is measured before trimming; for triggers of
+    scope `channel` it is the size of the trimmed request. `share` is `used / available`. A limit of None is not set.
     """
 
     when: When = "before_step"
@@ -56,17 +54,17 @@ class Moment(Struct, frozen=True, kw_only=True):
     available: int = 0
     share: float = 0.0
     steps: int = 0
-    """Steps that this turn has made; the four after it count within the turn too."""
+    """Steps made in this turn. The next three fields count within the turn too."""
     tool_calls: int = 0
     cost: float | None = None
-    """US dollars; None where the model's price is not known."""
+    """US dollars; None if the model's price is unknown."""
     seconds: float = 0.0
     last: tuple[Message, ...] = ()
-    """Replies and results of the last steps of this turn, newest last."""
+    """Replies and tool results of the last steps of this turn, newest last."""
     finish: str | None = None
-    """How the last reply ended: `tool_calls`, `length`, …"""
+    """The finish reason of the last reply: `tool_calls`, `length`, …"""
     now: float = 0.0
-    """Seconds since 1970."""
+    """Unix timestamp in seconds."""
     step_limit: int | None = None
     tool_call_limit: int | None = None
     cost_limit: float | None = None
@@ -76,11 +74,11 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 class Say(Struct, frozen=True, kw_only=True):
-    """What a trigger says: to the model (`system`), or to people alone (`hint`).
+    """The message of a trigger: for the model (`system`), or for people only (`hint`).
 
-    Of one group the highest `level` speaks; 0 stands for the trigger's own level. `stop` ends the turn with this finish
-    reason. `closes` marks the end of what an earlier Say began: it is said only if that one was, and then whatever
-    the cooldown. `title` is a few words for people.
+    Only the highest `level` of a group is used; 0 means the trigger's own level. `stop` ends the turn with this finish
+    reason. `closes` marks the end of an earlier warning: it is sent only if that warning was, regardless of a cooldown.
+    `title` is a short heading for people.
     """
 
     text: str
@@ -92,11 +90,11 @@ class Say(Struct, frozen=True, kw_only=True):
 
 
 class Trigger(Struct, frozen=True, kw_only=True):
-    """Something that may speak at the moments named in `at`. Its name is the key under which its state is stored.
+    """A rule that may add a message at the times named in `at`. Its name is the key under which its state is stored.
 
-    A lower `priority` speaks first; equals stay in the order given. `once` is for a conversation and agent. A cooldown
-    counts from the last time it spoke, in steps or in seconds; where both are given, both must be over. `scope` is
-    `channel` for a trigger about the context's usage: its state and its messages belong to one provider and model.
+    Triggers run in order of `priority`, lowest first, then in the order given. `once` applies per conversation and
+    agent. A cooldown counts from the trigger's last message, in steps or in seconds; if both are set, both must be
+    over. `scope` is `channel` for a trigger about context usage: its state and messages belong to one channel.
     """
 
     name: str
@@ -113,37 +111,41 @@ class Trigger(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         name = self.name
         if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
-            raise InvalidInput(f"{name!r} cannot name a trigger: use 1 to {MAX_NAME} printable characters.")
+            raise InvalidInput(f"Trigger: name must have 1 to {MAX_NAME} printable characters", got=name)
         at = (self.at,) if isinstance(self.at, str) else tuple(self.at)
         if unknown := [each for each in at if each not in WHEN]:
-            raise InvalidInput(f"Trigger {name!r}: {unknown[0]!r} is no moment. There are {', '.join(WHEN)}.")
+            raise InvalidInput(f"Trigger {name!r}: at must be one of {', '.join(WHEN)}", got=unknown[0])
         force_setattr(self, "at", at)
         if self.kind not in get_args(Kind):
-            raise InvalidInput(f"Trigger {name!r}: {self.kind!r} is no kind. Use system, or hint for people alone.")
+            raise InvalidInput(f'Trigger {name!r}: kind must be "system" or "hint"', got=self.kind)
         if self.scope not in get_args(Scope):
-            raise InvalidInput(f'Trigger {name!r}: scope must be "agent" or "channel", got {self.scope!r}.')
+            raise InvalidInput(f'Trigger {name!r}: scope must be "agent" or "channel"', got=self.scope)
         if self.kind != "hint" and "mid_step" in at:
             raise InvalidInput(
-                f"Trigger {name!r}: in the middle of a step only people can be spoken to. Use kind='hint', or at="
-                "'before_step'."
+                f"Trigger {name!r}: at='mid_step' requires kind='hint'",
+                got=self.kind,
+                fix="Use kind='hint', or at='before_step'.",
             )
         if self.cooldown_steps < 0 or self.cooldown_seconds < 0:
-            raise InvalidInput(f"Trigger {name!r}: a cooldown cannot be negative.")
+            raise InvalidInput(
+                f"Trigger {name!r}: cooldowns must be 0 or more",
+                got=self.cooldown_steps if self.cooldown_steps < 0 else self.cooldown_seconds,
+            )
 
     def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
-        """What there is to say, and what to remember; `state` is what was returned last, at first {}."""
-        raise NotImplementedError(f"{type(self).__name__} has no method `check`")
+        """Return a message or None, and the new state. `state` is the state returned last, initially {}."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `check`")
 
     def active(self, state: JSONObject) -> bool:
-        """Whether it stands where it last spoke, so that lower levels of its group have nothing to add."""
+        """Return True if the condition of the last message still holds. Lower levels of the group are then silent."""
         return False
 
     def repeat(self, moment: Moment, state: JSONObject) -> Say | None:
-        """Return what still holds of what it said, to be said again where a request no longer shows it."""
+        """Return the message to repeat if a warning still holds that the request no longer contains."""
         return None
 
     def take_back(self, moment: Moment, state: JSONObject) -> Say | None:
-        """Return what says that a warning is over which a request still shows; None where it is not over."""
+        """Return the message that ends a warning that the request still contains, None if it is not over."""
         return None
 
 
@@ -151,11 +153,11 @@ Words: TypeAlias = str | Callable[[Moment], str]
 
 
 class Threshold(Trigger, frozen=True, kw_only=True):
-    """Speaks when a value rises to `enter`, and again only after it fell below `exit`.
+    """A trigger that sends a message when a value rises to `enter`, and again only after it fell below `exit`.
 
-    In between it is silent, so that a value that swings around one mark does not speak at every step. `exit_text`, if
-    given, is said when it falls. At the moments of `resets` it never enters and always leaves: what the value meant
-    before no longer holds. A value of None is unknown: it leaves without a word.
+    This hysteresis avoids a message at every step for a value that oscillates around one threshold. `exit_text`, if
+    given, is sent when the value falls. At the times in `resets` the trigger never enters and always leaves, because
+    the earlier value no longer applies. A value of None is unknown: the trigger leaves without a message.
     """
 
     value: Callable[[Moment], float | None]
@@ -171,8 +173,8 @@ class Threshold(Trigger, frozen=True, kw_only=True):
         super().__post_init__()
         if not self.exit <= self.enter:
             raise InvalidInput(
-                f"Trigger {self.name!r}: it enters at {self.enter} and leaves below {self.exit}, which is higher. Give "
-                "an `exit` that is not above `enter`."
+                f"Trigger {self.name!r}: require exit <= enter, got exit={self.exit}, enter={self.enter}",
+                fix="Lower `exit`, or raise `enter`.",
             )
 
     def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
@@ -206,5 +208,5 @@ def _written(words: Words, moment: Moment) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as whole per cent, rounded down: what is just under a mark does not read as if it had reached it."""
+    """Return a share as an integer percentage, rounded down, so that a value below a threshold is shown below it."""
     return f"{int(share * 100 + 1e-9)} %"

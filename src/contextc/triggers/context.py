@@ -1,8 +1,8 @@
-"""Says how full the context is: at 80 % and 90 % of what is available, and when there is room again.
+"""Triggers for context usage: warnings at 80 % and 90 % of the available tokens, and a message on recovery.
 
-The levels are one group, so a jump over both gives one message. Each speaks once, until the share has fallen by a
-margin below its mark. After a compaction all levels begin anew, so that a later rise is told again. The share is that
-of the request which shows the message: where it begins with a cut, after the cut.
+The levels are one group, so a rise above both gives one message. Each level warns once, until the share has fallen by a
+margin below its threshold. A compaction resets all levels, so that a later rise is reported again. The share is that of
+the request that contains the message, after trimming.
 """
 
 from contextc.triggers.base import Moment, Threshold, Trigger, percent
@@ -12,7 +12,7 @@ CRITICAL = 0.9
 
 
 def context_triggers(*levels: float, margin: float = MARGIN) -> list[Trigger]:
-    """One trigger for each level, 0.8 and 0.9 unless others are given; the lowest says when there is room again."""
+    """Return one trigger per level, by default 0.8 and 0.9. The lowest level also reports the recovery."""
     marks = sorted(set(levels)) or [0.8, CRITICAL]
     return [_level(mark, margin, lowest=mark == marks[0]) for mark in marks]
 

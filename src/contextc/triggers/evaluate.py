@@ -1,10 +1,12 @@
-"""Asks triggers what they have to say at a moment, and decides who speaks.
+"""Evaluate triggers at a moment, and select the messages to send.
 
-Pure: states come in and changed ones go out, for the caller to store with the messages, in one transaction. A stored
-state holds the trigger's own (`state`), when it last spoke (`said`), whether what it said still waits for its end
-(`heard`) and the failure that was last reported (`failed`). What stays true: nobody speaks twice at one moment, so a
-turn that is taken up again after a crash doubles nothing; who is silenced by a higher level of its group counts as
-having spoken; a trigger that fails keeps its state and stops no one.
+Pure: states come in and changed states go out. The caller stores them with the messages in one transaction. A stored
+state holds the trigger's own state (`state`), the time of its last message (`said`), whether that warning is still
+open (`heard`), and the last reported failure (`failed`).
+
+Invariants: a trigger sends at most one message per moment, so a turn resumed after a crash repeats nothing. A trigger
+suppressed by a higher level of its group counts as having sent its message. A trigger that fails keeps its state and
+does not affect others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +24,9 @@ MAX_FAILURE = 500
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What is said at a moment, in order; the states that changed; and which triggers failed, with the reason.
+    """The messages at a moment, in order; the changed states; and the failed triggers with the reasons.
 
-    A failure that repeats is reported once, until the trigger works again or fails in another way.
+    A repeated failure is reported once, until the trigger works again or fails in another way.
     """
 
     says: tuple[tuple[Trigger, Say], ...] = ()
@@ -33,37 +35,41 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     @property
     def stop(self) -> str | None:
-        """The finish reason with which the turn is to end, if anybody says so."""
+        """The finish reason with which the turn must end, or None."""
         return next((say.stop for _, say in self.says if say.stop is not None), None)
 
 
 def check_triggers(triggers: Iterable[Trigger]) -> list[Trigger]:
-    """The triggers as a list; `InvalidInput` where something else is among them, or a name is taken twice."""
+    """Return the triggers as a list. Raises `InvalidInput` for other values, or if two have the same name."""
     found: dict[str, Trigger] = {}
     if not isinstance(triggers, Iterable):
-        way_out = "Call it" if callable(triggers) else "Give a list of triggers"
-        raise InvalidInput(f"triggers is a {type(triggers).__name__}. {way_out}, such as cc.default_triggers().")
+        way_out = "Call it" if callable(triggers) else "Pass a list of triggers"
+        raise InvalidInput(
+            f"triggers must be a list of triggers, got {type(triggers).__name__}",
+            fix=f"{way_out}, such as cc.default_triggers().",
+        )
     for each in cast(Iterable[object], triggers):
         if not isinstance(each, Trigger):
             raise InvalidInput(
-                f'a {type(each).__name__} is not a trigger. Put @contextc.trigger("name") above a function.'
+                f"triggers must contain only triggers, got {type(each).__name__}",
+                fix='Decorate the function with @contextc.trigger("name").',
             )
         if each.name in found:
-            raise InvalidInput(f"There are two triggers {each.name!r}. Their states would be one: rename one of them.")
+            raise InvalidInput(f"Two triggers are named {each.name!r}", fix="Rename one: the name is the state's key.")
         found[each.name] = each
     return list(found.values())
 
 
 Shown: TypeAlias = Sequence[tuple[str, bool]]
-"""Messages of triggers that are in a request, oldest first: the trigger's name, and whether it says that it is over."""
+"""The trigger messages in a request, oldest first: the trigger's name, and True if the message ends a warning."""
 
 
 def evaluate(
     triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, JSONObject], shown: Shown | None = None
 ) -> Verdict:
-    """Who speaks at this moment, by priority; of one group only the highest level.
+    """Evaluate triggers by priority, and keep only the highest level of each group.
 
-    `shown` is given where an epoch starts: what is over is then taken back only where the request still shows it.
+    `shown` is given if an epoch starts: a warning is then ended only if the request still contains it.
     """
     triggers = check_triggers(triggers)
     said: list[tuple[Trigger, Say]] = []
@@ -97,11 +103,11 @@ def evaluate(
 
 
 def restate(triggers: Iterable[Trigger], moment: Moment, states: Mapping[str, JSONObject], shown: Shown) -> Verdict:
-    """Return what is said at the start of an epoch so that what the request shows is true.
+    """Return the messages at the start of an epoch that make the warnings in the request match the current state.
 
-    What still holds and is not in the request any more is said again: of one group the highest level that holds, unless
-    the group's last message in the request is that level's. Where none holds, and that message is a warning, it is
-    taken back.
+    A warning that still holds and is no longer in the request is repeated: the highest level of the group that holds,
+    unless the group's last message in the request is of that level. If none holds, and that message is a warning, a
+    message ends it.
     """
     last = _last_of_each_group(triggers := check_triggers(triggers), shown)
     best: dict[str, tuple[Trigger, Say]] = {}
@@ -133,17 +139,17 @@ def _group(trigger: Trigger) -> str:
 
 
 def _last_of_each_group(triggers: Iterable[Trigger], shown: Shown) -> dict[str, str]:
-    """Return, by group, the trigger whose warning is the group's last message; empty where that says it is over."""
+    """Return, by group, the trigger whose warning is the group's last message, empty if that message ends it."""
     groups = {trigger.name: _group(trigger) for trigger in triggers}
     return {groups[name]: "" if closes else name for name, closes in shown if name in groups}
 
 
 def _ask(trigger: Trigger, moment: Moment, stored: JSONObject) -> tuple[Say | None, JSONObject]:
-    """What one trigger says, if it may, and its new stored state."""
+    """Return the message of one trigger, if allowed, and its new stored state."""
     returned = cast(object, trigger.check(moment, _own(stored)))
     if not isinstance(returned, tuple) or len(cast(tuple[object, ...], returned)) != 2:
         kind = type(cast(object, returned)).__name__
-        raise InvalidInput(f"`check` returned a {kind}, not a pair of a Say (or None) and a state.")
+        raise InvalidInput(f"`check` must return a pair of a Say (or None) and a state, got {kind}.")
     say, own = cast(tuple[object, object], returned)
     after: JSONObject = {key: stored[key] for key in ("said", "heard") if key in stored}
     if own := _checked_state(own):
@@ -168,7 +174,7 @@ def _admitted(trigger: Trigger, moment: Moment, say: Say, after: JSONObject) -> 
 
 
 def _counted(trigger: Trigger, moment: Moment, stored: JSONObject) -> JSONObject:
-    """The state with one more step of a cooldown that counts steps; a step that is asked about twice counts once."""
+    """Return the state with one more step of a step cooldown counted. Each step counts once."""
     said = _mapping(stored.get("said"))
     waited, here = said.get("steps", 0), [moment.conversation, moment.turn, moment.step]
     if not said or waited >= trigger.cooldown_steps or said.get("counted", _place(said.get("moment"))) == here:
@@ -192,7 +198,7 @@ def _place(identity: JSON) -> JSON:
 def _of_each_group_the_highest(
     said: list[tuple[Trigger, Say]], active: Mapping[tuple[str, Kind], int]
 ) -> tuple[tuple[Trigger, Say], ...]:
-    """Who ends the turn goes before who does not, then the higher level, then who came first."""
+    """Keep one message per group: one that ends the turn first, then the highest level, then the first one."""
     best: dict[tuple[str, Kind], Say] = {}
     for trigger, say in said:
         key = trigger.group, trigger.kind
@@ -207,7 +213,7 @@ def _of_each_group_the_highest(
 
 
 def _own(stored: JSONObject) -> JSONObject:
-    """The trigger's own state, as a copy that it may do with as it likes."""
+    """Return a copy of the trigger's own state, which the trigger may change."""
     own = _mapping(stored.get("state"))
     return decode(encode(own)) if own else {}
 
@@ -218,27 +224,31 @@ def _mapping(value: JSON) -> JSONObject:
 
 def _checked_state(own: object) -> JSONObject:
     if not isinstance(own, dict):
-        raise InvalidInput(f"Its state is a {type(own).__name__}. Return a dict that JSON can hold; {{}} for nothing.")
+        raise InvalidInput(
+            f"state must be a dict, got {type(own).__name__}", fix="Return a JSON-compatible dict, {} for no state."
+        )
     if not own:
         return {}
     if problem := check(cast(JSON, own), "state"):
         raise InvalidInput(f"{problem[0]}: {problem[1]}")
     if (size := len(encode(own))) > MAX_STATE:
-        raise InvalidInput(f"Its state has {size:,} bytes and the limit is {MAX_STATE:,}. Keep marks, not messages.")
+        raise InvalidInput(
+            f"state must have at most {MAX_STATE:,} bytes, got {size:,}", fix="Store hashes or ids, not messages."
+        )
     return cast(JSONObject, own)
 
 
 def _checked_say(trigger: Trigger, say: object) -> Say:
     if not isinstance(say, Say):
-        raise InvalidInput(f"It says a {type(say).__name__}. Return a Say, or None for nothing.")
+        raise InvalidInput(f"message must be a Say or None, got {type(say).__name__}.")
     if not isinstance(say.text, str) or not say.text.strip():
-        raise InvalidInput("It says a Say without words. Return None for nothing.")
+        raise InvalidInput("Say: text must not be blank", fix="Return None for no message.")
     if type(say.level) is not int or say.kind not in get_args(Kind):
         raise InvalidInput(
-            f"Its Say has the level {say.level!r} and the kind {say.kind!r}. Use a number, and system or hint."
+            f'Say: level must be an integer and kind "system" or "hint", got level={say.level!r}, kind={say.kind!r}.'
         )
     if say.stop is not None and (not isinstance(say.stop, str) or not say.stop):
-        raise InvalidInput(f"Its Say stops with {say.stop!r}. Give the finish reason as text.")
+        raise InvalidInput("Say: stop must be a non-empty finish reason", got=say.stop)
     return replace(
         say,
         text=well_formed(say.text),

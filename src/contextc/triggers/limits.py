@@ -1,7 +1,7 @@
-"""Says that a limit of the turn is near, that a reply was cut off, and, to people alone, how many calls were made.
+"""Triggers for limits of the turn and truncated replies, and a user notice with the number of tool calls.
 
-Limits come with the moment and are the executor's to keep; here the model is told in time, at 80 %, and in any case
-before the last step or call. They count within a turn, so every turn is warned by itself.
+The executor enforces the limits. These triggers warn the model at 80 % of a limit, and at the latest before the last
+step or call. Limits count within a turn, so each turn has its own warnings.
 """
 
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def _share(made: float | None, limit: float | None) -> float | None:
 
 
 class OutputCut(Trigger, frozen=True, kw_only=True):
-    """Speaks after every reply that ended at the output limit."""
+    """A message after every reply that reached the output limit."""
 
     def check(self, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
         if moment.finish != "length":
@@ -91,7 +91,7 @@ class OutputCut(Trigger, frozen=True, kw_only=True):
 
 
 class CallCount(Trigger, frozen=True, kw_only=True):
-    """Tells people every `every` tool calls of a turn how far it is."""
+    """A user notice after each `every` tool calls of a turn."""
 
     every: int = HINT_EVERY
 

@@ -1,9 +1,9 @@
-"""Notices that a turn does not get on: the same calls with the same results, or a tool that fails the same way.
+"""Triggers for a turn without progress: equal calls with equal results, or a tool that repeats the same error.
 
-Both look only at the last steps' replies and results. Calls are compared by what they ask for and what came back;
-ids, and the order of calls that were made together, do not count. A reply that broke off counts for nothing: no model
-is shown it. A message of a person in between begins the count anew, and so does a reply without calls. What a tool
-returned is never quoted: it is not ours, and these are system messages.
+Both use only the replies and results of the last steps. Calls are compared by name, arguments and result; ids and the
+order of parallel calls are ignored. An incomplete reply is ignored, because no model sees it. A user message resets the
+count, and so does a reply without calls. Tool results are never quoted: they are untrusted, and these are system
+messages.
 """
 
 import re
@@ -18,12 +18,12 @@ from contextc.triggers.base import Moment, Say, Trigger
 STOP = "no_progress"
 GROUP = "progress"
 Outcome: TypeAlias = tuple[str, bytes, str | tuple[Text | Media, ...], bool]
-"""One call: its tool, its arguments, what came back, and whether that was an error."""
+"""One call: its tool, its arguments, its result, and True if that is an error."""
 _FOREIGN = re.compile(r"[^\w.:/-]+")
 
 
 class NoProgress(Trigger, frozen=True, kw_only=True):
-    """Corrects after `correct` equal steps in a row, and ends the turn after `stop`."""
+    """A warning after `correct` equal steps in a row; after `stop` of them the turn ends."""
 
     correct: int = 2
     stop: int = 4
@@ -46,7 +46,7 @@ class NoProgress(Trigger, frozen=True, kw_only=True):
 
 
 class RepeatedError(Trigger, frozen=True, kw_only=True):
-    """Speaks when a tool has failed `times` times in a row with the same error, whatever its arguments were."""
+    """A message when a tool has failed `times` times in a row with the same error, whatever its arguments."""
 
     times: int = 3
 
@@ -74,7 +74,7 @@ def progress_triggers() -> list[Trigger]:
 
 
 def _whole(messages: Sequence[Message]) -> list[Message]:
-    """Without replies that broke off, and without what was said to their calls."""
+    """Return the messages without incomplete replies and the results of their calls."""
     broken = {call.id for message in messages if _broke_off(message) for call in message.tool_calls}
     return [
         message
@@ -88,7 +88,7 @@ def _broke_off(message: Message) -> bool:
 
 
 def _equal_steps(messages: Sequence[Message]) -> tuple[str, int]:
-    """A mark of what the newest step came to, if others came to the same, and how many in a row did."""
+    """Return a hash of the newest step's outcome, if earlier steps equal it, and the number of equal steps in a row."""
     steps = (_came_to(*step) for step in _newest_first(messages))
     newest = next(steps, None)
     if newest is None:
@@ -98,7 +98,7 @@ def _equal_steps(messages: Sequence[Message]) -> tuple[str, int]:
 
 
 def _newest_first(messages: Sequence[Message]) -> Iterator[tuple[tuple[ToolCall, ...], dict[str, ToolResult]]]:
-    """Each reply's calls, with the results by the ids of their calls, back to where a person spoke."""
+    """Yield each reply's calls with the results by call id, back to the last user message."""
     results: dict[str, ToolResult] = {}
     for message in reversed(messages):
         if message.role == "user":
@@ -110,7 +110,7 @@ def _newest_first(messages: Sequence[Message]) -> Iterator[tuple[tuple[ToolCall,
 
 
 def _came_to(calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> list[Outcome] | None:
-    """A step by its content; None for one without calls, or with a call that is not answered yet."""
+    """Return the outcomes of a step; None for a step without calls, or with a call without a result."""
     if not calls or any(call.id not in results for call in calls):
         return None
     outcomes = [
@@ -122,7 +122,7 @@ def _came_to(calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> list[
 
 
 def _errors(messages: Iterable[Message]) -> dict[str, tuple[str, int]]:
-    """By tool: its newest error, and how many of its newest results in a row are that error."""
+    """Return, by tool, its newest error and how many of its newest results in a row are that error."""
     found: dict[str, tuple[str, int]] = {}
     for message in messages:
         if message.role == "user":
@@ -138,5 +138,5 @@ def _errors(messages: Iterable[Message]) -> dict[str, tuple[str, int]]:
 
 
 def _readable(name: str) -> str:
-    """A tool's name as a model wrote it: one word, in which nothing can be taken for a mark."""
+    """Return a tool name, as the model wrote it, as one word without special characters."""
     return _FOREIGN.sub("_", name)[:64]

@@ -1,8 +1,8 @@
-"""Says when the machine runs short of memory or of processor time, and when that is over. Off by default.
+"""Triggers for high memory and CPU usage, and for the recovery. Off by default.
 
-What a model does can be the cause (a build, a large file), and it can do less of it. The shares come with the moment;
-`read_resources` is what reads them, on first use, by psutil (extra `resources`). In a container with a memory limit the
-share of that limit counts, where it is the higher one. CPU is the share since the last reading, of all processors.
+The model's own work can be the cause (a build, a large file), and it can reduce it. The moment contains the shares;
+`read_resources` reads them on first use with psutil (extra `resources`). In a container with a memory limit the share
+of that limit is used if it is higher. CPU is the share of all processors since the last reading.
 """
 
 from pathlib import Path
@@ -59,22 +59,22 @@ def resource_triggers() -> list[Trigger]:
 
 
 def read_resources(cgroup: Path = CGROUP) -> Resources:
-    """Memory and CPU in use now. The first reading of CPU in a process has nothing to compare with, and is 0."""
+    """Return the memory and CPU in use now. The first CPU reading in a process is 0, because it has no reference."""
     try:
         import psutil
     except ImportError as error:
         raise InvalidSetting(
-            "Memory and CPU cannot be read: psutil is missing. pip install 'contextc[resources]', or leave these "
-            "triggers out."
+            "Cannot read memory and CPU usage: psutil is not installed",
+            fix="Run pip install 'contextc[resources]', or omit these triggers.",
         ) from error
     memory = psutil.virtual_memory().percent / 100
     return Resources(memory=max(memory, _share_of_container(cgroup)), cpu=psutil.cpu_percent() / 100)
 
 
 def _share_of_container(cgroup: Path) -> float:
-    """The share of a container's memory limit that is in use, file caches left out; 0 where there is none.
+    """Return the used share of the container's memory limit, without file caches; 0 if there is no limit.
 
-    Where there is no limit cgroup v2 says `max`, and v1 a number near 2^63, of which nobody uses a share.
+    Without a limit cgroup v2 reports `max`, and v1 a number near 2^63, so the share is about 0.
     """
     for limit_file, used_file, stat_file, cache in (
         ("memory.max", "memory.current", "memory.stat", "inactive_file"),

@@ -1,8 +1,8 @@
-"""Says at the start of a session, and after a compaction, that there are todos which are not done.
+"""Triggers for open todos, at the start of a session and after a compaction.
 
-The list itself is state, and a prompt fragment shows it (Guarantee 8.4). This is the event: a model that begins, or
-whose memory was just shortened, is told that there is work to go on with. The message stays in the log, so it gives
-numbers, which are true of that moment, and not the texts, which change.
+The list itself is state, and a prompt fragment contains it (Guarantee 8.4). The trigger reports the event: at the start
+of a session or after a compaction there is work to continue. The message stays in the log, so it contains the numbers
+of the todos, which do not change, and not their texts, which may.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ NAMED = 20
 
 
 class TodosLeft(Trigger, frozen=True, kw_only=True):
-    """Speaks wherever it is asked, if something is left to do."""
+    """A message at every evaluation with open todos."""
 
     lead: Callable[[str], str]
 

@@ -1,12 +1,12 @@
-"""Triggers that are a plain function: `@trigger("friday", once=True)` over `def friday(moment): …`.
+"""Triggers made from plain functions: `@trigger("friday", once=True)` over `def friday(moment): …`.
 
-The function gets the moment and returns a text, a `Say`, or None for nothing. One with a second parameter gets its
-state too, and returns a pair: what it says, and what it wants to remember. A function that returns anything else fails
-by itself: `evaluate` reports it and goes on. An async one is refused when it is defined.
+The function gets the moment and returns a text, a `Say`, or None for no message. A function with a second parameter
+also gets its state, and returns a pair: the message and the new state. Any other return value is a failure, which
+`evaluate` reports. An async function is rejected when it is defined.
 
-A function without a state that returns the same text step after step is one standing message: it is said once, and
-again after the function returned something else, or where a cut has taken the message out of the request. One with a
-cooldown is said again whenever that is over.
+If a function without state returns the same text step after step, the message is sent once. It is sent again after the
+function returned something else, or after trimming has removed it from the request. With a cooldown it is sent again
+whenever the cooldown is over.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ Remembering: TypeAlias = Callable[[Moment, JSONObject], tuple[Said, JSONObject]]
 
 
 class Options(TypedDict, total=False):
-    """The fields of a `Trigger` but its name and `at`."""
+    """The fields of a `Trigger` except `name` and `at`."""
 
     group: str
     priority: int
@@ -49,14 +49,14 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
             returned.close()
         if not isinstance(returned, tuple) or len(cast(tuple[object, ...], returned)) != 2:
             raise InvalidInput(
-                f"It returned a {type(cast(object, returned)).__name__}. A trigger with two parameters returns a pair: "
-                "what it says, and its new state."
+                "a trigger with two parameters must return a pair of a message and its new state, "
+                f"got {type(cast(object, returned)).__name__}."
             )
         said, kept = cast(tuple[object, JSONObject], returned)
         return _say(said), kept
 
     def _new(self, say: Say | None, moment: Moment, state: JSONObject) -> tuple[Say | None, JSONObject]:
-        """Return a text that is not the one it said at the step before, and a mark of it."""
+        """Return the message unless it equals that of the previous step, and a hash of its text as the state."""
         if say is None or say.stop is not None or self.cooldown_steps or self.cooldown_seconds:
             return say, {}
         mark = blob_name(well_formed(say.text).encode())[:16]
@@ -77,14 +77,16 @@ class FunctionTrigger(Trigger, frozen=True, kw_only=True):
 def trigger(
     name: str, *, at: When | Iterable[When] = ("before_step",), **options: Unpack[Options]
 ) -> Callable[[Plain | Remembering], FunctionTrigger]:
-    """Make a trigger of a function: `@trigger("friday", once=True)`."""
+    """Make a trigger from a function: `@trigger("friday", once=True)`."""
     if not isinstance(name, str):
-        raise InvalidInput('A trigger needs a name, under which its state is stored. Write @trigger("name").')
+        raise InvalidInput(f"Trigger: name must be a string, got {type(name).__name__}", fix='Write @trigger("name").')
     moments = (at,) if isinstance(at, str) else tuple(at)
 
     def made(function: Plain | Remembering) -> FunctionTrigger:
         if iscoroutinefunction(function):
-            raise InvalidInput(f"Trigger {name!r} is an async function, and a trigger is a plain one.")
+            raise InvalidInput(
+                f"Trigger {name!r} must be a synchronous function, got an async one", fix="Define it with `def`."
+            )
         return FunctionTrigger(
             name=name, function=function, remembers=_parameters(name, function) == 2, at=moments, **options
         )
@@ -98,7 +100,9 @@ def _parameters(name: str, function: Callable[..., object]) -> int:
     needed = sum(each.default is Parameter.empty for each in given)
     if needed not in (1, 2):
         raise InvalidInput(
-            f"Trigger {name!r}: its function takes {needed} arguments. Write it as f(moment), or f(moment, state)."
+            f"Trigger {name!r}: the function must take 1 or 2 arguments",
+            got=needed,
+            fix="Define it as f(moment), or f(moment, state).",
         )
     return needed
 
@@ -110,5 +114,5 @@ def _say(said: object) -> Say | None:
         return Say(text=said) if said.strip() else None
     if iscoroutine(said):
         said.close()
-        raise InvalidInput("It is an async function, and a trigger is a plain one.")
-    raise InvalidInput(f"It returned a {type(said).__name__} where a text, a Say or None belongs.")
+        raise InvalidInput("a trigger must be a synchronous function, got an async one", fix="Define it with `def`.")
+    raise InvalidInput(f"a trigger must return a string, a Say or None, got {type(said).__name__}.")

@@ -1,7 +1,7 @@
-"""The built-in fragments, one file each. One more is one more file, and one line here.
+"""The built-in prompt fragments.
 
-`behaviour` is not in the table, because its text is configured. State only: what happens once, such as a nudge or a
-delegation's result, is a message and never a fragment.
+`behaviour` is not in the table, because its text is configured. Fragments contain state only: an event, such as a
+reminder or the result of a delegation, is a message.
 """
 
 from contextc.prompts.builtin import agents, delegations, identity, project, response, todos, tools
@@ -10,4 +10,4 @@ BUILT_IN = {
     room.FRAGMENT.id: room.FRAGMENT for room in (identity, project, tools, todos, response, delegations, agents)
 }
 ON_REQUEST = {"tools"}
-"""Built in, but taken only where it is named."""
+"""Built-in fragments that are added only by name."""

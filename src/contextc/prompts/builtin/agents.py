@@ -1,4 +1,4 @@
-"""Available agents: who else is there, without the agent itself. In the order given, which is the caller's to keep."""
+"""The `agents` fragment: the other agents, in the order given by the caller."""
 
 from contextc.prompts.escape import one_line
 from contextc.prompts.fragment import AgentCard, PromptFragment, Surroundings

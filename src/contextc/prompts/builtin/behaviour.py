@@ -1,7 +1,6 @@
-"""Base behaviour: the configured system prompt, which every call begins with.
+"""The `behaviour` fragment: the configured system prompt, with which every request starts.
 
-It stands before everything else, so that agents of one project share the beginning of their prompts, and with it the
-provider's cache.
+It comes first, so that agents of one project share a prompt prefix, and with it the provider's cache.
 """
 
 import os
@@ -12,7 +11,7 @@ from contextc.prompts.fragment import PromptFragment
 
 
 def default_system_prompt(*, environment: Mapping[str, str] = os.environ, folder: str | None = None) -> str:
-    """`CONTEXTC_SYSTEM_PROMPT`, else `system_prompt` of contextc.toml, else a short text of ours. Empty means none."""
+    """Return `CONTEXTC_SYSTEM_PROMPT`, else `system_prompt` of contextc.toml, else the default. Empty means none."""
     return read_settings(environment=environment, folder=folder).system_prompt.value
 
 

@@ -1,4 +1,4 @@
-"""Open delegations: what others are still working on for this agent. A result that came back is a message, not this."""
+"""The `delegations` fragment: tasks of other agents whose results are pending. A result itself is a message."""
 
 from contextc.prompts.escape import one_line
 from contextc.prompts.fragment import Delegation, PromptFragment, Surroundings

@@ -1,4 +1,4 @@
-"""Agent identity: who the model is, where that has a name of its own or a card."""
+"""The `identity` fragment: the agent's name and description, if it has a card or is not the default agent."""
 
 from contextc.prompts.fragment import DEFAULT_AGENT, PromptFragment, Surroundings
 

@@ -1,4 +1,4 @@
-"""Project context: what the caller says about the project, and the directory the work is done in."""
+"""The `project` fragment: the caller's text about the project, and the working directory."""
 
 from contextc.prompts.fragment import PromptFragment, Surroundings
 

@@ -1,4 +1,4 @@
-"""Response context: whom the answer goes to."""
+"""The `response` fragment: the recipient of the answer."""
 
 from contextc.prompts.escape import one_line
 from contextc.prompts.fragment import PromptFragment, Surroundings

@@ -1,4 +1,4 @@
-"""Todos: the agent's list as it stands now. A list that is all done says so, because an older one was shown before."""
+"""The `todos` fragment: the agent's current list. A finished list is rendered too, to replace an older version."""
 
 from contextc.prompts.escape import escape
 from contextc.prompts.fragment import PromptFragment, Surroundings

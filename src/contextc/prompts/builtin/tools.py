@@ -1,6 +1,6 @@
-"""Tool definitions as text, for providers that take none natively. Only where it is asked for.
+"""The `tools` fragment: tool definitions as text, for providers without native tools. Added only by name.
 
-They are sorted by name: the order in which a program happens to collect its tools must not change the prompt
+The tools are sorted by name, so that the order in which a program collects them does not change the prompt
 (qwen-code#6338).
 """
 

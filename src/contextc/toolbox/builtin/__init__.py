@@ -1,4 +1,4 @@
-"""The tools that come with contextc: files below one folder, commands in it, and the todo list. One file a tool."""
+"""The built-in tools: files below one folder, commands in it, and the todo list. One module per tool."""
 
 from contextc.toolbox.builtin.file_tools import file_tools
 from contextc.toolbox.builtin.run_command import command_tool

@@ -1,4 +1,4 @@
-"""edit_file: one stretch of text in a file replaced by another."""
+"""The edit_file tool: replace a text in a file."""
 
 from typing import Annotated
 
@@ -37,12 +37,12 @@ def edit_file_tool(folder: Folder, *, approval: bool = True) -> FunctionTool:
 
 
 def _line_ends(text: str, given: str) -> str:
-    """Models are shown, and write, plain line ends; a file that has others keeps them."""
+    """Return the text with the file's line ends. Models read and write plain `\\n`."""
     return given.replace("\n", "\r\n") if "\r\n" in text and "\r" not in given else given
 
 
 def _lines_of(text: str, old: str, path: str) -> list[int]:
-    """The numbers of the lines where the old text begins, one for each time it is there."""
+    """Return the line number of each occurrence of the old text."""
     if not old:
         raise InvalidInput("The old text is empty. Give the text to replace; write_file makes new files.")
     found: list[int] = []

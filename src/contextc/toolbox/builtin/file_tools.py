@@ -1,4 +1,4 @@
-"""The file tools together, on one folder."""
+"""All file tools for one folder."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from contextc.toolbox.function import FunctionTool
 
 
 def file_tools(root: str | Path, *, approval: bool = True) -> list[FunctionTool]:
-    """Tools that read, list, search, edit and write files below `root`, and nothing outside it.
+    """Return tools that read, list, search, edit and write files below `root`, and nothing outside it.
 
-    `approval` says whether a person is asked before a file is changed.
+    With `approval` a person must approve each change of a file.
     """
     folder = Folder(root)
     return [

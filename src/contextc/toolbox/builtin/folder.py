@@ -1,9 +1,9 @@
-"""The folder that file tools are kept in: a path from a model is inside it, or is refused with words.
+"""The folder that file tools are confined to: a path from a model must be inside it, otherwise it is an error.
 
-Links are followed before the question is asked, so one that leads outside leads nowhere. A hard link cannot be seen: a
-private file (not readable by group and others) that has a second name is refused, because that name may be outside.
-Shared files with several names are usual, since package managers link what they install. Writing replaces a file as a
-whole or not at all: the new text is written beside the old one, and then takes its name and its mode.
+Symbolic links are resolved before the check, so a link to the outside is rejected. Hard links cannot be detected: a
+private file (not readable by group and others) with a second name is rejected, because that name may be outside. Shared
+files with several names are common, since package managers link what they install. Writing is atomic: the new text is
+written to a temporary file beside the old one, which it then replaces, with the same mode.
 """
 
 import difflib
@@ -22,15 +22,17 @@ SAMPLE = 8_192
 
 
 class Folder:
-    """A folder, and the only way from a model's path to a place in it."""
+    """A folder, and the validation of a model's paths in it."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).resolve()
         if not self.root.is_dir():
-            raise InvalidSetting(f"{root} is not a folder. Give the folder that the tools may work in.")
+            raise InvalidSetting(
+                "root must be an existing folder", got=str(root), fix="Pass the folder that the tools may work in."
+            )
 
     def find(self, path: str) -> Path:
-        """Where a path leads, with all links followed; InvalidInput where that is outside."""
+        """Return the resolved path, with all links followed. Raises `InvalidInput` if it is outside the folder."""
         if "\0" in path:
             raise InvalidInput("The path holds a NUL character. Leave it out.")
         try:
@@ -45,11 +47,11 @@ class Folder:
         return found
 
     def name(self, place: Path) -> str:
-        """A place as a model writes it: relative to the top."""
+        """Return a path relative to the folder."""
         return place.relative_to(self.root).as_posix()
 
     def file(self, path: str) -> Path:
-        """An existing plain file."""
+        """Return the path of an existing regular file."""
         place = self.find(path)
         try:
             mode = place.stat().st_mode
@@ -67,7 +69,7 @@ class Folder:
         return place
 
     def text(self, path: str) -> tuple[Path, str]:
-        """The whole text of a file, exactly as it is."""
+        """Return the path and the whole unchanged text of a file."""
         place = self.file(path)
         try:
             size = place.stat().st_size
@@ -80,14 +82,14 @@ class Folder:
             raise InvalidInput(f"{path} cannot be read: {_reason(error)}.") from error
 
     def for_writing(self, path: str) -> Path:
-        """A place that may be written. What git runs or reads by itself is not among them."""
+        """Return a path that may be written. Files in `.git` are rejected, because git runs some of them."""
         place = self.find(path)
         if any(part.lower() == ".git" for part in place.relative_to(self.root).parts):
             raise InvalidInput(f"{path} belongs to git itself, which runs what it finds there. It is left alone.")
         return place
 
     def write(self, place: Path, text: str, *, new: bool) -> None:
-        """Put a text in place, whole or not at all. A `new` file never takes the place of another."""
+        """Write a text atomically. A `new` file never replaces an existing one."""
         beside = place.with_name(f".{uuid4().hex}.tmp")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +114,7 @@ class Folder:
                 beside.unlink(missing_ok=True)
 
     def _alike(self, place: Path) -> str:
-        """A file of the same name elsewhere near, which is what a wrong path is mostly meant to be."""
+        """Return a suggestion with the most similar name in the same folder, empty if there is none."""
         with suppress(OSError):
             names = [each.name for each in os.scandir(place.parent)]
             alike = difflib.get_close_matches(place.name, names, 1)
@@ -121,7 +123,7 @@ class Folder:
 
 
 def _name_new(beside: Path, place: Path) -> None:
-    """Give a file its name, unless that is taken; where the file system has no links, nearly as safely."""
+    """Rename a file unless the name exists. Without hard links in the file system the check is not atomic."""
     try:
         os.link(beside, place)
     except OSError as error:
@@ -133,7 +135,7 @@ def _name_new(beside: Path, place: Path) -> None:
 
 
 def is_linked_secret(found: os.stat_result) -> bool:
-    """Return whether a file is readable by its owner alone and has more than one name."""
+    """Return True if a file is readable only by its owner and has more than one name."""
     return found.st_nlink > 1 and not found.st_mode & (stat.S_IRGRP | stat.S_IROTH)
 
 

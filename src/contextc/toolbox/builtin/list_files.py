@@ -1,4 +1,4 @@
-"""list_files: what is in a folder, as a tree of some levels, or the files whose names match a pattern."""
+"""The list_files tool: the contents of a folder as a tree, or the files whose names match a pattern."""
 
 import os
 from collections import deque
@@ -49,7 +49,7 @@ def _matching(folder: Folder, place: Path, pattern: str) -> str:
 
 
 def _tree(top: Path, depth: int) -> str:
-    """Level by level, so that a large folder takes no room from its neighbours; then written as a tree."""
+    """Return a tree, collected breadth-first so that one large folder does not use up the limit."""
     inside: dict[str, list[os.DirEntry[str]]] = {}
     waiting, count = deque([(str(top), 1)]), 0
     while waiting and count < MOST:

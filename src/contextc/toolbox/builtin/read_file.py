@@ -1,4 +1,4 @@
-"""read_file: the lines of a text file, with their numbers, and the way to read on."""
+"""The read_file tool: the numbered lines of a text file, and the offset at which to continue."""
 
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO
@@ -61,7 +61,7 @@ def _shown(handle: BinaryIO, path: str, offset: int, limit: int, size: int) -> s
 
 
 def _lines(handle: BinaryIO) -> Iterator[str]:
-    """The lines of a file; of a very long one its beginning. No line is ever held as a whole if it is too long."""
+    """Yield the lines of a file, long lines truncated. A line that is too long is never in memory as a whole."""
     while piece := handle.readline(LONGEST_LINE * 4):
         rest = 0
         while not piece.endswith(b"\n") and (more := handle.readline(1 << 16)):

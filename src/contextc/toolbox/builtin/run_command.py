@@ -1,12 +1,11 @@
-"""run_command: a shell command in the folder, with a person's approval.
+"""The run_command tool: a shell command in the folder, with a person's approval.
 
-The command is the leader of a process group of its own. When it ends, when its time is over, or when nobody waits any
-more, the whole group is ended by that one number: nothing that it started in the background goes on. What it prints is
-kept as a beginning and an end of bounded size, however much there is.
+The command leads a process group of its own. When it exits, times out or is cancelled, the whole group is killed,
+including background processes. Of its output the beginning and the end are kept, up to a fixed size.
 
-A command gets an allow-list of the environment, because what it prints is stored and shown to a model: paths, locale,
+A command gets only allowed environment variables, because its output is stored and sent to a model: paths, locale,
 terminal, time zone, tool chains. Any other variable may hold a credential (PGPASSWORD, DATABASE_URL, AWS_…), and no
-list of forbidden names is complete.
+deny-list is complete.
 """
 
 import ctypes
@@ -57,7 +56,7 @@ PASSED = frozenset(
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     }
 )
-"""Names of the variables that a command gets."""
+"""Names of the environment variables that a command gets."""
 PR_SET_DUMPABLE = 4
 LOGIN = re.compile(r"://[^/\s]*@")
 COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
@@ -72,10 +71,10 @@ def command_tool(
     variables: Iterable[str] = (),
     approval: bool = True,
 ) -> FunctionTool:
-    """The tool that runs shell commands in `root`: each for at most `timeout` seconds, with `output` characters shown.
+    """Return the tool that runs shell commands in `root`, for at most `timeout` seconds and `output` bytes each.
 
-    `environment` is all that commands see. Without it they see the variables of this process that PASSED names, and
-    those that `variables` names.
+    `environment` is the whole environment of the commands. Without it they get the variables of this process that are
+    in PASSED or in `variables`.
     """
     folder = Folder(root)
     visible = dict(environment) if environment is not None else passed_environment(os.environ, variables)
@@ -98,7 +97,7 @@ def command_tool(
 
 
 def passed_environment(environment: Mapping[str, str], variables: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that a command gets. Addresses with a login in them, such as a proxy's, are not passed."""
+    """Return the variables that a command gets. URLs with credentials, such as a proxy's, are not passed."""
     asked = frozenset(variables)
     return {
         name: value
@@ -108,9 +107,9 @@ def passed_environment(environment: Mapping[str, str], variables: Iterable[str] 
 
 
 def hide_environment() -> None:
-    """Keep commands from reading the environment of this process, with its keys, through `/proc` (Linux; not as root).
+    """Prevent commands from reading the environment of this process, with its keys, through `/proc` (Linux, not root).
 
-    Nobody but root can attach a debugger to this process afterwards, and it leaves no core dumps.
+    Afterwards only root can attach a debugger to this process, and it writes no core dumps.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
@@ -118,7 +117,7 @@ def hide_environment() -> None:
 
 
 class Command:
-    """One command: started, listened to, ended."""
+    """A running shell command."""
 
     def __init__(self, command: str, folder: Path, environment: Mapping[str, str], most: int) -> None:
         shell = shutil.which("bash") or "/bin/sh"
@@ -155,7 +154,7 @@ class Command:
         return ToolResult(call_id=context.call.id, name=context.call.name, content=told, is_error=bool(stopped))
 
     def listen(self, context: ToolContext) -> None:
-        """Take in what is printed; a moment, where that is nothing."""
+        """Read available output, or wait briefly."""
         if self.closed:
             time.sleep(MOMENT)
         elif self.selector.select(TICK):
@@ -165,7 +164,7 @@ class Command:
             self.kept.show(context)
 
     def drain(self) -> None:
-        """What was printed before the end and not yet read. Whoever left the group may hold the other side open."""
+        """Read the remaining output. A process that left the group may keep the pipe open, so there is a deadline."""
         deadline = time.monotonic() + PATIENCE
         os.set_blocking(self.printed.fileno(), False)
         with suppress(BlockingIOError):
@@ -173,7 +172,7 @@ class Command:
                 self.kept.take(piece)
 
     def has_ended(self) -> bool:
-        """Whether the shell has ended. It is not yet buried, so its number cannot be anybody else's."""
+        """Return True if the shell has exited. It is not reaped, so its process id cannot be reused."""
         if self.process.returncode is not None:
             return True
         if not hasattr(os, "waitid"):
@@ -181,7 +180,7 @@ class Command:
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def end(self, patience: float) -> None:
-        """End the whole group: first asked, where it still works, then made to."""
+        """Terminate the whole process group: SIGTERM if it still runs, then SIGKILL."""
         if not self.has_ended():
             self.signal(signal.SIGTERM)
             deadline = time.monotonic() + patience
@@ -196,7 +195,7 @@ class Command:
 
 
 class _Kept:
-    """The beginning and the end of what was printed."""
+    """The beginning and the end of the output."""
 
     def __init__(self, most: int) -> None:
         self.first, self.last = most // 3, most - most // 3
@@ -212,7 +211,7 @@ class _Kept:
             del self.tail[: -self.last]
 
     def show(self, context: ToolContext) -> None:
-        """The last line to whoever watches, a few times a second."""
+        """Report the last line as progress, at most four times a second."""
         if time.monotonic() - self.shown >= 0.25:
             self.shown = time.monotonic()
             lines = _text(bytes((self.tail or self.head)[-400:])).split("\n")

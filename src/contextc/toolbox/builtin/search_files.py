@@ -1,4 +1,4 @@
-"""search_files: lines that match a regular expression. `searching.py` does the work, in a process of its own."""
+"""The search_files tool: lines that match a regular expression. `searching.py` runs in a process of its own."""
 
 import json
 import queue
@@ -45,7 +45,7 @@ def search_files_tool(folder: Folder, *, seconds: float = SECONDS) -> FunctionTo
 
 
 def _searched(job: str, seconds: float, context: ToolContext) -> tuple[list[searching.Match], bool]:
-    """What was found until the search ended or its time was over, and whether that is all of it."""
+    """Return the matches until the search ended or timed out, and True if it was completed."""
     command = [sys.executable, "-I", "-S", "-X", "utf8", searching.__file__]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     stdin, stdout = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)

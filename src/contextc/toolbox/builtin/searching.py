@@ -1,8 +1,8 @@
-"""Searching a folder with a regular expression. This file is also run as a program of its own, by search_files.
+"""Search a folder with a regular expression. This file is also run as a program, by search_files.
 
-A pattern that a model wrote may take for ever, and Python's `re` neither stops nor lets anything else run meanwhile. A
-process can be ended. So this imports nothing but the standard library, reads its job as JSON from standard input, and
-writes each match as a line of JSON as soon as it is found.
+A model's pattern may take exponential time, and Python's `re` can neither be interrupted nor run beside other threads.
+A process can be killed. This file therefore imports only the standard library, reads its job as JSON from standard
+input, and writes each match as a line of JSON as soon as it is found.
 """
 
 import json
@@ -42,7 +42,7 @@ LONGEST_LINE = 300
 
 
 class Match(NamedTuple):
-    """One line that matches: where, and its text."""
+    """A matching line: its path, its number and its text."""
 
     path: str
     line: int
@@ -50,9 +50,9 @@ class Match(NamedTuple):
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """`*.py` (at any depth), `src/**/*.py`, `*.{js,ts}` as a regular expression over relative paths.
+    """Return a glob (`*.py` at any depth, `src/**/*.py`, `*.{js,ts}`) as a regular expression over relative paths.
 
-    A star takes the first place that fits and does not come back to it, so no pattern can take long.
+    A star takes the first match and does not backtrack, so no pattern can take long.
     """
     if len(glob) > LONGEST_GLOB or glob.count("{") > 2 or glob.count("**") > 4:
         raise ValueError("The glob is too long, or has too many ** or braces. Use a simpler one, such as src/**/*.py.")
@@ -81,12 +81,12 @@ def _segment(segment: str) -> str:
 
 
 def fits(pattern: re.Pattern[str], path: str, *tops: str) -> bool:
-    """Whether a path matches, seen from one of these folders."""
+    """Return True if a path, relative to one of these folders, matches."""
     return any(pattern.fullmatch(os.path.relpath(path, top)) for top in tops)
 
 
 def walk(top: str) -> Iterator[str]:
-    """The plain files below a folder, in order. Links are not followed, so the walk ends and stays inside."""
+    """Yield the regular files below a folder, in order. Links are not followed, so the walk ends and stays inside."""
     try:
         with os.scandir(top) as found:
             entries = sorted(found, key=lambda each: each.name)
@@ -101,7 +101,7 @@ def walk(top: str) -> Iterator[str]:
 
 
 def search(root: str, start: str, pattern: re.Pattern[str], glob: str | None) -> Iterator[Match]:
-    """Every line that matches, in the text files at or below `start`."""
+    """Yield every matching line of the text files at or below `start`."""
     wanted = glob_pattern(glob) if glob else None
     for path in [start] if os.path.isfile(start) else walk(start):
         if wanted is not None and not fits(wanted, path, root, start):
@@ -114,7 +114,7 @@ def search(root: str, start: str, pattern: re.Pattern[str], glob: str | None) ->
 def _text(path: str) -> str:
     try:
         found = os.stat(path)
-        if found.st_size > LARGEST or (found.st_nlink > 1 and not found.st_mode & 0o044):  # as Folder.file refuses it
+        if found.st_size > LARGEST or (found.st_nlink > 1 and not found.st_mode & 0o044):  # as Folder.file rejects it
             return ""
         with open(path, "rb") as handle:
             data = handle.read(LARGEST)
@@ -136,7 +136,7 @@ def _lines(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
 
 
 def _cut(line: str, at: int) -> str:
-    """A long line, around what was found in it."""
+    """Return a long line shortened to the text around the match."""
     if len(line) <= LONGEST_LINE:
         return line
     begin = max(0, min(at - LONGEST_LINE // 3, len(line) - LONGEST_LINE))

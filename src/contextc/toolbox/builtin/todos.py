@@ -1,4 +1,4 @@
-"""todos: the agent's own list of what is left to do, kept in the store."""
+"""The todos tool: the agent's todo list, in the store."""
 
 from contextc._json import JSON
 from contextc.errors import InvalidInput

@@ -1,4 +1,4 @@
-"""write_file: a new file, or a whole new text for one that is there."""
+"""The write_file tool: create a file, or replace the whole text of one."""
 
 from typing import Annotated
 
