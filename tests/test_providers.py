@@ -187,7 +187,7 @@ def test_facts_of_both_are_given_by_name() -> None:
         ("own", {"window": 9_000}, "does not say who serves it"),
         ("claude-opus-5-5", {"colour": "red"}, "colour is no fact about a provider or a model. There are: format, "),
         ("claude-opus-5-5", {"reverts": "yes"}, "write True or False"),
-        ("claude-opus-5-5", {"window": -1}, "a window of -1 tokens"),
+        ("claude-opus-5-5", {"window": -1}, "window=-1"),
         ("claude-opus-5-5", {"format": "smoke"}, r"the format 'smoke', which is not there\. There are: anthropic, "),
     ],
 )

@@ -30,7 +30,7 @@ def compiler() -> cc.MessageCompiler:
         ({"settings": [1]}, "settings is a list"),
         ({"settings": {"messages": []}}, "messages is what is compiled"),
         ({"settings": {"api_key": "x"}}, "api_key belongs to the call"),
-        ({"agent": None}, "cannot name a agent"),
+        ({"agent": None}, "agent name must be"),
         ({"fragments": cc.PromptFragment("a", "b")}, "One fragment is not a list"),
         ({"tools": READ}, "A Tool is not a list of tools"),
         ({"tools": "read"}, "A str is not a list of tools"),

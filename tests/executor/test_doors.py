@@ -138,7 +138,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"system_prompt": 5}, "system_prompt is a int"),
     ({"settings": [1]}, "settings is a list"),
     ({"budget": "much"}, "budget='much'"),
-    ({"agent": ""}, "'' cannot name a agent"),
+    ({"agent": ""}, "agent name must be .* got ''"),
     ({"bogus": 1}, "no option 'bogus'. Its own are tools, triggers, .*; those of its compiler strategy, high"),
     ({"high": 7}, "low=0.7, high=7"),
 ]
