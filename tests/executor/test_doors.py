@@ -97,7 +97,7 @@ def test_events_are_asked_for_by_number(store: cc.Store, after: int) -> None:
     asyncio.run(played(executor(store), "demo"))
     with pytest.raises(InvalidInput, match="after="):
         executor(store).watch("demo", after=after)
-    with pytest.raises(InvalidInput, match="after="):
+    with pytest.raises(InvalidInput, match="after must be an integer"):
         store.events("demo", after=after)
 
 

@@ -98,7 +98,7 @@ def test_a_file_that_may_not_be_written_says_so(tmp_path: Path) -> None:
     finally:
         tmp_path.chmod(0o755)
         path.chmod(0o644)
-    assert "Change its permissions, or copy it" in result.stdout, result.stderr
+    assert "Change the permissions of the file and its folder" in result.stdout, result.stderr
     assert "messages: 20" in result.stdout, result.stderr
     with cc.open_store(f"sqlite:///{path}") as store:
         assert len(store.load("demo")) == 20
